@@ -1,0 +1,3 @@
+//! The program `ferrovirt`.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The program `pod-supervisor`.
+
+fn main() {}

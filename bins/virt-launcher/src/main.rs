@@ -1,0 +1,3 @@
+//! The program `virt-launcher`.
+
+fn main() {}

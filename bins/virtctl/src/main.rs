@@ -1,0 +1,3 @@
+//! The program `virtctl`.
+
+fn main() {}

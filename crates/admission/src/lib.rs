@@ -1,0 +1,1 @@
+//! Defaults and checks of the API, as pure functions.

@@ -1,0 +1,1 @@
+//! Reading and writing qcow2 headers.

@@ -1,0 +1,1 @@
+//! From a VMI to a libvirt domain.

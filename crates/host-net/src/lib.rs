@@ -1,0 +1,1 @@
+//! Links, addresses, namespaces and nftables of the host.

@@ -1,0 +1,22 @@
+//! The messages between `virt-handler` and `virt-launcher`, and how they are framed.
+//!
+//! The launcher listens on a unix socket in its pod; the handler connects, one connection at a
+//! time. The handler sends [`Request`]s, each answered by one [`Reply`] with the same number; the
+//! launcher sends [`GuestState`] whenever it changed, unasked. The launcher acts on what it is
+//! told and knows nothing of Kubernetes; the handler renders everything it needs into a
+//! [`GuestPlan`].
+//!
+//! **Invariants**: both ends may be killed at any byte; every request may be repeated; a frame is
+//! at most [`MAX_FRAME`] bytes; unknown members are ignored, so that the two sides may differ in
+//! version.
+
+mod frame;
+mod message;
+mod plan;
+
+pub use frame::{FrameError, MAX_FRAME, read_frame, write_frame};
+pub use message::{DomainState, FromLauncher, GuestState, Reply, Request, StopReason, ToLauncher};
+pub use plan::{Backing, DhcpServer, FileSource, GuestPlan, Prepare, Route, SeedFile};
+
+/// Where the launcher listens, as a path inside the pod.
+pub const SOCKET_PATH: &str = "/var/run/kubevirt/sockets/launcher-sock";

@@ -1,0 +1,1 @@
+//! From a VMI to the pod it runs in.

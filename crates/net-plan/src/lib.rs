@@ -1,0 +1,1 @@
+//! From a VMI to the interfaces and rules of its pod.

@@ -1,0 +1,1 @@
+//! A network for the pods of one host.

@@ -1,0 +1,1 @@
+//! The process that owns one pod's containers.

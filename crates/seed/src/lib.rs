@@ -1,0 +1,1 @@
+//! Seed images for cloud-init.

@@ -1,0 +1,1 @@
+//! TLS servers and clients that know their peer.

@@ -1,0 +1,1 @@
+//! All of Ferrovirt on one host.

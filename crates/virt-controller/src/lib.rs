@@ -1,0 +1,1 @@
+//! Reconcilers from VM to VMI to pod.

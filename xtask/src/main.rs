@@ -1,0 +1,3 @@
+//! Builds, checks and measures the workspace.
+
+fn main() {}
