@@ -1,0 +1,243 @@
+//! Which files a cloud-init seed holds.
+//!
+//! Data from a secret never passes through here: the file is named by where the pod has it
+//! mounted, and the launcher reads it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use launcher_channel::{FileSource, SeedFile};
+use serde_json::json;
+
+/// Where the pod mounts the secrets of a cloud-init volume, one directory each.
+const SECRETS: &str = "/var/run/kubevirt-private/secret";
+
+/// The two layouts that cloud-init looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    NoCloud,
+    ConfigDrive,
+}
+
+impl Flavour {
+    /// The volume label by which cloud-init finds the image.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::NoCloud => "cidata",
+            Self::ConfigDrive => "config-2",
+        }
+    }
+
+    /// The name of the image file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::NoCloud => "noCloud.iso",
+            Self::ConfigDrive => "configdrive.iso",
+        }
+    }
+}
+
+/// Where user data or network data comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data<'a> {
+    Plain(&'a str),
+    Base64(&'a str),
+    /// A secret that the pod has mounted for this volume.
+    Secret,
+}
+
+/// One cloud-init volume of one VMI.
+#[derive(Debug, Clone, Copy)]
+pub struct CloudInit<'a> {
+    pub flavour: Flavour,
+    pub namespace: &'a str,
+    pub vmi: &'a str,
+    /// The guest's host name.
+    pub hostname: &'a str,
+    /// Name of the instance type, if the VM has one.
+    pub instance_type: Option<&'a str>,
+    /// Name of the volume.
+    pub volume: &'a str,
+    pub user_data: Option<Data<'a>>,
+    pub network_data: Option<Data<'a>>,
+}
+
+/// Why the data of a volume cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloudInitError {
+    #[error("decode {field} of cloud-init volume {volume:?} as base64")]
+    Base64 {
+        volume: String,
+        field: &'static str,
+        #[source]
+        source: base64::DecodeError,
+    },
+    #[error("use {field} of cloud-init volume {volume:?}: the decoded bytes are not UTF-8 text")]
+    NotText { volume: String, field: &'static str },
+}
+
+/// The files of the seed, meta data first.
+pub fn cloud_init_files(seed: &CloudInit<'_>) -> Result<Vec<SeedFile>, CloudInitError> {
+    let [meta, user, network] = match seed.flavour {
+        Flavour::NoCloud => ["meta-data", "user-data", "network-config"],
+        Flavour::ConfigDrive => [
+            "openstack/latest/meta_data.json",
+            "openstack/latest/user_data",
+            "openstack/latest/network_data.json",
+        ],
+    };
+    let mut files = vec![file(meta, FileSource::Text(meta_data(seed)))];
+    // A NoCloud seed counts only with both meta-data and user-data, so the latter is never left
+    // out.
+    let user_data = seed.user_data.unwrap_or(Data::Plain(""));
+    files.push(file(user, source(seed, "userData", user_data)?));
+    if let Some(data) = seed.network_data {
+        files.push(file(network, source(seed, "networkData", data)?));
+    }
+    Ok(files)
+}
+
+fn meta_data(seed: &CloudInit<'_>) -> String {
+    let id = format!("{}.{}", seed.vmi, seed.namespace);
+    let mut meta = match seed.flavour {
+        Flavour::NoCloud => json!({"instance-id": id, "local-hostname": seed.hostname}),
+        Flavour::ConfigDrive => json!({
+            "instance_id": id,
+            "uuid": id,
+            "hostname": seed.hostname,
+            "local_hostname": seed.hostname,
+        }),
+    };
+    if let Some(instance_type) = seed.instance_type {
+        let key = match seed.flavour {
+            Flavour::NoCloud => "instance-type",
+            Flavour::ConfigDrive => "instance_type",
+        };
+        meta[key] = instance_type.into();
+    }
+    meta.to_string()
+}
+
+fn source(
+    seed: &CloudInit<'_>,
+    field: &'static str,
+    data: Data<'_>,
+) -> Result<FileSource, CloudInitError> {
+    let volume = seed.volume;
+    match data {
+        Data::Plain(text) => Ok(FileSource::Text(text.to_owned())),
+        Data::Base64(text) => {
+            // Line breaks inside are common in hand-made manifests.
+            let packed: String = text.split_ascii_whitespace().collect();
+            let bytes = STANDARD
+                .decode(packed)
+                .map_err(|source| CloudInitError::Base64 {
+                    volume: volume.to_owned(),
+                    field,
+                    source,
+                })?;
+            let text = String::from_utf8(bytes).map_err(|_| CloudInitError::NotText {
+                volume: volume.to_owned(),
+                field,
+            })?;
+            Ok(FileSource::Text(text))
+        }
+        Data::Secret => {
+            // Both spellings of the key are in use.
+            let keys = [field.to_lowercase(), field.to_owned()];
+            Ok(FileSource::FirstOf(
+                keys.iter()
+                    .map(|key| format!("{SECRETS}/{}/{key}", secret_mount(volume, field)))
+                    .collect(),
+            ))
+        }
+    }
+}
+
+/// Name of the directory that holds the secret: one volume may have two secrets.
+fn secret_mount(volume: &str, field: &str) -> String {
+    match field {
+        "networkData" => format!("{volume}-ndata"),
+        _ => format!("{volume}-udata"),
+    }
+}
+
+fn file(name: &str, source: FileSource) -> SeedFile {
+    SeedFile {
+        name: name.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seed(flavour: Flavour) -> CloudInit<'static> {
+        CloudInit {
+            flavour,
+            namespace: "default",
+            vmi: "a",
+            hostname: "a",
+            instance_type: None,
+            volume: "init",
+            user_data: Some(Data::Base64("aGVs\nbG8=")),
+            network_data: Some(Data::Secret),
+        }
+    }
+
+    #[test]
+    fn no_cloud_has_meta_user_and_network_files() {
+        let files = cloud_init_files(&seed(Flavour::NoCloud)).unwrap();
+        let expected = [
+            file(
+                "meta-data",
+                FileSource::Text(r#"{"instance-id":"a.default","local-hostname":"a"}"#.into()),
+            ),
+            file("user-data", FileSource::Text("hello".into())),
+            file(
+                "network-config",
+                FileSource::FirstOf(vec![
+                    "/var/run/kubevirt-private/secret/init-ndata/networkdata".into(),
+                    "/var/run/kubevirt-private/secret/init-ndata/networkData".into(),
+                ]),
+            ),
+        ];
+        assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn config_drive_keeps_to_the_openstack_paths() {
+        let names: Vec<String> = cloud_init_files(&seed(Flavour::ConfigDrive))
+            .unwrap()
+            .into_iter()
+            .map(|file| file.name)
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "openstack/latest/meta_data.json",
+                "openstack/latest/user_data",
+                "openstack/latest/network_data.json"
+            ]
+        );
+    }
+
+    #[test]
+    fn missing_user_data_is_an_empty_file() {
+        let mut seed = seed(Flavour::NoCloud);
+        (seed.user_data, seed.network_data) = (None, None);
+        let files = cloud_init_files(&seed).unwrap();
+        assert_eq!(files[1], file("user-data", FileSource::Text(String::new())));
+        assert_eq!(files.len(), 2);
+    }
+
+    #[test]
+    fn broken_base64_names_volume_and_field() {
+        let mut seed = seed(Flavour::NoCloud);
+        seed.user_data = Some(Data::Base64("###"));
+        assert_eq!(
+            cloud_init_files(&seed).unwrap_err().to_string(),
+            "decode userData of cloud-init volume \"init\" as base64"
+        );
+    }
+}
