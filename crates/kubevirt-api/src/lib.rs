@@ -1,1 +1,42 @@
-//! The wire types of KubeVirt's API.
+//! The wire types of `KubeVirt`'s API: what goes over HTTP and into the store, and nothing else.
+//!
+//! Invariants: names and shapes are exactly those of `kubevirt.io/v1`; reading is tolerant (unknown
+//! words in enumerations are kept, `null` lists are empty lists, missing required fields are empty)
+//! so that one odd field never makes an object unreadable; what is absent stays absent when written.
+//! "One of" groups are structs of options. Nothing here decides anything: defaults and checks live
+//! in `admission`, meaning lives in the domain crates.
+//!
+//! To add a field: put it into its struct, run `cargo xtask generate`, commit both.
+
+pub mod access_credentials;
+pub mod clock;
+pub mod cluster_config;
+pub mod data_volume;
+pub mod devices;
+pub mod disks;
+pub mod domain;
+pub mod features;
+pub mod firmware;
+pub mod migration;
+pub mod network;
+pub mod subresource_bodies;
+pub mod vm;
+pub mod vm_status;
+pub mod vmi;
+pub mod vmi_status;
+pub mod volumes;
+
+pub mod annotations;
+pub mod conditions;
+pub mod crds;
+pub mod finalizers;
+pub mod labels;
+pub mod reasons;
+
+mod open_enum;
+mod resource;
+mod tolerant;
+
+pub use resource::{API_VERSION, GROUP, VERSION};
+pub use vm::VirtualMachine;
+pub use vmi::VirtualMachineInstance;

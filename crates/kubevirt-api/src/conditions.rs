@@ -1,0 +1,157 @@
+//! Conditions of VMs and VMIs, and the only code that changes a list of them.
+//!
+//! Pure: the time comes from the caller. Invariants: a type appears once; `lastTransitionTime`
+//! changes only when `status` does; lists are in one fixed order, so that equal content means equal
+//! lists and nobody writes for nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::{
+    vm_status::{VirtualMachineCondition, VirtualMachineConditionType},
+    vmi_status::{VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType},
+};
+
+pub const TRUE: &str = "True";
+pub const FALSE: &str = "False";
+pub const UNKNOWN: &str = "Unknown";
+
+/// What a condition says, without its history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// One of [`TRUE`], [`FALSE`], [`UNKNOWN`].
+    pub status: &'a str,
+    /// Stable CamelCase word; empty for none.
+    pub reason: &'a str,
+    /// Sentence for people; empty for none.
+    pub message: &'a str,
+}
+
+impl<'a> Statement<'a> {
+    pub fn holds() -> Self {
+        Self {
+            status: TRUE,
+            ..Self::default()
+        }
+    }
+
+    pub fn fails(reason: &'a str, message: &'a str) -> Self {
+        Self {
+            status: FALSE,
+            reason,
+            message,
+        }
+    }
+}
+
+/// The shape shared by the conditions of all kinds.
+pub trait Condition: Clone + PartialEq {
+    type Type: Clone + Ord;
+
+    fn new(kind: Self::Type) -> Self;
+    fn kind(&self) -> &Self::Type;
+    fn parts(&mut self) -> Parts<'_>;
+    fn status(&self) -> &str;
+    fn reason(&self) -> &str;
+    fn message(&self) -> &str;
+}
+
+/// Mutable access to what [`set`] writes.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    pub status: &'a mut String,
+    pub reason: &'a mut Option<String>,
+    pub message: &'a mut Option<String>,
+    pub last_transition_time: &'a mut Option<Time>,
+}
+
+macro_rules! condition {
+    ($condition:ident, $kind:ident) => {
+        impl Condition for $condition {
+            type Type = $kind;
+
+            fn new(kind: $kind) -> Self {
+                Self {
+                    type_: kind,
+                    ..Self::default()
+                }
+            }
+
+            fn kind(&self) -> &$kind {
+                &self.type_
+            }
+
+            fn parts(&mut self) -> Parts<'_> {
+                Parts {
+                    status: &mut self.status,
+                    reason: &mut self.reason,
+                    message: &mut self.message,
+                    last_transition_time: &mut self.last_transition_time,
+                }
+            }
+
+            fn status(&self) -> &str {
+                &self.status
+            }
+
+            fn reason(&self) -> &str {
+                self.reason.as_deref().unwrap_or_default()
+            }
+
+            fn message(&self) -> &str {
+                self.message.as_deref().unwrap_or_default()
+            }
+        }
+    };
+}
+
+condition!(VirtualMachineCondition, VirtualMachineConditionType);
+condition!(
+    VirtualMachineInstanceCondition,
+    VirtualMachineInstanceConditionType
+);
+
+/// Finds a condition by its type.
+pub fn find<'a, C: Condition>(list: &'a [C], kind: &C::Type) -> Option<&'a C> {
+    list.iter().find(|condition| condition.kind() == kind)
+}
+
+/// Whether the condition is there and `True`.
+pub fn is_true<C: Condition>(list: &[C], kind: &C::Type) -> bool {
+    find(list, kind).is_some_and(|condition| condition.status() == TRUE)
+}
+
+/// Whether the condition is there and `False`.
+pub fn is_false<C: Condition>(list: &[C], kind: &C::Type) -> bool {
+    find(list, kind).is_some_and(|condition| condition.status() == FALSE)
+}
+
+/// Writes a condition. Keeps the transition time unless the status changes, drops repeated entries
+/// of the type, and leaves the list in order.
+pub fn set<C: Condition>(list: &mut Vec<C>, kind: C::Type, says: &Statement<'_>, now: &Time) {
+    let old = find(list, &kind).cloned();
+    remove(list, &kind);
+    let mut condition = old.unwrap_or_else(|| C::new(kind));
+    let parts = condition.parts();
+    if parts.status != says.status {
+        says.status.clone_into(parts.status);
+        *parts.last_transition_time = Some(now.clone());
+    }
+    *parts.reason = filled(says.reason);
+    *parts.message = filled(says.message);
+    list.push(condition);
+    sort(list);
+}
+
+/// Takes a condition away; a list without it stays as it is.
+pub fn remove<C: Condition>(list: &mut Vec<C>, kind: &C::Type) {
+    list.retain(|condition| condition.kind() != kind);
+}
+
+/// Puts a list into the fixed order: that of the declaration of the types, unknown ones last.
+pub fn sort<C: Condition>(list: &mut [C]) {
+    list.sort_by(|a, b| a.kind().cmp(b.kind()));
+}
+
+fn filled(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,1 @@
+//! The `CustomResourceDefinition` manifests, as generated and checked in under `deploy/crds`.

@@ -1,0 +1,483 @@
+//! What controller and handler report about a `VirtualMachineInstance`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    apimachinery::pkg::api::resource::Quantity, apimachinery::pkg::apis::meta::v1::Time,
+};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    domain::Machine, migration::VirtualMachineInstanceMigrationState, open_enum::open_enum,
+    tolerant::null_as_default,
+};
+
+/// `VirtualMachineInstanceStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstanceStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub conditions: Vec<VirtualMachineInstanceCondition>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<VirtualMachineInstancePhase>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub phase_transition_timestamps: Vec<VirtualMachineInstancePhaseTransitionTimestamp>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub interfaces: Vec<VirtualMachineInstanceNetworkInterface>,
+    #[serde(rename = "guestOSInfo", skip_serializing_if = "Option::is_none")]
+    pub guest_os_info: Option<VirtualMachineInstanceGuestOsInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration_state: Option<VirtualMachineInstanceMigrationState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration_method: Option<VirtualMachineInstanceMigrationMethod>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration_transport: Option<VirtualMachineInstanceMigrationTransport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qos_class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub launcher_container_image_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evacuation_node_name: Option<String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub active_pods: BTreeMap<String, String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub volume_status: Vec<VolumeStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_boot_status: Option<KernelBootStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs_freeze_status: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology_hints: Option<TopologyHints>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_machine_revision_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_user: Option<u64>,
+    #[serde(rename = "VSOCKCID", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    pub vsock_cid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selinux_context: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
+    #[serde(rename = "currentCPUTopology", skip_serializing_if = "Option::is_none")]
+    pub current_cpu_topology: Option<CpuTopology>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub migrated_volumes: Vec<StorageMigratedVolumeInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
+    pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+}
+
+/// `ChangedBlockTrackingStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ChangedBlockTrackingStatus {
+    pub state: ChangedBlockTrackingState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
+    pub backup_status: Option<VirtualMachineInstanceBackupStatus>,
+}
+
+/// `VirtualMachineInstanceCondition`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstanceCondition {
+    #[serde(rename = "type")]
+    pub type_: VirtualMachineInstanceConditionType,
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    pub status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
+    pub last_probe_time: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
+    pub last_transition_time: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// `VirtualMachineInstancePhaseTransitionTimestamp`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstancePhaseTransitionTimestamp {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<VirtualMachineInstancePhase>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase_transition_timestamp: Option<Time>,
+}
+
+/// `VirtualMachineInstanceNetworkInterface`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstanceNetworkInterface {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub ip_addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_interface_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub info_source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_count: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_state: Option<String>,
+}
+
+/// `VirtualMachineInstanceGuestOSInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstanceGuestOsInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_release: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pretty_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+/// `VolumeStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeStatus {
+    pub name: String,
+    pub target: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<VolumePhase>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim_info: Option<PersistentVolumeClaimInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hotplug_volume: Option<HotplugVolumeStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_dump_volume: Option<DomainMemoryDumpInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_disk_volume: Option<ContainerDiskInfo>,
+}
+
+/// `KernelBootStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct KernelBootStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_info: Option<KernelInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initrd_info: Option<InitrdInfo>,
+}
+
+/// `TopologyHints`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologyHints {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tsc_frequency: Option<i64>,
+}
+
+/// `CPUTopology`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct CpuTopology {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
+}
+
+/// `MemoryStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemoryStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_at_boot: Option<Quantity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_current: Option<Quantity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_requested: Option<Quantity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_overhead: Option<Quantity>,
+}
+
+/// `StorageMigratedVolumeInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageMigratedVolumeInfo {
+    pub volume_name: String,
+    #[serde(rename = "sourcePVCInfo", skip_serializing_if = "Option::is_none")]
+    pub source_pvc_info: Option<PersistentVolumeClaimInfo>,
+    #[serde(rename = "destinationPVCInfo", skip_serializing_if = "Option::is_none")]
+    pub destination_pvc_info: Option<PersistentVolumeClaimInfo>,
+}
+
+/// `VirtualMachineInstanceBackupStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstanceBackupStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_timestamp: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_timestamp: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup_msg: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_name: Option<String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub volumes: Vec<VirtualMachineInstanceBackupVolumeInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiesce_status: Option<String>,
+}
+
+/// `PersistentVolumeClaimInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeClaimInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub access_modes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<String>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub capacity: BTreeMap<String, Quantity>,
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub requests: BTreeMap<String, Quantity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preallocated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filesystem_overhead: Option<String>,
+}
+
+/// `HotplugVolumeStatus`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct HotplugVolumeStatus {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attach_pod_name: Option<String>,
+    #[serde(rename = "attachPodUID", skip_serializing_if = "Option::is_none")]
+    pub attach_pod_uid: Option<String>,
+}
+
+/// `DomainMemoryDumpInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct DomainMemoryDumpInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_timestamp: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_timestamp: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_file_name: Option<String>,
+}
+
+/// `ContainerDiskInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerDiskInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    pub checksum: Option<u32>,
+}
+
+/// `KernelInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct KernelInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    pub checksum: Option<u32>,
+}
+
+/// `InitrdInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct InitrdInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    pub checksum: Option<u32>,
+}
+
+/// `VirtualMachineInstanceBackupVolumeInfo`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VirtualMachineInstanceBackupVolumeInfo {
+    pub volume_name: String,
+}
+
+open_enum! {
+    /// Values of `VirtualMachineInstancePhase`.
+    VirtualMachineInstancePhase {
+        Unset = "",
+        Pending = "Pending",
+        Scheduling = "Scheduling",
+        Scheduled = "Scheduled",
+        Running = "Running",
+        Succeeded = "Succeeded",
+        Failed = "Failed",
+        WaitingForSync = "WaitingForSync",
+        Unknown = "Unknown",
+    }
+}
+
+open_enum! {
+    /// Values of `VirtualMachineInstanceMigrationMethod`.
+    VirtualMachineInstanceMigrationMethod {
+        BlockMigration = "BlockMigration",
+        LiveMigration = "LiveMigration",
+    }
+}
+
+open_enum! {
+    /// Values of `VirtualMachineInstanceMigrationTransport`.
+    VirtualMachineInstanceMigrationTransport {
+        Unix = "Unix",
+    }
+}
+
+open_enum! {
+    /// Values of `ChangedBlockTrackingState`.
+    ChangedBlockTrackingState {
+        Unset = "",
+        PendingRestart = "PendingRestart",
+        Initializing = "Initializing",
+        Enabled = "Enabled",
+        Disabled = "Disabled",
+        IncrementalBackupFeatureGateDisabled = "IncrementalBackupFeatureGateDisabled",
+    }
+}
+
+open_enum! {
+    /// Values of `VirtualMachineInstanceConditionType`.
+    VirtualMachineInstanceConditionType {
+        Provisioning = "Provisioning",
+        Ready = "Ready",
+        Synchronized = "Synchronized",
+        Paused = "Paused",
+        AgentConnected = "AgentConnected",
+        AccessCredentialsSynchronized = "AccessCredentialsSynchronized",
+        AgentVersionNotSupported = "AgentVersionNotSupported",
+        LiveMigratable = "LiveMigratable",
+        HotVCPUChange = "HotVCPUChange",
+        HotMemoryChange = "HotMemoryChange",
+        VolumesChange = "VolumesChange",
+        DataVolumesReady = "DataVolumesReady",
+        StorageLiveMigratable = "StorageLiveMigratable",
+        DecentralizedLiveMigrationFailure = "DecentralizedLiveMigrationFailure",
+        MigrationRequired = "MigrationRequired",
+        EvictionRequested = "EvictionRequested",
+        SoftwareEmulation = "SoftwareEmulation",
+    }
+}
+
+open_enum! {
+    /// Values of `VolumePhase`.
+    VolumePhase {
+        Pending = "Pending",
+        Bound = "Bound",
+        AttachedToNode = "AttachedToNode",
+        MountedToPod = "MountedToPod",
+        Ready = "Ready",
+        Detaching = "Detaching",
+        UnMountedFromPod = "UnMountedFromPod",
+        MemoryDumpCompleted = "MemoryDumpCompleted",
+        MemoryDumpInProgress = "MemoryDumpInProgress",
+        MemoryDumpFailed = "MemoryDumpFailed",
+    }
+}
