@@ -1,0 +1,379 @@
+//! Certificate authorities and leaf certificates: made, kept as PEM, read back.
+//!
+//! Invariants: private keys are written with mode 0600 and never appear in `Debug` output; the time
+//! of validity comes from the caller. Must not know: sockets, servers.
+
+use std::{
+    fmt, fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+
+/// Why a certificate could not be made, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("make certificate for {name}")]
+    Make {
+        name: String,
+        #[source]
+        source: rcgen::Error,
+    },
+    #[error("read PEM of {what}")]
+    Parse {
+        what: &'static str,
+        #[source]
+        source: rustls_pki_types::pem::Error,
+    },
+    #[error("PEM holds no {what}")]
+    Empty { what: &'static str },
+    #[error("certificate authority is not usable")]
+    Issuer {
+        #[source]
+        source: rcgen::Error,
+    },
+    #[error("access {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// When a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+impl Validity {
+    /// From five minutes before `now` (peers' clocks differ) until `lifetime` after it.
+    pub fn starting(now: Timestamp, lifetime: SignedDuration) -> Self {
+        Self {
+            from: now.checked_sub(SignedDuration::from_mins(5)).unwrap_or(now),
+            until: now.checked_add(lifetime).unwrap_or(Timestamp::MAX),
+        }
+    }
+}
+
+/// What a leaf certificate may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    Client,
+    Server,
+    Both,
+}
+
+/// What a leaf certificate says.
+#[derive(Debug, Clone)]
+pub struct Leaf {
+    /// The subject's CN: a user's name, for client certificates.
+    pub common_name: String,
+    /// The subject's O entries: a user's groups.
+    pub organizations: Vec<String>,
+    pub dns_names: Vec<String>,
+    pub addresses: Vec<IpAddr>,
+    pub usage: Usage,
+    pub validity: Validity,
+}
+
+impl Leaf {
+    /// A client certificate for a user.
+    pub fn user(name: impl Into<String>, groups: &[&str], validity: Validity) -> Self {
+        Self {
+            common_name: name.into(),
+            organizations: groups.iter().map(ToString::to_string).collect(),
+            dns_names: Vec::new(),
+            addresses: Vec::new(),
+            usage: Usage::Client,
+            validity,
+        }
+    }
+
+    /// A server certificate for a DNS name, which is also its common name.
+    pub fn server(name: impl Into<String>, validity: Validity) -> Self {
+        let name = name.into();
+        Self {
+            common_name: name.clone(),
+            organizations: Vec::new(),
+            dns_names: vec![name],
+            addresses: Vec::new(),
+            usage: Usage::Server,
+            validity,
+        }
+    }
+}
+
+/// A certificate chain (leaf first) and its private key, as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    certificate_pem: String,
+    key_pem: String,
+}
+
+impl Identity {
+    /// Takes PEM text; checked when it is used or saved.
+    pub fn from_pem(certificate_pem: impl Into<String>, key_pem: impl Into<String>) -> Self {
+        Self {
+            certificate_pem: certificate_pem.into(),
+            key_pem: key_pem.into(),
+        }
+    }
+
+    /// Reads the two PEM files.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, PkiError> {
+        let identity = Self::from_pem(read(certificate)?, read(key)?);
+        identity.chain()?;
+        identity.key()?;
+        Ok(identity)
+    }
+
+    /// Writes the two PEM files; the key readable by its owner only.
+    pub fn save(&self, certificate: &Path, key: &Path) -> Result<(), PkiError> {
+        write(key, &self.key_pem, 0o600)?;
+        write(certificate, &self.certificate_pem, 0o644)
+    }
+
+    pub fn certificate_pem(&self) -> &str {
+        &self.certificate_pem
+    }
+
+    /// The private key. Mind where it goes.
+    pub fn key_pem(&self) -> &str {
+        &self.key_pem
+    }
+
+    /// The chain, leaf first.
+    pub fn chain(&self) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+        certificates(&self.certificate_pem)
+    }
+
+    /// The private key, parsed.
+    pub fn key(&self) -> Result<PrivateKeyDer<'static>, PkiError> {
+        PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|source| PkiError::Parse {
+            what: "private key",
+            source,
+        })
+    }
+
+    /// When the leaf ends to be valid, so that an owner can make a new one in time.
+    pub fn valid_until(&self) -> Result<Timestamp, PkiError> {
+        let chain = self.chain()?;
+        let leaf = chain.first().ok_or(PkiError::Empty {
+            what: "certificate",
+        })?;
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(leaf).map_err(|_| PkiError::Empty {
+                what: "X.509 certificate",
+            })?;
+        Timestamp::from_second(parsed.validity().not_after.timestamp()).map_err(|_| {
+            PkiError::Empty {
+                what: "end of validity",
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+/// Authorities that a side trusts, as PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trust {
+    pem: String,
+}
+
+impl Trust {
+    pub fn from_pem(pem: impl Into<String>) -> Self {
+        Self { pem: pem.into() }
+    }
+
+    pub fn load(path: &Path) -> Result<Self, PkiError> {
+        let trust = Self::from_pem(read(path)?);
+        trust.certificates()?;
+        Ok(trust)
+    }
+
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+        certificates(&self.pem)
+    }
+}
+
+/// A certificate authority that can sign.
+#[derive(Debug, Clone)]
+pub struct Authority {
+    identity: Identity,
+}
+
+impl Authority {
+    /// Makes a self-signed authority with a fresh P-256 key.
+    pub fn create(common_name: &str, validity: Validity) -> Result<Self, PkiError> {
+        let failed = |source| PkiError::Make {
+            name: common_name.to_owned(),
+            source,
+        };
+        let mut params = CertificateParams::default();
+        set_validity(&mut params, validity);
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        Ok(Self {
+            identity: Identity::from_pem(certificate.pem(), key.serialize_pem()),
+        })
+    }
+
+    /// Takes an authority made before.
+    pub fn from_identity(identity: Identity) -> Result<Self, PkiError> {
+        let authority = Self { identity };
+        drop(authority.issuer()?);
+        Ok(authority)
+    }
+
+    /// Reads an authority from its two PEM files.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, PkiError> {
+        Self::from_identity(Identity::load(certificate, key)?)
+    }
+
+    pub fn save(&self, certificate: &Path, key: &Path) -> Result<(), PkiError> {
+        self.identity.save(certificate, key)
+    }
+
+    /// The authority's own certificate and key.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// What others need to trust this authority.
+    pub fn trust(&self) -> Trust {
+        Trust::from_pem(self.identity.certificate_pem.clone())
+    }
+
+    /// Signs a leaf certificate with a fresh P-256 key.
+    pub fn issue(&self, leaf: &Leaf) -> Result<Identity, PkiError> {
+        let failed = |source| PkiError::Make {
+            name: leaf.common_name.clone(),
+            source,
+        };
+        let issuer = self.issuer()?;
+        let params = leaf_params(leaf).map_err(failed)?;
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
+        Ok(Identity::from_pem(certificate.pem(), key.serialize_pem()))
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
+        let unusable = |source| PkiError::Issuer { source };
+        let key = KeyPair::from_pem(&self.identity.key_pem).map_err(unusable)?;
+        Issuer::from_ca_cert_pem(&self.identity.certificate_pem, key).map_err(unusable)
+    }
+}
+
+fn leaf_params(leaf: &Leaf) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(leaf.dns_names.clone())?;
+    params
+        .subject_alt_names
+        .extend(leaf.addresses.iter().copied().map(SanType::IpAddress));
+    set_validity(&mut params, leaf.validity);
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, leaf.common_name.as_str());
+    for organization in &leaf.organizations {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organization.as_str());
+    }
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = match leaf.usage {
+        Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+        Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+        Usage::Both => {
+            vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ]
+        }
+    };
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+fn set_validity(params: &mut CertificateParams, validity: Validity) {
+    params.not_before = SystemTime::from(validity.from).into();
+    params.not_after = SystemTime::from(validity.until).into();
+}
+
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+    let found = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| PkiError::Parse {
+            what: "certificate",
+            source,
+        })?;
+    if found.is_empty() {
+        return Err(PkiError::Empty {
+            what: "certificate",
+        });
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<String, PkiError> {
+    fs::read_to_string(path).map_err(|source| PkiError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes to a neighbour and renames, so that a reader never sees half a file.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
+    use std::{
+        io::Write as _,
+        os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    };
+    let failed = |source| PkiError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let mut neighbour = path.as_os_str().to_owned();
+    neighbour.push(".new");
+    let neighbour = PathBuf::from(neighbour);
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&neighbour)
+        .map_err(failed)?;
+    // A leftover from a crash keeps its old mode, whatever `mode` above says.
+    file.set_permissions(fs::Permissions::from_mode(mode))
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    fs::rename(&neighbour, path).map_err(failed)
+}

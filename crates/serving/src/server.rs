@@ -1,0 +1,215 @@
+//! The accept loop: TLS handshake, then HTTP/1.1 or HTTP/2 into an axum router.
+//!
+//! Invariants: every request carries a [`Peer`]; nobody can hold a slot without finishing the
+//! handshake and the request's head in bounded time; after `run` returns, no connection is left.
+//! An upgraded connection belongs to whoever upgraded it.
+
+use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use http::Request;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
+
+use crate::{
+    peer::{Peer, PeerCertificate},
+    tls::TlsSource,
+};
+
+/// How much and how long a caller may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once; more wait in the kernel's queue.
+    pub connections: usize,
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// For the head of an HTTP/1.1 request, idle time between requests included.
+    pub header_read: Duration,
+    /// Requests at once on one HTTP/2 connection.
+    pub streams: u32,
+    /// How long running requests may go on after the stop.
+    pub grace: Duration,
+}
+
+impl Limits {
+    /// For servers that a few components and users talk to.
+    pub const STANDARD: Self = Self {
+        connections: 1024,
+        handshake: Duration::from_secs(10),
+        header_read: Duration::from_secs(90),
+        streams: 250,
+        grace: Duration::from_secs(5),
+    };
+}
+
+/// A listening socket, who may talk to it, and what answers.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    tls: TlsSource,
+    router: Router,
+    limits: Limits,
+}
+
+impl Server {
+    pub fn new(listener: TcpListener, tls: TlsSource, router: Router) -> Self {
+        Self {
+            listener,
+            tls,
+            router,
+            limits: Limits::STANDARD,
+        }
+    }
+
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop`, then lets running requests end within the grace time.
+    pub async fn run(self, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let shared = Arc::new(Shared {
+            tls: self.tls,
+            router: self.router,
+            http: http_server(&self.limits),
+            limits: self.limits,
+            stop,
+        });
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = shared.stop.cancelled() => break,
+                accepted = accept(&self.listener, &slots) => accepted,
+            };
+            match accepted {
+                Ok((stream, address, slot)) => {
+                    let shared = Arc::clone(&shared);
+                    connections.spawn(async move {
+                        Box::pin(shared.connection(stream, address)).await;
+                        drop(slot);
+                    });
+                }
+                Err(error) => {
+                    // Out of descriptors or memory: the kernel keeps the caller waiting, and a
+                    // tight loop would only make it worse.
+                    tracing::warn!(%error, "accept failed");
+                    time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        drop(self.listener);
+        connections.close();
+        connections.wait().await;
+    }
+}
+
+struct Shared {
+    tls: TlsSource,
+    router: Router,
+    http: auto::Builder<TokioExecutor>,
+    limits: Limits,
+    stop: CancellationToken,
+}
+
+impl Shared {
+    async fn connection(&self, stream: TcpStream, address: SocketAddr) {
+        let handshake = TlsAcceptor::from(self.tls.current()).accept(stream);
+        let stream = tokio::select! {
+            () = self.stop.cancelled() => return,
+            done = time::timeout(self.limits.handshake, handshake) => match done {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => {
+                    tracing::debug!(%address, %error, "TLS handshake failed");
+                    return;
+                }
+                Err(_) => {
+                    tracing::debug!(%address, "TLS handshake took too long");
+                    return;
+                }
+            },
+        };
+        let peer = Peer {
+            address,
+            certificate: certificate(&stream),
+        };
+        self.serve(stream, peer).await;
+    }
+
+    async fn serve(&self, stream: TlsStream<TcpStream>, peer: Peer) {
+        let address = peer.address;
+        let service = service_fn(|mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            let router = self.router.clone();
+            async move {
+                Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|e| match e {}))
+            }
+        });
+        let mut connection = pin!(
+            self.http
+                .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        );
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match time::timeout(self.limits.grace, connection).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%address, error, "connection ended");
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots)
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
+    let (stream, address) = listener.accept().await?;
+    // Small answers must not wait for the peer's delayed acknowledgement.
+    stream.set_nodelay(true)?;
+    Ok((stream, address, slot))
+}
+
+fn http_server(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_read);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    http
+}
+
+fn certificate(stream: &TlsStream<TcpStream>) -> Option<PeerCertificate> {
+    let (_, session) = stream.get_ref();
+    PeerCertificate::parse(session.peer_certificates()?.first()?)
+}
