@@ -1,1 +1,30 @@
-//! What an API server does to objects, as pure functions.
+//! What an API server does to objects, as pure functions from `serde_json::Value` to `Value`.
+//!
+//! Invariants: nothing here reads a clock, a file or a socket; time and randomness are passed in.
+//! Hostile input costs bounded work and bounded stack. Texts that clients parse or people know by
+//! heart (errors, managed fields, tables) are those of kube-apiserver.
+//! What it must not know: storage, HTTP, and which kinds the server serves.
+
+pub mod resource;
+pub mod status;
+pub mod violation;
+
+pub mod meta;
+pub mod names;
+
+pub mod jsonpath;
+pub mod selector;
+
+pub mod patch;
+pub mod schema;
+pub mod shape;
+
+pub mod apply;
+
+pub mod discovery;
+pub mod openapi;
+pub mod table;
+
+pub use resource::{GroupKind, GroupResource, Resource, Subresource};
+pub use status::{Reason, Status};
+pub use violation::{Fault, Violation};

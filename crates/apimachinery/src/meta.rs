@@ -1,0 +1,252 @@
+//! Accessors on objects held as `Value`.
+//!
+//! Invariant: every accessor takes a malformed object for one that lacks the field.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::Violation;
+
+pub fn name(object: &Value) -> &str {
+    text(object, "name")
+}
+
+pub fn generate_name(object: &Value) -> &str {
+    text(object, "generateName")
+}
+
+pub fn namespace(object: &Value) -> &str {
+    text(object, "namespace")
+}
+
+pub fn uid(object: &Value) -> &str {
+    text(object, "uid")
+}
+
+pub fn resource_version(object: &Value) -> &str {
+    text(object, "resourceVersion")
+}
+
+pub fn api_version(object: &Value) -> &str {
+    object["apiVersion"].as_str().unwrap_or_default()
+}
+
+pub fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap_or_default()
+}
+
+pub fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"]
+        .as_i64()
+        .unwrap_or_default()
+}
+
+pub fn creation_timestamp(object: &Value) -> Option<Timestamp> {
+    text(object, "creationTimestamp").parse().ok()
+}
+
+pub fn deletion_timestamp(object: &Value) -> Option<Timestamp> {
+    text(object, "deletionTimestamp").parse().ok()
+}
+
+pub fn is_deleting(object: &Value) -> bool {
+    object["metadata"]
+        .get("deletionTimestamp")
+        .is_some_and(|time| !time.is_null())
+}
+
+/// The pairs of `metadata.labels`.
+pub fn labels(object: &Value) -> impl Iterator<Item = (&str, &str)> {
+    pairs(&object["metadata"]["labels"])
+}
+
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["labels"].get(key)?.as_str()
+}
+
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"].get(key)?.as_str()
+}
+
+pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
+    list(&object["metadata"]["finalizers"])
+        .iter()
+        .filter_map(Value::as_str)
+}
+
+pub fn owner_references(object: &Value) -> impl Iterator<Item = OwnerReference<'_>> {
+    list(&object["metadata"]["ownerReferences"])
+        .iter()
+        .map(|raw| OwnerReference {
+            api_version: raw["apiVersion"].as_str().unwrap_or_default(),
+            kind: raw["kind"].as_str().unwrap_or_default(),
+            name: raw["name"].as_str().unwrap_or_default(),
+            uid: raw["uid"].as_str().unwrap_or_default(),
+            controller: raw["controller"].as_bool().unwrap_or_default(),
+            block_owner_deletion: raw["blockOwnerDeletion"].as_bool().unwrap_or_default(),
+        })
+}
+
+/// One entry of `metadata.ownerReferences`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerReference<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub controller: bool,
+    pub block_owner_deletion: bool,
+}
+
+/// The map of `metadata`, made when it is missing or something else.
+pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    object_mut(object_mut(object).entry("metadata").or_insert(Value::Null))
+}
+
+/// The value as a map; anything else becomes an empty one.
+pub(crate) fn object_mut(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("made an object above"),
+    }
+}
+
+/// Sets one field of `metadata`; a null removes it.
+pub fn set(object: &mut Value, field: &str, value: impl Into<Value>) {
+    let metadata = metadata_mut(object);
+    match value.into() {
+        Value::Null => drop(metadata.shift_remove(field)),
+        value => drop(metadata.insert(field.to_owned(), value)),
+    }
+}
+
+/// Does the wanted state differ, so that the generation must rise? Everything counts but
+/// `metadata`, `status` (when it is a subresource: pass it in `ignored`) and the type.
+pub fn spec_differs(old: &Value, new: &Value, ignored: &[&str]) -> bool {
+    let counts =
+        |key: &str| !matches!(key, "metadata" | "apiVersion" | "kind") && !ignored.contains(&key);
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return old != new;
+    };
+    old.iter()
+        .any(|(key, value)| counts(key) && new.get(key) != Some(value))
+        || new.keys().any(|key| counts(key) && !old.contains_key(key))
+}
+
+/// Is anything different but `resourceVersion` and `managedFields`? If not, an update need not be
+/// stored.
+pub fn differs(old: &Value, new: &Value) -> bool {
+    fn stripped(object: &Value) -> Value {
+        let mut out = object.clone();
+        let metadata = metadata_mut(&mut out);
+        metadata.shift_remove("resourceVersion");
+        metadata.shift_remove("managedFields");
+        out
+    }
+    old != new && stripped(old) != stripped(new)
+}
+
+/// How the API writes times: seconds, UTC.
+pub fn format_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Checks the parts of `metadata` that are the same for every kind. `check_name` is the kind's
+/// name rule (see [`crate::names`]).
+pub fn validate(object: &Value, check_name: fn(&str) -> Vec<String>) -> Vec<Violation> {
+    let mut out = Vec::new();
+    let (name, generated) = (name(object), generate_name(object));
+    if name.is_empty() && generated.is_empty() {
+        out.push(Violation::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    }
+    if !name.is_empty() {
+        let wrong = check_name(name).into_iter();
+        out.extend(wrong.map(|why| Violation::invalid("metadata.name", name, why)));
+    }
+    for (key, value) in labels(object) {
+        let wrong = crate::names::qualified(key).into_iter();
+        out.extend(wrong.map(|why| Violation::invalid("metadata.labels", key, why)));
+        let wrong = crate::names::label_value(value).into_iter();
+        out.extend(wrong.map(|why| Violation::invalid("metadata.labels", value, why)));
+    }
+    let mut size = 0;
+    for (key, value) in pairs(&object["metadata"]["annotations"]) {
+        size += key.len() + value.len();
+        let wrong = crate::names::qualified(&key.to_lowercase()).into_iter();
+        out.extend(wrong.map(|why| Violation::invalid("metadata.annotations", key, why)));
+    }
+    if size > MAX_ANNOTATIONS {
+        let max = u64::try_from(MAX_ANNOTATIONS).unwrap_or(u64::MAX);
+        out.push(Violation::too_long("metadata.annotations", "", max));
+    }
+    for (at, finalizer) in finalizers(object).enumerate() {
+        let field = format!("metadata.finalizers[{at}]");
+        let wrong = crate::names::qualified(finalizer).into_iter();
+        out.extend(wrong.map(|why| Violation::invalid("metadata.finalizers", finalizer, why)));
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            out.push(Violation::invalid(field, finalizer, why));
+        }
+    }
+    out.extend(owner_violations(object));
+    out
+}
+
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+fn owner_violations(object: &Value) -> Vec<Violation> {
+    let mut out = Vec::new();
+    let mut controller: Option<&str> = None;
+    for (at, owner) in owner_references(object).enumerate() {
+        let field = |name: &str| format!("metadata.ownerReferences[{at}].{name}");
+        let texts = [
+            ("apiVersion", owner.api_version),
+            ("kind", owner.kind),
+            ("name", owner.name),
+            ("uid", owner.uid),
+        ];
+        for (name, text) in texts {
+            if text.is_empty() {
+                let why = format!("{name} must not be empty");
+                out.push(Violation::invalid(field(name), text, why));
+            }
+        }
+        if owner.controller
+            && let Some(first) = controller.replace(owner.name)
+        {
+            let why = format!(
+                "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
+                owner.name
+            );
+            let raw = object["metadata"]["ownerReferences"].clone();
+            out.push(Violation::invalid("metadata.ownerReferences", raw, why));
+        }
+    }
+    out
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"]
+        .get(field)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn pairs(value: &Value) -> impl Iterator<Item = (&str, &str)> {
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}

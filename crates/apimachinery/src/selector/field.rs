@@ -1,0 +1,244 @@
+//! Field selectors: `metadata.name=a,status.phase!=Running`.
+
+use serde_json::Value;
+
+use super::SelectorError;
+
+/// All terms must hold. The default selects everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    terms: Vec<Term>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Term {
+    path: String,
+    equal: bool,
+    value: String,
+}
+
+impl FieldSelector {
+    /// Parses the `fieldSelector` of a query.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut terms = Vec::new();
+        for part in split(text).into_iter().filter(|part| !part.is_empty()) {
+            let Some((path, equal, value)) = operator(&part) else {
+                let why = format!("invalid selector: '{text}'; can't understand '{part}'");
+                return Err(SelectorError(why));
+            };
+            terms.push(Term {
+                path: path.to_owned(),
+                equal,
+                value: unescape(value)?,
+            });
+        }
+        Ok(Self { terms })
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Refuses paths the kind does not offer. `metadata.name` and `metadata.namespace` always are.
+    pub fn check(&self, offered: &[&str]) -> Result<(), SelectorError> {
+        let known = |path: &str| {
+            matches!(path, "metadata.name" | "metadata.namespace") || offered.contains(&path)
+        };
+        match self.terms.iter().find(|term| !known(&term.path)) {
+            Some(term) => Err(SelectorError(format!(
+                "field label not supported: {}",
+                term.path
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Does the object match? A field that is missing reads as the empty text.
+    pub fn matches(&self, object: &Value) -> bool {
+        self.matches_with(|path| lookup(object, path))
+    }
+
+    /// As `matches`, with the caller's idea of what a path means.
+    pub fn matches_with(&self, resolve: impl Fn(&str) -> String) -> bool {
+        self.terms
+            .iter()
+            .all(|term| (resolve(&term.path) == term.value) == term.equal)
+    }
+
+    /// The value that `path` must have, if the selector demands one: lets a store use an index.
+    pub fn required(&self, path: &str) -> Option<&str> {
+        self.terms
+            .iter()
+            .find(|t| t.equal && t.path == path)
+            .map(|t| t.value.as_str())
+    }
+}
+
+/// The paths beside name and namespace that the built-in kinds offer.
+pub(super) fn offered(group: &str, plural: &str) -> &'static [&'static str] {
+    match (group, plural) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "namespaces") => &["status.phase"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("", "events") | ("events.k8s.io", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+        ],
+        _ => &[],
+    }
+}
+
+impl FieldSelector {
+    /// The paths that [`Self::check`] should allow for a kind, besides a CRD's own.
+    pub fn offered(group: &str, plural: &str) -> &'static [&'static str] {
+        offered(group, plural)
+    }
+}
+
+fn lookup(object: &Value, path: &str) -> String {
+    let found = path.split('.').try_fold(object, |at, part| at.get(part));
+    match found {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Bool(flag)) => flag.to_string(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ if matches!(path, "spec.hostNetwork" | "spec.unschedulable") => "false".to_owned(),
+        Some(Value::Object(source)) if path == "source" => source
+            .get("component")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Splits at commas that no backslash hides.
+fn split(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut escaped = false;
+    for c in text.chars() {
+        match parts.last_mut() {
+            Some(last) if escaped || c != ',' => last.push(c),
+            _ => parts.push(String::new()),
+        }
+        escaped = !escaped && c == '\\';
+    }
+    parts
+}
+
+fn operator(part: &str) -> Option<(&str, bool, &str)> {
+    let at = part.find(['=', '!'])?;
+    let (path, rest) = part.split_at_checked(at)?;
+    let (equal, value) = if let Some(value) = rest.strip_prefix("!=") {
+        (false, value)
+    } else {
+        (
+            true,
+            rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?,
+        )
+    };
+    Some((path, equal, value))
+}
+
+fn unescape(value: &str) -> Result<String, SelectorError> {
+    let mut out = String::new();
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => {
+                    return Err(SelectorError(format!(
+                        "invalid field selector: invalid escape sequence: \\{c}"
+                    )));
+                }
+                None => {
+                    return Err(SelectorError(
+                        "invalid field selector: invalid escape sequence: \\".to_owned(),
+                    ));
+                }
+            },
+            ',' | '=' => {
+                return Err(SelectorError(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                )));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn terms_are_compared_with_fields() {
+        let pod = json!({"metadata": {"name": "a", "namespace": "n"},
+            "spec": {"nodeName": "one,two"}, "status": {"phase": "Running"}});
+        let cases = [
+            ("", true),
+            ("metadata.name=a", true),
+            ("metadata.name==a,metadata.namespace=n", true),
+            ("metadata.name!=a", false),
+            ("status.phase!=Failed,status.phase!=Succeeded", true),
+            (r"spec.nodeName=one\,two", true),
+            ("spec.hostNetwork=false", true),
+            ("spec.none=", true),
+        ];
+        for (text, expected) in cases {
+            let selector = FieldSelector::parse(text).expect(text);
+            assert_eq!(selector.matches(&pod), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let cases = [
+            ("xyz", "invalid selector: 'xyz'; can't understand 'xyz'"),
+            (
+                r"a=\x",
+                "invalid field selector: invalid escape sequence: \\x",
+            ),
+            (
+                "a=b=c",
+                "invalid field selector: unescaped character in value: =",
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(
+                FieldSelector::parse(text).expect_err(text).to_string(),
+                expected
+            );
+        }
+        let unknown = FieldSelector::parse("spec.foo=1").expect("parses");
+        let refused = unknown.check(&["status.phase"]).expect_err("is unknown");
+        assert_eq!(refused.to_string(), "field label not supported: spec.foo");
+    }
+}
