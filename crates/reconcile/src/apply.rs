@@ -1,0 +1,176 @@
+//! Writes to the API server, and what may become of them.
+
+use std::fmt::Debug;
+
+use kube::Resource;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{Key, Retry};
+
+/// What a write may come to.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Somebody else was faster; look again.
+    #[error("write {what}: it was changed meanwhile")]
+    Conflict { what: String },
+    #[error("write {what}: there is no such object")]
+    NotFound { what: String },
+    #[error("create {what}: it exists")]
+    AlreadyExists { what: String },
+    /// The server will not have it, and not later either.
+    #[error("write {what}: {message}")]
+    Refused { what: String, message: String },
+    #[error("write {what}")]
+    Unavailable {
+        what: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+}
+
+impl WriteError {
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "Conflict",
+            Self::NotFound { .. } => "NotFound",
+            Self::AlreadyExists { .. } => "AlreadyExists",
+            Self::Refused { .. } => "Refused",
+            Self::Unavailable { .. } => "ServerUnavailable",
+        }
+    }
+
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Conflict { .. } | Self::NotFound { .. } | Self::AlreadyExists { .. } => {
+                Retry::Soon
+            }
+            Self::Refused { .. } | Self::Unavailable { .. } => Retry::BackOff,
+        }
+    }
+
+    fn of(what: String, error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) => match (status.code, status.reason.as_str()) {
+                (_, "AlreadyExists") => Self::AlreadyExists { what },
+                (409, _) => Self::Conflict { what },
+                (404, _) => Self::NotFound { what },
+                // 408 and 429 ask to come back.
+                (400..=499, _) if status.code != 408 && status.code != 429 => Self::Refused {
+                    what,
+                    message: status.message.clone(),
+                },
+                _ => Self::Unavailable {
+                    what,
+                    source: Box::new(error),
+                },
+            },
+            _ => Self::Unavailable {
+                what,
+                source: Box::new(error),
+            },
+        }
+    }
+}
+
+/// A piece of an object, to be applied under a field manager.
+///
+/// The piece holds every field its manager owns: one that was applied before and is missing now
+/// is given up. With `metadata.resourceVersion` inside, a stale write is a conflict.
+#[derive(Debug)]
+pub struct Fragment<'a> {
+    pub manager: &'a str,
+    pub key: &'a Key,
+    /// `status`, or `None` for the main resource.
+    pub subresource: Option<&'static str>,
+    pub body: Value,
+}
+
+/// Applies the fragment, taking over fields that another manager owns. The answer is the whole
+/// object.
+pub async fn apply<K>(api: &Api<K>, fragment: &Fragment<'_>) -> Result<K, WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let parameters = PatchParams::apply(fragment.manager).force();
+    let patch = Patch::Apply(&fragment.body);
+    let name = &fragment.key.name;
+    match fragment.subresource {
+        None => api.patch(name, &parameters, &patch).await,
+        Some(part) => api.patch_subresource(part, name, &parameters, &patch).await,
+    }
+    .map_err(|error| WriteError::of(fragment.key.to_string(), error))
+}
+
+/// Merges members into an object. Put `metadata.resourceVersion` inside when a list is replaced.
+pub async fn merge<K>(api: &Api<K>, manager: &str, key: &Key, body: &Value) -> Result<K, WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let parameters = PatchParams {
+        field_manager: Some(manager.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch(&key.name, &parameters, &Patch::Merge(body))
+        .await
+        .map_err(|error| WriteError::of(key.to_string(), error))
+}
+
+/// Creates an object; the body may have fields that `K` does not know.
+pub async fn create<K>(
+    api: &Api<K>,
+    manager: &str,
+    key: &Key,
+    body: &impl Serialize,
+) -> Result<K, WriteError>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let error = |error| WriteError::of(key.to_string(), error);
+    let parameters = PostParams {
+        field_manager: Some(manager.to_owned()),
+        ..PostParams::default()
+    };
+    let bytes = serde_json::to_vec(body)
+        .map_err(kube::Error::SerdeError)
+        .map_err(error)?;
+    let mut request = kube::api::Request::new(api.resource_url())
+        .create(&parameters, bytes)
+        .map_err(kube::Error::BuildRequest)
+        .map_err(error)?;
+    request.extensions_mut().insert("create");
+    api.clone()
+        .into_client()
+        .request::<K>(request)
+        .await
+        .map_err(error)
+}
+
+/// Deletes the object with that UID; one that is gone already counts as deleted.
+pub async fn delete<K>(
+    api: &Api<K>,
+    key: &Key,
+    uid: &str,
+    grace_seconds: Option<u32>,
+) -> Result<(), WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let parameters = DeleteParams {
+        grace_period_seconds: grace_seconds,
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::background()
+    };
+    match api.delete(&key.name, &parameters).await {
+        Ok(_) => Ok(()),
+        Err(error) => match WriteError::of(key.to_string(), error) {
+            WriteError::NotFound { .. } => Ok(()),
+            error => Err(error),
+        },
+    }
+}
