@@ -6,7 +6,7 @@
 //! makes it reconciled once more; all time is tokio's or the injected [`Clock`]'s, so that tests
 //! may pause it.
 //!
-//! It must not know KubeVirt: kinds, fields and conditions are the controllers' business.
+//! It must not know `KubeVirt`: kinds, fields and conditions are the controllers' business.
 
 mod apply;
 mod chain;
