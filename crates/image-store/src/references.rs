@@ -1,0 +1,83 @@
+//! Which tree a reference that came from a registry was last resolved to.
+//!
+//! Kept in one JSON file that is replaced as a whole. A lost file costs a question to the registry,
+//! never a wrong answer: trees are named by their content.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::digest::Digest;
+use crate::error::StoreError;
+
+#[derive(Debug)]
+pub(crate) struct References {
+    path: PathBuf,
+    by_name: BTreeMap<String, Digest>,
+}
+
+impl References {
+    pub(crate) fn load(path: PathBuf) -> Result<Self, StoreError> {
+        let by_name = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Parse {
+                path: path.clone(),
+                source,
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(source) => return Err(StoreError::io("read", path, source)),
+        };
+        Ok(Self { path, by_name })
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Digest> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn all(&self) -> BTreeMap<String, Digest> {
+        self.by_name.clone()
+    }
+
+    pub(crate) fn record(&mut self, name: &str, digest: &Digest) -> Result<(), StoreError> {
+        if self.by_name.get(name) == Some(digest) {
+            return Ok(());
+        }
+        self.by_name.insert(name.to_owned(), digest.clone());
+        self.save()
+    }
+
+    pub(crate) fn forget(&mut self, gone: &[Digest]) -> Result<(), StoreError> {
+        let before = self.by_name.len();
+        self.by_name.retain(|_, digest| !gone.contains(digest));
+        if self.by_name.len() == before {
+            Ok(())
+        } else {
+            self.save()
+        }
+    }
+
+    fn save(&self) -> Result<(), StoreError> {
+        let bytes =
+            serde_json::to_vec_pretty(&self.by_name).map_err(|source| StoreError::Parse {
+                path: self.path.clone(),
+                source,
+            })?;
+        replace_file(&self.path, &bytes)
+            .map_err(|source| StoreError::io("write", self.path.clone(), source))
+    }
+}
+
+/// Replaces a file so that a reader, or the next process, sees the old or the new bytes.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = File::create(&draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
+/// Makes renames within a directory last.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
