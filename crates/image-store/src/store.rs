@@ -232,7 +232,7 @@ impl Inner {
         let known = self.catalog.lock().find(name);
         if let Some(known) = known {
             return self
-                .from_layout(name, &known)
+                .unpack_layout(name, &known)
                 .map(|image| Some(Present::InLayout(image)));
         }
         let recorded = self.references.lock().get(name).cloned();
