@@ -1,0 +1,296 @@
+//! The masquerade binding: the guest lives in a private network behind a bridge in its pod and
+//! shares the pod's addresses by translation.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use kubevirt_api::network::{Interface, Network};
+
+use crate::{
+    Cidr, PlanError, PodInterface, Sysctl,
+    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport},
+};
+
+const PREINBOUND: &str = "KUBEVIRT_PREINBOUND";
+const POSTINBOUND: &str = "KUBEVIRT_POSTINBOUND";
+
+/// The guest's private network of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) gateway: Cidr,
+    pub(crate) guest: IpAddr,
+}
+
+impl Side {
+    fn loopback(&self) -> IpAddr {
+        if self.guest.is_ipv4() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            Ipv6Addr::LOCALHOST.into()
+        }
+    }
+}
+
+/// One side for each family that the pod has a global address of, IPv4 first.
+pub(crate) fn sides(network: &Network, pod: &PodInterface) -> Result<Vec<Side>, PlanError> {
+    let settings = network.pod.clone().unwrap_or_default();
+    let mut sides = Vec::new();
+    if pod.ipv4.is_some() {
+        let text = settings
+            .vm_network_cidr
+            .as_deref()
+            .filter(|text| !text.is_empty());
+        let default = Cidr::v4(Ipv4Addr::new(10, 0, 2, 0), 24);
+        sides.push(side(network, "vmNetworkCIDR", text, default)?);
+    }
+    if pod.ipv6.is_some() {
+        let text = settings
+            .vm_ipv6_network_cidr
+            .as_deref()
+            .filter(|text| !text.is_empty());
+        let default = Cidr::v6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 0), 120);
+        sides.push(side(network, "vmIPv6NetworkCIDR", text, default)?);
+    }
+    if sides.is_empty() {
+        return Err(PlanError::PodHasNoAddress {
+            interface: pod.name.clone(),
+        });
+    }
+    Ok(sides)
+}
+
+fn side(
+    network: &Network,
+    field: &'static str,
+    text: Option<&str>,
+    default: Cidr,
+) -> Result<Side, PlanError> {
+    let bad = |wanted| PlanError::BadNetworkCidr {
+        network: network.name.clone(),
+        field,
+        value: text.unwrap_or_default().to_owned(),
+        wanted,
+    };
+    let family = if default.address.is_ipv4() {
+        "an IPv4 network such as 10.0.2.0/24"
+    } else {
+        "an IPv6 network such as fd10:0:2::/120"
+    };
+    let cidr = text.map_or(Ok(default), |text| text.parse().map_err(|_| bad(family)))?;
+    if cidr.address.is_ipv4() != default.address.is_ipv4() {
+        return Err(bad(family));
+    }
+    let roomy = "large enough: it must leave two bits to hosts";
+    if cidr.host_bits() < 2 {
+        return Err(bad(roomy));
+    }
+    let host = |n| cidr.nth(n).ok_or_else(|| bad(roomy));
+    Ok(Side {
+        gateway: Cidr {
+            address: host(1)?,
+            prefix_length: cidr.prefix_length,
+        },
+        guest: host(2)?,
+    })
+}
+
+/// What lets packets cross between the pod's interface, loopback and the bridge.
+pub(crate) fn sysctls(sides: &[Side], bridge: &str) -> Vec<Sysctl> {
+    let on = |name: String| Sysctl {
+        name,
+        value: "1".to_owned(),
+    };
+    let mut all = Vec::new();
+    for side in sides {
+        if side.guest.is_ipv4() {
+            all.push(on("net/ipv4/ip_forward".to_owned()));
+            all.push(on(format!("net/ipv4/conf/{bridge}/route_localnet")));
+        } else {
+            all.push(on("net/ipv6/conf/all/forwarding".to_owned()));
+        }
+    }
+    all
+}
+
+/// Ports of the guest that the pod's addresses lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ports {
+    protocol: Transport,
+    first: u16,
+    last: u16,
+}
+
+impl Ports {
+    fn matched(self) -> Match {
+        let Self {
+            protocol,
+            first,
+            last,
+        } = self;
+        Match::DestinationPorts {
+            protocol,
+            first,
+            last,
+        }
+    }
+}
+
+/// The listed ports, then the ranges; empty means all.
+fn ports(interface: &Interface) -> Result<Vec<Ports>, PlanError> {
+    let bad = |port: String, problem| PlanError::BadPort {
+        interface: interface.name.clone(),
+        port,
+        problem,
+    };
+    let transport = |protocol: &str, port: String| match protocol {
+        "" => Ok(Transport::Tcp),
+        _ if protocol.eq_ignore_ascii_case("tcp") => Ok(Transport::Tcp),
+        _ if protocol.eq_ignore_ascii_case("udp") => Ok(Transport::Udp),
+        _ => Err(bad(port, "has a protocol other than TCP and UDP")),
+    };
+    let number = |port: i32| {
+        u16::try_from(port)
+            .ok()
+            .filter(|port| *port > 0)
+            .ok_or_else(|| bad(port.to_string(), "is not between 1 and 65535"))
+    };
+    let mut all = Vec::new();
+    for port in &interface.ports {
+        let protocol = transport(
+            port.protocol.as_deref().unwrap_or(""),
+            port.port.to_string(),
+        )?;
+        let number = number(port.port)?;
+        all.push(Ports {
+            protocol,
+            first: number,
+            last: number,
+        });
+    }
+    for range in &interface.port_ranges {
+        let text = || format!("range {}-{}", range.start, range.end);
+        let protocol = transport(&range.protocol, text())?;
+        let (first, last) = (number(range.start)?, number(range.end)?);
+        if first > last {
+            return Err(bad(text(), "ends before it starts"));
+        }
+        all.push(Ports {
+            protocol,
+            first,
+            last,
+        });
+    }
+    Ok(all)
+}
+
+/// The table `nat` of each family.
+pub(crate) fn tables(
+    interface: &Interface,
+    sides: &[Side],
+    pod_interface: &str,
+    bridge: &str,
+) -> Result<Vec<Table>, PlanError> {
+    let ports = ports(interface)?;
+    Ok(sides
+        .iter()
+        .map(|side| table(side, &ports, pod_interface, bridge))
+        .collect())
+}
+
+fn table(side: &Side, ports: &[Ports], pod_interface: &str, bridge: &str) -> Table {
+    let mut inbound = Inbound::default();
+    if ports.is_empty() {
+        inbound.open(side, None);
+    }
+    for ports in ports {
+        inbound.open(side, Some(*ports));
+    }
+    let base = |name: &str, point, priority, rules| Chain {
+        name: name.to_owned(),
+        hook: Some(Hook {
+            kind: HookKind::Nat,
+            point,
+            priority,
+        }),
+        rules,
+    };
+    let plain = |name: &str, rules| Chain {
+        name: name.to_owned(),
+        hook: None,
+        rules,
+    };
+    let jump = |to: &str, when| Rule {
+        matches: vec![when],
+        action: Action::Jump(to.to_owned()),
+    };
+    let leaving = Rule {
+        matches: vec![from(side.guest)],
+        action: Action::Masquerade,
+    };
+    let entering = jump(PREINBOUND, Match::InputInterface(pod_interface.to_owned()));
+    let to_guest = jump(POSTINBOUND, Match::OutputInterface(bridge.to_owned()));
+    Table {
+        family: Family::of(side.guest),
+        name: "nat".to_owned(),
+        chains: vec![
+            base("prerouting", HookPoint::Prerouting, -100, vec![entering]),
+            base("input", HookPoint::Input, 100, Vec::new()),
+            base("output", HookPoint::Output, -100, inbound.output),
+            base(
+                "postrouting",
+                HookPoint::Postrouting,
+                100,
+                vec![leaving, to_guest],
+            ),
+            plain(PREINBOUND, inbound.before),
+            plain(POSTINBOUND, inbound.after),
+        ],
+    }
+}
+
+/// The rules that lead connections to the guest.
+#[derive(Default)]
+struct Inbound {
+    before: Vec<Rule>,
+    after: Vec<Rule>,
+    output: Vec<Rule>,
+}
+
+impl Inbound {
+    /// Opens these ports, or all, to the outside and to the pod itself. What comes from the pod's
+    /// loopback must seem to come from the gateway: the guest could not answer to its own loopback.
+    fn open(&mut self, side: &Side, ports: Option<Ports>) {
+        let ports: Vec<_> = ports.map(Ports::matched).into_iter().collect();
+        let to_guest = Action::DestinationNat(side.guest);
+        self.before.push(Rule {
+            matches: ports.clone(),
+            action: to_guest.clone(),
+        });
+        let mut matches = ports.clone();
+        matches.push(from(side.loopback()));
+        self.after.push(Rule {
+            matches,
+            action: Action::SourceNat(side.gateway.address),
+        });
+        let mut matches = vec![to(side.loopback())];
+        matches.extend(ports);
+        self.output.push(Rule {
+            matches,
+            action: to_guest,
+        });
+    }
+}
+
+fn host(address: IpAddr) -> Cidr {
+    Cidr {
+        address,
+        prefix_length: if address.is_ipv4() { 32 } else { 128 },
+    }
+}
+
+fn from(address: IpAddr) -> Match {
+    Match::Source(host(address))
+}
+
+fn to(address: IpAddr) -> Match {
+    Match::Destination(host(address))
+}

@@ -1,0 +1,101 @@
+//! Packet rules as plain values: the part of nftables that a pod's network needs.
+//!
+//! Every rule counts its packets. Names and families are only checked where they are applied.
+
+use std::net::IpAddr;
+
+use crate::Cidr;
+
+/// Address family of a table; its rules match addresses of that family alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Family {
+    Ip,
+    Ip6,
+}
+
+impl Family {
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() {
+            Self::Ip
+        } else {
+            Self::Ip6
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    pub family: Family,
+    pub name: String,
+    pub chains: Vec<Chain>,
+}
+
+/// A chain that the kernel calls at its hook, or one that only other chains jump to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    pub name: String,
+    pub hook: Option<Hook>,
+    pub rules: Vec<Rule>,
+}
+
+/// Where a base chain hangs; its policy is to accept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hook {
+    pub kind: HookKind,
+    pub point: HookPoint,
+    pub priority: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookKind {
+    Filter,
+    Nat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookPoint {
+    Prerouting,
+    Input,
+    Forward,
+    Output,
+    Postrouting,
+}
+
+/// The action is taken when every match holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub matches: Vec<Match>,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Match {
+    InputInterface(String),
+    OutputInterface(String),
+    Source(Cidr),
+    Destination(Cidr),
+    NotDestination(Cidr),
+    /// Destination ports `first` to `last`, both included.
+    DestinationPorts {
+        protocol: Transport,
+        first: u16,
+        last: u16,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    Accept,
+    Drop,
+    Return,
+    Jump(String),
+    Masquerade,
+    DestinationNat(IpAddr),
+    SourceNat(IpAddr),
+}

@@ -1,0 +1,33 @@
+//! What is known of a pod's network before anything is made.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::{Cidr, MacAddress};
+
+/// The interface that the pod got from its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodInterface {
+    pub name: String,
+    pub mac: MacAddress,
+    pub mtu: u32,
+    /// Global addresses, with the length of their prefixes.
+    pub ipv4: Option<(Ipv4Addr, u8)>,
+    pub ipv6: Option<(Ipv6Addr, u8)>,
+    pub routes: Vec<PodRoute>,
+}
+
+/// A route through the interface; a prefix of zero bits is the default route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodRoute {
+    pub destination: Cidr,
+    /// `None`: on the link.
+    pub via: Option<std::net::IpAddr>,
+}
+
+/// All the plan may look at besides the VMI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    pub interface: PodInterface,
+    /// Content of the pod's `/etc/resolv.conf`.
+    pub resolv_conf: String,
+}

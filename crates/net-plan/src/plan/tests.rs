@@ -1,0 +1,281 @@
+use super::*;
+use crate::{PodInterface, PodRoute};
+
+/// A VMI with one masquerade interface on the pod network, as JSON to be bent by each case.
+fn vmi(bend: impl FnOnce(&mut serde_json::Value)) -> VirtualMachineInstance {
+    let mut json = serde_json::json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": { "name": "b1", "namespace": "default" },
+        "spec": {
+            "domain": { "devices": { "interfaces": [{ "name": "default", "masquerade": {} }] } },
+            "networks": [{ "name": "default", "pod": {} }],
+        },
+    });
+    bend(&mut json);
+    serde_json::from_value(json).unwrap()
+}
+
+fn interface(json: &mut serde_json::Value) -> &mut serde_json::Value {
+    &mut json["spec"]["domain"]["devices"]["interfaces"][0]
+}
+
+fn seen() -> Observed {
+    Observed {
+        interface: PodInterface {
+            name: "eth0".to_owned(),
+            mac: "12:81:b8:38:4f:52".parse().unwrap(),
+            mtu: 1500,
+            ipv4: Some(("10.244.0.39".parse().unwrap(), 24)),
+            ipv6: None,
+            routes: vec![PodRoute {
+                destination: "0.0.0.0/0".parse().unwrap(),
+                via: Some("10.244.0.1".parse().unwrap()),
+            }],
+        },
+        resolv_conf: "nameserver 10.96.0.10\nsearch default.svc.cluster.local cluster.local\n"
+            .to_owned(),
+    }
+}
+
+fn dual() -> Observed {
+    let mut seen = seen();
+    seen.interface.ipv6 = Some(("fd00:10:244::27".parse().unwrap(), 64));
+    seen
+}
+
+/// The plan as people read it: rules in the words of `nft`, the rest as it is.
+fn text(plan: &Plan) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for bridge in &plan.plumbing.bridges {
+        let addresses: Vec<_> = bridge.addresses.iter().map(ToString::to_string).collect();
+        let addresses = addresses.join(" ");
+        let (name, mac, mtu) = (&bridge.name, bridge.mac, bridge.mtu);
+        writeln!(
+            text,
+            "bridge {name} mac {mac} mtu {mtu} addresses {addresses}"
+        )
+        .unwrap();
+    }
+    for tap in &plan.plumbing.taps {
+        let Tap {
+            name,
+            bridge,
+            mtu,
+            owner,
+            queues,
+        } = tap;
+        writeln!(
+            text,
+            "tap {name} on {bridge} mtu {mtu} owner {owner} queues {queues}"
+        )
+        .unwrap();
+    }
+    for Sysctl { name, value } in &plan.plumbing.sysctls {
+        writeln!(text, "sysctl {name} = {value}").unwrap();
+    }
+    for table in &plan.plumbing.tables {
+        write!(text, "{table}").unwrap();
+    }
+    for server in &plan.dhcp {
+        writeln!(text, "{}", serde_json::to_string_pretty(server).unwrap()).unwrap();
+    }
+    for guest in &plan.interfaces {
+        writeln!(text, "{guest:#?}").unwrap();
+    }
+    writeln!(
+        text,
+        "{}",
+        serde_json::to_string_pretty(&plan.status).unwrap()
+    )
+    .unwrap();
+    text
+}
+
+#[test]
+fn the_plain_masquerade_interface() {
+    let plan = plan(&vmi(|_| ()), &seen()).unwrap();
+    insta::assert_snapshot!(text(&plan));
+}
+
+#[test]
+fn both_families_with_ports_and_ranges() {
+    let vmi = vmi(|json| {
+        interface(json)["ports"] = serde_json::json!([
+            { "port": 80 }, { "port": 53, "protocol": "UDP" },
+        ]);
+        interface(json)["portRanges"] = serde_json::json!([
+            { "protocol": "TCP", "start": 8000, "end": 8010 },
+        ]);
+    });
+    insta::assert_snapshot!(text(&plan(&vmi, &dual()).unwrap()));
+}
+
+#[test]
+fn everything_a_user_can_set() {
+    let vmi = vmi(|json| {
+        *interface(json) = serde_json::json!({
+            "name": "default", "masquerade": {}, "macAddress": "02-AA-00-00-00-01",
+            "bootOrder": 1, "acpiIndex": 7, "pciAddress": "0000:81:01.0", "state": "down",
+        });
+        json["spec"]["networks"][0]["pod"] = serde_json::json!({
+            "vmNetworkCIDR": "192.168.7.0/29", "vmIPv6NetworkCIDR": "fd77::/64",
+        });
+        json["spec"]["domain"]["cpu"] = serde_json::json!({ "cores": 2, "sockets": 2 });
+        json["spec"]["domain"]["devices"]["networkInterfaceMultiqueue"] = true.into();
+        json["spec"]["hostname"] = "web.example.org".into();
+        json["spec"]["subdomain"] = "shop".into();
+    });
+    insta::assert_snapshot!(text(&plan(&vmi, &dual()).unwrap()));
+}
+
+#[test]
+fn a_vmi_without_interfaces_has_an_empty_plan() {
+    let none = vmi(|json| *interface(json) = serde_json::json!({ "name": "x", "state": "absent" }));
+    assert_eq!(plan(&none, &seen()).unwrap(), Plan::default());
+}
+
+#[test]
+fn queues_follow_the_cpus_of_virtio_models_only() {
+    let cases = [
+        (None, Some(true), 3, Some(3)),
+        (Some("virtio"), Some(true), 3, Some(3)),
+        (Some("e1000e"), Some(true), 3, None),
+        (None, Some(false), 3, None),
+        (None, None, 3, None),
+        (None, Some(true), 400, Some(256)),
+    ];
+    for (model, multiqueue, sockets, expected) in cases {
+        let vmi = vmi(|json| {
+            interface(json)["model"] = model.unwrap_or("").into();
+            let devices = &mut json["spec"]["domain"]["devices"];
+            if let Some(multiqueue) = multiqueue {
+                devices["networkInterfaceMultiqueue"] = multiqueue.into();
+            }
+            json["spec"]["domain"]["cpu"] = serde_json::json!({ "sockets": sockets });
+        });
+        let plan = plan(&vmi, &seen()).unwrap();
+        assert_eq!(
+            plan.interfaces[0].queues, expected,
+            "{model:?} {multiqueue:?}"
+        );
+        assert_eq!(plan.plumbing.taps[0].queues, expected.unwrap_or(1));
+    }
+}
+
+#[test]
+fn only_the_families_of_the_pod_are_plumbed() {
+    let mut only6 = dual();
+    only6.interface.ipv4 = None;
+    let plan = plan(&vmi(|_| ()), &only6).unwrap();
+    assert_eq!(plan.plumbing.tables.len(), 1);
+    assert_eq!(plan.plumbing.tables[0].family, crate::nft::Family::Ip6);
+    assert_eq!(
+        plan.plumbing.bridges[0].addresses,
+        ["fd10:0:2::1/120".parse().unwrap()]
+    );
+    assert!(plan.dhcp.is_empty());
+    assert_eq!(
+        plan.status[0].ip_address.as_deref(),
+        Some("fd00:10:244::27")
+    );
+}
+
+#[test]
+fn what_cannot_be_plumbed_is_refused_with_its_reason() {
+    type Bend = fn(&mut serde_json::Value);
+    let cases: [(&str, Bend); 19] = [
+        ("BindingNotSupported", |json| {
+            *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
+        }),
+        ("BindingNotSupported", |json| {
+            *interface(json) = serde_json::json!({ "name": "default", "sriov": {} });
+        }),
+        ("BindingNotSupported", |json| {
+            *interface(json) = serde_json::json!({ "name": "default", "binding": { "name": "p" } });
+        }),
+        ("BindingNotSupported", |json| {
+            *interface(json) = serde_json::json!({ "name": "default" });
+        }),
+        ("NoSuchNetwork", |json| {
+            json["spec"]["networks"][0]["name"] = "other".into();
+        }),
+        ("NotThePodNetwork", |json| {
+            json["spec"]["networks"][0] =
+                serde_json::json!({ "name": "default", "multus": { "networkName": "n" } });
+        }),
+        ("SecondMasquerade", |json| {
+            let first = interface(json).clone();
+            json["spec"]["domain"]["devices"]["interfaces"] = serde_json::json!([first, first]);
+        }),
+        ("BadNetworkCidr", |json| cidr(json, "10.0.2.0")),
+        ("BadNetworkCidr", |json| cidr(json, "10.0.2.0/31")),
+        ("BadNetworkCidr", |json| cidr(json, "10.0.2.0/32")),
+        ("BadNetworkCidr", |json| cidr(json, "fd77::/64")),
+        ("BadMacAddress", |json| {
+            interface(json)["macAddress"] = "02:00:00:00:00:00".into();
+        }),
+        ("BadMacAddress", |json| {
+            interface(json)["macAddress"] = "01:00:00:00:00:01".into();
+        }),
+        ("BadMacAddress", |json| {
+            interface(json)["macAddress"] = "de:ad".into();
+        }),
+        ("BadPort", |json| {
+            interface(json)["ports"] = serde_json::json!([{ "port": 0 }]);
+        }),
+        ("BadPort", |json| {
+            interface(json)["ports"] = serde_json::json!([{ "port": 65536 }]);
+        }),
+        ("BadPort", |json| {
+            interface(json)["ports"] = serde_json::json!([{ "port": 1, "protocol": "SCTP" }]);
+        }),
+        ("BadPort", |json| {
+            interface(json)["portRanges"] =
+                serde_json::json!([{ "protocol": "TCP", "start": 9, "end": 8 }]);
+        }),
+        ("DhcpOptionsNotSupported", |json| {
+            interface(json)["dhcpOptions"] = serde_json::json!({ "bootFileName": "x" });
+        }),
+    ];
+    for (reason, bend) in cases {
+        let vmi = vmi(bend);
+        let err = plan(&vmi, &seen()).unwrap_err();
+        assert_eq!(err.reason(), reason, "{err}: {:?}", vmi.spec.networks);
+    }
+    let mut bare = seen();
+    bare.interface.ipv4 = None;
+    let err = plan(&vmi(|_| ()), &bare).unwrap_err();
+    assert_eq!(err.reason(), "PodHasNoAddress");
+}
+
+fn cidr(json: &mut serde_json::Value, text: &str) {
+    json["spec"]["networks"][0]["pod"]["vmNetworkCIDR"] = text.into();
+}
+
+#[test]
+fn the_smallest_network_holds_gateway_and_guest() {
+    let plan = plan(&vmi(|json| cidr(json, "192.168.7.4/30")), &seen()).unwrap();
+    assert_eq!(
+        plan.plumbing.bridges[0].addresses,
+        ["192.168.7.5/30".parse().unwrap()]
+    );
+    assert_eq!(plan.dhcp[0].address.to_string(), "192.168.7.6");
+}
+
+#[test]
+fn host_names_fit_a_label() {
+    let long = "a".repeat(80);
+    let dashed = format!("{}-x", "a".repeat(62));
+    let cases = [
+        ("b1", "b1"),
+        ("web.example", "web"),
+        (&long, &long[..63]),
+        (&dashed, &dashed[..62]),
+    ];
+    for (name, expected) in cases {
+        let vmi = vmi(|json| json["metadata"]["name"] = name.into());
+        assert_eq!(plan(&vmi, &seen()).unwrap().dhcp[0].host_name, expected);
+    }
+}

@@ -1,0 +1,97 @@
+//! What a guest is told of the pod's `/etc/resolv.conf`.
+
+use std::net::Ipv4Addr;
+
+/// Asked when the pod names no server of its own.
+const FALLBACK: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
+
+/// The IPv4 name servers, in order; never empty.
+pub(crate) fn name_servers(text: &str) -> Vec<Ipv4Addr> {
+    let mut servers: Vec<_> = fields(text, "nameserver")
+        .filter_map(|mut values| values.next()?.parse().ok())
+        .collect();
+    if servers.is_empty() {
+        servers.push(FALLBACK);
+    }
+    servers
+}
+
+/// The search list: the last `search` line counts, as for the resolver itself. A subdomain of the
+/// VMI comes first, under the services' domain of its namespace.
+pub(crate) fn search(text: &str, namespace: &str, subdomain: Option<&str>) -> Vec<String> {
+    let mut list: Vec<String> = fields(text, "search")
+        .last()
+        .map(|values| {
+            values
+                .map(|domain| domain.trim_end_matches('.').to_owned())
+                .collect()
+        })
+        .unwrap_or_default();
+    list.retain(|domain| !domain.is_empty());
+    let services = format!("{namespace}.svc.");
+    let own = subdomain
+        .filter(|subdomain| !subdomain.is_empty())
+        .and_then(|subdomain| {
+            let domain = list.iter().find(|domain| domain.starts_with(&services))?;
+            Some(format!("{subdomain}.{domain}"))
+        });
+    if let Some(own) = own.filter(|own| !list.contains(own)) {
+        list.insert(0, own);
+    }
+    list
+}
+
+fn fields<'a>(
+    text: &'a str,
+    key: &'a str,
+) -> impl Iterator<Item = std::str::SplitWhitespace<'a>> + 'a {
+    text.lines().filter_map(move |line| {
+        let line = line.split(['#', ';']).next()?;
+        let mut words = line.split_whitespace();
+        (words.next()? == key).then_some(words)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: &str = "# made by a node\nnameserver 10.96.0.10\nnameserver fd00::a\n\
+        search default.svc.cluster.local svc.cluster.local cluster.local.\noptions ndots:5\n";
+
+    #[test]
+    fn only_ipv4_servers_are_handed_out_and_there_is_always_one() {
+        let server = |text: &str| vec![text.parse::<Ipv4Addr>().unwrap()];
+        assert_eq!(name_servers(CLUSTER), server("10.96.0.10"));
+        for none in [
+            "",
+            "nameserver fd00::a\n",
+            "nameserver\n",
+            "#nameserver 1.2.3.4",
+            "nameserver x",
+        ] {
+            assert_eq!(name_servers(none), server("8.8.8.8"), "{none:?}");
+        }
+    }
+
+    #[test]
+    fn the_subdomain_comes_first_under_the_services_of_its_namespace() {
+        let cluster = [
+            "default.svc.cluster.local",
+            "svc.cluster.local",
+            "cluster.local",
+        ];
+        assert_eq!(search(CLUSTER, "default", None), cluster);
+        assert_eq!(search(CLUSTER, "default", Some("")), cluster);
+        assert_eq!(search(CLUSTER, "other", Some("db")), cluster);
+        let with = search(CLUSTER, "default", Some("db"));
+        assert_eq!(with[0], "db.default.svc.cluster.local");
+        assert_eq!(with[1..], cluster);
+    }
+
+    #[test]
+    fn the_last_search_line_counts() {
+        assert_eq!(search("search a b\nsearch c\n", "default", None), ["c"]);
+        assert_eq!(search("", "default", Some("db")), Vec::<String>::new());
+    }
+}
