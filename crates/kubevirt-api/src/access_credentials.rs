@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tolerant::null_as_default;
 
-/// `AccessCredential`.
+/// A key or password; exactly one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -17,7 +17,7 @@ pub struct AccessCredential {
     pub user_password: Option<UserPasswordAccessCredential>,
 }
 
-/// `SSHPublicKeyAccessCredential`.
+/// `sshPublicKey` of [`AccessCredential`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -26,7 +26,7 @@ pub struct SshPublicKeyAccessCredential {
     pub propagation_method: SshPublicKeyAccessCredentialPropagationMethod,
 }
 
-/// `UserPasswordAccessCredential`.
+/// `userPassword` of [`AccessCredential`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -35,7 +35,7 @@ pub struct UserPasswordAccessCredential {
     pub propagation_method: UserPasswordAccessCredentialPropagationMethod,
 }
 
-/// `SSHPublicKeyAccessCredentialSource`.
+/// `source` of [`SshPublicKeyAccessCredential`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -44,7 +44,7 @@ pub struct SshPublicKeyAccessCredentialSource {
     pub secret: Option<AccessCredentialSecretSource>,
 }
 
-/// `SSHPublicKeyAccessCredentialPropagationMethod`.
+/// `propagationMethod` of [`SshPublicKeyAccessCredential`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -57,7 +57,7 @@ pub struct SshPublicKeyAccessCredentialPropagationMethod {
     pub qemu_guest_agent: Option<QemuGuestAgentSshPublicKeyAccessCredentialPropagation>,
 }
 
-/// `UserPasswordAccessCredentialSource`.
+/// `source` of [`UserPasswordAccessCredential`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -66,7 +66,7 @@ pub struct UserPasswordAccessCredentialSource {
     pub secret: Option<AccessCredentialSecretSource>,
 }
 
-/// `UserPasswordAccessCredentialPropagationMethod`.
+/// `propagationMethod` of [`UserPasswordAccessCredential`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -75,7 +75,7 @@ pub struct UserPasswordAccessCredentialPropagationMethod {
     pub qemu_guest_agent: Option<QemuGuestAgentUserPasswordAccessCredentialPropagation>,
 }
 
-/// `AccessCredentialSecretSource`.
+/// `secret` of [`SshPublicKeyAccessCredentialSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -83,19 +83,19 @@ pub struct AccessCredentialSecretSource {
     pub secret_name: String,
 }
 
-/// `ConfigDriveSSHPublicKeyAccessCredentialPropagation`.
+/// `configDrive` of [`SshPublicKeyAccessCredentialPropagationMethod`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigDriveSshPublicKeyAccessCredentialPropagation {}
 
-/// `NoCloudSSHPublicKeyAccessCredentialPropagation`.
+/// `noCloud` of [`SshPublicKeyAccessCredentialPropagationMethod`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct NoCloudSshPublicKeyAccessCredentialPropagation {}
 
-/// `QemuGuestAgentSSHPublicKeyAccessCredentialPropagation`.
+/// `qemuGuestAgent` of [`SshPublicKeyAccessCredentialPropagationMethod`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -105,7 +105,7 @@ pub struct QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
     pub users: Vec<String>,
 }
 
-/// `QemuGuestAgentUserPasswordAccessCredentialPropagation`.
+/// `qemuGuestAgent` of [`UserPasswordAccessCredentialPropagationMethod`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

@@ -6,21 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::open_enum::open_enum;
 
-/// `Clock`.
+/// The guest's clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-preserve-unknown-fields" = true)))]
 pub struct Clock {
+    /// Clock in UTC, with an offset if wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utc: Option<ClockOffsetUtc>,
+    /// Clock in a time zone, such as Europe/Rome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
+    /// Timers by kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timer: Option<Timer>,
 }
 
-/// `ClockOffsetUTC`.
+/// `utc` of [`Clock`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -29,7 +32,7 @@ pub struct ClockOffsetUtc {
     pub offset_seconds: Option<i64>,
 }
 
-/// `Timer`.
+/// `timer` of [`Clock`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -46,7 +49,7 @@ pub struct Timer {
     pub hyperv: Option<HypervTimer>,
 }
 
-/// `HPETTimer`.
+/// `hpet` of [`Timer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -57,7 +60,7 @@ pub struct HpetTimer {
     pub present: Option<bool>,
 }
 
-/// `KVMTimer`.
+/// `kvm` of [`Timer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -66,7 +69,7 @@ pub struct KvmTimer {
     pub present: Option<bool>,
 }
 
-/// `PITTimer`.
+/// `pit` of [`Timer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -77,7 +80,7 @@ pub struct PitTimer {
     pub present: Option<bool>,
 }
 
-/// `RTCTimer`.
+/// `rtc` of [`Timer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -90,7 +93,7 @@ pub struct RtcTimer {
     pub track: Option<RtcTimerTrack>,
 }
 
-/// `HypervTimer`.
+/// `hyperv` of [`Timer`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -100,7 +103,7 @@ pub struct HypervTimer {
 }
 
 open_enum! {
-    /// Values of `HPETTickPolicy`.
+    /// Words of `tickPolicy`.
     HpetTickPolicy {
         Delay = "delay",
         Catchup = "catchup",
@@ -110,7 +113,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `PITTickPolicy`.
+    /// Words of `tickPolicy`.
     PitTickPolicy {
         Delay = "delay",
         Catchup = "catchup",
@@ -119,7 +122,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `RTCTickPolicy`.
+    /// Words of `tickPolicy`.
     RtcTickPolicy {
         Delay = "delay",
         Catchup = "catchup",
@@ -127,7 +130,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `RTCTimerTrack`.
+    /// Words of `track`.
     RtcTimerTrack {
         Guest = "guest",
         Wall = "wall",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{open_enum::open_enum, tolerant::null_as_default, vmi::EvictionStrategy};
 
-/// `KubeVirtConfiguration`.
+/// What an administrator may set for the whole cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -133,7 +133,7 @@ pub struct KubeVirtConfiguration {
     pub role_aggregation_strategy: Option<RoleAggregationStrategy>,
 }
 
-/// `DeveloperConfiguration`.
+/// `developerConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -182,7 +182,7 @@ pub struct DeveloperConfiguration {
     pub cluster_profiler: Option<bool>,
 }
 
-/// `MigrationConfiguration`.
+/// `migrations` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -226,7 +226,7 @@ pub struct MigrationConfiguration {
     pub match_se_linux_level_on_migration: Option<bool>,
 }
 
-/// `NetworkConfiguration`.
+/// `network` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -244,7 +244,7 @@ pub struct NetworkConfiguration {
     pub binding: BTreeMap<String, InterfaceBindingPlugin>,
 }
 
-/// `SMBiosConfiguration`.
+/// `smbios` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -261,7 +261,7 @@ pub struct SmBiosConfiguration {
     pub family: Option<String>,
 }
 
-/// `ArchConfiguration`.
+/// `architectureConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -278,7 +278,7 @@ pub struct ArchConfiguration {
     pub default_architecture: Option<String>,
 }
 
-/// `SupportContainerResources`.
+/// `supportContainerResources` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -288,7 +288,7 @@ pub struct SupportContainerResources {
     pub resources: ResourceRequirementsWithoutClaims,
 }
 
-/// `PermittedHostDevices`.
+/// `permittedHostDevices` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -313,7 +313,7 @@ pub struct PermittedHostDevices {
     pub usb: Vec<UsbHostDevice>,
 }
 
-/// `MediatedDevicesConfiguration`.
+/// `mediatedDevicesConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -340,7 +340,7 @@ pub struct MediatedDevicesConfiguration {
     pub enabled: Option<bool>,
 }
 
-/// `ReloadableComponentConfiguration`.
+/// `apiConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -349,7 +349,7 @@ pub struct ReloadableComponentConfiguration {
     pub rest_client: Option<RestClientConfiguration>,
 }
 
-/// `TLSConfiguration`.
+/// `tlsConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -364,7 +364,7 @@ pub struct TlsConfiguration {
     pub ciphers: Vec<String>,
 }
 
-/// `SeccompConfiguration`.
+/// `seccompConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -373,7 +373,7 @@ pub struct SeccompConfiguration {
     pub virtual_machine_instance_profile: Option<VirtualMachineInstanceProfile>,
 }
 
-/// `VirtualMachineOptions`.
+/// `virtualMachineOptions` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -384,7 +384,7 @@ pub struct VirtualMachineOptions {
     pub disable_serial_console_log: Option<DisableSerialConsoleLog>,
 }
 
-/// `KSMConfiguration`.
+/// `ksmConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -393,7 +393,7 @@ pub struct KsmConfiguration {
     pub node_label_selector: Option<LabelSelector>,
 }
 
-/// `LiveUpdateConfiguration`.
+/// `liveUpdateConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -406,7 +406,7 @@ pub struct LiveUpdateConfiguration {
     pub max_guest: Option<Quantity>,
 }
 
-/// `CommonInstancetypesDeployment`.
+/// `commonInstancetypesDeployment` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -416,7 +416,7 @@ pub struct CommonInstancetypesDeployment {
     pub enabled: Option<bool>,
 }
 
-/// `VirtTemplateDeployment`.
+/// `virtTemplateDeployment` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -426,7 +426,7 @@ pub struct VirtTemplateDeployment {
     pub enabled: Option<bool>,
 }
 
-/// `InstancetypeConfiguration`.
+/// `instancetype` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -436,7 +436,7 @@ pub struct InstancetypeConfiguration {
     pub reference_policy: Option<InstancetypeReferencePolicy>,
 }
 
-/// `HypervisorConfiguration`.
+/// `hypervisors` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -445,7 +445,7 @@ pub struct HypervisorConfiguration {
     pub name: Option<String>,
 }
 
-/// `ChangedBlockTrackingSelectors`.
+/// `changedBlockTrackingLabelSelectors` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -456,7 +456,7 @@ pub struct ChangedBlockTrackingSelectors {
     pub virtual_machine_label_selector: Option<LabelSelector>,
 }
 
-/// `PersistentReservationConfiguration`.
+/// `persistentReservationConfiguration` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -466,7 +466,7 @@ pub struct PersistentReservationConfiguration {
     pub enabled: Option<bool>,
 }
 
-/// `ConfidentialComputeConfiguration`.
+/// `confidentialCompute` of [`KubeVirtConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -476,7 +476,7 @@ pub struct ConfidentialComputeConfiguration {
     pub tdx: Option<TdxConfiguration>,
 }
 
-/// `DiskVerification`.
+/// `diskVerification` of [`DeveloperConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -484,7 +484,7 @@ pub struct DiskVerification {
     pub memory_limit: Quantity,
 }
 
-/// `LogVerbosity`.
+/// `logVerbosity` of [`DeveloperConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -508,7 +508,7 @@ pub struct LogVerbosity {
     pub node_verbosity: BTreeMap<String, u64>,
 }
 
-/// `InterfaceBindingPlugin`.
+/// `binding` of [`NetworkConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -527,7 +527,7 @@ pub struct InterfaceBindingPlugin {
     pub compute_resource_overhead: Option<ResourceRequirementsWithoutClaims>,
 }
 
-/// `ArchSpecificConfiguration`.
+/// `amd64` of [`ArchConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -544,7 +544,7 @@ pub struct ArchSpecificConfiguration {
     pub machine_type: Option<String>,
 }
 
-/// `ResourceRequirementsWithoutClaims`.
+/// `resources` of [`SupportContainerResources`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -561,7 +561,7 @@ pub struct ResourceRequirementsWithoutClaims {
     pub requests: BTreeMap<String, Quantity>,
 }
 
-/// `PciHostDevice`.
+/// `pciHostDevices` of [`PermittedHostDevices`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -572,7 +572,7 @@ pub struct PciHostDevice {
     pub external_resource_provider: Option<bool>,
 }
 
-/// `MediatedHostDevice`.
+/// `mediatedDevices` of [`PermittedHostDevices`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -583,7 +583,7 @@ pub struct MediatedHostDevice {
     pub external_resource_provider: Option<bool>,
 }
 
-/// `USBHostDevice`.
+/// `usb` of [`PermittedHostDevices`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -599,7 +599,7 @@ pub struct UsbHostDevice {
     pub external_resource_provider: Option<bool>,
 }
 
-/// `NodeMediatedDeviceTypesConfig`.
+/// `nodeMediatedDeviceTypes` of [`MediatedDevicesConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -620,7 +620,7 @@ pub struct NodeMediatedDeviceTypesConfig {
     pub mediated_device_types: Vec<String>,
 }
 
-/// `RESTClientConfiguration`.
+/// `restClient` of [`ReloadableComponentConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -629,7 +629,7 @@ pub struct RestClientConfiguration {
     pub rate_limiter: Option<RateLimiter>,
 }
 
-/// `VirtualMachineInstanceProfile`.
+/// `virtualMachineInstanceProfile` of [`SeccompConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -638,19 +638,19 @@ pub struct VirtualMachineInstanceProfile {
     pub custom_profile: Option<CustomProfile>,
 }
 
-/// `DisableFreePageReporting`.
+/// `disableFreePageReporting` of [`VirtualMachineOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisableFreePageReporting {}
 
-/// `DisableSerialConsoleLog`.
+/// `disableSerialConsoleLog` of [`VirtualMachineOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisableSerialConsoleLog {}
 
-/// `TDXConfiguration`.
+/// `tdx` of [`ConfidentialComputeConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -659,7 +659,7 @@ pub struct TdxConfiguration {
     pub attestation: Option<TdxAttestationConfiguration>,
 }
 
-/// `InterfaceBindingMigration`.
+/// `migration` of [`InterfaceBindingPlugin`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -668,7 +668,7 @@ pub struct InterfaceBindingMigration {
     pub method: Option<MigrationMethod>,
 }
 
-/// `USBSelector`.
+/// `selectors` of [`UsbHostDevice`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -677,7 +677,7 @@ pub struct UsbSelector {
     pub product: String,
 }
 
-/// `RateLimiter`.
+/// `rateLimiter` of [`RestClientConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -686,7 +686,7 @@ pub struct RateLimiter {
     pub token_bucket_rate_limiter: Option<TokenBucketRateLimiter>,
 }
 
-/// `CustomProfile`.
+/// `customProfile` of [`VirtualMachineInstanceProfile`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -697,7 +697,7 @@ pub struct CustomProfile {
     pub runtime_default_profile: Option<bool>,
 }
 
-/// `TDXAttestationConfiguration`.
+/// `attestation` of [`TdxConfiguration`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -710,7 +710,7 @@ pub struct TdxAttestationConfiguration {
     pub qgs_socket_path: Option<String>,
 }
 
-/// `TokenBucketRateLimiter`.
+/// `tokenBucketRateLimiter` of [`RateLimiter`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -720,7 +720,7 @@ pub struct TokenBucketRateLimiter {
 }
 
 open_enum! {
-    /// Values of `VMRolloutStrategy`.
+    /// Words of `vmRolloutStrategy`.
     VmRolloutStrategy {
         Stage = "Stage",
         LiveUpdate = "LiveUpdate",
@@ -728,7 +728,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `RoleAggregationStrategy`.
+    /// Words of `roleAggregationStrategy`.
     RoleAggregationStrategy {
         AggregateToDefault = "AggregateToDefault",
         Manual = "Manual",
@@ -736,7 +736,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `SupportContainerType`.
+    /// Words of `type`.
     SupportContainerType {
         HotplugDisk = "hotplug-disk",
         ContainerDisk = "container-disk",
@@ -748,7 +748,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `TLSProtocolVersion`.
+    /// Words of `minTLSVersion`.
     TlsProtocolVersion {
         VersionTLS10 = "VersionTLS10",
         VersionTLS11 = "VersionTLS11",
@@ -758,7 +758,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `InstancetypeReferencePolicy`.
+    /// Words of `referencePolicy`.
     InstancetypeReferencePolicy {
         Reference = "reference",
         Expand = "expand",
@@ -767,7 +767,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `DomainAttachmentType`.
+    /// Words of `domainAttachmentType`.
     DomainAttachmentType {
         Tap = "tap",
         ManagedTap = "managedTap",
@@ -775,14 +775,14 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `NetworkBindingDownwardAPIType`.
+    /// Words of `downwardAPI`.
     NetworkBindingDownwardApiType {
         DeviceInfo = "device-info",
     }
 }
 
 open_enum! {
-    /// Values of `MigrationMethod`.
+    /// Words of `method`.
     MigrationMethod {
         LinkRefresh = "link-refresh",
     }

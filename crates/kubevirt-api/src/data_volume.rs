@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{open_enum::open_enum, tolerant::null_as_default};
 
-/// `DataVolumeTemplateSpec`.
+/// A data volume that is made with the VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -32,7 +32,7 @@ pub struct DataVolumeTemplateSpec {
     pub status: Option<DataVolumeTemplateDummyStatus>,
 }
 
-/// `DataVolumeSpec`.
+/// `spec` of [`DataVolumeTemplateSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -60,13 +60,13 @@ pub struct DataVolumeSpec {
     pub preallocation: Option<bool>,
 }
 
-/// `DataVolumeTemplateDummyStatus`.
+/// `status` of [`DataVolumeTemplateSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeTemplateDummyStatus {}
 
-/// `DataVolumeSource`.
+/// `source` of [`DataVolumeSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -93,7 +93,7 @@ pub struct DataVolumeSource {
     pub snapshot: Option<DataVolumeSourceSnapshot>,
 }
 
-/// `DataVolumeSourceRef`.
+/// `sourceRef` of [`DataVolumeSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -104,7 +104,7 @@ pub struct DataVolumeSourceRef {
     pub name: String,
 }
 
-/// `StorageSpec`.
+/// `storage` of [`DataVolumeSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -130,7 +130,7 @@ pub struct StorageSpec {
     pub data_source_ref: Option<TypedObjectReference>,
 }
 
-/// `DataVolumeCheckpoint`.
+/// `checkpoints` of [`DataVolumeSpec`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -139,7 +139,7 @@ pub struct DataVolumeCheckpoint {
     pub current: String,
 }
 
-/// `DataVolumeSourceHTTP`.
+/// `http` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -161,7 +161,7 @@ pub struct DataVolumeSourceHttp {
     pub secret_extra_headers: Vec<String>,
 }
 
-/// `DataVolumeSourceS3`.
+/// `s3` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -173,7 +173,7 @@ pub struct DataVolumeSourceS3 {
     pub cert_config_map: Option<String>,
 }
 
-/// `DataVolumeSourceGCS`.
+/// `gcs` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -183,7 +183,7 @@ pub struct DataVolumeSourceGcs {
     pub secret_ref: Option<String>,
 }
 
-/// `DataVolumeSourceRegistry`.
+/// `registry` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -202,7 +202,7 @@ pub struct DataVolumeSourceRegistry {
     pub platform: Option<PlatformOptions>,
 }
 
-/// `DataVolumeSourcePVC`.
+/// `pvc` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -211,19 +211,19 @@ pub struct DataVolumeSourcePvc {
     pub name: String,
 }
 
-/// `DataVolumeSourceUpload`.
+/// `upload` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceUpload {}
 
-/// `DataVolumeBlankImage`.
+/// `blank` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeBlankImage {}
 
-/// `DataVolumeSourceImageIO`.
+/// `imageio` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -238,7 +238,7 @@ pub struct DataVolumeSourceImageIo {
     pub insecure_skip_verify: Option<bool>,
 }
 
-/// `DataVolumeSourceVDDK`.
+/// `vddk` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -259,7 +259,7 @@ pub struct DataVolumeSourceVddk {
     pub extra_args: Option<String>,
 }
 
-/// `DataVolumeSourceSnapshot`.
+/// `snapshot` of [`DataVolumeSource`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -268,7 +268,7 @@ pub struct DataVolumeSourceSnapshot {
     pub name: String,
 }
 
-/// `PlatformOptions`.
+/// `platform` of [`DataVolumeSourceRegistry`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -278,7 +278,7 @@ pub struct PlatformOptions {
 }
 
 open_enum! {
-    /// Values of `DataVolumeContentType`.
+    /// Words of `contentType`.
     DataVolumeContentType {
         Kubevirt = "kubevirt",
         Archive = "archive",
@@ -286,7 +286,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `RegistryPullMethod`.
+    /// Words of `pullMethod`.
     RegistryPullMethod {
         Pod = "pod",
         Node = "node",

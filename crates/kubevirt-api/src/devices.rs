@@ -9,95 +9,121 @@ use crate::{
     tolerant::null_as_default,
 };
 
-/// `Devices`.
+/// Everything plugged into the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Devices {
+    /// Virtio devices in the form that very old guests understand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_virtio_transitional: Option<bool>,
+    /// Switches hot-plugging of disks off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_hotplug: Option<bool>,
+    /// Disks, CD-ROMs and LUNs; each shows the volume of the same name.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
     pub disks: Vec<Disk>,
+    /// A watchdog.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog: Option<Watchdog>,
+    /// Network interfaces; each joins the network of the same name.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
     pub interfaces: Vec<Interface>,
+    /// Tablets and keyboards.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub inputs: Vec<Input>,
+    /// false makes a guest without networks have none; otherwise it gets the pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoattach_pod_interface: Option<bool>,
+    /// false leaves out the graphics card and VNC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoattach_graphics_device: Option<bool>,
+    /// false leaves out the serial console.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoattach_serial_console: Option<bool>,
+    /// Whether what the serial console prints is also logged by the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_serial_console: Option<bool>,
+    /// false leaves out the memory balloon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoattach_mem_balloon: Option<bool>,
+    /// true adds a tablet when no input is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoattach_input_device: Option<bool>,
+    /// true adds a vsock device.
     #[serde(rename = "autoattachVSOCK", skip_serializing_if = "Option::is_none")]
     pub autoattach_vsock: Option<bool>,
+    /// A source of random numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rng: Option<Rng>,
+    /// One queue per virtual CPU for virtio disks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_multi_queue: Option<bool>,
+    /// One queue per virtual CPU for virtio interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_interface_multiqueue: Option<bool>,
+    /// GPUs of the host.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub gpus: Vec<Gpu>,
+    /// Metrics of the host for the guest, over a virtio port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downward_metrics: Option<DownwardMetrics>,
+    /// Devices by which a guest reports a panic.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub panic_devices: Vec<PanicDevice>,
+    /// Volumes shared as filesystems.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub filesystems: Vec<Filesystem>,
+    /// Other devices of the host.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub host_devices: Vec<HostDevice>,
+    /// Lets a client redirect its USB devices to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_passthrough: Option<ClientPassthroughDevices>,
+    /// A sound card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sound: Option<SoundDevice>,
+    /// A trusted platform module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tpm: Option<TpmDevice>,
+    /// Kind of the graphics card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub video: Option<VideoDevice>,
 }
 
-/// `Watchdog`.
+/// A watchdog; one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Watchdog {
+    /// Name of the device.
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub i6300esb: Option<I6300EsbWatchdog>,
@@ -105,25 +131,28 @@ pub struct Watchdog {
     pub diag288: Option<Diag288Watchdog>,
 }
 
-/// `Input`.
+/// A tablet or keyboard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Input {
+    /// usb (the default) or virtio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<InputBus>,
+    /// Kind of device.
     #[serde(rename = "type")]
     pub type_: InputType,
+    /// Name of the device.
     pub name: String,
 }
 
-/// `Rng`.
+/// A source of random numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rng {}
 
-/// `GPU`.
+/// A GPU of the host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -141,13 +170,13 @@ pub struct Gpu {
     pub tag: Option<String>,
 }
 
-/// `DownwardMetrics`.
+/// `downwardMetrics` of [`Devices`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardMetrics {}
 
-/// `PanicDevice`.
+/// A device by which a guest reports a panic.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -156,7 +185,7 @@ pub struct PanicDevice {
     pub model: Option<PanicDeviceModel>,
 }
 
-/// `Filesystem`.
+/// A volume shared as a filesystem.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -165,7 +194,7 @@ pub struct Filesystem {
     pub virtiofs: FilesystemVirtiofs,
 }
 
-/// `HostDevice`.
+/// A device of the host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -181,13 +210,13 @@ pub struct HostDevice {
     pub tag: Option<String>,
 }
 
-/// `ClientPassthroughDevices`.
+/// `clientPassthrough` of [`Devices`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientPassthroughDevices {}
 
-/// `SoundDevice`.
+/// A sound card.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -197,7 +226,7 @@ pub struct SoundDevice {
     pub model: Option<String>,
 }
 
-/// `TPMDevice`.
+/// A trusted platform module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -208,7 +237,7 @@ pub struct TpmDevice {
     pub persistent: Option<bool>,
 }
 
-/// `VideoDevice`.
+/// Kind of the graphics card.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -217,7 +246,7 @@ pub struct VideoDevice {
     pub type_: Option<String>,
 }
 
-/// `I6300ESBWatchdog`.
+/// `i6300esb` of [`Watchdog`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -226,7 +255,7 @@ pub struct I6300EsbWatchdog {
     pub action: Option<WatchdogAction>,
 }
 
-/// `Diag288Watchdog`.
+/// `diag288` of [`Watchdog`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -235,7 +264,7 @@ pub struct Diag288Watchdog {
     pub action: Option<WatchdogAction>,
 }
 
-/// `VGPUOptions`.
+/// `virtualGPUOptions` of [`Gpu`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -244,13 +273,13 @@ pub struct VgpuOptions {
     pub display: Option<VgpuDisplayOptions>,
 }
 
-/// `FilesystemVirtiofs`.
+/// `virtiofs` of [`Filesystem`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilesystemVirtiofs {}
 
-/// `VGPUDisplayOptions`.
+/// `display` of [`VgpuOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -262,7 +291,7 @@ pub struct VgpuDisplayOptions {
 }
 
 open_enum! {
-    /// Values of `InputBus`.
+    /// Words of `bus`.
     InputBus {
         Usb = "usb",
         Virtio = "virtio",
@@ -270,7 +299,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `InputType`.
+    /// Words of `type`.
     InputType {
         Tablet = "tablet",
         Keyboard = "keyboard",
@@ -278,7 +307,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `PanicDeviceModel`.
+    /// Words of `model`.
     PanicDeviceModel {
         Hyperv = "hyperv",
         Isa = "isa",
@@ -287,7 +316,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `WatchdogAction`.
+    /// Words of `action`.
     WatchdogAction {
         Poweroff = "poweroff",
         Reset = "reset",

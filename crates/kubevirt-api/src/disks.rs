@@ -6,80 +6,103 @@ use serde::{Deserialize, Serialize};
 
 use crate::{features::FeatureState, open_enum::open_enum};
 
-/// `Disk`.
+/// A disk as the guest sees it: one of disk, lun and cdrom.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disk {
+    /// Name of the volume that it shows.
     pub name: String,
+    /// An ordinary disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskTarget>,
+    /// A SCSI LUN handed through with its commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lun: Option<LunTarget>,
+    /// A CD-ROM drive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cdrom: Option<CdRomTarget>,
+    /// Place in the boot order, from 1; unique over disks and interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_order: Option<u64>,
+    /// Serial number the guest reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Gives this disk an I/O thread of its own; virtio only.
     #[serde(rename = "dedicatedIOThread", skip_serializing_if = "Option::is_none")]
     pub dedicated_io_thread: Option<bool>,
+    /// none, writethrough or writeback.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<DriverCache>,
+    /// native or threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<DriverIo>,
+    /// Tag shown in the guest's metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
+    /// Block sizes shown to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
+    /// Lets several guests open the volume at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shareable: Option<bool>,
+    /// What an I/O error does: stop (the default), ignore, report or enospace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_policy: Option<DiskErrorPolicy>,
+    /// Keeps a record of changed blocks for incremental backups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_block_tracking: Option<bool>,
 }
 
-/// `DiskTarget`.
+/// An ordinary disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskTarget {
+    /// virtio (quickest), sata, scsi or usb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<DiskBus>,
+    /// Refuses writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readonly: Option<bool>,
+    /// Fixed PCI address, such as 0000:81:01.0; virtio only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_address: Option<String>,
 }
 
-/// `LunTarget`.
+/// A SCSI LUN.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LunTarget {
+    /// Only scsi makes sense.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<DiskBus>,
+    /// Refuses writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readonly: Option<bool>,
+    /// Lets the guest make persistent reservations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservation: Option<bool>,
 }
 
-/// `CDRomTarget`.
+/// A CD-ROM drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CdRomTarget {
+    /// sata (the default on amd64), scsi or usb.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<DiskBus>,
+    /// On unless switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readonly: Option<bool>,
+    /// Whether the tray starts open or closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tray: Option<TrayState>,
 }
 
-/// `BlockSize`.
+/// Block sizes; one of custom and `matchVolume`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -90,7 +113,7 @@ pub struct BlockSize {
     pub match_volume: Option<FeatureState>,
 }
 
-/// `CustomBlockSize`.
+/// `custom` of [`BlockSize`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -104,7 +127,7 @@ pub struct CustomBlockSize {
 }
 
 open_enum! {
-    /// Values of `DriverCache`.
+    /// How the host caches a disk.
     DriverCache {
         None = "none",
         Writethrough = "writethrough",
@@ -113,7 +136,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `DriverIO`.
+    /// How the host does a disk's I/O.
     DriverIo {
         Threads = "threads",
         Native = "native",
@@ -121,7 +144,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `DiskErrorPolicy`.
+    /// What an I/O error does.
     DiskErrorPolicy {
         Stop = "stop",
         Ignore = "ignore",
@@ -131,7 +154,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `DiskBus`.
+    /// Bus that a disk hangs on.
     DiskBus {
         Scsi = "scsi",
         Sata = "sata",
@@ -141,7 +164,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `TrayState`.
+    /// Words of `tray`.
     TrayState {
         Open = "open",
         Closed = "closed",

@@ -12,121 +12,154 @@ use crate::{
     tolerant::null_as_default,
 };
 
-/// `DomainSpec`.
+/// The machine that the guest sees.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DomainSpec {
+    /// CPU and memory that the pod asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// Number, layout and model of the virtual CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
+    /// Size and backing of the guest's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
+    /// Type of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// Firmware, its identity and how it boots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<Firmware>,
+    /// The guest's clock and timers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<Clock>,
+    /// Features of CPU and platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
+    /// Disks, interfaces and everything else that is plugged in.
     pub devices: Devices,
+    /// How disks share I/O threads: shared, auto or `supplementalPool`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_threads_policy: Option<IoThreadsPolicy>,
+    /// Details of the I/O threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_threads: Option<DiskIoThreads>,
+    /// What the guest reads about its chassis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chassis: Option<Chassis>,
+    /// Encryption of the guest's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launch_security: Option<LaunchSecurity>,
+    /// What a reboot by the guest does: Reboot, or Terminate to end the instance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reboot_policy: Option<RebootPolicy>,
 }
 
-/// `Machine`.
+/// Type of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Machine {
+    /// Type as QEMU knows it, for example q35 or pc-q35-10.0; the cluster's default when unset.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
 }
 
-/// `ResourceRequirements`.
+/// CPU and memory of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
+    /// What is set aside on the node; memory here is also the guest's memory when
+    /// `domain.memory` says nothing.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub requests: BTreeMap<String, Quantity>,
+    /// What may not be exceeded.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub limits: BTreeMap<String, Quantity>,
+    /// Leaves the hypervisor's own memory out of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overcommit_guest_overhead: Option<bool>,
 }
 
-/// `CPU`.
+/// The virtual CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cpu {
+    /// Cores per socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<u32>,
+    /// Sockets; more can be added while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sockets: Option<u32>,
+    /// Up to how many sockets can be added while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_sockets: Option<u32>,
+    /// Threads per core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<u32>,
+    /// `host-model`, `host-passthrough` or a model known to libvirt; `host-model` when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// CPU features switched on or off one by one.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub features: Vec<CpuFeature>,
+    /// Gives every virtual CPU a physical one of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedicated_cpu_placement: Option<bool>,
+    /// NUMA layout of the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Numa>,
+    /// Gives the emulator a physical CPU of its own; needs `dedicatedCpuPlacement`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolate_emulator_thread: Option<bool>,
+    /// Real-time scheduling of the virtual CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub realtime: Option<Realtime>,
 }
 
-/// `Memory`.
+/// The guest's memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
+    /// Backs the memory with huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<Hugepages>,
+    /// How much the guest gets, for example `2Gi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest: Option<Quantity>,
+    /// Up to how much can be added while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_guest: Option<Quantity>,
+    /// Memory set aside for the hypervisor on top of the estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserved_overhead: Option<ReservedOverhead>,
 }
 
-/// `DiskIOThreads`.
+/// Details of the I/O threads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskIoThreads {
+    /// Threads in the pool of policy `supplementalPool`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supplemental_pool_thread_count: Option<u32>,
 }
 
-/// `Chassis`.
+/// What the guest reads about its chassis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -143,7 +176,7 @@ pub struct Chassis {
     pub sku: Option<String>,
 }
 
-/// `LaunchSecurity`.
+/// Memory encryption; exactly one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -156,17 +189,19 @@ pub struct LaunchSecurity {
     pub tdx: Option<Tdx>,
 }
 
-/// `CPUFeature`.
+/// A CPU feature by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuFeature {
+    /// Name as libvirt knows it.
     pub name: String,
+    /// force, require (the default), optional, disable or forbid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
 }
 
-/// `NUMA`.
+/// `numa` of [`Cpu`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -175,7 +210,7 @@ pub struct Numa {
     pub guest_mapping_passthrough: Option<NumaGuestMappingPassthrough>,
 }
 
-/// `Realtime`.
+/// `realtime` of [`Cpu`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -184,16 +219,17 @@ pub struct Realtime {
     pub mask: Option<String>,
 }
 
-/// `Hugepages`.
+/// Huge pages as backing of the memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hugepages {
+    /// Size of a page, such as `2Mi` or `1Gi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<String>,
 }
 
-/// `ReservedOverhead`.
+/// `reservedOverhead` of [`Memory`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -204,7 +240,7 @@ pub struct ReservedOverhead {
     pub mem_lock: Option<MemLockRequirement>,
 }
 
-/// `SEV`.
+/// `sev` of [`LaunchSecurity`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -219,25 +255,25 @@ pub struct Sev {
     pub dh_cert: Option<String>,
 }
 
-/// `SEVSNP`.
+/// `snp` of [`LaunchSecurity`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sevsnp {}
 
-/// `TDX`.
+/// `tdx` of [`LaunchSecurity`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tdx {}
 
-/// `NUMAGuestMappingPassthrough`.
+/// `guestMappingPassthrough` of [`Numa`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct NumaGuestMappingPassthrough {}
 
-/// `SEVPolicy`.
+/// `policy` of [`Sev`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -246,14 +282,14 @@ pub struct SevPolicy {
     pub encrypted_state: Option<bool>,
 }
 
-/// `SEVAttestation`.
+/// `attestation` of [`Sev`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SevAttestation {}
 
 open_enum! {
-    /// Values of `IOThreadsPolicy`.
+    /// Words of `ioThreadsPolicy`.
     IoThreadsPolicy {
         Shared = "shared",
         Auto = "auto",
@@ -262,7 +298,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `RebootPolicy`.
+    /// Words of `rebootPolicy`.
     RebootPolicy {
         Reboot = "Reboot",
         Terminate = "Terminate",
@@ -270,7 +306,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `MemLockRequirement`.
+    /// Words of `memLock`.
     MemLockRequirement {
         NotRequired = "NotRequired",
         Required = "Required",

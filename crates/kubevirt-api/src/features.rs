@@ -4,37 +4,45 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `Features`.
+/// Features of CPU and platform.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Features {
+    /// ACPI; on unless switched off. Without it the guest cannot be asked to shut down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acpi: Option<FeatureState>,
+    /// The interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apic: Option<FeatureApic>,
+    /// Every Hyper-V enlightenment the host has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyperv_passthrough: Option<HyperVPassthrough>,
+    /// Hyper-V enlightenments one by one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyperv: Option<FeatureHyperv>,
+    /// System management mode; secure boot needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smm: Option<FeatureState>,
+    /// How KVM shows itself to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kvm: Option<FeatureKvm>,
+    /// Paravirtual spin locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvspinlock: Option<FeatureState>,
 }
 
-/// `FeatureState`.
+/// A switch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureState {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
 
-/// `FeatureAPIC`.
+/// `apic` of [`Features`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -45,7 +53,7 @@ pub struct FeatureApic {
     pub end_of_interrupt: Option<bool>,
 }
 
-/// `HyperVPassthrough`.
+/// `hypervPassthrough` of [`Features`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -54,7 +62,7 @@ pub struct HyperVPassthrough {
     pub enabled: Option<bool>,
 }
 
-/// `FeatureHyperv`.
+/// `hyperv` of [`Features`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -89,7 +97,7 @@ pub struct FeatureHyperv {
     pub evmcs: Option<FeatureState>,
 }
 
-/// `FeatureKVM`.
+/// `kvm` of [`Features`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -98,7 +106,7 @@ pub struct FeatureKvm {
     pub hidden: Option<bool>,
 }
 
-/// `FeatureSpinlocks`.
+/// `spinlocks` of [`FeatureHyperv`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -109,7 +117,7 @@ pub struct FeatureSpinlocks {
     pub spinlocks: Option<u32>,
 }
 
-/// `SyNICTimer`.
+/// `synictimer` of [`FeatureHyperv`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -120,7 +128,7 @@ pub struct SyNicTimer {
     pub direct: Option<FeatureState>,
 }
 
-/// `FeatureVendorID`.
+/// `vendorid` of [`FeatureHyperv`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -131,7 +139,7 @@ pub struct FeatureVendorId {
     pub vendorid: Option<String>,
 }
 
-/// `TLBFlush`.
+/// `tlbflush` of [`FeatureHyperv`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

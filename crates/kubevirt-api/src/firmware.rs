@@ -4,46 +4,55 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `Firmware`.
+/// Firmware and boot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Firmware {
+    /// Identity the guest reads from its firmware; made up when unset and stable from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+    /// BIOS or EFI; BIOS on amd64 when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootloader: Option<Bootloader>,
+    /// Serial number the guest reads from its firmware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Boots a kernel directly, without boot loader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_boot: Option<KernelBoot>,
+    /// ACPI tables taken from volumes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acpi: Option<Acpi>,
 }
 
-/// `Bootloader`.
+/// The boot loader; one of bios and efi.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bootloader {
+    /// Classic BIOS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bios: Option<Bios>,
+    /// EFI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub efi: Option<Efi>,
 }
 
-/// `KernelBoot`.
+/// A kernel that is started directly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct KernelBoot {
+    /// Command line of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_args: Option<String>,
+    /// Image that holds kernel and initrd.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<KernelBootContainer>,
 }
 
-/// `ACPI`.
+/// ACPI tables from secrets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -54,39 +63,47 @@ pub struct Acpi {
     pub msdm_name_ref: Option<String>,
 }
 
-/// `BIOS`.
+/// `bios` of [`Bootloader`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Bios {
+    /// Shows the BIOS's messages on the serial console.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub use_serial: Option<bool>,
 }
 
-/// `EFI`.
+/// `efi` of [`Bootloader`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Efi {
+    /// Demands signed boot loaders; on when unset on amd64, and needs `features.smm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secure_boot: Option<bool>,
+    /// Keeps the EFI variables over restarts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent: Option<bool>,
 }
 
-/// `KernelBootContainer`.
+/// An image that holds a kernel, an initrd or both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct KernelBootContainer {
+    /// Name of the image.
     pub image: String,
+    /// Secret with the credentials for the registry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_secret: Option<String>,
+    /// Always, Never or `IfNotPresent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["Always", "Never", "IfNotPresent", ""])))]
     pub image_pull_policy: Option<String>,
+    /// Absolute path of the kernel in the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_path: Option<String>,
+    /// Absolute path of the initrd in the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initrd_path: Option<String>,
 }

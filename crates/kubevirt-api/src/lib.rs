@@ -31,6 +31,7 @@ pub mod conditions;
 pub mod crds;
 pub mod finalizers;
 pub mod labels;
+pub mod quantity;
 pub mod reasons;
 
 mod open_enum;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{open_enum::open_enum, tolerant::null_as_default};
 
-/// `VirtualMachineInstanceMigrationState`.
+/// `migrationState` of [`crate::vmi_status::VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -93,7 +93,7 @@ pub struct VirtualMachineInstanceMigrationState {
     pub target_memory_overhead: Option<Quantity>,
 }
 
-/// `VMIMConfigurationOptions`.
+/// `migrationConfiguration` of [`VirtualMachineInstanceMigrationState`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -139,7 +139,7 @@ pub struct VmimConfigurationOptions {
     pub experimental: Option<ExperimentalMigrationOptions>,
 }
 
-/// `VirtualMachineInstanceMigrationSourceState`.
+/// `sourceState` of [`VirtualMachineInstanceMigrationState`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -175,7 +175,7 @@ pub struct VirtualMachineInstanceMigrationSourceState {
     pub node_selectors: BTreeMap<String, String>,
 }
 
-/// `VirtualMachineInstanceMigrationTargetState`.
+/// `targetState` of [`VirtualMachineInstanceMigrationState`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -227,7 +227,7 @@ pub struct VirtualMachineInstanceMigrationTargetState {
     pub node_topology: Option<String>,
 }
 
-/// `ExperimentalMigrationOptions`.
+/// `experimental` of [`VmimConfigurationOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -240,7 +240,7 @@ pub struct ExperimentalMigrationOptions {
     pub compression: Option<MigrationCompression>,
 }
 
-/// `StallDetectorOptions`.
+/// `stallDetector` of [`ExperimentalMigrationOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -266,7 +266,7 @@ pub struct StallDetectorOptions {
     pub completion_timeout_factor: Option<Quantity>,
 }
 
-/// `DowntimeTuningOptions`.
+/// `downtimeTuning` of [`ExperimentalMigrationOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -286,7 +286,7 @@ pub struct DowntimeTuningOptions {
 }
 
 open_enum! {
-    /// Values of `MigrationAbortStatus`.
+    /// Words of `abortStatus`.
     MigrationAbortStatus {
         Succeeded = "Succeeded",
         Failed = "Failed",
@@ -295,7 +295,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `MigrationMode`.
+    /// Words of `mode`.
     MigrationMode {
         PreCopy = "PreCopy",
         PostCopy = "PostCopy",
@@ -304,7 +304,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `MigrationNetworkType`.
+    /// Words of `migrationNetworkType`.
     MigrationNetworkType {
         Pod = "Pod",
         Migration = "Migration",
@@ -312,7 +312,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `MigrationCompression`.
+    /// Words of `compression`.
     MigrationCompression {
         None = "none",
         Zstd = "zstd",

@@ -6,42 +6,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::{open_enum::open_enum, tolerant::null_as_default};
 
-/// `Network`.
+/// A network; exactly one of pod, multus and `resourceClaim`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
+    /// Name that interfaces refer to.
     pub name: String,
+    /// The pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodNetwork>,
+    /// A secondary network made by Multus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multus: Option<MultusNetwork>,
+    /// A network device by claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_claim: Option<ClaimRequest>,
 }
 
-/// `PodNetwork`.
+/// The pod network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodNetwork {
+    /// Network between pod and guest with masquerade; 10.0.2.0/24 when unset.
     #[serde(rename = "vmNetworkCIDR", skip_serializing_if = "Option::is_none")]
     pub vm_network_cidr: Option<String>,
+    /// The same for IPv6; `fd10:0:2::/120` when unset.
     #[serde(rename = "vmIPv6NetworkCIDR", skip_serializing_if = "Option::is_none")]
     pub vm_ipv6_network_cidr: Option<String>,
 }
 
-/// `MultusNetwork`.
+/// A secondary network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MultusNetwork {
+    /// `NetworkAttachmentDefinition`, as name or namespace/name.
     pub network_name: String,
+    /// Makes it take the place of the pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
 }
 
-/// `ClaimRequest`.
+/// `resourceClaim` of [`Network`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -52,100 +60,119 @@ pub struct ClaimRequest {
     pub request_name: Option<String>,
 }
 
-/// `Interface`.
+/// A network interface; exactly one binding (masquerade, bridge, sriov, ...).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Interface {
+    /// Name of the network that it joins.
     pub name: String,
+    /// virtio (the default), e1000, e1000e, igb, `ne2k_pci`, pcnet or rtl8139.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// The guest takes over the pod's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<InterfaceBridge>,
+    /// Withdrawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slirp: Option<DeprecatedInterfaceSlirp>,
+    /// The guest sits behind the pod's address; only for the pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<InterfaceMasquerade>,
+    /// A virtual function of the host's card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sriov: Option<InterfaceSriov>,
+    /// Withdrawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub macvtap: Option<DeprecatedInterfaceMacvtap>,
+    /// Withdrawn; use `passtBinding`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passt: Option<DeprecatedInterfacePasst>,
+    /// User-mode networking by passt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passt_binding: Option<InterfacePasstBinding>,
+    /// A binding plugin that the administrator registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub binding: Option<PluginBinding>,
+    /// With masquerade: only these ports reach the guest; all when empty.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ports: Vec<Port>,
+    /// With masquerade: ranges of ports that reach the guest.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub port_ranges: Vec<PortRange>,
+    /// MAC address; made up when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
+    /// Place in the boot order, from 1; unique over disks and interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_order: Option<u64>,
+    /// Fixed PCI address, such as 0000:81:01.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_address: Option<String>,
+    /// Extra options in the answers of the DHCP server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp_options: Option<DhcpOptions>,
+    /// Tag shown in the guest's metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
+    /// Index by which the guest names the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acpi_index: Option<i64>,
+    /// up, down (link off) or absent (unplugged).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<InterfaceState>,
 }
 
-/// `InterfaceBridge`.
+/// `bridge` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InterfaceBridge {}
 
-/// `DeprecatedInterfaceSlirp`.
+/// `slirp` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeprecatedInterfaceSlirp {}
 
-/// `InterfaceMasquerade`.
+/// `masquerade` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InterfaceMasquerade {}
 
-/// `InterfaceSRIOV`.
+/// `sriov` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InterfaceSriov {}
 
-/// `DeprecatedInterfaceMacvtap`.
+/// `macvtap` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeprecatedInterfaceMacvtap {}
 
-/// `DeprecatedInterfacePasst`.
+/// `passt` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeprecatedInterfacePasst {}
 
-/// `InterfacePasstBinding`.
+/// `passtBinding` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InterfacePasstBinding {}
 
-/// `PluginBinding`.
+/// `binding` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -153,19 +180,22 @@ pub struct PluginBinding {
     pub name: String,
 }
 
-/// `Port`.
+/// A port that reaches the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
+    /// Name, unique in the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// TCP (the default) or UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// Number from 1 to 65535.
     pub port: i32,
 }
 
-/// `PortRange`.
+/// `portRanges` of [`Interface`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -175,20 +205,24 @@ pub struct PortRange {
     pub end: i32,
 }
 
-/// `DHCPOptions`.
+/// Extra options in the answers of the DHCP server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DhcpOptions {
+    /// Name of the boot file (option 67).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_file_name: Option<String>,
+    /// Name of the TFTP server (option 66).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tftp_server_name: Option<String>,
+    /// Time servers (option 42), IPv4.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ntp_servers: Vec<String>,
+    /// Options from 224 to 254.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -196,7 +230,7 @@ pub struct DhcpOptions {
     pub private_options: Vec<DhcpPrivateOptions>,
 }
 
-/// `DHCPPrivateOptions`.
+/// `privateOptions` of [`DhcpOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -206,7 +240,7 @@ pub struct DhcpPrivateOptions {
 }
 
 open_enum! {
-    /// Values of `InterfaceState`.
+    /// Whether an interface is plugged and its link up.
     InterfaceState {
         Absent = "absent",
         Up = "up",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{disks::Disk, tolerant::null_as_default, volumes::HotplugVolumeSource};
 
-/// `StartOptions`.
+/// Body of a start request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -15,6 +15,7 @@ pub struct StartOptions {
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
+    /// Starts the guest paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     #[serde(
@@ -25,7 +26,7 @@ pub struct StartOptions {
     pub dry_run: Vec<String>,
 }
 
-/// `StopOptions`.
+/// Body of a stop request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -34,6 +35,7 @@ pub struct StopOptions {
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
+    /// Seconds the guest gets to shut down by itself; 0 switches it off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period: Option<i64>,
     #[serde(
@@ -44,7 +46,7 @@ pub struct StopOptions {
     pub dry_run: Vec<String>,
 }
 
-/// `RestartOptions`.
+/// Body of a restart request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -53,6 +55,7 @@ pub struct RestartOptions {
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
+    /// Only 0 is allowed: switches the guest off instead of asking it to shut down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
     #[serde(
@@ -63,7 +66,7 @@ pub struct RestartOptions {
     pub dry_run: Vec<String>,
 }
 
-/// `PauseOptions`.
+/// Body of a pause request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -80,7 +83,7 @@ pub struct PauseOptions {
     pub dry_run: Vec<String>,
 }
 
-/// `UnpauseOptions`.
+/// Body of an unpause request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -97,7 +100,7 @@ pub struct UnpauseOptions {
     pub dry_run: Vec<String>,
 }
 
-/// `AddVolumeOptions`.
+/// `addVolumeOptions` of [`crate::vm_status::VirtualMachineVolumeRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -113,7 +116,7 @@ pub struct AddVolumeOptions {
     pub dry_run: Vec<String>,
 }
 
-/// `RemoveVolumeOptions`.
+/// `removeVolumeOptions` of [`crate::vm_status::VirtualMachineVolumeRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

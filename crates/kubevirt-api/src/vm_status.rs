@@ -15,27 +15,34 @@ use crate::{
     vmi_status::{ChangedBlockTrackingStatus, StorageMigratedVolumeInfo},
 };
 
-/// `VirtualMachineStatus`.
+/// What is known about a VM; written by controllers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineStatus {
+    /// Name of the snapshot that is being taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_in_progress: Option<String>,
+    /// Name of the restore that is going on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_in_progress: Option<String>,
+    /// Whether an instance exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<bool>,
+    /// Whether the guest runs and is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
+    /// State of the VM in one word.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("x-default" = "Stopped")))]
     pub printable_status: Option<VirtualMachinePrintableStatus>,
+    /// Details of the state, one entry per type.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub conditions: Vec<VirtualMachineCondition>,
+    /// Start and stop requests that wait to be carried out, in order.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -52,16 +59,20 @@ pub struct VirtualMachineStatus {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub volume_snapshot_statuses: Vec<VolumeSnapshotStatus>,
+    /// Present while starts keep failing; says when the next try is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub start_failure: Option<VirtualMachineStartFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub memory_dump_request: Option<VirtualMachineMemoryDumpRequest>,
+    /// Generation of the spec that the controller has seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Generation of the spec that should be in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_generation: Option<i64>,
+    /// The run strategy in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_strategy: Option<VirtualMachineRunStrategy>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +88,7 @@ pub struct VirtualMachineStatus {
     pub preference_ref: Option<InstancetypeStatusRef>,
 }
 
-/// `VirtualMachineCondition`.
+/// One aspect of the state of a VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -98,22 +109,25 @@ pub struct VirtualMachineCondition {
     pub message: Option<String>,
 }
 
-/// `VirtualMachineStateChangeRequest`.
+/// A start or stop that somebody asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineStateChangeRequest {
+    /// What to do.
     pub action: StateChangeRequestAction,
+    /// Options, such as paused.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub data: BTreeMap<String, String>,
+    /// The instance that should be stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
-/// `VirtualMachineVolumeRequest`.
+/// `volumeRequests` of [`VirtualMachineStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -124,7 +138,7 @@ pub struct VirtualMachineVolumeRequest {
     pub remove_volume_options: Option<RemoveVolumeOptions>,
 }
 
-/// `VolumeSnapshotStatus`.
+/// `volumeSnapshotStatuses` of [`VirtualMachineStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -135,7 +149,7 @@ pub struct VolumeSnapshotStatus {
     pub reason: Option<String>,
 }
 
-/// `VirtualMachineStartFailure`.
+/// How often starts failed in a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -148,7 +162,7 @@ pub struct VirtualMachineStartFailure {
     pub retry_after_timestamp: Option<Time>,
 }
 
-/// `VirtualMachineMemoryDumpRequest`.
+/// `memoryDumpRequest` of [`VirtualMachineStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -167,7 +181,7 @@ pub struct VirtualMachineMemoryDumpRequest {
     pub message: Option<String>,
 }
 
-/// `VolumeUpdateState`.
+/// `volumeUpdateState` of [`VirtualMachineStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -176,7 +190,7 @@ pub struct VolumeUpdateState {
     pub volume_migration_state: Option<VolumeMigrationState>,
 }
 
-/// `InstancetypeStatusRef`.
+/// `instancetypeRef` of [`VirtualMachineStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -193,7 +207,7 @@ pub struct InstancetypeStatusRef {
     pub infer_from_volume_failure_policy: Option<InferFromVolumeFailurePolicy>,
 }
 
-/// `VolumeMigrationState`.
+/// `volumeMigrationState` of [`VolumeUpdateState`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -206,7 +220,7 @@ pub struct VolumeMigrationState {
     pub migrated_volumes: Vec<StorageMigratedVolumeInfo>,
 }
 
-/// `ControllerRevisionRef`.
+/// `controllerRevisionRef` of [`InstancetypeStatusRef`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -216,7 +230,7 @@ pub struct ControllerRevisionRef {
 }
 
 open_enum! {
-    /// Values of `VirtualMachinePrintableStatus`.
+    /// State of a VM in one word.
     VirtualMachinePrintableStatus {
         Stopped = "Stopped",
         Provisioning = "Provisioning",
@@ -239,7 +253,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `VirtualMachineConditionType`.
+    /// Aspects of the state of a VM; the order is that of lists of conditions.
     VirtualMachineConditionType {
         Failure = "Failure",
         Ready = "Ready",
@@ -250,7 +264,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `StateChangeRequestAction`.
+    /// What a state change request asks for.
     StateChangeRequestAction {
         Start = "Start",
         Stop = "Stop",
@@ -258,7 +272,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `MemoryDumpPhase`.
+    /// Words of `phase`.
     MemoryDumpPhase {
         Associating = "Associating",
         InProgress = "InProgress",

@@ -14,52 +14,65 @@ use crate::{
     tolerant::null_as_default,
 };
 
-/// `VirtualMachineInstanceStatus`.
+/// What is known about a run of a guest; written by controller and handler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceStatus {
+    /// Node the guest runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
+    /// Why the instance failed, in one word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Details of the state, one entry per type.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub conditions: Vec<VirtualMachineInstanceCondition>,
+    /// How far the instance has come: Pending, Scheduling, Scheduled, Running, then Succeeded
+    /// or Failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<VirtualMachineInstancePhase>,
+    /// When each phase was entered.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub phase_transition_timestamps: Vec<VirtualMachineInstancePhaseTransitionTimestamp>,
+    /// Network interfaces as seen on the host and by the guest agent.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub interfaces: Vec<VirtualMachineInstanceNetworkInterface>,
+    /// The guest's operating system, as its agent reports it.
     #[serde(rename = "guestOSInfo", skip_serializing_if = "Option::is_none")]
     pub guest_os_info: Option<VirtualMachineInstanceGuestOsInfo>,
+    /// The latest migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration_state: Option<VirtualMachineInstanceMigrationState>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration_method: Option<VirtualMachineInstanceMigrationMethod>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration_transport: Option<VirtualMachineInstanceMigrationTransport>,
+    /// Quality of service class of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qos_class: Option<String>,
+    /// Image of the launcher that runs the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher_container_image_version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evacuation_node_name: Option<String>,
+    /// Pods of this instance, by UID, with their nodes.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub active_pods: BTreeMap<String, String>,
+    /// State of each volume and its device name in the guest.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -74,17 +87,21 @@ pub struct VirtualMachineInstanceStatus {
     pub topology_hints: Option<TopologyHints>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_machine_revision_name: Option<String>,
+    /// User id that the hypervisor runs as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_user: Option<u64>,
     #[serde(rename = "VSOCKCID", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = u32::MAX)))]
     pub vsock_cid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selinux_context: Option<String>,
+    /// The machine type that is really in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// CPU topology the guest has now.
     #[serde(rename = "currentCPUTopology", skip_serializing_if = "Option::is_none")]
     pub current_cpu_topology: Option<CpuTopology>,
+    /// Memory the guest has and is to have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
     #[serde(
@@ -98,7 +115,7 @@ pub struct VirtualMachineInstanceStatus {
     pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
 }
 
-/// `ChangedBlockTrackingStatus`.
+/// `changedBlockTracking` of [`crate::vm_status::VirtualMachineStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -109,7 +126,7 @@ pub struct ChangedBlockTrackingStatus {
     pub backup_status: Option<VirtualMachineInstanceBackupStatus>,
 }
 
-/// `VirtualMachineInstanceCondition`.
+/// One aspect of the state of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -130,7 +147,7 @@ pub struct VirtualMachineInstanceCondition {
     pub message: Option<String>,
 }
 
-/// `VirtualMachineInstancePhaseTransitionTimestamp`.
+/// When a phase was entered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -141,7 +158,7 @@ pub struct VirtualMachineInstancePhaseTransitionTimestamp {
     pub phase_transition_timestamp: Option<Time>,
 }
 
-/// `VirtualMachineInstanceNetworkInterface`.
+/// `interfaces` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -169,7 +186,7 @@ pub struct VirtualMachineInstanceNetworkInterface {
     pub link_state: Option<String>,
 }
 
-/// `VirtualMachineInstanceGuestOSInfo`.
+/// `guestOSInfo` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -192,7 +209,7 @@ pub struct VirtualMachineInstanceGuestOsInfo {
     pub id: Option<String>,
 }
 
-/// `VolumeStatus`.
+/// `volumeStatus` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -217,7 +234,7 @@ pub struct VolumeStatus {
     pub container_disk_volume: Option<ContainerDiskInfo>,
 }
 
-/// `KernelBootStatus`.
+/// `kernelBootStatus` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -228,7 +245,7 @@ pub struct KernelBootStatus {
     pub initrd_info: Option<InitrdInfo>,
 }
 
-/// `TopologyHints`.
+/// `topologyHints` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -237,7 +254,7 @@ pub struct TopologyHints {
     pub tsc_frequency: Option<i64>,
 }
 
-/// `CPUTopology`.
+/// `currentCPUTopology` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -250,7 +267,7 @@ pub struct CpuTopology {
     pub threads: Option<u32>,
 }
 
-/// `MemoryStatus`.
+/// `memory` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -265,7 +282,7 @@ pub struct MemoryStatus {
     pub memory_overhead: Option<Quantity>,
 }
 
-/// `StorageMigratedVolumeInfo`.
+/// `migratedVolumes` of [`VirtualMachineInstanceStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -277,7 +294,7 @@ pub struct StorageMigratedVolumeInfo {
     pub destination_pvc_info: Option<PersistentVolumeClaimInfo>,
 }
 
-/// `VirtualMachineInstanceBackupStatus`.
+/// `backupStatus` of [`ChangedBlockTrackingStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -306,7 +323,7 @@ pub struct VirtualMachineInstanceBackupStatus {
     pub quiesce_status: Option<String>,
 }
 
-/// `PersistentVolumeClaimInfo`.
+/// `persistentVolumeClaimInfo` of [`VolumeStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -337,7 +354,7 @@ pub struct PersistentVolumeClaimInfo {
     pub filesystem_overhead: Option<String>,
 }
 
-/// `HotplugVolumeStatus`.
+/// `hotplugVolume` of [`VolumeStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -348,7 +365,7 @@ pub struct HotplugVolumeStatus {
     pub attach_pod_uid: Option<String>,
 }
 
-/// `DomainMemoryDumpInfo`.
+/// `memoryDumpVolume` of [`VolumeStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -363,37 +380,37 @@ pub struct DomainMemoryDumpInfo {
     pub target_file_name: Option<String>,
 }
 
-/// `ContainerDiskInfo`.
+/// `containerDiskVolume` of [`VolumeStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerDiskInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = u32::MAX)))]
     pub checksum: Option<u32>,
 }
 
-/// `KernelInfo`.
+/// `kernelInfo` of [`KernelBootStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct KernelInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = u32::MAX)))]
     pub checksum: Option<u32>,
 }
 
-/// `InitrdInfo`.
+/// `initrdInfo` of [`KernelBootStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InitrdInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = 4294967295)))]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 0), extend("maximum" = u32::MAX)))]
     pub checksum: Option<u32>,
 }
 
-/// `VirtualMachineInstanceBackupVolumeInfo`.
+/// `volumes` of [`VirtualMachineInstanceBackupStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -402,7 +419,7 @@ pub struct VirtualMachineInstanceBackupVolumeInfo {
 }
 
 open_enum! {
-    /// Values of `VirtualMachineInstancePhase`.
+    /// How far an instance has come. Succeeded and Failed are final.
     VirtualMachineInstancePhase {
         Unset = "",
         Pending = "Pending",
@@ -417,7 +434,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `VirtualMachineInstanceMigrationMethod`.
+    /// Words of `migrationMethod`.
     VirtualMachineInstanceMigrationMethod {
         BlockMigration = "BlockMigration",
         LiveMigration = "LiveMigration",
@@ -425,14 +442,14 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `VirtualMachineInstanceMigrationTransport`.
+    /// Words of `migrationTransport`.
     VirtualMachineInstanceMigrationTransport {
         Unix = "Unix",
     }
 }
 
 open_enum! {
-    /// Values of `ChangedBlockTrackingState`.
+    /// Words of `state`.
     ChangedBlockTrackingState {
         Unset = "",
         PendingRestart = "PendingRestart",
@@ -444,7 +461,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `VirtualMachineInstanceConditionType`.
+    /// Aspects of the state of an instance; the order is that of lists of conditions.
     VirtualMachineInstanceConditionType {
         Provisioning = "Provisioning",
         Ready = "Ready",
@@ -467,7 +484,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Values of `VolumePhase`.
+    /// Words of `phase`.
     VolumePhase {
         Pending = "Pending",
         Bound = "Bound",

@@ -12,111 +12,147 @@ use serde::{Deserialize, Serialize};
 
 use crate::{open_enum::open_enum, tolerant::null_as_default};
 
-/// `Volume`.
+/// Where data comes from; exactly one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
+    /// Name that disks and filesystems refer to.
     pub name: String,
+    /// A disk image in a file on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_disk: Option<HostDisk>,
+    /// A claim: its block device, or `disk.img` in its filesystem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<PvcVolumeSource>,
+    /// A cloud-init seed in the `NoCloud` format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init_no_cloud: Option<CloudInitNoCloudSource>,
+    /// A cloud-init seed in the config drive format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init_config_drive: Option<CloudInitConfigDriveSource>,
+    /// Answer files for Windows set-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sysprep: Option<SysprepSource>,
+    /// A disk image out of a container image; writes are lost at the end of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_disk: Option<ContainerDiskSource>,
+    /// A claim whose content is only read; writes are lost at the end of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ephemeral: Option<EphemeralVolumeSource>,
+    /// A fresh empty disk; lost at the end of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty_disk: Option<EmptyDiskSource>,
+    /// A data volume, waited for until it is filled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_volume: Option<DataVolumeSource>,
+    /// Files of a config map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapVolumeSource>,
+    /// Files of a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<SecretVolumeSource>,
+    /// Files with fields of the object.
     #[serde(rename = "downwardAPI", skip_serializing_if = "Option::is_none")]
     pub downward_api: Option<DownwardApiVolumeSource>,
+    /// Token of a service account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<ServiceAccountVolumeSource>,
+    /// Metrics of the host on a disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downward_metrics: Option<DownwardMetricsVolumeSource>,
+    /// Claim that receives memory dumps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_dump: Option<MemoryDumpVolumeSource>,
+    /// A directory of the pod, as filesystem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_path: Option<ContainerPathVolumeSource>,
 }
 
-/// `HostDisk`.
+/// A disk image in a file on the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostDisk {
+    /// Path on the node.
     pub path: String,
+    /// Disk (must exist) or `DiskOrCreate`.
     #[serde(rename = "type")]
     pub type_: HostDiskType,
+    /// Size of a new image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Quantity>,
+    /// Whether the path is the same storage on every node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
 }
 
-/// `PersistentVolumeClaimVolumeSource`.
+/// A claim used as disk or filesystem.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PvcVolumeSource {
+    /// Name of the claim, in the namespace of the VM.
     pub claim_name: String,
+    /// Mounts the claim read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
+    /// Attached and removable while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hotpluggable: Option<bool>,
 }
 
-/// `CloudInitNoCloudSource`.
+/// A cloud-init seed in the `NoCloud` format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CloudInitNoCloudSource {
+    /// Secret whose key userdata holds the user data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalObjectReference>,
+    /// User data in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data_base64: Option<String>,
+    /// User data as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
+    /// Secret whose key networkdata holds the network data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data_secret_ref: Option<LocalObjectReference>,
+    /// Network data in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data_base64: Option<String>,
+    /// Network data as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data: Option<String>,
 }
 
-/// `CloudInitConfigDriveSource`.
+/// A cloud-init seed in the config drive format.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CloudInitConfigDriveSource {
+    /// Secret whose key userdata holds the user data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<LocalObjectReference>,
+    /// User data in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data_base64: Option<String>,
+    /// User data as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<String>,
+    /// Secret whose key networkdata holds the network data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data_secret_ref: Option<LocalObjectReference>,
+    /// Network data in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data_base64: Option<String>,
+    /// Network data as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_data: Option<String>,
 }
 
-/// `SysprepSource`.
+/// `sysprep` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -127,22 +163,26 @@ pub struct SysprepSource {
     pub config_map: Option<LocalObjectReference>,
 }
 
-/// `ContainerDiskSource`.
+/// A disk image out of a container image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerDiskSource {
+    /// Name of the image.
     pub image: String,
+    /// Secret with the credentials for the registry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_secret: Option<String>,
+    /// Absolute path of the disk in the image; the only file of /disk when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Always, Never or `IfNotPresent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["Always", "Never", "IfNotPresent", ""])))]
     pub image_pull_policy: Option<String>,
 }
 
-/// `EphemeralVolumeSource`.
+/// `ephemeral` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -151,25 +191,28 @@ pub struct EphemeralVolumeSource {
     pub persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
 }
 
-/// `EmptyDiskSource`.
+/// A fresh empty disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmptyDiskSource {
+    /// Size of the disk, for example `2Gi`.
     pub capacity: Quantity,
 }
 
-/// `DataVolumeSource`.
+/// A data volume used as disk or filesystem.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSource {
+    /// Name of the data volume, or of the claim it made.
     pub name: String,
+    /// Attached and removable while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hotpluggable: Option<bool>,
 }
 
-/// `ConfigMapVolumeSource`.
+/// `configMap` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -182,7 +225,7 @@ pub struct ConfigMapVolumeSource {
     pub volume_label: Option<String>,
 }
 
-/// `SecretVolumeSource`.
+/// `secret` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -195,7 +238,7 @@ pub struct SecretVolumeSource {
     pub volume_label: Option<String>,
 }
 
-/// `DownwardAPIVolumeSource`.
+/// `downwardAPI` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -209,7 +252,7 @@ pub struct DownwardApiVolumeSource {
     pub volume_label: Option<String>,
 }
 
-/// `ServiceAccountVolumeSource`.
+/// `serviceAccount` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -218,13 +261,13 @@ pub struct ServiceAccountVolumeSource {
     pub service_account_name: Option<String>,
 }
 
-/// `DownwardMetricsVolumeSource`.
+/// `downwardMetrics` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardMetricsVolumeSource {}
 
-/// `MemoryDumpVolumeSource`.
+/// `memoryDump` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -236,7 +279,7 @@ pub struct MemoryDumpVolumeSource {
     pub hotpluggable: Option<bool>,
 }
 
-/// `ContainerPathVolumeSource`.
+/// `containerPath` of [`Volume`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -248,7 +291,7 @@ pub struct ContainerPathVolumeSource {
     pub read_only: Option<bool>,
 }
 
-/// `HotplugVolumeSource`.
+/// `volumeSource` of [`crate::subresource_bodies::AddVolumeOptions`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -260,7 +303,7 @@ pub struct HotplugVolumeSource {
 }
 
 open_enum! {
-    /// Values of `HostDiskType`.
+    /// Words of `type`.
     HostDiskType {
         DiskOrCreate = "DiskOrCreate",
         Disk = "Disk",

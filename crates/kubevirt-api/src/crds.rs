@@ -1,1 +1,0 @@
-//! The `CustomResourceDefinition` manifests, as generated and checked in under `deploy/crds`.

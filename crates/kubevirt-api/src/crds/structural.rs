@@ -1,0 +1,182 @@
+//! From schemas as `schemars` writes them to structural schemas as an API server takes them.
+//!
+//! Invariants of the result: no `$ref`, every level has one `type` (or is int-or-string),
+//! `nullable` only where the wire format has it, defaults only where the API has them, and only
+//! our own descriptions.
+
+use k8s_openapi::apimachinery::pkg::{
+    api::resource::Quantity, apis::meta::v1::ObjectMeta, util::intstr::IntOrString,
+};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+/// What a quantity looks like as text.
+const QUANTITY: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$";
+
+/// Schema of what a user writes: unknown words of enumerations are refused.
+pub(super) fn of_spec<T: JsonSchema>() -> Value {
+    convert::<T>(Enums::Closed)
+}
+
+/// Schema of what components report: words are left open, so that a component newer than the
+/// definition can still report.
+pub(super) fn of_status<T: JsonSchema>() -> Value {
+    convert::<T>(Enums::Open)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Enums {
+    Closed,
+    Open,
+}
+
+struct Converter {
+    definitions: Map<String, Value>,
+    enums: Enums,
+}
+
+fn convert<T: JsonSchema>(enums: Enums) -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut root = settings
+        .into_generator()
+        .into_root_schema_for::<T>()
+        .to_value();
+    let definitions = match root.as_object_mut().and_then(|root| root.remove("$defs")) {
+        Some(Value::Object(definitions)) => definitions,
+        _ => Map::new(),
+    };
+    Converter { definitions, enums }.schema(root)
+}
+
+impl Converter {
+    fn schema(&self, schema: Value) -> Value {
+        let Value::Object(mut schema) = schema else {
+            return json!({ "x-kubernetes-preserve-unknown-fields": true });
+        };
+        self.resolve(&mut schema);
+        tidy(&mut schema);
+        if self.enums == Enums::Open {
+            schema.remove("enum");
+        } else if let Some(Value::Array(words)) = schema.get_mut("enum") {
+            allow_empty(words);
+        }
+        if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+            for property in properties.values_mut() {
+                *property = self.schema(property.take());
+            }
+        }
+        for key in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get_mut(key).filter(|inner| inner.is_object()) {
+                *inner = self.schema(inner.take());
+            }
+        }
+        Value::Object(schema)
+    }
+
+    /// Puts the content of `$ref` and of "this or null" in place; what stands beside it wins.
+    fn resolve(&self, schema: &mut Map<String, Value>) {
+        while let Some(inner) = take_option(schema).or_else(|| self.take_reference(schema)) {
+            for (key, value) in inner {
+                schema.entry(key).or_insert(value);
+            }
+        }
+    }
+
+    fn take_reference(&self, schema: &mut Map<String, Value>) -> Option<Map<String, Value>> {
+        let reference = schema.remove("$ref")?;
+        let name = reference.as_str()?.strip_prefix("#/$defs/")?;
+        if name == Quantity::schema_name() {
+            return as_object(json!({
+                "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                "pattern": QUANTITY,
+                "x-kubernetes-int-or-string": true,
+            }));
+        }
+        if name == IntOrString::schema_name() {
+            return as_object(json!({
+                "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                "x-kubernetes-int-or-string": true,
+            }));
+        }
+        if name == ObjectMeta::schema_name() {
+            return as_object(json!({ "type": "object" }));
+        }
+        let mut definition = self.definitions.get(name)?.clone();
+        if name.starts_with("io.k8s.") {
+            drop_descriptions(&mut definition);
+        }
+        as_object(definition)
+    }
+}
+
+fn as_object(value: Value) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+/// Takes `X` out of `anyOf: [X, null]`.
+fn take_option(schema: &mut Map<String, Value>) -> Option<Map<String, Value>> {
+    if schema.contains_key("x-kubernetes-int-or-string") {
+        return None;
+    }
+    let Some(Value::Array(choices)) = schema.remove("anyOf") else {
+        return None;
+    };
+    choices
+        .into_iter()
+        .filter(|choice| choice["type"] != "null")
+        .find_map(as_object)
+}
+
+fn tidy(schema: &mut Map<String, Value>) {
+    for key in ["$schema", "title", "default"] {
+        schema.remove(key);
+    }
+    if let Some(default) = schema.remove("x-default") {
+        schema.insert("default".to_owned(), default);
+    }
+    if let Some(Value::Array(types)) = schema.get("type")
+        && let Some(kind) = types.iter().find(|kind| *kind != "null").cloned()
+    {
+        schema.insert("type".to_owned(), kind);
+    }
+    if let Some(format) = schema.get("format").and_then(Value::as_str)
+        && format.starts_with("uint")
+    {
+        schema.insert("format".to_owned(), json!("int64"));
+    }
+    if let Some(text) = schema.get("description").and_then(Value::as_str) {
+        match own_words(text) {
+            Some(text) => schema.insert("description".to_owned(), json!(text)),
+            None => schema.remove("description"),
+        };
+    }
+}
+
+/// The description for users, or nothing when the comment only speaks to programmers.
+fn own_words(text: &str) -> Option<String> {
+    (!text.contains("[`")).then(|| text.replace('`', "").replace('\n', " "))
+}
+
+/// The empty word stands for "not given" in every enumeration.
+fn allow_empty(words: &mut Vec<Value>) {
+    words.retain(|word| !word.is_null());
+    if !words.iter().any(|word| word == "") {
+        words.push(json!(""));
+    }
+}
+
+fn drop_descriptions(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.get("description").is_some_and(Value::is_string) {
+                object.remove("description");
+            }
+            object.values_mut().for_each(drop_descriptions);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_descriptions),
+        _ => {}
+    }
+}

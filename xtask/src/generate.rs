@@ -1,0 +1,36 @@
+//! `xtask generate`: files that are made from code and checked in.
+//!
+//! Today these are the definitions of our kinds under `deploy/crds`. What they say is decided in
+//! `kubevirt-api`; this module only knows files.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, bail};
+use kubevirt_api::crds::definition;
+
+/// Writes every generated file, or with `check` only says which ones are stale.
+pub fn run(check: bool) -> anyhow::Result<()> {
+    let directory = crds_directory();
+    let mut stale = Vec::new();
+    for (file, text) in definition::render().context("render the definitions")? {
+        let path = directory.join(&file);
+        if fs::read_to_string(&path).is_ok_and(|found| found == text) {
+            continue;
+        }
+        if check {
+            stale.push(format!("deploy/crds/{file}"));
+        } else {
+            fs::create_dir_all(&directory)
+                .with_context(|| format!("create {}", directory.display()))?;
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
+    }
+    if !stale.is_empty() {
+        bail!("stale: {}; run `cargo xtask generate` and commit the result", stale.join(", "));
+    }
+    Ok(())
+}
+
+fn crds_directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")
+}
