@@ -1,0 +1,217 @@
+//! Cgroups by their files, version 1 and 2 alike: enter, list, kill, remove, count OOM kills.
+//!
+//! A path names the same group in every hierarchy. Limits are written by `libcontainer`; nothing
+//! here sets one.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+#[derive(Debug)]
+struct Hierarchy {
+    mount: PathBuf,
+    version: Version,
+    /// Mount options of the file system, which name the controllers of version 1.
+    options: String,
+}
+
+/// Moves this process into `path`, made where it is missing, in every hierarchy.
+pub fn enter(path: &str) -> io::Result<()> {
+    let me = std::process::id().to_string();
+    for hierarchy in hierarchies()? {
+        let dir = hierarchy.make(path)?;
+        fs::write(dir.join("cgroup.procs"), &me)?;
+    }
+    Ok(())
+}
+
+/// Every process in `path` and below it.
+pub fn pids(path: &str) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for hierarchy in hierarchies()? {
+        collect_pids(&hierarchy.dir(path), &mut found);
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// SIGKILL to every process in `path` and below it.
+pub fn kill(path: &str) -> io::Result<()> {
+    for pid in pids(path)? {
+        if let Some(pid) = Pid::from_raw(pid) {
+            match kill_process(pid, Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes `path` and everything below it from every hierarchy. Processes in it make this fail.
+pub fn remove(path: &str) -> io::Result<()> {
+    let mut first_error = None;
+    for hierarchy in hierarchies()? {
+        if let Err(error) = remove_tree(&hierarchy.dir(path)) {
+            first_error.get_or_insert(error);
+        }
+    }
+    first_error.map_or(Ok(()), Err)
+}
+
+/// Does the group exist anywhere?
+pub fn exists(path: &str) -> io::Result<bool> {
+    Ok(hierarchies()?
+        .iter()
+        .any(|hierarchy| hierarchy.dir(path).exists()))
+}
+
+/// How many processes of this group the kernel killed for want of memory.
+pub(crate) fn oom_kills(path: &str) -> u64 {
+    let Ok(all) = hierarchies() else { return 0 };
+    all.iter()
+        .filter_map(|hierarchy| {
+            let file = match hierarchy.version {
+                Version::V1 => "memory.oom_control",
+                Version::V2 => "memory.events",
+            };
+            let text = fs::read_to_string(hierarchy.dir(path).join(file)).ok()?;
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("oom_kill "))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum()
+}
+
+impl Hierarchy {
+    fn dir(&self, path: &str) -> PathBuf {
+        self.mount.join(path.trim_start_matches('/'))
+    }
+
+    fn make(&self, path: &str) -> io::Result<PathBuf> {
+        let mut dir = self.mount.clone();
+        for part in Path::new(path.trim_start_matches('/')) {
+            let parent = dir.clone();
+            dir.push(part);
+            match fs::create_dir(&dir) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+            // A fresh cpuset group has neither processors nor memory and takes nobody in.
+            if self.version == Version::V1 && self.has("cpuset") {
+                for file in ["cpuset.cpus", "cpuset.mems"] {
+                    if fs::read_to_string(dir.join(file))?.trim().is_empty() {
+                        fs::write(dir.join(file), fs::read_to_string(parent.join(file))?)?;
+                    }
+                }
+            }
+        }
+        Ok(dir)
+    }
+
+    fn has(&self, controller: &str) -> bool {
+        self.options.split(',').any(|option| option == controller)
+    }
+}
+
+fn hierarchies() -> io::Result<Vec<Hierarchy>> {
+    Ok(parse_mounts(&fs::read_to_string("/proc/self/mountinfo")?))
+}
+
+fn parse_mounts(mountinfo: &str) -> Vec<Hierarchy> {
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for line in mountinfo.lines() {
+        let Some((front, back)) = line.split_once(" - ") else {
+            continue;
+        };
+        let mut back = back.split(' ');
+        let version = match back.next() {
+            Some("cgroup") => Version::V1,
+            Some("cgroup2") => Version::V2,
+            _ => continue,
+        };
+        let options = back.nth(1).unwrap_or_default().to_owned();
+        let Some(mount) = front.split(' ').nth(4) else {
+            continue;
+        };
+        // The same hierarchy may be mounted twice.
+        if found
+            .iter()
+            .any(|one| one.version == version && one.options == options)
+        {
+            continue;
+        }
+        found.push(Hierarchy {
+            mount: PathBuf::from(mount),
+            version,
+            options,
+        });
+    }
+    found
+}
+
+fn collect_pids(dir: &Path, found: &mut Vec<i32>) {
+    let Ok(text) = fs::read_to_string(dir.join("cgroup.procs")) else {
+        return;
+    };
+    found.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
+    for child in children(dir) {
+        collect_pids(&child, found);
+    }
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    for child in children(dir) {
+        remove_tree(&child)?;
+    }
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_read_from_mountinfo() {
+        let found = parse_mounts(
+            "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n\
+             34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime shared:4 - cgroup cgroup rw,cpuset\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+             42 31 0:38 / /elsewhere rw - cgroup2 cgroup2 rw\n",
+        );
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].mount, Path::new("/sys/fs/cgroup/cpuset"));
+        assert!(found[0].has("cpuset"));
+        assert_eq!(found[1].version, Version::V2);
+        assert_eq!(
+            found[1].dir("/a/b"),
+            Path::new("/sys/fs/cgroup/unified/a/b")
+        );
+    }
+}

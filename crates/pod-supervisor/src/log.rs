@@ -1,0 +1,175 @@
+//! Container output in the format that `kubectl logs` reads: time, stream, full or partial, text.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::clock;
+
+/// A line longer than this is cut into partial ones.
+const LONGEST_LINE: usize = 16 * 1024;
+/// Two files of this size are kept at most.
+const MAX_FILE: u64 = 10 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// Cuts one stream into log lines; keeps what has no end yet.
+#[derive(Debug)]
+pub(crate) struct Splitter {
+    stream: Stream,
+    pending: Vec<u8>,
+}
+
+impl Splitter {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            pending: Vec::new(),
+        }
+    }
+
+    /// Appends to `out` every line that `bytes` completes.
+    pub(crate) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let mut stamp = String::new();
+        clock::append_rfc3339(&mut stamp, clock::now());
+        let mut rest = bytes;
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let (line, after) = rest.split_at(end);
+            self.keep(line, &stamp, out);
+            self.emit("F", &stamp, out);
+            rest = after.get(1..).unwrap_or_default();
+        }
+        self.keep(rest, &stamp, out);
+    }
+
+    /// Appends what never got its end of line.
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
+        if !self.pending.is_empty() {
+            let mut stamp = String::new();
+            clock::append_rfc3339(&mut stamp, clock::now());
+            self.emit("F", &stamp, out);
+        }
+    }
+
+    fn keep(&mut self, mut bytes: &[u8], stamp: &str, out: &mut Vec<u8>) {
+        while self.pending.len() + bytes.len() > LONGEST_LINE {
+            let (now, later) = bytes.split_at(LONGEST_LINE - self.pending.len());
+            self.pending.extend_from_slice(now);
+            self.emit("P", stamp, out);
+            bytes = later;
+        }
+        self.pending.extend_from_slice(bytes);
+    }
+
+    fn emit(&mut self, tag: &str, stamp: &str, out: &mut Vec<u8>) {
+        for part in [stamp, " ", self.stream.name(), " ", tag, " "] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        out.append(&mut self.pending);
+        out.push(b'\n');
+    }
+}
+
+/// The file of one attempt and its older half.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    path: PathBuf,
+    rotated: PathBuf,
+    file: File,
+    size: u64,
+}
+
+impl LogFile {
+    pub(crate) fn open(path: &Path, rotated: &Path) -> io::Result<Self> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o640)
+            .open(path)?;
+        let size = file.metadata()?.len();
+        Ok(Self {
+            path: path.to_owned(),
+            rotated: rotated.to_owned(),
+            file,
+            size,
+        })
+    }
+
+    pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let more = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+        if self.size > 0 && self.size.saturating_add(more) > MAX_FILE {
+            fs::rename(&self.path, &self.rotated)?;
+            *self = Self::open(&self.path.clone(), &self.rotated.clone())?;
+        }
+        self.file.write_all(lines)?;
+        self.size += more;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies(out: &[u8]) -> Vec<String> {
+        String::from_utf8(out.to_vec())
+            .unwrap()
+            .lines()
+            .map(|line| line.split_once(' ').unwrap().1.to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn lines_are_joined_over_reads_and_the_last_needs_no_end() {
+        let (mut splitter, mut out) = (Splitter::new(Stream::Stderr), Vec::new());
+        splitter.take(b"one\ntw", &mut out);
+        splitter.take(b"o\n\nlast", &mut out);
+        splitter.finish(&mut out);
+        assert_eq!(
+            bodies(&out),
+            ["stderr F one", "stderr F two", "stderr F ", "stderr F last"]
+        );
+    }
+
+    #[test]
+    fn long_lines_are_cut_into_partial_ones() {
+        let (mut splitter, mut out) = (Splitter::new(Stream::Stdout), Vec::new());
+        splitter.take(&vec![b'x'; LONGEST_LINE + 5], &mut out);
+        splitter.take(b"\n", &mut out);
+        let bodies = bodies(&out);
+        assert_eq!(bodies[0].len(), "stdout P ".len() + LONGEST_LINE);
+        assert_eq!(bodies[1], "stdout F xxxxx");
+    }
+
+    #[test]
+    fn log_is_bounded_to_two_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, rotated) = (dir.path().join("a/0.log"), dir.path().join("a/0.log.1"));
+        let mut log = LogFile::open(&path, &rotated).unwrap();
+        let chunk = vec![b'x'; 4 << 20];
+        for _ in 0..7 {
+            log.append(&chunk).unwrap();
+        }
+        assert_eq!(fs::metadata(&path).unwrap().len(), 4 << 20);
+        assert_eq!(fs::metadata(&rotated).unwrap().len(), 8 << 20);
+    }
+}

@@ -1,0 +1,142 @@
+//! What the node tells a supervisor: the sandbox once (`pod.json`), containers one by one.
+//!
+//! Everything here is resolved: numeric users, host paths, no reference to any Kubernetes object.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The pod itself, written by the node as `pod.json` before it starts the supervisor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sandbox {
+    pub uid: String,
+    pub hostname: String,
+    /// Absolute path inside every cgroup hierarchy; ends in `pod<uid>`.
+    pub cgroup: String,
+    pub network: NetworkMode,
+    #[serde(default)]
+    pub sysctls: BTreeMap<String, String>,
+    /// Used when the supervisor itself is asked to end by SIGTERM.
+    pub grace_seconds: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NetworkMode {
+    /// A network namespace of the pod's own, with loopback up and nothing else.
+    Pod,
+    Host,
+}
+
+/// One container, complete: the supervisor can start it again and again from this alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerSpec {
+    pub name: String,
+    pub args: Vec<String>,
+    pub env: Vec<String>,
+    pub cwd: PathBuf,
+    pub user: User,
+    /// The unpacked image.
+    pub image_root: PathBuf,
+    pub root_access: Access,
+    pub mounts: Vec<Mount>,
+    pub devices: Vec<Device>,
+    pub security: Security,
+    pub resources: Resources,
+    pub rlimits: Vec<Rlimit>,
+    /// Where the container may leave its last words; absolute inside the container.
+    pub termination_message_path: PathBuf,
+    pub restart: RestartPolicy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct User {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// A directory, file or unpacked image of the host that the container sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount {
+    pub source: PathBuf,
+    pub destination: PathBuf,
+    pub access: Access,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Device {
+    /// Device node on the host; its numbers are read when the container is made.
+    pub host_path: PathBuf,
+    pub path: PathBuf,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Security {
+    pub capabilities: Vec<String>,
+    pub escalation: Escalation,
+    pub seccomp: Seccomp,
+    pub isolation: Isolation,
+}
+
+/// May a program in the container gain more rights than it was started with?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Escalation {
+    Allowed,
+    Denied,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seccomp {
+    RuntimeDefault,
+    Unconfined,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Isolation {
+    /// Masked kernel files, read-only `/sys`, only the requested devices.
+    Confined,
+    /// All devices allowed, nothing masked.
+    Privileged,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    pub cpu_shares: Option<u64>,
+    /// Microseconds per period of 100 ms.
+    pub cpu_quota: Option<i64>,
+    pub memory_bytes: Option<i64>,
+    pub pids: Option<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rlimit {
+    /// As in the OCI specification, for example `RLIMIT_NOFILE`.
+    pub kind: String,
+    pub soft: u64,
+    pub hard: u64,
+}
+
+/// What the supervisor does on its own when the container ends, node or no node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}

@@ -1,0 +1,220 @@
+//! Renders one container as the runtime specification that `libcontainer` reads: pure.
+//!
+//! Network, IPC and UTS namespaces are not named: the helper that makes the container stands in
+//! the pod's already, and the container inherits them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::model::{Access, ContainerSpec, Escalation, Isolation, Mount};
+
+/// A device node with the numbers it has on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node<'a> {
+    pub(crate) device: &'a crate::model::Device,
+    pub(crate) kind: &'static str,
+    pub(crate) major: i64,
+    pub(crate) minor: i64,
+}
+
+/// Kernel files that tell about, or change, more than the container.
+const MASKED: &[&str] = &[
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+const READ_ONLY: &[&str] = &[
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+pub(crate) struct Place<'a> {
+    /// Mounted root, absolute.
+    pub(crate) root: &'a Path,
+    pub(crate) cgroup: &'a str,
+    pub(crate) termination_file: &'a Path,
+    /// Capabilities that this host can give at all.
+    pub(crate) available: &'a dyn Fn(&str) -> bool,
+}
+
+pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], place: &Place<'_>) -> Value {
+    let confined = spec.security.isolation == Isolation::Confined;
+    let capabilities: Vec<&str> = spec
+        .security
+        .capabilities
+        .iter()
+        .map(String::as_str)
+        .filter(|name| (place.available)(name))
+        .collect();
+    let none: [&str; 0] = [];
+    json!({
+        "ociVersion": "1.1.0",
+        "root": {
+            "path": place.root,
+            "readonly": spec.root_access == Access::ReadOnly,
+        },
+        "mounts": mounts(spec, place.termination_file),
+        "process": {
+            "terminal": false,
+            "user": {
+                "uid": spec.user.uid,
+                "gid": spec.user.gid,
+                "additionalGids": spec.user.groups,
+            },
+            "args": spec.args,
+            "env": spec.env,
+            "cwd": spec.cwd,
+            "capabilities": {
+                "bounding": capabilities,
+                "effective": capabilities,
+                "permitted": capabilities,
+                "inheritable": none,
+                "ambient": none,
+            },
+            "rlimits": spec.rlimits.iter().map(|limit| json!({
+                "type": limit.kind, "soft": limit.soft, "hard": limit.hard,
+            })).collect::<Vec<_>>(),
+            "noNewPrivileges": spec.security.escalation == Escalation::Denied,
+        },
+        "linux": {
+            "namespaces": [{"type": "pid"}, {"type": "mount"}],
+            "cgroupsPath": place.cgroup,
+            "devices": nodes.iter().map(|node| json!({
+                "path": node.device.path,
+                "type": node.kind,
+                "major": node.major,
+                "minor": node.minor,
+                "fileMode": node.device.mode,
+                "uid": node.device.uid,
+                "gid": node.device.gid,
+            })).collect::<Vec<_>>(),
+            "resources": resources(spec, nodes),
+            "maskedPaths": if confined { MASKED } else { &[] },
+            "readonlyPaths": if confined { READ_ONLY } else { &[] },
+        },
+    })
+}
+
+fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
+    let mut devices = vec![match spec.security.isolation {
+        Isolation::Confined => json!({"allow": false, "access": "rwm"}),
+        Isolation::Privileged => json!({"allow": true, "access": "rwm"}),
+    }];
+    devices.extend(nodes.iter().map(|node| {
+        json!({
+            "allow": true, "type": node.kind, "major": node.major, "minor": node.minor,
+            "access": "rwm",
+        })
+    }));
+    let mut resources = json!({"devices": devices});
+    let wanted = &spec.resources;
+    let mut cpu = json!({});
+    if let Some(shares) = wanted.cpu_shares {
+        cpu["shares"] = shares.into();
+    }
+    if let Some(quota) = wanted.cpu_quota {
+        cpu["quota"] = quota.into();
+        cpu["period"] = 100_000.into();
+    }
+    if cpu != json!({}) {
+        resources["cpu"] = cpu;
+    }
+    if let Some(bytes) = wanted.memory_bytes {
+        resources["memory"] = json!({"limit": bytes});
+    }
+    if let Some(limit) = wanted.pids {
+        resources["pids"] = json!({"limit": limit});
+    }
+    resources
+}
+
+fn mounts(spec: &ContainerSpec, termination_file: &Path) -> Vec<Value> {
+    let sys = match spec.security.isolation {
+        Isolation::Confined => "ro",
+        Isolation::Privileged => "rw",
+    };
+    let mut all = vec![
+        special("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
+        special(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=65536k"],
+        ),
+        special(
+            "/dev/pts",
+            "devpts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+                "gid=5",
+            ],
+        ),
+        special(
+            "/dev/mqueue",
+            "mqueue",
+            "mqueue",
+            &["nosuid", "noexec", "nodev"],
+        ),
+        special(
+            "/sys",
+            "sysfs",
+            "sysfs",
+            &["nosuid", "noexec", "nodev", sys],
+        ),
+    ];
+    if !spec
+        .mounts
+        .iter()
+        .any(|mount| mount.destination == Path::new("/dev/shm"))
+    {
+        let options = ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"];
+        all.push(special("/dev/shm", "tmpfs", "shm", &options));
+    }
+    // Parents before what is mounted inside them, whatever the order they were asked for in.
+    let mut wanted: Vec<&Mount> = spec.mounts.iter().collect();
+    wanted.sort_by_key(|mount| mount.destination.components().count());
+    all.extend(
+        wanted
+            .iter()
+            .map(|mount| bind(&mount.source, &mount.destination, mount.access)),
+    );
+    all.push(bind(
+        termination_file,
+        &spec.termination_message_path,
+        Access::ReadWrite,
+    ));
+    all
+}
+
+fn special(destination: &str, kind: &str, source: &str, options: &[&str]) -> Value {
+    json!({"destination": destination, "type": kind, "source": source, "options": options})
+}
+
+fn bind(source: &Path, destination: &Path, access: Access) -> Value {
+    let access = match access {
+        Access::ReadOnly => "ro",
+        Access::ReadWrite => "rw",
+    };
+    json!({
+        "destination": destination, "type": "bind", "source": source,
+        "options": ["rbind", "rprivate", access],
+    })
+}

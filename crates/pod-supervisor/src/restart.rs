@@ -1,0 +1,67 @@
+//! When an ended container is started again: pure.
+
+use crate::model::RestartPolicy;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Stay,
+    Restart { delay_ms: i64, strikes: u32 },
+}
+
+const FIRST_DELAY_MS: i64 = 10_000;
+const LONGEST_DELAY_MS: i64 = 300_000;
+/// A container that ran this long is forgiven what it did before.
+const FORGIVEN_AFTER_MS: i64 = 600_000;
+
+pub(crate) fn after_end(policy: RestartPolicy, exit_code: i32, ran_ms: i64, strikes: u32) -> Next {
+    let wanted = match policy {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => exit_code != 0,
+        RestartPolicy::Never => false,
+    };
+    if !wanted {
+        return Next::Stay;
+    }
+    let strikes = if ran_ms >= FORGIVEN_AFTER_MS {
+        0
+    } else {
+        strikes
+    };
+    // The first restart is immediate, as with kubelets: most ends are not the program's fault.
+    let delay_ms = match strikes {
+        0 => 0,
+        _ => FIRST_DELAY_MS
+            .saturating_mul(1_i64.checked_shl(strikes - 1).unwrap_or(i64::MAX))
+            .min(LONGEST_DELAY_MS),
+    };
+    Next::Restart {
+        delay_ms,
+        strikes: (strikes + 1).min(16),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use RestartPolicy::{Always, Never, OnFailure};
+
+    #[test]
+    fn restart_follows_policy_exit_and_history() {
+        let restart = |delay_ms, strikes| Next::Restart { delay_ms, strikes };
+        for (policy, exit, ran, strikes, expected) in [
+            (Never, 0, 1, 0, Next::Stay),
+            (Never, 1, 1, 0, Next::Stay),
+            (OnFailure, 0, 1, 0, Next::Stay),
+            (OnFailure, 1, 1, 0, restart(0, 1)),
+            (Always, 0, 1, 0, restart(0, 1)),
+            (Always, 0, 1, 1, restart(10_000, 2)),
+            (Always, 1, 1, 2, restart(20_000, 3)),
+            (Always, 1, 1, 6, restart(300_000, 7)),
+            (Always, 1, 1, 16, restart(300_000, 16)),
+            (Always, 1, 600_000, 9, restart(0, 1)),
+        ] {
+            let got = after_end(policy, exit, ran, strikes);
+            assert_eq!(got, expected, "{policy:?} {exit} {ran} {strikes}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The namespaces that all containers of the pod share, held by the supervisor itself.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
+    path::PathBuf,
+};
+
+use rustix::{
+    system::sethostname,
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
+};
+
+use crate::{
+    error::SupervisorError,
+    links,
+    model::{NetworkMode, Sandbox},
+};
+
+/// Makes the namespaces of a new pod and enters them.
+pub(crate) fn make(sandbox: &Sandbox) -> Result<(), SupervisorError> {
+    let mut flags = UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    if sandbox.network == NetworkMode::Pod {
+        flags |= UnshareFlags::NEWNET;
+    }
+    let failed = |source: io::Error| SupervisorError::Namespaces { source };
+    // SAFETY: this process has one thread and shares no descriptor table.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|errno| failed(errno.into()))?;
+    sethostname(sandbox.hostname.as_bytes()).map_err(|errno| failed(errno.into()))?;
+    if sandbox.network == NetworkMode::Pod {
+        links::loopback_up().map_err(failed)?;
+    }
+    for (name, value) in &sandbox.sysctls {
+        let path = PathBuf::from("/proc/sys").join(name.replace('.', "/"));
+        fs::write(path, value).map_err(|source| SupervisorError::Sysctl {
+            name: name.clone(),
+            value: value.clone(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Enters the namespaces of a pod whose supervisor died, through one of its containers.
+pub(crate) fn join(pid: i32) -> Result<(), SupervisorError> {
+    let failed = |source: io::Error| SupervisorError::Namespaces { source };
+    for (name, kind) in [
+        ("net", LinkNameSpaceType::Network),
+        ("ipc", LinkNameSpaceType::InterProcessCommunication),
+        ("uts", LinkNameSpaceType::HostNameAndNISDomainName),
+    ] {
+        let namespace: OwnedFd = File::open(format!("/proc/{pid}/ns/{name}"))
+            .map_err(failed)?
+            .into();
+        move_into_link_name_space(namespace.as_fd(), Some(kind))
+            .map_err(|errno| failed(errno.into()))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn network_namespace() -> Result<u64, SupervisorError> {
+    let metadata = fs::metadata("/proc/self/ns/net")
+        .map_err(|source| SupervisorError::Namespaces { source })?;
+    Ok(metadata.ino())
+}

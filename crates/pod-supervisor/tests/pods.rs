@@ -1,0 +1,482 @@
+//! Real containers as root: a busybox root, real namespaces and cgroups, and supervisors that die.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests may panic as tests do"
+)]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use pod_supervisor::{
+    cgroup,
+    client::Client,
+    layout,
+    model::{
+        Access, ContainerSpec, Device, Escalation, Isolation, Mount, NetworkMode, Resources,
+        RestartPolicy, Rlimit, Sandbox, Seccomp, Security, User,
+    },
+    protocol::{Greeting, Reply, Request},
+    status::{ContainerStatus, EndReason, PodStatus, Process, State},
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A pod directory with an image, and the supervisor that this test process is a parent of.
+struct Pod {
+    dir: tempfile::TempDir,
+    sandbox: Sandbox,
+    supervisor: Option<Child>,
+}
+
+impl Pod {
+    fn new(name: &str) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("pod-supervisor-")
+            .tempdir()
+            .unwrap();
+        let uid = format!("{name}-{}", std::process::id());
+        let sandbox = Sandbox {
+            hostname: name.to_owned(),
+            cgroup: format!("/pod-supervisor-test/pod{uid}"),
+            uid,
+            network: NetworkMode::Pod,
+            sysctls: [(
+                "net.ipv4.ip_unprivileged_port_start".to_owned(),
+                "0".to_owned(),
+            )]
+            .into(),
+            grace_seconds: 1,
+        };
+        let json = serde_json::to_vec(&sandbox).unwrap();
+        fs::write(dir.path().join(layout::SANDBOX_FILE), json).unwrap();
+        busybox_root(&dir.path().join("image"));
+        let mut pod = Self {
+            dir,
+            sandbox,
+            supervisor: None,
+        };
+        pod.supervise();
+        pod
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Starts a supervisor and waits for its greeting.
+    fn supervise(&mut self) {
+        let mut child = Command::new(program())
+            .arg("run")
+            .arg(self.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let greeting: Greeting = serde_json::from_str(&line).unwrap();
+        assert!(matches!(greeting, Greeting::Ready { .. }), "{greeting:?}");
+        self.supervisor = Some(child);
+    }
+
+    fn kill_supervisor(&mut self) {
+        let mut child = self.supervisor.take().unwrap();
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.path()).unwrap()
+    }
+
+    fn container(&self, script: &str) -> ContainerSpec {
+        ContainerSpec {
+            name: "main".into(),
+            args: ["/bin/sh", "-c", script].map(str::to_owned).into(),
+            env: vec!["PATH=/bin".into(), "HOME=/".into()],
+            cwd: "/".into(),
+            user: User {
+                uid: 107,
+                gid: 107,
+                groups: vec![4000],
+            },
+            image_root: self.path().join("image"),
+            root_access: Access::ReadWrite,
+            mounts: vec![],
+            devices: vec![],
+            security: Security {
+                capabilities: vec![],
+                escalation: Escalation::Denied,
+                seccomp: Seccomp::RuntimeDefault,
+                isolation: Isolation::Confined,
+            },
+            resources: Resources::default(),
+            rlimits: vec![],
+            termination_message_path: "/dev/termination-log".into(),
+            restart: RestartPolicy::Never,
+        }
+    }
+
+    fn start(&self, container: ContainerSpec) {
+        let request = Request::Start {
+            container: Box::new(container),
+        };
+        assert_eq!(self.client().call(&request).unwrap(), Reply::Done);
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn(&ContainerStatus) -> bool) -> ContainerStatus {
+        let mut client = self.client();
+        let deadline = Instant::now() + PATIENCE;
+        let mut reply = client.call(&Request::Subscribe).unwrap();
+        loop {
+            let Reply::Status(status) = reply else {
+                panic!("unexpected {reply:?}")
+            };
+            if let Some(one) = status.containers.first().filter(|one| done(one)) {
+                return one.clone();
+            }
+            assert!(Instant::now() < deadline, "no {what}: {status:?}");
+            reply = client.next_reply().unwrap();
+        }
+    }
+
+    fn wait_for_end(&self) -> ContainerStatus {
+        self.wait_for("end", |one| matches!(one.state, State::Ended { .. }))
+    }
+
+    fn wait_for_running(&self) -> i32 {
+        let one = self.wait_for("start", |one| matches!(one.state, State::Running { .. }));
+        let State::Running { process, .. } = one.state else {
+            unreachable!()
+        };
+        process.pid
+    }
+
+    /// The text of every log line, and a wait until `count` of them are there.
+    fn log(&self, attempt: u32, count: usize) -> Vec<String> {
+        let file = self.path().join(layout::log_file("main", attempt));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            if text.lines().count() >= count {
+                return text.lines().map(|line| line[31..].to_owned()).collect();
+            }
+            assert!(Instant::now() < deadline, "log has only {text:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn run_to_end(&self, container: ContainerSpec) -> (ContainerStatus, Vec<String>) {
+        self.start(container);
+        let end = self.wait_for_end();
+        (end, self.log(0, 0))
+    }
+}
+
+impl Drop for Pod {
+    /// Leaves nothing, whatever the test did.
+    fn drop(&mut self) {
+        if let Ok(client) = Client::connect(self.path()) {
+            client.shut_down(Duration::ZERO).unwrap();
+        }
+        if let Some(mut child) = self.supervisor.take() {
+            child.wait().unwrap();
+        }
+        cgroup::kill(&self.sandbox.cgroup).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while cgroup::remove(&self.sandbox.cgroup).is_err() {
+            assert!(Instant::now() < deadline, "cgroup is still in use");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The binary belongs to another package, so cargo neither builds it for us nor names it.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "-p", "pod-supervisor-bin"])
+            .status()
+            .unwrap();
+        assert!(status.success());
+        let tests = std::env::current_exe().unwrap();
+        tests
+            .parent()
+            .unwrap()
+            .parent()
+            .unwrap()
+            .join("pod-supervisor")
+    })
+}
+
+fn busybox_root(root: &Path) {
+    for dir in ["bin", "proc", "sys", "dev", "tmp", "etc"] {
+        fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+    fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    for name in [
+        "sh", "cat", "echo", "id", "sleep", "ls", "hostname", "mount", "ip", "touch", "dd",
+    ] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+    }
+}
+
+fn termination(status: &ContainerStatus) -> &pod_supervisor::status::Termination {
+    status.termination().unwrap()
+}
+
+#[test]
+fn output_exit_code_and_last_words_are_kept() {
+    let pod = Pod::new("ends");
+    let script = "echo out; echo err >&2; echo -n last > /dev/termination-log; exit 3";
+    let (status, log) = pod.run_to_end(pod.container(script));
+    let end = termination(&status);
+    assert_eq!((end.exit_code, end.reason), (3, EndReason::Error));
+    assert_eq!(end.message, "last");
+    assert!(end.finished_ms >= end.started_ms);
+    let mut log = log;
+    log.sort();
+    assert_eq!(log, ["stderr F err", "stdout F out"]);
+    assert!(!pod.path().join(layout::attempt_dir("main", 0)).exists());
+}
+
+#[test]
+fn container_is_confined_as_asked() {
+    let pod = Pod::new("confined");
+    let mut container = pod.container(
+        "id -u; id -G; hostname; ip -o link | cat; cat /proc/self/status; ls -l /dev/null2; \
+         mount -t tmpfs none /tmp 2>&1; touch /vol/x 2>&1; cat /vol/there; ls /proc | cat; \
+         cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ulimit -n; : < /dev/null2",
+    );
+    let volume = pod.path().join("volume");
+    fs::create_dir(&volume).unwrap();
+    fs::write(volume.join("there"), "content\n").unwrap();
+    container.mounts = vec![Mount {
+        source: volume,
+        destination: "/vol".into(),
+        access: Access::ReadOnly,
+    }];
+    container.devices = vec![Device {
+        host_path: "/dev/null".into(),
+        path: "/dev/null2".into(),
+        mode: 0o666,
+        uid: 0,
+        gid: 107,
+    }];
+    container.rlimits = vec![Rlimit {
+        kind: "RLIMIT_NOFILE".into(),
+        soft: 77,
+        hard: 77,
+    }];
+    container.resources = Resources {
+        cpu_shares: Some(100),
+        cpu_quota: Some(50_000),
+        memory_bytes: Some(64 << 20),
+        pids: Some(20),
+    };
+    let (status, log) = pod.run_to_end(container);
+    assert_eq!(termination(&status).exit_code, 0, "{log:#?}");
+    let log = log.join("\n");
+    for expected in [
+        "F 107\n",
+        "F 107 4000\n",
+        "F confined\n",
+        "F 1: lo: <LOOPBACK,UP",
+        "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+        "/dev/null2\n",
+        "Read-only file system",
+        "F content\n",
+        "F 1\n",
+        "F 0\n",
+        "F 77",
+    ] {
+        assert!(log.contains(expected), "no {expected:?} in {log}");
+    }
+}
+
+#[test]
+fn signal_and_memory_limit_are_told_apart() {
+    let pod = Pod::new("killed");
+    let mut container = pod.container("dd if=/dev/zero of=/dev/null bs=200M count=1");
+    container.resources.memory_bytes = Some(20 << 20);
+    container.args = [
+        "/bin/dd",
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=200M",
+        "count=1",
+    ]
+    .map(str::to_owned)
+    .into();
+    let (status, _) = pod.run_to_end(container);
+    let end = termination(&status);
+    assert_eq!((end.exit_code, end.reason), (137, EndReason::OOMKilled));
+
+    let other = Pod::new("signalled");
+    other.start(other.container("sleep 1000 & wait"));
+    other.wait_for_running();
+    let request = Request::Signal {
+        container: "main".into(),
+        signal: 9,
+    };
+    assert_eq!(other.client().call(&request).unwrap(), Reply::Done);
+    let status = other.wait_for_end();
+    let end = termination(&status);
+    assert_eq!(
+        (end.exit_code, end.signal, end.reason),
+        (137, Some(9), EndReason::Error)
+    );
+}
+
+#[test]
+fn failing_container_is_restarted_at_once_and_then_later() {
+    let pod = Pod::new("restarts");
+    let mut container = pod.container("echo again; exit 1");
+    container.restart = RestartPolicy::OnFailure;
+    pod.start(container);
+    let status = pod.wait_for("back-off", |one| {
+        one.attempt == 1
+            && matches!(
+                one.state,
+                State::BackOff {
+                    delay_ms: 10_000,
+                    ..
+                }
+            )
+    });
+    assert_eq!(status.last.unwrap().exit_code, 1);
+    assert_eq!(pod.log(0, 1), ["stdout F again"]);
+    assert_eq!(pod.log(1, 1), ["stdout F again"]);
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let pod = Pod::new("wrong");
+    let mut container = pod.container("");
+    container.args = vec!["/bin/missing".into()];
+    let (status, _) = pod.run_to_end(container);
+    let end = termination(&status);
+    assert_eq!((end.exit_code, end.reason), (128, EndReason::StartError));
+    assert!(end.message.contains("/bin/missing"), "{}", end.message);
+
+    let other = Pod::new("no-image");
+    let mut container = other.container("");
+    container.image_root = "/nowhere".into();
+    let (status, _) = other.run_to_end(container);
+    let message = &termination(&status).message;
+    assert_eq!(
+        message,
+        "image directory /nowhere is missing: pull the image again"
+    );
+}
+
+#[test]
+fn containers_outlive_their_supervisor_and_are_adopted() {
+    let mut pod = Pod::new("adopted");
+    pod.start(pod.container(
+        "trap 'echo bye; exit 5' TERM; echo one; while ! ls /tmp/go 2> /dev/null; do sleep 0.01; \
+         done; echo two; sleep 1000 & wait",
+    ));
+    let before = pod.wait_for_running();
+    pod.log(0, 1);
+    let namespace = pod.client().status().unwrap().network_namespace;
+    pod.kill_supervisor();
+    // It writes while nobody reads.
+    let go = PathBuf::from(format!("/proc/{before}/root/tmp/go"));
+    fs::write(go, "").unwrap();
+    pod.supervise();
+    assert_eq!(pod.wait_for_running(), before);
+    let status: PodStatus = pod.client().status().unwrap();
+    assert_eq!(status.network_namespace, namespace);
+    assert_eq!(status.containers[0].attempt, 0);
+    assert_eq!(
+        pod.log(0, 3),
+        ["stdout F one", "stdout F /tmp/go", "stdout F two"]
+    );
+    let request = Request::Signal {
+        container: "main".into(),
+        signal: 15,
+    };
+    assert_eq!(pod.client().call(&request).unwrap(), Reply::Done);
+    let status = pod.wait_for_end();
+    let end = termination(&status);
+    // The kernel tells the exit code to later parents only since 6.15.
+    assert!(
+        matches!(
+            (end.exit_code, end.reason),
+            (5, EndReason::Error) | (255, _)
+        ),
+        "{end:?}"
+    );
+    assert_eq!(pod.log(0, 4)[3], "stdout F bye");
+}
+
+#[test]
+fn container_that_ended_under_a_dead_supervisor_is_known_to_have_ended() {
+    let mut pod = Pod::new("lost");
+    pod.start(pod.container("sleep 1000"));
+    let pid = pod.wait_for_running();
+    pod.kill_supervisor();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while Process::of(pid).is_some_and(Process::is_alive) {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    pod.supervise();
+    let status = pod.wait_for_end();
+    assert_eq!(termination(&status).reason, EndReason::Unknown);
+}
+
+#[test]
+fn second_supervisor_is_refused() {
+    let pod = Pod::new("twice");
+    let output = Command::new(program())
+        .arg("run")
+        .arg(pod.path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("another supervisor does already"), "{said}");
+}
+
+#[test]
+fn shutdown_asks_first_and_leaves_no_process() {
+    let mut pod = Pod::new("stops");
+    pod.start(pod.container("trap 'echo asked; exit 0' TERM; echo ready; sleep 1000 & wait"));
+    pod.log(0, 1);
+    pod.client().shut_down(PATIENCE).unwrap();
+    assert!(pod.supervisor.take().unwrap().wait().unwrap().success());
+    assert_eq!(pod.log(0, 2), ["stdout F ready", "stdout F asked"]);
+    assert_eq!(
+        cgroup::pids(&pod.sandbox.cgroup).unwrap(),
+        Vec::<i32>::new()
+    );
+}
+
+#[test]
+fn shutdown_kills_what_does_not_listen() {
+    let pod = Pod::new("stubborn");
+    pod.start(pod.container("trap '' TERM; echo ready; while true; do sleep 1000; done"));
+    pod.log(0, 1);
+    pod.client().shut_down(Duration::from_millis(50)).unwrap();
+    let status = pod_supervisor::status::read(pod.path()).unwrap().unwrap();
+    assert_eq!(termination(&status.containers[0]).signal, Some(9));
+}
