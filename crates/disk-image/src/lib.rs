@@ -1,1 +1,28 @@
 //! Reading and writing qcow2 headers.
+//!
+//! [`probe`] says what an image is by its first bytes; [`Description::check_container_disk`]
+//! refuses what an image from outside must not be (a header is a place where a stranger can name
+//! files of ours). [`Blueprint`] makes the bytes of a new, empty qcow2 image, standing alone or as
+//! an overlay; [`write_new`] puts them into a file.
+//!
+//! **Invariants**: the parser is pure, reads only inside what it is given, and never panics; a
+//! format is taken from the bytes, never from a name; an overlay names its backing file's format,
+//! so that QEMU never guesses it.
+//!
+//! What it must not know: volumes, pods, and how to read a guest's data.
+
+mod blueprint;
+mod file;
+mod probe;
+
+pub use blueprint::{Blueprint, BlueprintError, Under};
+pub use file::{FileError, probe_file, write_new};
+pub use probe::{Description, Format, PROBE_LENGTH, ProbeError, Refusal, SECTOR, probe};
+
+/// Runs the parser over `bytes`; for fuzzing. Any return is fine, a panic is the bug.
+pub fn fuzz_probe(bytes: &[u8]) {
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if let Ok(description) = probe(bytes, length) {
+        drop(description.check_container_disk());
+    }
+}
