@@ -1,0 +1,373 @@
+//! The bytes of nf_tables messages. All numbers are big-endian.
+
+use std::net::IpAddr;
+
+use net_plan::{
+    Cidr,
+    nft::{Action, Chain, Family, HookKind, HookPoint, Match, Rule, Table, Transport},
+};
+
+use super::BaseChain;
+use crate::{
+    address::octets,
+    netlink::{APPEND, CREATE, Message, NON_RECURSIVE, attributes, text_of},
+};
+
+const SUBSYSTEM: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+
+const NEW_TABLE: u16 = 0;
+const DEL_TABLE: u16 = 2;
+const NEW_CHAIN: u16 = 3;
+const GET_CHAIN: u16 = 4;
+const DEL_CHAIN: u16 = 5;
+const NEW_RULE: u16 = 6;
+const DEL_RULE: u16 = 8;
+
+const TABLE_NAME: u16 = 1;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+const LIST_ELEMENT: u16 = 1;
+const EXPRESSION_NAME: u16 = 1;
+const EXPRESSION_DATA: u16 = 2;
+const DATA_VALUE: u16 = 1;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
+const VERDICT_CHAIN: u16 = 2;
+
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+const JUMP: i32 = -3;
+const RETURN: i32 = -5;
+
+const REGISTER_VERDICT: u32 = 0;
+const REGISTER_1: u32 = 1;
+
+const META_INPUT_NAME: u32 = 6;
+const META_OUTPUT_NAME: u32 = 7;
+const META_TRANSPORT: u32 = 16;
+
+const BASE_NETWORK: u32 = 1;
+const BASE_TRANSPORT: u32 = 2;
+
+const NFPROTO_UNSPEC: u8 = 0;
+const NFPROTO_IPV4: u8 = 2;
+const NFPROTO_IPV6: u8 = 10;
+
+fn protocol(family: Family) -> u8 {
+    match family {
+        Family::Ip => NFPROTO_IPV4,
+        Family::Ip6 => NFPROTO_IPV6,
+    }
+}
+
+/// `struct nfgenmsg` before the attributes: family, version, resource.
+fn head(kind: u16, flags: u16, family: u8, resource: u16) -> Message {
+    let [high, low] = resource.to_be_bytes();
+    Message::new(kind, flags).with(&[family, 0, high, low])
+}
+
+fn message(kind: u16, flags: u16, family: Family) -> Message {
+    head(SUBSYSTEM << 8 | kind, flags, protocol(family), 0)
+}
+
+pub(super) fn begin() -> Message {
+    head(BATCH_BEGIN, 0, NFPROTO_UNSPEC, SUBSYSTEM)
+}
+
+pub(super) fn end() -> Message {
+    head(BATCH_END, 0, NFPROTO_UNSPEC, SUBSYSTEM)
+}
+
+pub(super) fn new_table(table: &Table) -> Message {
+    let mut message = message(NEW_TABLE, CREATE, table.family);
+    message.text(TABLE_NAME, &table.name);
+    message
+}
+
+pub(super) fn delete_table(family: Family, name: &str) -> Message {
+    let mut message = message(DEL_TABLE, 0, family);
+    message.text(TABLE_NAME, name);
+    message
+}
+
+pub(super) fn delete_empty_table(table: &Table) -> Message {
+    let mut message = message(DEL_TABLE, NON_RECURSIVE, table.family);
+    message.text(TABLE_NAME, &table.name);
+    message
+}
+
+pub(super) fn new_chain(table: &Table, chain: &Chain) -> Message {
+    let mut message = chain_message(NEW_CHAIN, CREATE, table, chain);
+    if let Some(hook) = &chain.hook {
+        message.nest(CHAIN_HOOK, |inside| {
+            inside.big_endian(HOOK_NUMBER, hook_number(hook.point));
+            inside.big_endian(HOOK_PRIORITY, hook.priority.cast_unsigned());
+        });
+        message.big_endian(CHAIN_POLICY, ACCEPT);
+        message.text(
+            CHAIN_TYPE,
+            match hook.kind {
+                HookKind::Filter => "filter",
+                HookKind::Nat => "nat",
+            },
+        );
+    }
+    message
+}
+
+fn hook_number(point: HookPoint) -> u32 {
+    match point {
+        HookPoint::Prerouting => 0,
+        HookPoint::Input => 1,
+        HookPoint::Forward => 2,
+        HookPoint::Output => 3,
+        HookPoint::Postrouting => 4,
+    }
+}
+
+pub(super) fn delete_chain(table: &Table, chain: &Chain) -> Message {
+    chain_message(DEL_CHAIN, 0, table, chain)
+}
+
+fn chain_message(kind: u16, flags: u16, table: &Table, chain: &Chain) -> Message {
+    let mut message = message(kind, flags, table.family);
+    message.text(CHAIN_TABLE, &table.name);
+    message.text(CHAIN_NAME, &chain.name);
+    message
+}
+
+/// Deletes all rules of the chain.
+pub(super) fn flush_chain(table: &Table, chain: &Chain) -> Message {
+    rule_message(DEL_RULE, 0, table, chain)
+}
+
+fn rule_message(kind: u16, flags: u16, table: &Table, chain: &Chain) -> Message {
+    let mut message = message(kind, flags, table.family);
+    message.text(RULE_TABLE, &table.name);
+    message.text(RULE_CHAIN, &chain.name);
+    message
+}
+
+pub(super) fn new_rule(table: &Table, chain: &Chain, rule: &Rule) -> Message {
+    let mut message = rule_message(NEW_RULE, CREATE | APPEND, table, chain);
+    message.nest(RULE_EXPRESSIONS, |list| {
+        for one in &rule.matches {
+            matches(list, one);
+        }
+        expression(list, "counter", |_| ());
+        action(list, &rule.action);
+    });
+    message
+}
+
+fn expression(list: &mut Message, name: &str, data: impl FnOnce(&mut Message)) {
+    list.nest(LIST_ELEMENT, |element| {
+        element.text(EXPRESSION_NAME, name);
+        element.nest(EXPRESSION_DATA, data);
+    });
+}
+
+fn matches(list: &mut Message, one: &Match) {
+    match one {
+        Match::InputInterface(name) => {
+            meta(list, META_INPUT_NAME);
+            compare(list, Comparison::Equal, &padded(name));
+        }
+        Match::OutputInterface(name) => {
+            meta(list, META_OUTPUT_NAME);
+            compare(list, Comparison::Equal, &padded(name));
+        }
+        Match::Source(cidr) => address(list, cidr, End::Source, Comparison::Equal),
+        Match::Destination(cidr) => address(list, cidr, End::Destination, Comparison::Equal),
+        Match::NotDestination(cidr) => {
+            address(list, cidr, End::Destination, Comparison::NotEqual);
+        }
+        Match::DestinationPorts {
+            protocol,
+            first,
+            last,
+        } => {
+            meta(list, META_TRANSPORT);
+            compare(
+                list,
+                Comparison::Equal,
+                &[match protocol {
+                    Transport::Tcp => 6,
+                    Transport::Udp => 17,
+                }],
+            );
+            payload(list, BASE_TRANSPORT, 2, 2);
+            if first == last {
+                compare(list, Comparison::Equal, &first.to_be_bytes());
+            } else {
+                compare(list, Comparison::AtLeast, &first.to_be_bytes());
+                compare(list, Comparison::AtMost, &last.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// Interface names are compared whole, with the zeros behind them.
+fn padded(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+#[derive(Clone, Copy)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    AtMost,
+    AtLeast,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Source,
+    Destination,
+}
+
+fn meta(list: &mut Message, key: u32) {
+    expression(list, "meta", |data| {
+        data.big_endian(1, REGISTER_1);
+        data.big_endian(2, key);
+    });
+}
+
+fn compare(list: &mut Message, how: Comparison, value: &[u8]) {
+    expression(list, "cmp", |data| {
+        data.big_endian(1, REGISTER_1);
+        data.big_endian(
+            2,
+            match how {
+                Comparison::Equal => 0,
+                Comparison::NotEqual => 1,
+                Comparison::AtMost => 3,
+                Comparison::AtLeast => 5,
+            },
+        );
+        data.nest(3, |inside| inside.attribute(DATA_VALUE, value));
+    });
+}
+
+fn payload(list: &mut Message, base: u32, offset: u32, length: u32) {
+    expression(list, "payload", |data| {
+        data.big_endian(1, REGISTER_1);
+        data.big_endian(2, base);
+        data.big_endian(3, offset);
+        data.big_endian(4, length);
+    });
+}
+
+fn address(list: &mut Message, cidr: &Cidr, end: End, how: Comparison) {
+    let (offset, length) = match (cidr.address, end) {
+        (IpAddr::V4(_), End::Source) => (12, 4),
+        (IpAddr::V4(_), End::Destination) => (16, 4),
+        (IpAddr::V6(_), End::Source) => (8, 16),
+        (IpAddr::V6(_), End::Destination) => (24, 16),
+    };
+    payload(list, BASE_NETWORK, offset, length);
+    let address = octets(cidr.network().address);
+    if cidr.host_bits() > 0 {
+        let mask = mask(cidr.prefix_length, address.len());
+        expression(list, "bitwise", |data| {
+            data.big_endian(1, REGISTER_1);
+            data.big_endian(2, REGISTER_1);
+            data.big_endian(3, length);
+            data.nest(4, |inside| inside.attribute(DATA_VALUE, &mask));
+            data.nest(5, |inside| {
+                inside.attribute(DATA_VALUE, &vec![0; mask.len()])
+            });
+        });
+    }
+    compare(list, how, &address);
+}
+
+fn mask(prefix_length: u8, bytes: usize) -> Vec<u8> {
+    let ones = u128::MAX
+        .checked_shl(128 - u32::from(prefix_length))
+        .unwrap_or(0);
+    ones.to_be_bytes().into_iter().take(bytes).collect()
+}
+
+fn action(list: &mut Message, action: &Action) {
+    match action {
+        Action::Accept => verdict(list, ACCEPT, None),
+        Action::Drop => verdict(list, DROP, None),
+        Action::Return => verdict(list, RETURN.cast_unsigned(), None),
+        Action::Jump(chain) => verdict(list, JUMP.cast_unsigned(), Some(chain)),
+        Action::Masquerade => expression(list, "masq", |_| ()),
+        Action::SourceNat(to) => translate(list, 0, *to),
+        Action::DestinationNat(to) => translate(list, 1, *to),
+    }
+}
+
+fn verdict(list: &mut Message, code: u32, chain: Option<&str>) {
+    expression(list, "immediate", |data| {
+        data.big_endian(1, REGISTER_VERDICT);
+        data.nest(2, |inside| {
+            inside.nest(DATA_VERDICT, |verdict| {
+                verdict.big_endian(VERDICT_CODE, code);
+                if let Some(chain) = chain {
+                    verdict.text(VERDICT_CHAIN, chain);
+                }
+            });
+        });
+    });
+}
+
+fn translate(list: &mut Message, kind: u32, to: IpAddr) {
+    expression(list, "immediate", |data| {
+        data.big_endian(1, REGISTER_1);
+        data.nest(2, |inside| inside.attribute(DATA_VALUE, &octets(to)));
+    });
+    expression(list, "nat", |data| {
+        data.big_endian(1, kind);
+        data.big_endian(2, u32::from(protocol(Family::of(to))));
+        data.big_endian(3, REGISTER_1);
+    });
+}
+
+pub(super) fn get_chains(family: Family, flags: u16) -> Message {
+    message(GET_CHAIN, flags, family)
+}
+
+/// `None` for chains without a hook.
+pub(super) fn base_chain(payload: &[u8]) -> Option<BaseChain> {
+    let (mut table, mut name, mut hook, mut policy) = (String::new(), String::new(), None, ACCEPT);
+    for (kind, value) in attributes(payload.get(4..)?) {
+        match kind {
+            CHAIN_TABLE => table = text_of(value),
+            CHAIN_NAME => name = text_of(value),
+            CHAIN_POLICY => policy = big_endian(value)?,
+            CHAIN_HOOK => {
+                let number = attributes(value).find(|(kind, _)| *kind == HOOK_NUMBER);
+                hook = number.and_then(|(_, value)| big_endian(value));
+            }
+            _ => {}
+        }
+    }
+    Some(BaseChain {
+        table,
+        name,
+        hook: hook?,
+        drops_by_default: policy == DROP,
+    })
+}
+
+fn big_endian(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}

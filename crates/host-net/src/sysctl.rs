@@ -1,0 +1,38 @@
+//! Settings of the network under `/proc/sys/net`.
+//!
+//! The kernel shows the settings of the namespace of the thread that looks, so these functions are
+//! only right on a thread inside the namespace; `Net` is passed to make that hard to miss.
+
+use std::{fs, io};
+
+use net_plan::Sysctl;
+
+use crate::{Net, NetError};
+
+impl Net {
+    /// Writes the setting unless it has that value already (the files may be read-only then).
+    pub fn ensure_sysctl(&mut self, sysctl: &Sysctl) -> Result<(), NetError> {
+        let failed = |source: io::Error| NetError::Sysctl {
+            name: sysctl.name.clone(),
+            value: sysctl.value.clone(),
+            source,
+        };
+        let plain = sysctl.name.starts_with("net/")
+            && sysctl
+                .name
+                .split('/')
+                .all(|part| !matches!(part, "" | "." | ".."));
+        if !plain {
+            return Err(NetError::BadName {
+                name: sysctl.name.clone(),
+                what: "a network setting",
+            });
+        }
+        let path = format!("/proc/sys/{}", sysctl.name);
+        let now = fs::read_to_string(&path).map_err(failed)?;
+        if now.split_whitespace().eq(sysctl.value.split_whitespace()) {
+            return Ok(());
+        }
+        fs::write(&path, &sysctl.value).map_err(failed)
+    }
+}
