@@ -1,4 +1,4 @@
-//! The part of JSONPath that printer columns and scale paths need.
+//! The part of `JSONPath` that printer columns and scale paths need.
 //!
 //! `.a.b[0].c`, `['a']`, `\.` inside names, `[*]`, `[-1]`, `..name` is not taken,
 //! `[?(@.type=='Ready')]` with `== != < > <= >=` and plain existence.
@@ -350,7 +350,7 @@ mod tests {
             ".a[",
             ".a[x]",
             "{.a",
-            ".a[?(@.b~1)]",
+            ".a[?(@.b<>1)]",
             ".a..b",
             ".a['b",
             ".a\\",

@@ -1,4 +1,4 @@
-//! One served kind: what discovery, OpenAPI and the router need to know about it.
+//! One served kind: what discovery, `OpenAPI` and the router need to know about it.
 //!
 //! Invariant: the order of a list of resources is the order in which clients see groups and
 //! versions, so the preferred version of a group comes first.
@@ -23,7 +23,7 @@ pub struct Resource {
     /// `watch`.
     pub verbs: Vec<String>,
     pub subresources: Vec<Subresource>,
-    /// OpenAPI v3 schema of the whole object; may carry `$defs` or `definitions` that its `$ref`s
+    /// `OpenAPI` v3 schema of the whole object; may carry `$defs` or `definitions` that its `$ref`s
     /// name. `Value::Null` when there is none.
     pub schema: Value,
 }

@@ -108,7 +108,7 @@ struct Details {
 pub struct Status {
     reason: Reason,
     message: String,
-    details: Option<Details>,
+    details: Option<Box<Details>>,
 }
 
 impl Status {
@@ -121,7 +121,7 @@ impl Status {
     pub fn no_such_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self {
-            details: Some(Details::default()),
+            details: Some(Box::default()),
             ..Self::new(Reason::NotFound, message)
         }
     }
@@ -190,7 +190,7 @@ impl Status {
             ..Details::default()
         };
         Self {
-            details: Some(details),
+            details: Some(Box::new(details)),
             ..Self::new(Reason::Conflict, message)
         }
     }
@@ -211,7 +211,7 @@ impl Status {
         };
         let message = format!("{kind} {} is invalid: {list}", quoted(name));
         Self {
-            details: Some(details),
+            details: Some(Box::new(details)),
             ..Self::new(Reason::Invalid, message)
         }
     }
@@ -229,7 +229,7 @@ impl Status {
         };
         let message = "the server rejected our request due to an error in our request";
         Self {
-            details: Some(details),
+            details: Some(Box::new(details)),
             ..Self::new(Reason::Invalid, message)
         }
     }
@@ -359,7 +359,7 @@ impl Status {
             ..Details::default()
         };
         Self {
-            details: Some(details),
+            details: Some(Box::new(details)),
             ..Self::new(Reason::InternalError, message)
         }
     }
@@ -390,7 +390,7 @@ impl Status {
         Self {
             reason,
             message,
-            details: Some(details),
+            details: Some(Box::new(details)),
         }
     }
 

@@ -1,12 +1,28 @@
 //! Server-side apply and the bookkeeping of who owns which field.
+//!
+//! Invariants: what a manager applied and leaves out later goes, unless another manager owns it;
+//! nothing that another manager owns changes without `Conflicts::TakeOver`; the fields the system
+//! sets (uid, resourceVersion, timestamps) are never taken from a client.
+
+mod compare;
+mod field_set;
+mod managers;
 
 pub mod managed;
+
+#[cfg(test)]
+mod tests;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::Status;
+use self::compare::{merge, remove_items, without_nulls};
+use self::managers::{Entry, Managers, Operation};
 use crate::shape::Type;
+use crate::status::Cause;
+use crate::{Status, meta};
+
+pub use field_set::{FieldSet, PathElement};
 
 /// Who writes, where and when.
 #[derive(Debug, Clone, Copy)]
@@ -34,12 +50,186 @@ pub enum Conflicts {
 
 /// Merges an applied configuration into the live object (`None`: it will be created). The result
 /// has its managed fields; if nothing changed it equals `live`.
+///
+/// The caller compares a resourceVersion or uid in `config` with the live one first, and looks for
+/// unknown fields. A 409 names the other managers and their fields.
 pub fn apply(
     writer: &Writer<'_>,
     live: Option<&Value>,
     config: &Value,
     conflicts: Conflicts,
 ) -> Result<Value, Status> {
-    drop((writer, live, conflicts));
-    Ok(config.clone())
+    if config["metadata"]["managedFields"]
+        .as_array()
+        .is_some_and(|list| !list.is_empty())
+    {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let config = reset(without_nulls(config, writer.ty), None, writer.reset);
+    if let Some(path) = compare::duplicate(&config, writer.ty) {
+        let id = format!("{}/{}", meta::namespace(&config), meta::name(&config));
+        let why = format!(
+            "failed to create typed patch object ({id}; {}): {path}",
+            writer.api_version
+        );
+        return Err(Status::bad_request(why));
+    }
+    let mut managers = live.map(Managers::read).unwrap_or_default();
+    let base = live.map_or_else(|| empty_object(&config), stripped);
+    if let Some(live) = live.filter(|_| managers.is_empty()) {
+        managed::before_first_apply(writer, live, &mut managers);
+    }
+    let before = managers.clone();
+
+    let mut merged = merge(&base, &config, writer.ty);
+    let set = FieldSet::of(&config, writer.ty).recursive_difference(&reset_set(writer.reset));
+    let entry = Entry::new(writer, Operation::Apply);
+    let last = managers.replace(&entry, set);
+    managers.set_version(&entry, writer.api_version);
+    if let Some(last) = last {
+        merged = prune(&merged, &managers, &last, writer.ty);
+    }
+    let mut merged = keep_system_fields(merged, live);
+    if let Some(live) = live {
+        merged = reset(merged, Some(live), writer.reset);
+    }
+    let lost = managers.update(&base, &merged, &entry, writer);
+    if conflicts == Conflicts::Refuse && !lost.is_empty() {
+        return Err(conflict(&lost));
+    }
+    managers.strip();
+    let changed = live.is_none() || merged != base;
+    managers.touch(
+        &entry,
+        changed || !managers.same_fields(&before, &entry),
+        writer.now,
+    );
+    managers.write(&mut merged);
+    match live {
+        Some(live) if !changed && managers == before => Ok(live.clone()),
+        _ => Ok(merged),
+    }
+}
+
+/// Removes what the manager applied last time, does not apply now, and nobody else owns.
+fn prune(merged: &Value, managers: &Managers, last: &FieldSet, ty: Type<'_>) -> Value {
+    if last.is_empty() {
+        return merged.clone();
+    }
+    let named = |value: &Value| FieldSet::of(value, ty).with_named_fields(ty);
+    let last = last.with_named_fields(ty);
+    let pruned = remove_items(merged, &last, ty);
+    let all = named(merged);
+    // Give back what someone owns ...
+    let owned = managers.owned().with_named_fields(ty);
+    let gone = all.difference(&named(&pruned)).difference(&owned);
+    let pruned = remove_items(merged, &gone, ty);
+    // ... and what nobody owns but was not applied by us either.
+    let gone = all.difference(&named(&pruned)).intersection(&last);
+    remove_items(merged, &gone, ty)
+}
+
+/// What an object is before it is created: nothing but its type.
+fn empty_object(object: &Value) -> Value {
+    let mut out = serde_json::Map::new();
+    for key in ["apiVersion", "kind"] {
+        if let Some(value) = object.get(key) {
+            out.insert(key.to_owned(), value.clone());
+        }
+    }
+    Value::Object(out)
+}
+
+/// The object without its managed fields.
+fn stripped(object: &Value) -> Value {
+    let mut out = object.clone();
+    if out.get("metadata").is_some_and(Value::is_object) {
+        meta::set(&mut out, "managedFields", Value::Null);
+    }
+    out
+}
+
+const SYSTEM_FIELDS: [&str; 7] = [
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+];
+
+fn keep_system_fields(mut merged: Value, live: Option<&Value>) -> Value {
+    for field in SYSTEM_FIELDS {
+        let stored = live.and_then(|live| live["metadata"].get(field));
+        if merged["metadata"].get(field) != stored {
+            meta::set(&mut merged, field, stored.cloned().unwrap_or_default());
+        }
+    }
+    merged
+}
+
+/// Puts the fields back to what they are in `live`; without it they go. Of `metadata`, only what
+/// names the object stays.
+fn reset(mut object: Value, live: Option<&Value>, fields: &[&str]) -> Value {
+    for field in fields {
+        match live {
+            Some(live) => match live.get(field) {
+                Some(value) => {
+                    drop(meta::object_mut(&mut object).insert((*field).to_owned(), value.clone()))
+                }
+                None => drop(meta::object_mut(&mut object).shift_remove(*field)),
+            },
+            None if *field == "metadata" => {
+                meta::metadata_mut(&mut object).retain(|key, _| {
+                    matches!(
+                        key.as_str(),
+                        "name" | "namespace" | "resourceVersion" | "uid"
+                    )
+                });
+            }
+            None => drop(meta::object_mut(&mut object).shift_remove(*field)),
+        }
+    }
+    if live.is_some() {
+        stripped(&object)
+    } else {
+        object
+    }
+}
+
+fn reset_set(fields: &[&str]) -> FieldSet {
+    let mut out = FieldSet::default();
+    for field in fields {
+        out.insert(&[PathElement::Field((*field).to_owned())]);
+    }
+    out
+}
+
+fn conflict(lost: &[(Entry, FieldSet)]) -> Status {
+    let mut causes = Vec::new();
+    let mut lines = Vec::new();
+    for (entry, fields) in lost {
+        lines.push(format!("conflicts with {entry}:"));
+        for path in fields.paths() {
+            lines.push(format!("- {path}"));
+            causes.push(Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message: format!("conflict with {entry}"),
+                field: path,
+            });
+        }
+    }
+    let message = match causes.as_slice() {
+        [one] => format!(
+            "Apply failed with 1 conflict: {}: {}",
+            one.message, one.field
+        ),
+        many => format!(
+            "Apply failed with {} conflicts: {}",
+            many.len(),
+            lines.join("\n")
+        ),
+    };
+    Status::apply_conflict(causes, message)
 }

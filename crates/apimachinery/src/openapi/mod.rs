@@ -1,4 +1,4 @@
-//! OpenAPI documents made from the list of resources.
+//! `OpenAPI` documents made from the list of resources.
 
 use serde_json::Value;
 

@@ -1,38 +1,189 @@
 //! Structural schemas as CRDs carry them: parsed once into a compact tree, then used to prune,
 //! default and validate objects.
+//!
+//! Invariants: work is at most (size of schema) times (size of object); recursion is as deep as
+//! the object at most, which the JSON reader bounds. Rules in CEL are kept in the tree for an
+//! evaluator to come; nothing here runs them.
 
-use serde_json::Value;
+mod defaults;
+mod format;
+mod inline;
+mod parse;
+mod prune;
+mod validate;
+
+use std::collections::BTreeMap;
+
+use regex_lite::Regex;
+use serde_json::{Number, Value};
 
 use crate::Violation;
 
+pub use inline::inline;
+
 /// A structural schema.
+#[derive(Debug, Clone, Default)]
+pub struct Schema {
+    kind: Option<Kind>,
+    marks: Marks,
+    properties: BTreeMap<String, Schema>,
+    /// `additionalProperties`; `true` there is a schema without demands here.
+    additional: Option<Box<Schema>>,
+    items: Option<Box<Schema>>,
+    default: Option<Value>,
+    list: ListType,
+    checks: Option<Box<Checks>>,
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Object,
+    Array,
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+/// Flags of a schema, packed: a big CRD has tens of thousands of nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Marks(u8);
+
+impl Marks {
+    const NULLABLE: u8 = 1;
+    const PRESERVE_UNKNOWN: u8 = 2;
+    const EMBEDDED: u8 = 4;
+    const INT_OR_STRING: u8 = 8;
+    const ATOMIC_MAP: u8 = 16;
+
+    fn has(self, mark: u8) -> bool {
+        self.0 & mark != 0
+    }
+}
+
+/// `x-kubernetes-list-type`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum ListType {
+    #[default]
+    Atomic,
+    Set,
+    Map(Vec<String>),
+}
+
+/// One of `x-kubernetes-validations`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub rule: String,
+    pub message: String,
+    pub message_expression: String,
+    pub reason: String,
+    pub field_path: String,
+}
+
+/// Demands on values beyond the type.
+#[derive(Debug, Clone, Default)]
+struct Checks {
+    required: Vec<String>,
+    one_of_values: Vec<Value>,
+    pattern: Option<(String, Regex)>,
+    format: Option<String>,
+    minimum: Option<Bound>,
+    maximum: Option<Bound>,
+    multiple_of: Option<Number>,
+    length: Range,
+    items: Range,
+    properties: Range,
+    unique: bool,
+    all_of: Vec<Schema>,
+    any_of: Vec<Schema>,
+    one_of: Vec<Schema>,
+    not: Option<Schema>,
+}
+
 #[derive(Debug, Clone)]
-pub struct Schema {}
+struct Bound {
+    value: Number,
+    exclusive: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Range {
+    min: Option<u64>,
+    max: Option<u64>,
+}
 
 impl Schema {
     /// Reads `openAPIV3Schema`. `at` is the field path that errors name, as
     /// `spec.versions[0].schema.openAPIV3Schema`.
     pub fn parse(raw: &Value, at: &str) -> Result<Self, Vec<Violation>> {
-        drop((raw, at));
-        Ok(Self {})
+        parse::structural(raw, at)
+    }
+
+    /// Reads the schema of a built-in kind, without the demands made on CRDs; `$ref`s are followed
+    /// (see [`inline`]). Good for [`Schema::prune`]; the server checks such objects by code.
+    pub fn lenient(raw: &Value) -> Self {
+        parse::lenient(&inline(raw))
     }
 
     /// Removes what the schema does not know from a whole object (its `apiVersion`, `kind` and
     /// `metadata` are always known) and gives the paths of what went.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
-        drop(object.take());
-        Vec::new()
+        prune::root(self, object)
     }
 
-    /// Fills in defaults.
-    pub fn default(&self, object: &mut Value) {
-        drop(object.take());
+    /// The paths that [`Self::prune`] would remove.
+    pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
+        self.prune(&mut object.clone())
+    }
+
+    /// Fills in defaults; a null where none may be counts as absent.
+    pub fn fill_defaults(&self, object: &mut Value) {
+        defaults::fill(self, object);
     }
 
     /// Every way in which a whole object breaks the schema.
     pub fn validate(&self, object: &Value) -> Vec<Violation> {
-        drop(object.clone());
-        Vec::new()
+        validate::root(self, object)
+    }
+
+    /// The CEL rules of this node, for an evaluator to run.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The schema of a property or of the values of a map.
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.properties.get(name).or(self.additional.as_deref())
+    }
+
+    /// The schema of the items of a list.
+    pub fn items(&self) -> Option<&Self> {
+        self.items.as_deref()
+    }
+
+    pub(crate) fn has_property(&self, name: &str) -> bool {
+        self.properties.contains_key(name)
+    }
+
+    pub(crate) fn default_value(&self) -> Option<&Value> {
+        self.default.as_ref()
+    }
+
+    pub(crate) fn list_type(&self) -> &ListType {
+        &self.list
+    }
+
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.marks.has(Marks::EMBEDDED)
+    }
+
+    pub(crate) fn is_nullable(&self) -> bool {
+        self.marks.has(Marks::NULLABLE)
+    }
+
+    pub(crate) fn is_atomic_map(&self) -> bool {
+        self.marks.has(Marks::ATOMIC_MAP)
     }
 }
 
@@ -53,3 +204,15 @@ pub fn unknown_field_warnings(unknown: &[String]) -> Vec<String> {
         .map(|path| format!("unknown field {}", crate::violation::quoted(path)))
         .collect()
 }
+
+/// `spec` and `x` make `spec.x`; the root is the empty path.
+fn join(path: &str, field: &str) -> String {
+    if path.is_empty() {
+        field.to_owned()
+    } else {
+        format!("{path}.{field}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

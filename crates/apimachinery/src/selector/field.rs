@@ -92,7 +92,7 @@ pub(super) fn offered(group: &str, plural: &str) -> &'static [&'static str] {
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "events") | ("events.k8s.io", "events") => &[
+        ("" | "events.k8s.io", "events") => &[
             "involvedObject.kind",
             "involvedObject.namespace",
             "involvedObject.name",

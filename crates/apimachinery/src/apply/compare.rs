@@ -1,0 +1,287 @@
+//! Comparing, merging and cutting values by their types.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::field_set::{FieldSet, PathElement};
+use crate::shape::{ListMerge, Type};
+
+/// What differs between two values.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    pub(super) removed: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) added: FieldSet,
+}
+
+impl Comparison {
+    pub(super) fn of(old: &Value, new: &Value, ty: Type<'_>) -> Self {
+        let mut out = Self::default();
+        out.walk(Some(old), Some(new), ty, &mut Vec::new());
+        out
+    }
+
+    pub(super) fn without(self, ignored: &FieldSet) -> Self {
+        Self {
+            removed: self.removed.recursive_difference(ignored),
+            modified: self.modified.recursive_difference(ignored),
+            added: self.added.recursive_difference(ignored),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
+    }
+
+    fn walk(
+        &mut self,
+        old: Option<&Value>,
+        new: Option<&Value>,
+        ty: Type<'_>,
+        path: &mut Vec<PathElement>,
+    ) {
+        if old == new {
+            return;
+        }
+        if let Some((old_fields, new_fields)) = both_maps(old, new, ty) {
+            let fresh = new_fields
+                .keys()
+                .filter(|name| !old_fields.contains_key(*name));
+            for name in old_fields.keys().chain(fresh) {
+                path.push(PathElement::Field(name.clone()));
+                self.walk(
+                    old_fields.get(name),
+                    new_fields.get(name),
+                    ty.field(name),
+                    path,
+                );
+                path.pop();
+            }
+        } else if let Some((old_items, new_items)) = both_lists(old, new, ty) {
+            let fresh = new_items.keys().filter(|id| !old_items.contains_key(*id));
+            for id in old_items.keys().chain(fresh) {
+                path.push(id.clone());
+                let (old, new) = (old_items.get(id).copied(), new_items.get(id).copied());
+                self.walk(old, new, ty.item(), path);
+                path.pop();
+            }
+        } else if old.is_some() && new.is_some() {
+            self.modified.insert(path);
+        }
+        if old.is_none() {
+            self.added.insert(path);
+        } else if new.is_none() {
+            self.removed.insert(path);
+        }
+    }
+}
+
+/// Both sides as maps to be compared by field; a side that is absent or null is an empty one.
+fn both_maps<'a>(
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+    ty: Type<'_>,
+) -> Option<(&'a Map<String, Value>, &'a Map<String, Value>)> {
+    static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+    let side = |value: Option<&'a Value>| match value {
+        None | Some(Value::Null) => Some(&*EMPTY),
+        Some(Value::Object(fields)) => Some(fields),
+        Some(_) => None,
+    };
+    let (old, new) = (side(old)?, side(new)?);
+    (!ty.is_atomic_map() && !(old.is_empty() && new.is_empty())).then_some((old, new))
+}
+
+type Items<'a> = BTreeMap<PathElement, &'a Value>;
+
+fn both_lists<'a>(
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+    ty: Type<'_>,
+) -> Option<(Items<'a>, Items<'a>)> {
+    let side = |value: Option<&'a Value>| match value {
+        None | Some(Value::Null) => Some(Items::new()),
+        Some(Value::Array(items)) => Some(items_by_id(items, ty)?.into_iter().collect()),
+        Some(_) => None,
+    };
+    let (old, new) = (side(old)?, side(new)?);
+    (!(old.is_empty() && new.is_empty())).then_some((old, new))
+}
+
+/// The items with what identifies them; `None` for a list that is taken whole, be it by its type
+/// or because its items are not told apart by their keys.
+pub(super) fn items_by_id<'a>(
+    items: &'a [Value],
+    ty: Type<'_>,
+) -> Option<Vec<(PathElement, &'a Value)>> {
+    let list = ty.list();
+    if list == ListMerge::Atomic {
+        return None;
+    }
+    let out: Option<Vec<_>> = items
+        .iter()
+        .map(|item| Some((id(item, &list)?, item)))
+        .collect();
+    let out = out?;
+    let distinct: BTreeSet<&PathElement> = out.iter().map(|(id, _)| id).collect();
+    (distinct.len() == out.len()).then_some(out)
+}
+
+fn id(item: &Value, list: &ListMerge<'_>) -> Option<PathElement> {
+    match list {
+        ListMerge::Atomic => None,
+        ListMerge::Set => Some(PathElement::Value(item.to_string())),
+        ListMerge::Map(keys) => {
+            let fields = item.as_object()?;
+            let found: BTreeMap<String, Value> = keys
+                .iter()
+                .filter_map(|(key, default)| {
+                    Some((
+                        (*key).to_owned(),
+                        fields.get(*key).or(default.as_ref())?.clone(),
+                    ))
+                })
+                .collect();
+            (!found.is_empty()).then(|| PathElement::key(found))
+        }
+    }
+}
+
+/// The first keyed list or set with two items of the same identity, as a complaint.
+pub(super) fn duplicate(value: &Value, ty: Type<'_>) -> Option<String> {
+    fn search(value: &Value, ty: Type<'_>, path: &str) -> Option<String> {
+        match value {
+            Value::Object(fields) if !ty.is_atomic_map() => fields
+                .iter()
+                .find_map(|(name, value)| search(value, ty.field(name), &format!("{path}.{name}"))),
+            Value::Array(items) => {
+                let list = ty.list();
+                let mut seen = BTreeSet::new();
+                for item in items {
+                    let Some(id) = id(item, &list) else { continue };
+                    let here = format!("{path}{id}");
+                    if !seen.insert(id.clone()) {
+                        return Some(format!("{path}: duplicate entries for key {id}"));
+                    }
+                    if let Some(found) = search(item, ty.item(), &here) {
+                        return Some(found);
+                    }
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+    search(value, ty, "")
+}
+
+/// The live value with everything the configuration says.
+pub(super) fn merge(live: &Value, config: &Value, ty: Type<'_>) -> Value {
+    match (live, config) {
+        (Value::Object(live), Value::Object(config)) if !ty.is_atomic_map() => {
+            let mut out = live.clone();
+            for (name, value) in config {
+                let merged = match live.get(name) {
+                    Some(old) => merge(old, value, ty.field(name)),
+                    None => value.clone(),
+                };
+                out.insert(name.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        (Value::Array(live), Value::Array(config)) => {
+            match (items_by_id(live, ty), items_by_id(config, ty)) {
+                (Some(live), Some(config)) => merge_items(live, config, ty.item()),
+                _ => Value::Array(config.clone()),
+            }
+        }
+        (_, config) => config.clone(),
+    }
+}
+
+/// The configuration's order; items it does not name stay before the one they stood before.
+fn merge_items(
+    live: Vec<(PathElement, &Value)>,
+    config: Vec<(PathElement, &Value)>,
+    ty: Type<'_>,
+) -> Value {
+    let named: BTreeSet<PathElement> = config.iter().map(|(id, _)| id.clone()).collect();
+    let place: BTreeMap<PathElement, usize> = live
+        .iter()
+        .enumerate()
+        .map(|(at, (id, _))| (id.clone(), at))
+        .collect();
+    let old: Items<'_> = live.iter().cloned().collect();
+    let mut others = live
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (id, _))| !named.contains(id))
+        .peekable();
+    let mut out = Vec::new();
+    for (id, item) in config {
+        if let Some(limit) = place.get(&id) {
+            while let Some((_, (_, other))) = others.next_if(|(at, _)| at < limit) {
+                out.push(other.clone());
+            }
+        }
+        out.push(
+            old.get(&id)
+                .map_or_else(|| item.clone(), |old| merge(old, item, ty)),
+        );
+    }
+    out.extend(others.map(|(_, (_, other))| other.clone()));
+    Value::Array(out)
+}
+
+/// The value without the members of the set, each with all that is below it.
+pub(super) fn remove_items(value: &Value, gone: &FieldSet, ty: Type<'_>) -> Value {
+    match value {
+        Value::Object(fields) if !ty.is_atomic_map() => {
+            let kept = fields.iter().filter_map(|(name, value)| {
+                let element = PathElement::Field(name.clone());
+                let value = cut(value, &element, gone, ty.field(name))?;
+                Some((name.clone(), value))
+            });
+            Value::Object(kept.collect())
+        }
+        Value::Array(items) => match items_by_id(items, ty) {
+            Some(items) => items
+                .into_iter()
+                .filter_map(|(id, item)| cut(item, &id, gone, ty.item()))
+                .collect(),
+            None => value.clone(),
+        },
+        scalar => scalar.clone(),
+    }
+}
+
+fn cut(value: &Value, element: &PathElement, gone: &FieldSet, ty: Type<'_>) -> Option<Value> {
+    if gone.is_member(element) {
+        return None;
+    }
+    Some(match gone.below(element) {
+        Some(below) => remove_items(value, below, ty),
+        None => value.clone(),
+    })
+}
+
+/// The configuration without the nulls that mean "not set", as `creationTimestamp: null`.
+pub(super) fn without_nulls(config: &Value, ty: Type<'_>) -> Value {
+    match config {
+        Value::Object(fields) => {
+            let kept = fields
+                .iter()
+                .filter(|(name, value)| !value.is_null() || ty.field(name).is_nullable());
+            Value::Object(
+                kept.map(|(name, value)| (name.clone(), without_nulls(value, ty.field(name))))
+                    .collect(),
+            )
+        }
+        Value::Array(items) => items
+            .iter()
+            .map(|item| without_nulls(item, ty.item()))
+            .collect(),
+        scalar => scalar.clone(),
+    }
+}

@@ -1,0 +1,279 @@
+//! Sets of field paths and their wire form, `FieldsV1`.
+//!
+//! Invariant: a set holds no node that is neither a member nor has members below it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::compare::items_by_id;
+use crate::shape::Type;
+
+/// One step of a path. The derived order is the order on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathElement {
+    /// `f:name`
+    Field(String),
+    /// `k:{"name":"a"}`: an item of a keyed list; the JSON has sorted keys.
+    Key(String),
+    /// `v:"a"`: an item of a set, as JSON.
+    Value(String),
+    /// `i:0`
+    Index(usize),
+}
+
+/// A set of paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    nodes: BTreeMap<PathElement, Node>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Node {
+    member: bool,
+    below: FieldSet,
+}
+
+impl FieldSet {
+    /// All fields that a value sets.
+    pub(super) fn of(value: &Value, ty: Type<'_>) -> Self {
+        let mut out = Self::default();
+        collect(value, ty, &mut Vec::new(), &mut out);
+        out
+    }
+
+    /// From `fieldsV1`. `None` if it is none.
+    pub fn from_value(raw: &Value) -> Option<Self> {
+        let mut out = Self::default();
+        for (key, below) in raw.as_object()? {
+            if key == "." {
+                continue;
+            }
+            let member = below.as_object()?;
+            let member = member.is_empty() || member.contains_key(".");
+            let below = Self::from_value(below)?;
+            out.nodes
+                .insert(PathElement::parse(key)?, Node { member, below });
+        }
+        Some(out)
+    }
+
+    /// As `fieldsV1`.
+    pub fn to_value(&self) -> Value {
+        let nodes = self.nodes.iter().map(|(element, node)| {
+            let mut below = Map::new();
+            if node.member && !node.below.is_empty() {
+                below.insert(".".to_owned(), Value::Object(Map::new()));
+            }
+            if let Value::Object(members) = node.below.to_value() {
+                below.extend(members);
+            }
+            (element.wire(), Value::Object(below))
+        });
+        Value::Object(nodes.collect())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub fn insert(&mut self, path: &[PathElement]) {
+        let Some((first, rest)) = path.split_first() else {
+            return;
+        };
+        let node = self.nodes.entry(first.clone()).or_default();
+        if rest.is_empty() {
+            node.member = true;
+        } else {
+            node.below.insert(rest);
+        }
+    }
+
+    pub fn has(&self, path: &[PathElement]) -> bool {
+        let Some((first, rest)) = path.split_first() else {
+            return false;
+        };
+        self.nodes.get(first).is_some_and(|node| {
+            if rest.is_empty() {
+                node.member
+            } else {
+                node.below.has(rest)
+            }
+        })
+    }
+
+    pub(super) fn is_member(&self, element: &PathElement) -> bool {
+        self.nodes.get(element).is_some_and(|node| node.member)
+    }
+
+    pub(super) fn below(&self, element: &PathElement) -> Option<&Self> {
+        self.nodes
+            .get(element)
+            .map(|node| &node.below)
+            .filter(|set| !set.is_empty())
+    }
+
+    pub fn union(&self, other: &Self) -> Self {
+        let mut out = self.clone();
+        for (element, node) in &other.nodes {
+            let into = out.nodes.entry(element.clone()).or_default();
+            into.member |= node.member;
+            into.below = into.below.union(&node.below);
+        }
+        out
+    }
+
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.combine(other, |mine, theirs| {
+            theirs.map(|theirs| Node {
+                member: mine.member && theirs.member,
+                below: mine.below.intersection(&theirs.below),
+            })
+        })
+    }
+
+    /// Without the members of the other set; members below them stay.
+    pub fn difference(&self, other: &Self) -> Self {
+        self.combine(other, |mine, theirs| match theirs {
+            None => Some(mine.clone()),
+            Some(theirs) => Some(Node {
+                member: mine.member && !theirs.member,
+                below: mine.below.difference(&theirs.below),
+            }),
+        })
+    }
+
+    /// Without the members of the other set and everything below them.
+    pub fn recursive_difference(&self, other: &Self) -> Self {
+        self.combine(other, |mine, theirs| match theirs {
+            None => Some(mine.clone()),
+            Some(theirs) if theirs.member => None,
+            Some(theirs) => Some(Node {
+                member: mine.member,
+                below: mine.below.recursive_difference(&theirs.below),
+            }),
+        })
+    }
+
+    fn combine(&self, other: &Self, keep: impl Fn(&Node, Option<&Node>) -> Option<Node>) -> Self {
+        let nodes = self.nodes.iter().filter_map(|(element, node)| {
+            let kept = keep(node, other.nodes.get(element))?;
+            (kept.member || !kept.below.is_empty()).then(|| (element.clone(), kept))
+        });
+        Self {
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// The set with every declared field on the way to a member as a member too.
+    pub(super) fn with_named_fields(&self, ty: Type<'_>) -> Self {
+        let nodes = self.nodes.iter().map(|(element, node)| {
+            let (below_type, declared) = match element {
+                PathElement::Field(name) => (ty.field(name), ty.declares(name)),
+                _ => (ty.item(), false),
+            };
+            let below = node.below.with_named_fields(below_type);
+            let member = node.member || (declared && !below.is_empty());
+            (element.clone(), Node { member, below })
+        });
+        Self {
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// Every member as text: `.spec.containers[name="a"].image`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        self.list_paths("", &mut out);
+        out
+    }
+
+    fn list_paths(&self, prefix: &str, out: &mut Vec<String>) {
+        for (element, node) in &self.nodes {
+            let path = format!("{prefix}{element}");
+            if node.member {
+                out.push(path.clone());
+            }
+            node.below.list_paths(&path, out);
+        }
+    }
+}
+
+impl PathElement {
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, rest) = text.split_once(':')?;
+        match kind {
+            "f" => Some(Self::Field(rest.to_owned())),
+            "v" => Some(Self::Value(
+                serde_json::from_str::<Value>(rest).ok()?.to_string(),
+            )),
+            "i" => Some(Self::Index(rest.parse().ok()?)),
+            "k" => {
+                let fields: BTreeMap<String, Value> = serde_json::from_str(rest).ok()?;
+                Some(Self::key(fields))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn key(fields: BTreeMap<String, Value>) -> Self {
+        Self::Key(Value::Object(fields.into_iter().collect()).to_string())
+    }
+
+    fn wire(&self) -> String {
+        match self {
+            Self::Field(name) => format!("f:{name}"),
+            Self::Key(json) => format!("k:{json}"),
+            Self::Value(json) => format!("v:{json}"),
+            Self::Index(index) => format!("i:{index}"),
+        }
+    }
+}
+
+impl fmt::Display for PathElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Value(json) => write!(f, "[={json}]"),
+            Self::Index(index) => write!(f, "[{index}]"),
+            Self::Key(json) => {
+                let fields: BTreeMap<String, Value> =
+                    serde_json::from_str(json).unwrap_or_default();
+                let parts: Vec<String> = fields
+                    .iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect();
+                write!(f, "[{}]", parts.join(","))
+            }
+        }
+    }
+}
+
+fn collect(value: &Value, ty: Type<'_>, path: &mut Vec<PathElement>, out: &mut FieldSet) {
+    match value {
+        Value::Object(fields) if !ty.is_atomic_map() => {
+            for (name, value) in fields {
+                path.push(PathElement::Field(name.clone()));
+                collect(value, ty.field(name), path, out);
+                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                if empty || !ty.declares(name) {
+                    out.insert(path);
+                }
+                path.pop();
+            }
+        }
+        Value::Array(items) => match items_by_id(items, ty) {
+            Some(items) => {
+                for (id, item) in items {
+                    path.push(id);
+                    collect(item, ty.item(), path, out);
+                    out.insert(path);
+                    path.pop();
+                }
+            }
+            None => out.insert(path),
+        },
+        _ => out.insert(path),
+    }
+}

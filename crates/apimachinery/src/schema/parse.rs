@@ -1,0 +1,362 @@
+//! Reads a schema into the tree and refuses what a CRD may not say.
+
+use regex_lite::Regex;
+use serde_json::{Map, Number, Value};
+
+use super::{Bound, Checks, Kind, ListType, Marks, Range, Rule, Schema};
+use crate::{Fault, Violation};
+
+pub(super) fn structural(raw: &Value, at: &str) -> Result<Schema, Vec<Violation>> {
+    let mut reader = Reader {
+        strict: true,
+        wrong: Vec::new(),
+    };
+    let schema = reader.read(raw, at);
+    if schema.kind != Some(Kind::Object) {
+        let found = raw["type"].as_str().unwrap_or_default();
+        let at = format!("{at}.type");
+        reader.wrong.push(match found {
+            "" => Violation::required(at, "must not be empty at the root"),
+            _ => Violation::invalid(at, found, "must be object at the root"),
+        });
+    }
+    if reader.wrong.is_empty() {
+        Ok(schema)
+    } else {
+        Err(reader.wrong)
+    }
+}
+
+pub(super) fn lenient(raw: &Value) -> Schema {
+    Reader {
+        strict: false,
+        wrong: Vec::new(),
+    }
+    .read(raw, "")
+}
+
+struct Reader {
+    strict: bool,
+    wrong: Vec<Violation>,
+}
+
+impl Reader {
+    fn read(&mut self, raw: &Value, at: &str) -> Schema {
+        let mut out = self.read_value_checks(raw, at);
+        let Value::Object(fields) = raw else {
+            return out;
+        };
+        for (name, child) in object(fields, "properties") {
+            let at = format!("{at}.properties[{name}]");
+            let child_schema = self.read(child, &at);
+            self.demand_type(
+                &child_schema,
+                &at,
+                "must not be empty for specified object fields",
+            );
+            out.properties.insert(name.clone(), child_schema);
+        }
+        match fields.get("additionalProperties") {
+            Some(Value::Bool(true)) => {
+                let mut any = Schema::default();
+                any.marks.0 |= Marks::PRESERVE_UNKNOWN | Marks::NULLABLE;
+                out.additional = Some(Box::new(any));
+            }
+            Some(child @ Value::Object(_)) => {
+                let at = format!("{at}.additionalProperties");
+                let values = self.read(child, &at);
+                self.demand_type(
+                    &values,
+                    &at,
+                    "must not be empty for specified object fields",
+                );
+                out.additional = Some(Box::new(values));
+            }
+            _ => {}
+        }
+        if let Some(items @ Value::Object(_)) = fields.get("items") {
+            let at = format!("{at}.items");
+            let item = self.read(items, &at);
+            self.demand_type(&item, &at, "must not be empty for specified array items");
+            out.items = Some(Box::new(item));
+        } else if out.kind == Some(Kind::Array) && self.strict {
+            self.wrong.push(Violation::required(
+                format!("{at}.items"),
+                "must be specified",
+            ));
+        }
+        self.read_list_type(&mut out, fields, at);
+        out.default = fields.get("default").cloned();
+        out.rules = fields
+            .get("x-kubernetes-validations")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .map(read_rule)
+            .collect();
+        out
+    }
+
+    /// The part that may also stand under `allOf`, `anyOf`, `oneOf` and `not`.
+    fn read_value_checks(&mut self, raw: &Value, at: &str) -> Schema {
+        let Value::Object(fields) = raw else {
+            if self.strict {
+                self.wrong
+                    .push(Violation::invalid(at, raw.clone(), "must be an object"));
+            }
+            return Schema::default();
+        };
+        let mut out = Schema {
+            kind: self.read_kind(fields, at),
+            marks: read_marks(fields),
+            ..Schema::default()
+        };
+        if self.strict && fields.contains_key("$ref") {
+            let at = format!("{at}.$ref");
+            self.wrong
+                .push(Violation::forbidden(at, "$ref is not supported"));
+        }
+        out.checks = self.read_checks(fields, at).map(Box::new);
+        out
+    }
+
+    fn read_kind(&mut self, fields: &Map<String, Value>, at: &str) -> Option<Kind> {
+        let word = match fields.get("type")? {
+            Value::String(word) => word.as_str(),
+            // `["string", "null"]`, as generators write it.
+            Value::Array(words) => words
+                .iter()
+                .filter_map(Value::as_str)
+                .find(|w| *w != "null")?,
+            _ => "",
+        };
+        match word {
+            "object" => Some(Kind::Object),
+            "array" => Some(Kind::Array),
+            "string" => Some(Kind::String),
+            "integer" => Some(Kind::Integer),
+            "number" => Some(Kind::Number),
+            "boolean" => Some(Kind::Boolean),
+            other => {
+                let all = ["array", "boolean", "integer", "number", "object", "string"];
+                self.wrong
+                    .push(Violation::not_supported(format!("{at}.type"), other, all));
+                None
+            }
+        }
+    }
+
+    fn demand_type(&mut self, schema: &Schema, at: &str, why: &str) {
+        let free = Marks::PRESERVE_UNKNOWN | Marks::INT_OR_STRING | Marks::EMBEDDED;
+        if self.strict && schema.kind.is_none() && !schema.marks.has(free) {
+            self.wrong
+                .push(Violation::required(format!("{at}.type"), why));
+        }
+    }
+
+    fn read_list_type(&mut self, out: &mut Schema, fields: &Map<String, Value>, at: &str) {
+        let field = format!("{at}.x-kubernetes-list-type");
+        out.list = match fields.get("x-kubernetes-list-type").and_then(Value::as_str) {
+            None | Some("atomic") => ListType::Atomic,
+            Some("set") => ListType::Set,
+            Some("map") => ListType::Map(texts(fields, "x-kubernetes-list-map-keys")),
+            Some(other) => {
+                let all = ["atomic", "map", "set"];
+                self.wrong.push(Violation::not_supported(field, other, all));
+                return;
+            }
+        };
+        if self.strict && out.list == ListType::Map(Vec::new()) {
+            let at = format!("{at}.x-kubernetes-list-map-keys");
+            let why = "must not be empty if x-kubernetes-list-type is map";
+            self.wrong.push(Violation::required(at, why));
+        }
+    }
+
+    fn read_checks(&mut self, fields: &Map<String, Value>, at: &str) -> Option<Checks> {
+        const KEYWORDS: [&str; 19] = [
+            "required",
+            "enum",
+            "pattern",
+            "format",
+            "minimum",
+            "maximum",
+            "multipleOf",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "minProperties",
+            "maxProperties",
+            "uniqueItems",
+            "allOf",
+            "anyOf",
+            "oneOf",
+            "not",
+            "const",
+        ];
+        if !KEYWORDS.iter().any(|keyword| fields.contains_key(*keyword)) {
+            return None;
+        }
+        let mut list = |key: &str| -> Vec<Schema> {
+            let branches = fields
+                .get(key)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            branches
+                .enumerate()
+                .map(|(i, branch)| self.read_branch(branch, &format!("{at}.{key}[{i}]")))
+                .collect()
+        };
+        let (all_of, any_of, one_of) = (list("allOf"), list("anyOf"), list("oneOf"));
+        let not = fields
+            .get("not")
+            .map(|branch| self.read_branch(branch, &format!("{at}.not")));
+        Some(Checks {
+            required: texts(fields, "required"),
+            one_of_values: fields
+                .get("enum")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default(),
+            pattern: self.read_pattern(fields, at),
+            format: fields
+                .get("format")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            minimum: bound(fields, "minimum", "exclusiveMinimum"),
+            maximum: bound(fields, "maximum", "exclusiveMaximum"),
+            multiple_of: number(fields, "multipleOf"),
+            length: range(fields, "minLength", "maxLength"),
+            items: range(fields, "minItems", "maxItems"),
+            properties: range(fields, "minProperties", "maxProperties"),
+            unique: flag(fields, "uniqueItems"),
+            all_of,
+            any_of,
+            one_of,
+            not,
+        })
+    }
+
+    /// A branch of a junction may name properties and items, to check values in them.
+    fn read_branch(&mut self, raw: &Value, at: &str) -> Schema {
+        let mut out = self.read_value_checks(raw, at);
+        let Value::Object(fields) = raw else {
+            return out;
+        };
+        for (name, child) in object(fields, "properties") {
+            let at = format!("{at}.properties[{name}]");
+            out.properties
+                .insert(name.clone(), self.read_branch(child, &at));
+        }
+        if let Some(items @ Value::Object(_)) = fields.get("items") {
+            out.items = Some(Box::new(self.read_branch(items, &format!("{at}.items"))));
+        }
+        if let Some(values @ Value::Object(_)) = fields.get("additionalProperties") {
+            let at = format!("{at}.additionalProperties");
+            out.additional = Some(Box::new(self.read_branch(values, &at)));
+        }
+        // A branch says nothing about fields it does not name.
+        out.marks.0 |= Marks::PRESERVE_UNKNOWN;
+        out
+    }
+
+    fn read_pattern(&mut self, fields: &Map<String, Value>, at: &str) -> Option<(String, Regex)> {
+        let text = fields.get("pattern")?.as_str()?;
+        match Regex::new(text) {
+            Ok(regex) => Some((text.to_owned(), regex)),
+            Err(error) => {
+                let why = format!("must be a valid regular expression, but isn't: {error}");
+                let at = format!("{at}.pattern");
+                self.wrong
+                    .push(Violation::new(Fault::Invalid, at, text, why));
+                None
+            }
+        }
+    }
+}
+
+fn read_marks(fields: &Map<String, Value>) -> Marks {
+    let mut bits = 0;
+    let marks = [
+        ("nullable", Marks::NULLABLE),
+        (
+            "x-kubernetes-preserve-unknown-fields",
+            Marks::PRESERVE_UNKNOWN,
+        ),
+        ("x-kubernetes-embedded-resource", Marks::EMBEDDED),
+        ("x-kubernetes-int-or-string", Marks::INT_OR_STRING),
+    ];
+    for (key, mark) in marks {
+        if flag(fields, key) {
+            bits |= mark;
+        }
+    }
+    if fields
+        .get("x-kubernetes-map-type")
+        .is_some_and(|word| word == "atomic")
+    {
+        bits |= Marks::ATOMIC_MAP;
+    }
+    if let Some(Value::Array(words)) = fields.get("type")
+        && words.iter().any(|word| word == "null")
+    {
+        bits |= Marks::NULLABLE;
+    }
+    Marks(bits)
+}
+
+fn read_rule(raw: &Value) -> Rule {
+    let text = |key: &str| raw[key].as_str().unwrap_or_default().to_owned();
+    Rule {
+        rule: text("rule"),
+        message: text("message"),
+        message_expression: text("messageExpression"),
+        reason: text("reason"),
+        field_path: text("fieldPath"),
+    }
+}
+
+fn object<'a>(
+    fields: &'a Map<String, Value>,
+    key: &str,
+) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    fields
+        .get(key)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+}
+
+fn texts(fields: &Map<String, Value>, key: &str) -> Vec<String> {
+    let list = fields
+        .get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn flag(fields: &Map<String, Value>, key: &str) -> bool {
+    fields.get(key).and_then(Value::as_bool).unwrap_or_default()
+}
+
+fn number(fields: &Map<String, Value>, key: &str) -> Option<Number> {
+    fields.get(key)?.as_number().cloned()
+}
+
+fn bound(fields: &Map<String, Value>, key: &str, exclusive: &str) -> Option<Bound> {
+    Some(Bound {
+        value: number(fields, key)?,
+        exclusive: flag(fields, exclusive),
+    })
+}
+
+fn range(fields: &Map<String, Value>, min: &str, max: &str) -> Range {
+    let read = |key: &str| fields.get(key).and_then(Value::as_u64);
+    Range {
+        min: read(min),
+        max: read(max),
+    }
+}

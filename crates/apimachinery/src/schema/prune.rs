@@ -1,0 +1,92 @@
+//! Drops what a schema does not know.
+
+use serde_json::{Map, Value};
+
+use super::{Marks, Schema, join};
+
+pub(super) fn root(schema: &Schema, object: &mut Value) -> Vec<String> {
+    let mut gone = Vec::new();
+    if let Value::Object(fields) = object {
+        resource(schema, fields, "", &mut gone);
+    }
+    gone
+}
+
+/// A whole object: the type is always known, and `metadata` has a shape of its own.
+fn resource(schema: &Schema, fields: &mut Map<String, Value>, path: &str, gone: &mut Vec<String>) {
+    let metadata = fields.get_mut("metadata").map(Value::take);
+    members(schema, fields, path, gone, |name| {
+        matches!(name, "apiVersion" | "kind" | "metadata")
+    });
+    if let Some(mut metadata) = metadata {
+        prune_metadata(&mut metadata, &join(path, "metadata"), gone);
+        fields.insert("metadata".to_owned(), metadata);
+    }
+}
+
+fn prune_metadata(metadata: &mut Value, path: &str, gone: &mut Vec<String>) {
+    const KNOWN: [&str; 16] = [
+        "name",
+        "generateName",
+        "namespace",
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "labels",
+        "annotations",
+        "ownerReferences",
+        "finalizers",
+        "managedFields",
+        "clusterName",
+    ];
+    if let Value::Object(fields) = metadata {
+        fields.retain(|name, _| {
+            let known = KNOWN.contains(&name.as_str());
+            if !known {
+                gone.push(join(path, name));
+            }
+            known
+        });
+    }
+}
+
+fn value(schema: &Schema, at: &mut Value, path: &str, gone: &mut Vec<String>) {
+    match at {
+        Value::Object(fields) if schema.is_embedded() => resource(schema, fields, path, gone),
+        Value::Object(fields) => members(schema, fields, path, gone, |_| false),
+        Value::Array(list) => {
+            let Some(items) = schema.items() else { return };
+            for (index, item) in list.iter_mut().enumerate() {
+                value(items, item, &format!("{path}[{index}]"), gone);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn members(
+    schema: &Schema,
+    fields: &mut Map<String, Value>,
+    path: &str,
+    gone: &mut Vec<String>,
+    always: fn(&str) -> bool,
+) {
+    let keep_all = schema.marks.has(Marks::PRESERVE_UNKNOWN);
+    fields.retain(|name, at| match schema.child(name) {
+        Some(child) => {
+            if !always(name) {
+                value(child, at, &join(path, name), gone);
+            }
+            true
+        }
+        None if keep_all || always(name) => true,
+        None => {
+            gone.push(join(path, name));
+            false
+        }
+    });
+}

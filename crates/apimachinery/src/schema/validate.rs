@@ -1,0 +1,352 @@
+//! Every way in which an object breaks its schema, worded as kube-apiserver words it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Number, Value};
+
+use super::{Bound, Checks, Kind, ListType, Marks, Schema, format, join};
+use crate::{Fault, Violation};
+
+/// More complaints than this help nobody, and would let a client make a huge answer.
+const MAX_VIOLATIONS: usize = 1_000;
+
+pub(super) fn root(schema: &Schema, object: &Value) -> Vec<Violation> {
+    let mut out = Vec::new();
+    check(schema, object, "", &mut out);
+    out
+}
+
+fn check(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violation>) {
+    if out.len() >= MAX_VIOLATIONS || (value.is_null() && schema.marks.has(Marks::NULLABLE)) {
+        return;
+    }
+    check_type(schema, value, path, out);
+    if let Some(checks) = &schema.checks {
+        check_common(checks, value, path, out);
+        match value {
+            Value::String(text) => check_string(checks, text, path, out),
+            Value::Number(number) => check_number(checks, number, path, out),
+            Value::Array(items) => check_array(checks, items, path, out),
+            Value::Object(fields) => check_object(checks, fields, path, out),
+            Value::Null | Value::Bool(_) => {}
+        }
+        check_junctions(checks, value, path, out);
+    }
+    match value {
+        Value::Array(items) => {
+            if let Some(item_schema) = schema.items() {
+                for (index, item) in items.iter().enumerate() {
+                    check(item_schema, item, &format!("{path}[{index}]"), out);
+                }
+            }
+            check_list_type(schema, items, path, out);
+        }
+        Value::Object(fields) => {
+            for (name, member) in fields {
+                if let Some(child) = schema.child(name) {
+                    check(child, member, &join(path, name), out);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `spec.x in body <what>`
+fn in_body(path: &str, what: &str) -> String {
+    if path.is_empty() {
+        format!("\"\" in body {what}")
+    } else {
+        format!("{path} in body {what}")
+    }
+}
+
+fn at(path: &str) -> &str {
+    if path.is_empty() { "<nil>" } else { path }
+}
+
+fn invalid(out: &mut Vec<Violation>, path: &str, value: impl Into<Value>, what: impl AsRef<str>) {
+    out.push(Violation::invalid(
+        at(path),
+        value,
+        in_body(path, what.as_ref()),
+    ));
+}
+
+fn check_type(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violation>) {
+    let wanted = if schema.marks.has(Marks::INT_OR_STRING) {
+        if value.is_string() || is_integer(value) {
+            return;
+        }
+        "integer,string"
+    } else {
+        let Some(kind) = schema.kind else { return };
+        if kind_holds(kind, value) {
+            return;
+        }
+        kind.word()
+    };
+    let found = word_of(value);
+    let why = in_body(path, &format!("must be of type {wanted}: \"{found}\""));
+    out.push(Violation::new(Fault::TypeInvalid, at(path), found, why));
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
+fn kind_holds(kind: Kind, value: &Value) -> bool {
+    match kind {
+        Kind::Object => value.is_object(),
+        Kind::Array => value.is_array(),
+        Kind::String => value.is_string(),
+        Kind::Integer => is_integer(value),
+        Kind::Number => value.is_number(),
+        Kind::Boolean => value.is_boolean(),
+    }
+}
+
+fn is_integer(value: &Value) -> bool {
+    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
+}
+
+fn word_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) if is_integer(value) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn check_common(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Violation>) {
+    let allowed = &checks.one_of_values;
+    if !allowed.is_empty() && !allowed.contains(value) {
+        let words: Vec<String> = allowed
+            .iter()
+            .map(|value| {
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned)
+            })
+            .collect();
+        let words = words.iter().map(String::as_str);
+        out.push(Violation::not_supported(at(path), value.clone(), words));
+    }
+}
+
+fn check_string(checks: &Checks, text: &str, path: &str, out: &mut Vec<Violation>) {
+    let length = count(text.chars().count());
+    if let Some(max) = checks.length.max.filter(|max| length > *max) {
+        out.push(Violation::too_long(at(path), text, max));
+    }
+    if let Some(min) = checks.length.min.filter(|min| length < *min) {
+        invalid(
+            out,
+            path,
+            text,
+            format!("should be at least {min} chars long"),
+        );
+    }
+    if let Some((source, regex)) = &checks.pattern
+        && !regex.is_match(text)
+    {
+        invalid(out, path, text, format!("should match '{source}'"));
+    }
+    if let Some(name) = &checks.format
+        && !format::holds(name, text)
+    {
+        let shown = crate::violation::quoted(text);
+        let why = in_body(path, &format!("must be of type {name}: {shown}"));
+        out.push(Violation::new(Fault::TypeInvalid, at(path), text, why));
+    }
+}
+
+fn check_number(checks: &Checks, number: &Number, path: &str, out: &mut Vec<Violation>) {
+    use std::cmp::Ordering::{Greater, Less};
+    let value = || Value::Number(number.clone());
+    if let Some(Bound {
+        value: max,
+        exclusive,
+    }) = &checks.maximum
+    {
+        let order = order(number, max);
+        if order == Some(Greater) || (*exclusive && order != Some(Less)) {
+            let or = if *exclusive { "" } else { " or equal to" };
+            invalid(out, path, value(), format!("should be less than{or} {max}"));
+        }
+    }
+    if let Some(Bound {
+        value: min,
+        exclusive,
+    }) = &checks.minimum
+    {
+        let order = order(number, min);
+        if order == Some(Less) || (*exclusive && order != Some(Greater)) {
+            let or = if *exclusive { "" } else { " or equal to" };
+            invalid(
+                out,
+                path,
+                value(),
+                format!("should be greater than{or} {min}"),
+            );
+        }
+    }
+    if let Some(factor) = &checks.multiple_of
+        && let (Some(n), Some(f)) = (number.as_f64(), factor.as_f64())
+        && (n / f).fract() != 0.0
+    {
+        invalid(
+            out,
+            path,
+            value(),
+            format!("should be a multiple of {factor}"),
+        );
+    }
+}
+
+/// Whole numbers are compared as such: a float cannot hold all of them.
+fn order(left: &Number, right: &Number) -> Option<std::cmp::Ordering> {
+    let whole = |n: &Number| n.as_i128();
+    match (whole(left), whole(right)) {
+        (Some(left), Some(right)) => Some(left.cmp(&right)),
+        _ => left.as_f64()?.partial_cmp(&right.as_f64()?),
+    }
+}
+
+fn check_array(checks: &Checks, items: &[Value], path: &str, out: &mut Vec<Violation>) {
+    let size = count(items.len());
+    if let Some(min) = checks.items.min.filter(|min| size < *min) {
+        invalid(out, path, size, format!("should have at least {min} items"));
+    }
+    if let Some(max) = checks.items.max.filter(|max| size > *max) {
+        out.push(Violation::too_many(at(path), items.len(), max));
+    }
+    if checks.unique {
+        let distinct: BTreeSet<String> = items.iter().map(canonical).collect();
+        if distinct.len() < items.len() {
+            invalid(out, path, "", "shouldn't contain duplicates");
+        }
+    }
+}
+
+fn check_object(
+    checks: &Checks,
+    fields: &Map<String, Value>,
+    path: &str,
+    out: &mut Vec<Violation>,
+) {
+    for name in checks
+        .required
+        .iter()
+        .filter(|name| !fields.contains_key(name.as_str()))
+    {
+        out.push(Violation::required(join(path, name), ""));
+    }
+    let size = count(fields.len());
+    if let Some(min) = checks.properties.min.filter(|min| size < *min) {
+        invalid(
+            out,
+            path,
+            size,
+            format!("should have at least {min} properties"),
+        );
+    }
+    if let Some(max) = checks.properties.max.filter(|max| size > *max) {
+        out.push(Violation::too_many(at(path), fields.len(), max));
+    }
+}
+
+fn check_junctions(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Violation>) {
+    let passes = |schema: &Schema| {
+        let mut wrong = Vec::new();
+        check(schema, value, path, &mut wrong);
+        wrong.is_empty()
+    };
+    // These complaints come without a field in the original, which is why the text names it.
+    let mut complain = |what: &str| {
+        let why = format!("{} {what}", crate::violation::quoted(path));
+        out.push(Violation::invalid("<nil>", "", why));
+    };
+    let valid = |branches: &[Schema]| branches.iter().filter(|branch| passes(branch)).count();
+    if !checks.any_of.is_empty() && valid(&checks.any_of) == 0 {
+        complain("must validate at least one schema (anyOf)");
+    }
+    if !checks.one_of.is_empty() {
+        match valid(&checks.one_of) {
+            1 => {}
+            0 => complain("must validate one and only one schema (oneOf). Found none valid"),
+            found => complain(&format!(
+                "must validate one and only one schema (oneOf). Found {found} valid alternatives"
+            )),
+        }
+    }
+    if let Some(not) = &checks.not
+        && passes(not)
+    {
+        complain("must not validate the schema (not)");
+    }
+    let wrong = checks.all_of.len() - valid(&checks.all_of);
+    if wrong > 0 {
+        complain("must validate all the schemas (allOf)");
+        for branch in &checks.all_of {
+            check(branch, value, path, out);
+        }
+    }
+}
+
+fn check_list_type(schema: &Schema, items: &[Value], path: &str, out: &mut Vec<Violation>) {
+    let mut seen = BTreeSet::new();
+    for (index, item) in items.iter().enumerate() {
+        let id = match schema.list_type() {
+            ListType::Atomic => return,
+            ListType::Set => item.clone(),
+            ListType::Map(keys) => keys
+                .iter()
+                .filter_map(|key| {
+                    let default = || schema.items()?.child(key)?.default_value();
+                    Some((key.clone(), item.get(key).or_else(default)?.clone()))
+                })
+                .collect::<Map<_, _>>()
+                .into(),
+        };
+        if !seen.insert(canonical(&id)) {
+            out.push(Violation::duplicate(format!("{path}[{index}]"), id));
+        }
+    }
+}
+
+/// Equal texts for equal values, whatever the order of fields.
+pub(super) fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let mut parts: Vec<String> = fields
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Value::from(key.as_str()), canonical(value)))
+                .collect();
+            parts.sort();
+            format!("{{{}}}", parts.join(","))
+        }
+        Value::Array(items) => {
+            let parts: Vec<String> = items.iter().map(canonical).collect();
+            format!("[{}]", parts.join(","))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+fn count(size: usize) -> u64 {
+    u64::try_from(size).unwrap_or(u64::MAX)
+}
