@@ -1,0 +1,74 @@
+//! How people and programs reach into the guest: serial console, screen, agent channel.
+
+use crate::element::Element;
+use crate::{Input, RenderError, paths};
+
+pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Element>, RenderError> {
+    let uid = input.vmi.metadata.uid.as_deref();
+    let uid = uid.ok_or_else(|| RenderError::missing("metadata.uid"))?;
+    let devices = &input.vmi.spec.domain.devices;
+    let mut all = Vec::new();
+    if devices.autoattach_serial_console != Some(false) {
+        all.extend(serial(uid, devices.log_serial_console != Some(false)));
+    }
+    all.push(agent_channel());
+    if devices.autoattach_graphics_device != Some(false) {
+        let video = devices
+            .video
+            .as_ref()
+            .and_then(|video| video.type_.as_deref());
+        all.push(graphics(uid));
+        all.push(screen(
+            video.filter(|kind| !kind.is_empty()).unwrap_or("vga"),
+        ));
+    }
+    Ok(all)
+}
+
+/// A socket that QEMU listens on: bytes flow past libvirt and the launcher, which may both be
+/// restarted under an open console.
+fn serial(uid: &str, is_logged: bool) -> [Element; 2] {
+    let source = Element::new("source")
+        .attr("mode", "bind")
+        .attr("path", paths::serial_socket(uid));
+    let log = is_logged.then(|| {
+        Element::new("log")
+            .attr("file", paths::serial_log(uid))
+            .attr("append", "on")
+    });
+    let target = Element::new("target").attr("port", 0);
+    [
+        Element::new("serial")
+            .attr("type", "unix")
+            .child(source)
+            .children(log)
+            .child(target),
+        Element::new("console").attr("type", "pty").child(
+            Element::new("target")
+                .attr("type", "serial")
+                .attr("port", 0),
+        ),
+    ]
+}
+
+fn agent_channel() -> Element {
+    let target = Element::new("target")
+        .attr("name", "org.qemu.guest_agent.0")
+        .attr("type", "virtio");
+    Element::new("channel").attr("type", "unix").child(target)
+}
+
+fn graphics(uid: &str) -> Element {
+    let listen = Element::new("listen")
+        .attr("type", "socket")
+        .attr("socket", paths::vnc_socket(uid));
+    Element::new("graphics").attr("type", "vnc").child(listen)
+}
+
+fn screen(kind: &str) -> Element {
+    let model = Element::new("model")
+        .attr("type", kind)
+        .attr("heads", 1)
+        .attr("vram", 16_384);
+    Element::new("video").child(model)
+}

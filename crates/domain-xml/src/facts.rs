@@ -1,0 +1,92 @@
+//! What must be known besides the VMI.
+
+use kubevirt_api::VirtualMachineInstance;
+
+/// All that a domain is rendered from.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    pub vmi: &'a VirtualMachineInstance,
+    pub facts: &'a Facts,
+}
+
+/// About the node, the cluster's settings and the plumbed pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    pub acceleration: Acceleration,
+    /// Whether files of the pod may be opened past the page cache; decides the cache mode of
+    /// disks that ask for none.
+    pub direct_io: DirectIo,
+    /// One per interface of the VMI that is to be in the domain.
+    pub interfaces: Vec<InterfaceFacts>,
+    pub smbios: SmbiosFacts,
+    /// Seconds between balloon statistics; 0 for none.
+    pub balloon_stats_seconds: u32,
+    pub efi: EfiFirmware,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acceleration {
+    Kvm,
+    /// Software emulation.
+    Emulation,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectIo {
+    Supported,
+    Unsupported,
+}
+
+/// An interface as the pod has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceFacts {
+    /// Name of the interface in the VMI.
+    pub name: String,
+    pub tap: String,
+    pub mac: String,
+    pub mtu: u16,
+}
+
+/// The cluster's SMBIOS entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SmbiosFacts {
+    pub manufacturer: String,
+    pub product: String,
+    pub version: String,
+    pub sku: String,
+    pub family: String,
+}
+
+impl SmbiosFacts {
+    /// What guests see when the cluster says nothing.
+    pub fn usual() -> Self {
+        Self {
+            manufacturer: "KubeVirt".into(),
+            product: "None".into(),
+            version: String::new(),
+            sku: String::new(),
+            family: "KubeVirt".into(),
+        }
+    }
+}
+
+/// Files of the launcher image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EfiFirmware {
+    pub code: String,
+    pub vars: String,
+    pub secure_code: String,
+    pub secure_vars: String,
+}
+
+impl EfiFirmware {
+    /// Where Debian keeps them.
+    pub fn debian() -> Self {
+        Self {
+            code: "/usr/share/OVMF/OVMF_CODE_4M.fd".into(),
+            vars: "/usr/share/OVMF/OVMF_VARS_4M.fd".into(),
+            secure_code: "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd".into(),
+            secure_vars: "/usr/share/OVMF/OVMF_VARS_4M.ms.fd".into(),
+        }
+    }
+}
