@@ -15,9 +15,11 @@
 )]
 
 mod address;
+mod bridge;
 mod error;
 mod link;
 mod namespace;
+mod net;
 mod netlink;
 mod nft;
 mod plumbing;
@@ -34,5 +36,3 @@ pub use nft::BaseChain;
 pub use plumbing::{Applied, observe_interface, plumb, unplumb};
 pub use route::Route;
 pub use veth::Veth;
-
-mod net;

@@ -61,8 +61,8 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    fn from_wire(kind: Option<String>) -> Self {
-        match kind.as_deref() {
+    fn from_wire(kind: Option<&str>) -> Self {
+        match kind {
             None => Self::Physical,
             Some("bridge") => Self::Bridge,
             Some("veth") => Self::Veth,
@@ -151,18 +151,6 @@ impl Net {
         self.link(name)?.ok_or_else(|| NetError::NoSuchLink {
             name: name.to_owned(),
         })
-    }
-
-    /// Makes the bridge unless it is there; an address, once there, is left to [`Self::configure`].
-    pub(crate) fn ensure_bridge(&mut self, name: &str) -> Result<Link, NetError> {
-        if let Some(link) = self.link(name)? {
-            return of_kind(link, &LinkKind::Bridge, "bridge");
-        }
-        let mut message = create(name);
-        message.nest(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
-        self.create(&message, name, "bridge")?;
-        let link = self.existing_link(name)?;
-        of_kind(link, &LinkKind::Bridge, "bridge")
     }
 
     /// One that appeared meanwhile is as good; its kind is the caller's to check.
@@ -282,7 +270,7 @@ fn parse(payload: &[u8]) -> Link {
             IFLA_IFALIAS => link.alias = text_of(value),
             IFLA_LINKINFO => {
                 let kind = attributes(value).find(|(kind, _)| *kind == IFLA_INFO_KIND);
-                link.kind = LinkKind::from_wire(kind.map(|(_, text)| text_of(text)));
+                link.kind = LinkKind::from_wire(kind.map(|(_, text)| text_of(text)).as_deref());
             }
             _ => {}
         }

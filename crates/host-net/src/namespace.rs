@@ -49,6 +49,11 @@ impl NetworkNamespace {
         }
     }
 
+    /// The namespace of the calling thread.
+    pub fn current() -> Result<Self, NetError> {
+        Self::open("/proc/thread-self/ns/net")
+    }
+
     /// A new namespace, gone with the last descriptor or process that holds it.
     pub async fn create() -> Result<Self, NetError> {
         on_a_thread(move || {
@@ -56,7 +61,7 @@ impl NetworkNamespace {
             // and the thread ends right after.
             let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
             unshared.map_err(|errno| namespace_error("new", errno.into()))?;
-            let mut namespace = Self::open("/proc/thread-self/ns/net")?;
+            let mut namespace = Self::current()?;
             namespace.name = "new".into();
             Ok(namespace)
         })
@@ -143,8 +148,9 @@ where
     let started = std::thread::Builder::new()
         .name("netns".to_owned())
         .spawn(move || {
-            // Nobody waits any more if the send fails.
-            let _ = answer.send(work());
+            if answer.send(work()).is_err() {
+                tracing::debug!("nobody waits for the work in a namespace any more");
+            }
         });
     started.map_err(NetError::Socket)?;
     answered.await.unwrap_or(Err(NetError::ThreadDied))

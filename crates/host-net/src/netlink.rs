@@ -2,7 +2,7 @@
 //!
 //! The kernel handles a message while it is being sent, so answers are there at once; the time
 //! limit only guards against a kernel that never answers. Numbers in messages are in the byte
-//! order of the host; nf_tables' own attributes are big-endian and encoded where they are used.
+//! order of the host; those of packet rules are big-endian and encoded where they are used.
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
@@ -255,7 +255,7 @@ impl Socket {
     }
 
     /// All answers are queued by the time a batch was sent: reads what is there.
-    fn batch_answers(&mut self) -> Result<Vec<(u32, Result<(), Refusal>)>, NetError> {
+    fn batch_answers(&mut self) -> Result<Vec<Answer>, NetError> {
         let mut answers = Vec::new();
         let mut overrun = false;
         for _ in 0..MAX_MESSAGES {
@@ -369,6 +369,9 @@ fn switch_on(fd: &OwnedFd, option: libc::c_int) {
         tracing::debug!(option, "the kernel lacks a netlink option");
     }
 }
+
+/// What came of the message of this number.
+type Answer = (u32, Result<(), Refusal>);
 
 /// A received message with its header's fields.
 #[derive(Debug)]

@@ -84,15 +84,10 @@ impl Net {
             format!("table {}", title(table)),
         );
         match self.try_commit(batch)? {
-            None => Ok(()),
-            Some((
-                _,
-                Refusal {
-                    errno: Errno::BUSY | Errno::NOENT,
-                    ..
-                },
-            )) => Ok(()),
-            Some((name, refusal)) => Err(refused(&name, refusal)),
+            Some((name, refusal)) if !matches!(refusal.errno, Errno::BUSY | Errno::NOENT) => {
+                Err(refused(&name, refusal))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -104,15 +99,10 @@ impl Net {
             format!("table {family} {name}"),
         );
         match self.try_commit(batch)? {
-            None => Ok(()),
-            Some((
-                _,
-                Refusal {
-                    errno: Errno::NOENT,
-                    ..
-                },
-            )) => Ok(()),
-            Some((name, refusal)) => Err(refused(&name, refusal)),
+            Some((name, refusal)) if !matches!(refusal.errno, Errno::NOENT) => {
+                Err(refused(&name, refusal))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
-use net_plan::{Bridge, Cidr, Plumbing, PodInterface, PodRoute};
+use net_plan::{Cidr, Plumbing, PodInterface, PodRoute};
 
-use crate::{LinkKind, Net, NetError, link::Settings};
+use crate::{LinkKind, Net, NetError};
 
 /// What is there now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn observe_interface(net: &mut Net, name: &str) -> Result<PodInterface, NetE
 /// Makes everything the plan asks for.
 pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
     for bridge in &plan.bridges {
-        ensure_bridge(net, bridge)?;
+        net.ensure_bridge(bridge)?;
     }
     for tap in &plan.taps {
         net.ensure_tap(tap)?;
@@ -79,20 +79,6 @@ pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
         links: bridges.chain(taps).collect(),
         rules: chains.map(|chain| chain.rules.len()).sum(),
     })
-}
-
-fn ensure_bridge(net: &mut Net, bridge: &Bridge) -> Result<(), NetError> {
-    let link = net.ensure_bridge(&bridge.name)?;
-    let wanted = Settings {
-        mac: Some(bridge.mac),
-        mtu: Some(bridge.mtu),
-        ..Settings::default()
-    };
-    net.configure(&link, wanted)?;
-    for address in &bridge.addresses {
-        net.ensure_address(&link, *address)?;
-    }
-    Ok(())
 }
 
 /// Takes away rules and links of the plan; settings stay, since others may rely on them. What is

@@ -75,13 +75,13 @@ impl Net {
         };
         let here = of_kind(here, &LinkKind::Veth, "veth")?;
         let peer = there.link(veth.peer)?;
-        match peer.filter(|peer| peer.peer == Some(here.index) && here.peer == Some(peer.index)) {
-            Some(peer) => Ok(Some(Pair { here, peer })),
-            None => {
-                self.delete_link(veth.name)?;
-                Ok(None)
-            }
+        if let Some(peer) =
+            peer.filter(|peer| peer.peer == Some(here.index) && here.peer == Some(peer.index))
+        {
+            return Ok(Some(Pair { here, peer }));
         }
+        self.delete_link(veth.name)?;
+        Ok(None)
     }
 
     fn make_pair(

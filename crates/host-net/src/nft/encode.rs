@@ -1,4 +1,4 @@
-//! The bytes of nf_tables messages. All numbers are big-endian.
+//! The bytes of messages about packet rules. All numbers are big-endian.
 
 use std::net::IpAddr;
 
@@ -289,7 +289,7 @@ fn address(list: &mut Message, cidr: &Cidr, end: End, how: Comparison) {
             data.big_endian(3, length);
             data.nest(4, |inside| inside.attribute(DATA_VALUE, &mask));
             data.nest(5, |inside| {
-                inside.attribute(DATA_VALUE, &vec![0; mask.len()])
+                inside.attribute(DATA_VALUE, &vec![0; mask.len()]);
             });
         });
     }

@@ -1,0 +1,311 @@
+//! Which pod has which address, on disk: one small file for each pod.
+//!
+//! **Invariants**: one process at a time has the folder (a lock that dies with it); a lease is
+//! synced before it is handed out, and taken back before its address is free; files appear whole.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs::{self, File},
+    io::{self, Write as _},
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+};
+
+use net_plan::MacAddress;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use crate::{PodNetworkError, settings::Range};
+
+const LOCK: &str = "lock";
+const SUFFIX: &str = ".json";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lease {
+    pub(crate) address: Ipv4Addr,
+    /// Of the pod's end; random, and the same as long as the pod lives.
+    pub(crate) mac: String,
+    /// Name of the host's end.
+    pub(crate) veth: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Leases {
+    folder: PathBuf,
+    range: Range,
+    by_pod: BTreeMap<String, Lease>,
+    used: HashSet<Ipv4Addr>,
+    /// Where to look for a free address: behind the last one given, so that an address rests
+    /// before it is used again.
+    next: u32,
+    /// Held for its lock.
+    _lock: File,
+}
+
+/// A pod's uid as a file name.
+pub(crate) fn check_uid(uid: &str) -> Result<(), PodNetworkError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if (1..=128).contains(&uid.len()) && uid.bytes().all(plain) {
+        return Ok(());
+    }
+    Err(PodNetworkError::BadPodUid {
+        uid: uid.chars().take(64).collect(),
+    })
+}
+
+impl Leases {
+    pub(crate) fn open(folder: &Path, range: Range) -> Result<Self, PodNetworkError> {
+        let failed = |source| PodNetworkError::State {
+            path: folder.to_owned(),
+            source,
+        };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(PodNetworkError::StateLocked {
+                    path: folder.to_owned(),
+                });
+            }
+            Err(errno) => return Err(failed(errno.into())),
+        }
+        let mut leases = Self {
+            folder: folder.to_owned(),
+            range,
+            by_pod: BTreeMap::new(),
+            used: HashSet::new(),
+            next: 0,
+            _lock: lock,
+        };
+        leases.load()?;
+        Ok(leases)
+    }
+
+    fn load(&mut self) -> Result<(), PodNetworkError> {
+        let entries = fs::read_dir(&self.folder).map_err(|err| self.failed(err))?;
+        for entry in entries {
+            let entry = entry.map_err(|err| self.failed(err))?;
+            let name = entry.file_name();
+            let uid = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let Some(uid) = uid.filter(|uid| check_uid(uid).is_ok()) else {
+                continue;
+            };
+            let bytes = fs::read(entry.path()).map_err(|err| self.failed(err))?;
+            match serde_json::from_slice::<Lease>(&bytes) {
+                Ok(lease) => self.restore(uid, lease)?,
+                Err(err) => {
+                    tracing::warn!(uid, %err, "dropped an unreadable address lease");
+                    fs::remove_file(entry.path()).map_err(|err| self.failed(err))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn restore(&mut self, uid: &str, lease: Lease) -> Result<(), PodNetworkError> {
+        if !self.range.holds_pod(lease.address) {
+            return Err(PodNetworkError::StateOfAnotherRange {
+                path: self.folder.clone(),
+                address: lease.address,
+                range: self.range.network,
+            });
+        }
+        self.used.insert(lease.address);
+        let place = lease
+            .address
+            .to_bits()
+            .saturating_sub(self.range.gateway.to_bits());
+        self.next = self.next.max(place);
+        self.by_pod.insert(uid.to_owned(), lease);
+        Ok(())
+    }
+
+    /// The pod's lease, made if it has none.
+    pub(crate) fn ensure(&mut self, uid: &str) -> Result<Lease, PodNetworkError> {
+        check_uid(uid)?;
+        if let Some(lease) = self.by_pod.get(uid) {
+            return Ok(lease.clone());
+        }
+        let (place, address) = self.free()?;
+        let (mut mac, mut tail) = ([0; 6], [0; 4]);
+        for bytes in [&mut mac[..], &mut tail[..]] {
+            rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
+                .map_err(|errno| self.failed(errno.into()))?;
+        }
+        // Locally administered, of one station.
+        mac[0] = (mac[0] & 0xf0) | 0x02;
+        let lease = Lease {
+            address,
+            mac: MacAddress(mac).to_string(),
+            veth: format!("veth{:08x}", u32::from_be_bytes(tail)),
+        };
+        self.write(uid, &lease).map_err(|err| self.failed(err))?;
+        self.used.insert(address);
+        self.next = place + 1;
+        self.by_pod.insert(uid.to_owned(), lease.clone());
+        Ok(lease)
+    }
+
+    fn free(&self) -> Result<(u32, Ipv4Addr), PodNetworkError> {
+        let size = self.range.size();
+        (0..size)
+            .map(|step| (u64::from(self.next) + u64::from(step)) % u64::from(size))
+            .filter_map(|place| u32::try_from(place).ok())
+            .filter_map(|place| Some((place, self.range.pod(place)?)))
+            .find(|(_, address)| !self.used.contains(address))
+            .ok_or(PodNetworkError::RangeFull {
+                range: self.range.network,
+                size,
+            })
+    }
+
+    fn write(&self, uid: &str, lease: &Lease) -> io::Result<()> {
+        let part = self.folder.join(format!("{uid}.part"));
+        let mut file = File::create(&part)?;
+        file.write_all(&serde_json::to_vec(lease)?)?;
+        file.sync_all()?;
+        fs::rename(&part, self.file(uid))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    pub(crate) fn get(&self, uid: &str) -> Option<&Lease> {
+        self.by_pod.get(uid)
+    }
+
+    /// Takes the lease back; one that is not there is fine.
+    pub(crate) fn release(&mut self, uid: &str) -> Result<(), PodNetworkError> {
+        match fs::remove_file(self.file(uid)) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(self.failed(err)),
+            _ => {}
+        }
+        if let Some(lease) = self.by_pod.remove(uid) {
+            self.used.remove(&lease.address);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pods(&self) -> Vec<String> {
+        self.by_pod.keys().cloned().collect()
+    }
+
+    pub(crate) fn veths(&self) -> HashSet<String> {
+        self.by_pod
+            .values()
+            .map(|lease| lease.veth.clone())
+            .collect()
+    }
+
+    /// Removes the folder's own files, and the folder if nothing else is in it.
+    pub(crate) fn erase(&mut self) -> Result<(), PodNetworkError> {
+        for uid in self.pods() {
+            self.release(&uid)?;
+        }
+        match fs::remove_file(self.folder.join(LOCK)) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(self.failed(err)),
+            _ => {}
+        }
+        match fs::remove_dir(&self.folder) {
+            Err(err)
+                if !matches!(
+                    err.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Err(self.failed(err))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self, uid: &str) -> PathBuf {
+        self.folder.join(format!("{uid}{SUFFIX}"))
+    }
+
+    fn failed(&self, source: io::Error) -> PodNetworkError {
+        PodNetworkError::State {
+            path: self.folder.clone(),
+            source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(folder: &Path) -> Leases {
+        Leases::open(
+            folder,
+            Range::parse("10.9.0.0/29".parse().unwrap()).unwrap(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_lease_outlives_its_process_and_is_never_given_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = open(folder.path());
+        let first = leases.ensure("a").unwrap();
+        let second = leases.ensure("b").unwrap();
+        assert_ne!(first.address, second.address);
+        assert_eq!(leases.ensure("a").unwrap(), first);
+        drop(leases);
+        let mut leases = open(folder.path());
+        assert_eq!(leases.ensure("b").unwrap(), second);
+        let all: Vec<_> = ["c", "d", "e"]
+            .map(|uid| leases.ensure(uid).unwrap().address)
+            .into();
+        assert_eq!(HashSet::<Ipv4Addr>::from_iter(all).len(), 3);
+        assert_eq!(leases.ensure("f").unwrap_err().reason(), "PodRangeFull");
+        leases.release("a").unwrap();
+        leases.release("a").unwrap();
+        assert_eq!(leases.ensure("f").unwrap().address, first.address);
+    }
+
+    #[test]
+    fn an_address_rests_before_it_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = open(folder.path());
+        let first = leases.ensure("a").unwrap();
+        leases.release("a").unwrap();
+        assert_ne!(leases.ensure("b").unwrap().address, first.address);
+    }
+
+    #[test]
+    fn a_second_process_is_kept_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let _held = open(folder.path());
+        let range = Range::parse("10.9.0.0/29".parse().unwrap()).unwrap();
+        let err = Leases::open(folder.path(), range).unwrap_err();
+        assert_eq!(err.reason(), "PodNetworkLocked");
+    }
+
+    #[test]
+    fn broken_and_foreign_files_do_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in [
+            ("a.json", "{"),
+            ("b.part", "x"),
+            ("..json", "{}"),
+            ("n.txt", ""),
+        ] {
+            fs::write(folder.path().join(name), content).unwrap();
+        }
+        let mut leases = open(folder.path());
+        assert!(leases.pods().is_empty());
+        leases.ensure("a").unwrap();
+        let other = Range::parse("10.8.0.0/29".parse().unwrap()).unwrap();
+        drop(leases);
+        let err = Leases::open(folder.path(), other).unwrap_err();
+        assert_eq!(err.reason(), "PodRangeChanged");
+    }
+
+    #[test]
+    fn uids_are_plain_names() {
+        for bad in ["", ".", "../x", "a/b", "a.b", "a\0"] {
+            assert!(check_uid(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_uid("f741ae22-8952-4f7d-8511-7c2739f234d7").is_ok());
+    }
+}

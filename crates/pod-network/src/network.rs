@@ -1,0 +1,309 @@
+//! The network itself: made, joined, left and taken down.
+
+use std::{collections::HashSet, net::Ipv4Addr, path::Path, sync::Arc};
+
+use host_net::{Link, Net, NetError, NetworkNamespace, Veth, in_namespace};
+use net_plan::{
+    Bridge, Cidr, MacAddress, Sysctl,
+    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table},
+};
+use parking_lot::Mutex;
+
+use crate::{
+    CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
+    lease::{Lease, Leases, check_uid},
+    settings::Range,
+};
+
+/// One pod network; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct PodNetwork {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    range: Range,
+    host: NetworkNamespace,
+    /// Only locked on threads that may block.
+    leases: Mutex<Leases>,
+}
+
+impl PodNetwork {
+    /// Reads the leases and locks the state folder; nothing is made yet.
+    pub async fn open(settings: Settings) -> Result<Self, PodNetworkError> {
+        Self::open_in(NetworkNamespace::current()?, settings).await
+    }
+
+    /// The same with the bridge in another namespace than this process'.
+    pub async fn open_in(
+        host: NetworkNamespace,
+        settings: Settings,
+    ) -> Result<Self, PodNetworkError> {
+        let range = Range::parse(settings.pod_cidr)?;
+        let folder = settings.state_dir.clone();
+        let leases = on_thread(&host, move |_| Leases::open(&folder, range)).await?;
+        let shared = Shared {
+            settings,
+            range,
+            host,
+            leases: Mutex::new(leases),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The gateway's address, which is the host's own in the network.
+    pub fn gateway(&self) -> Ipv4Addr {
+        self.shared.range.gateway
+    }
+
+    /// Makes bridge, forwarding and translation.
+    pub async fn ensure(&self) -> Result<(), PodNetworkError> {
+        self.on_host(Shared::ensure).await
+    }
+
+    /// Joins the pod's namespace to the network by an interface of this name. A second time gives
+    /// the same answer.
+    pub async fn add(
+        &self,
+        pod_uid: &str,
+        netns: &Path,
+        interface: &str,
+    ) -> Result<CniResult, PodNetworkError> {
+        check_uid(pod_uid)?;
+        let uid = pod_uid.to_owned();
+        let (lease, host) = self
+            .on_host(move |shared, _| Ok((shared.leases.lock().ensure(&uid)?, Net::here()?)))
+            .await?;
+        let namespace = NetworkNamespace::open(netns)?;
+        let shared = Arc::clone(&self.shared);
+        let (inside, name) = (namespace.clone(), interface.to_owned());
+        let made = lease.clone();
+        let ends = in_namespace(namespace, move |pod| {
+            shared.join((host, pod), &inside, &made, &name)
+        })
+        .await?;
+        Ok(self.shared.result(&lease, &ends, netns))
+    }
+
+    /// Takes the pod out and frees its address; a pod that is not in, or whose namespace has gone,
+    /// is fine.
+    pub async fn delete(&self, pod_uid: &str) -> Result<(), PodNetworkError> {
+        check_uid(pod_uid)?;
+        let uid = pod_uid.to_owned();
+        self.on_host(move |shared, net| shared.delete(net, &uid))
+            .await
+    }
+
+    /// Deletes all pods but these, and pairs on the bridge that nobody knows.
+    pub async fn retain(&self, live: &HashSet<String>) -> Result<(), PodNetworkError> {
+        let live = live.clone();
+        self.on_host(move |shared, net| shared.retain(net, &live))
+            .await
+    }
+
+    /// Removes bridge, pairs, rules and state.
+    pub async fn teardown(&self) -> Result<(), PodNetworkError> {
+        self.on_host(Shared::teardown).await
+    }
+
+    async fn on_host<T, F>(&self, work: F) -> Result<T, PodNetworkError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Shared, &mut Net) -> Result<T, PodNetworkError> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.shared);
+        on_thread(&self.shared.host, move |net| work(&shared, net)).await
+    }
+}
+
+async fn on_thread<T, F>(host: &NetworkNamespace, work: F) -> Result<T, PodNetworkError>
+where
+    T: Send + 'static,
+    F: FnOnce(&mut Net) -> Result<T, PodNetworkError> + Send + 'static,
+{
+    in_namespace(host.clone(), move |net| Ok(work(net))).await?
+}
+
+impl Shared {
+    fn ensure(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        self.refuse_taken_range(net)?;
+        let range = &self.range;
+        let bridge = Bridge {
+            name: self.settings.bridge.clone(),
+            mac: range.bridge_mac(),
+            mtu: self.settings.mtu,
+            addresses: vec![Cidr::v4(range.gateway, range.prefix_length())],
+        };
+        net.ensure_own_bridge(&bridge, &self.remark())?;
+        let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
+        net.ensure_sysctl(&Sysctl { name, value })?;
+        net.replace_table(&self.rules())?;
+        forward::warn_of_firewalls(net, &self.settings.bridge, &self.settings.table)?;
+        tracing::debug!(bridge = self.settings.bridge, range = %range.network, "pod network made");
+        Ok(())
+    }
+
+    /// What marks the bridge as this network's.
+    fn remark(&self) -> String {
+        format!("ferrovirt pods {}", self.range.network)
+    }
+
+    fn refuse_taken_range(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        let range = self.range.network;
+        let own = net.link(&self.settings.bridge)?.map(|link| link.index);
+        let taken = net.routes()?.into_iter().find(|route| {
+            route.destination.prefix_length > 0
+                && route.destination.overlaps(&range)
+                && (route.link.is_none() || route.link != own)
+        });
+        let Some(route) = taken else { return Ok(()) };
+        let links = net.links()?;
+        let link = links
+            .into_iter()
+            .find(|link| Some(link.index) == route.link);
+        let over = link.map_or("several links".to_owned(), |link| link.name);
+        let how = format!("over {over}");
+        Err(PodNetworkError::RangeTaken {
+            range,
+            taken: route.destination,
+            how,
+        })
+    }
+
+    /// What leaves for elsewhere takes the address of the host.
+    fn rules(&self) -> Table {
+        let range = self.range.network;
+        let leaving = Rule {
+            matches: vec![Match::Source(range), Match::NotDestination(range)],
+            action: Action::Masquerade,
+        };
+        let hook = Hook {
+            kind: HookKind::Nat,
+            point: HookPoint::Postrouting,
+            priority: 100,
+        };
+        Table {
+            family: Family::Ip,
+            name: self.settings.table.clone(),
+            chains: vec![Chain {
+                name: "postrouting".to_owned(),
+                hook: Some(hook),
+                rules: vec![leaving],
+            }],
+        }
+    }
+
+    fn join(
+        &self,
+        (mut host, pod): (Net, &mut Net),
+        namespace: &NetworkNamespace,
+        lease: &Lease,
+        interface: &str,
+    ) -> Result<(Link, Link), NetError> {
+        let mac = lease
+            .mac
+            .parse::<MacAddress>()
+            .map_err(|bad| NetError::BadName {
+                name: bad.0,
+                what: "the MAC address of a pod",
+            })?;
+        let veth = Veth {
+            name: &lease.veth,
+            bridge: &self.settings.bridge,
+            peer: interface,
+            peer_mac: mac,
+            mtu: self.settings.mtu,
+        };
+        pod.set_up("lo")?;
+        let ends = host.ensure_veth(pod, namespace, &veth)?;
+        let range = &self.range;
+        pod.ensure_address(&ends.1, Cidr::v4(lease.address, range.prefix_length()))?;
+        let default = Cidr::v4(Ipv4Addr::UNSPECIFIED, 0);
+        pod.ensure_route(&ends.1, default, Some(range.gateway.into()))?;
+        Ok(ends)
+    }
+
+    fn result(&self, lease: &Lease, (here, peer): &(Link, Link), netns: &Path) -> CniResult {
+        let on_host = |name: &str, mac: Option<MacAddress>| CniInterface {
+            name: name.to_owned(),
+            mac: mac.map(|mac| mac.to_string()).unwrap_or_default(),
+            sandbox: None,
+        };
+        let inside = CniInterface {
+            name: peer.name.clone(),
+            mac: lease.mac.clone(),
+            sandbox: Some(netns.display().to_string()),
+        };
+        let gateway = self.range.gateway.to_string();
+        CniResult {
+            cni_version: "1.0.0".to_owned(),
+            interfaces: vec![
+                on_host(&self.settings.bridge, Some(self.range.bridge_mac())),
+                on_host(&here.name, here.mac),
+                inside,
+            ],
+            ips: vec![CniIp {
+                interface: Some(2),
+                address: Cidr::v4(lease.address, self.range.prefix_length()).to_string(),
+                gateway: Some(gateway.clone()),
+            }],
+            routes: vec![CniRoute {
+                dst: "0.0.0.0/0".to_owned(),
+                gw: Some(gateway),
+            }],
+            dns: CniDns::default(),
+        }
+    }
+
+    /// The pair goes first: while it is there its address must not be given away.
+    fn delete(&self, net: &mut Net, uid: &str) -> Result<(), PodNetworkError> {
+        let lease = self.leases.lock().get(uid).cloned();
+        if let Some(lease) = lease {
+            net.delete_link(&lease.veth)?;
+        }
+        self.leases.lock().release(uid)
+    }
+
+    fn retain(&self, net: &mut Net, live: &HashSet<String>) -> Result<(), PodNetworkError> {
+        let pods = self.leases.lock().pods();
+        for uid in pods.iter().filter(|uid| !live.contains(*uid)) {
+            self.delete(net, uid)?;
+        }
+        let known = self.leases.lock().veths();
+        self.delete_ports(net, |port| !known.contains(&port.name))
+    }
+
+    fn delete_ports(
+        &self,
+        net: &mut Net,
+        unwanted: impl Fn(&Link) -> bool,
+    ) -> Result<(), PodNetworkError> {
+        let Some(bridge) = self.own_bridge(net)? else {
+            return Ok(());
+        };
+        for port in net.ports(&bridge)? {
+            if port.kind == host_net::LinkKind::Veth && unwanted(&port) {
+                net.delete_link(&port.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn own_bridge(&self, net: &mut Net) -> Result<Option<Link>, PodNetworkError> {
+        let link = net.link(&self.settings.bridge)?;
+        Ok(link.filter(|link| link.alias == self.remark()))
+    }
+
+    fn teardown(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        self.delete_ports(net, |_| true)?;
+        if self.own_bridge(net)?.is_some() {
+            net.delete_link(&self.settings.bridge)?;
+        }
+        net.delete_table(Family::Ip, &self.settings.table)?;
+        self.leases.lock().erase()
+    }
+}

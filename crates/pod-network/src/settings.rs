@@ -1,0 +1,123 @@
+//! What distinguishes one pod network from another.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+};
+
+use net_plan::{Cidr, MacAddress};
+
+use crate::PodNetworkError;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Name of the bridge, at most 15 characters.
+    pub bridge: String,
+    /// IPv4 range of the pods; the gateway has its first address.
+    pub pod_cidr: Cidr,
+    pub mtu: u32,
+    /// Folder of this network alone.
+    pub state_dir: PathBuf,
+    /// Name of its nftables table.
+    pub table: String,
+}
+
+impl Settings {
+    /// The usual network, with its state in this folder.
+    pub fn usual(state_dir: PathBuf) -> Self {
+        Self {
+            bridge: "ferrovirt0".to_owned(),
+            pod_cidr: Cidr::v4(Ipv4Addr::new(10, 244, 0, 0), 24),
+            mtu: 1500,
+            state_dir,
+            table: "ferrovirt".to_owned(),
+        }
+    }
+}
+
+/// The range, known to be usable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Range {
+    pub(crate) network: Cidr,
+    pub(crate) gateway: Ipv4Addr,
+}
+
+impl Range {
+    pub(crate) fn parse(cidr: Cidr) -> Result<Self, PodNetworkError> {
+        let network = cidr.network();
+        let gateway = network.nth(1);
+        match gateway {
+            Some(IpAddr::V4(gateway)) if (2..=24).contains(&network.host_bits()) => {
+                Ok(Self { network, gateway })
+            }
+            _ => Err(PodNetworkError::BadRange { range: cidr }),
+        }
+    }
+
+    /// How many addresses there are after network and gateway and before broadcast.
+    pub(crate) fn size(&self) -> u32 {
+        let all = 1_u32
+            .checked_shl(self.network.host_bits().into())
+            .unwrap_or(u32::MAX);
+        all.saturating_sub(3)
+    }
+
+    /// The address of a place in the range, counted from zero.
+    pub(crate) fn pod(&self, place: u32) -> Option<Ipv4Addr> {
+        match self.network.nth(place.checked_add(2)?)? {
+            IpAddr::V4(address) if place < self.size() => Some(address),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn holds_pod(&self, address: Ipv4Addr) -> bool {
+        let place = address.to_bits().checked_sub(self.gateway.to_bits() + 1);
+        place.is_some_and(|place| place < self.size())
+    }
+
+    pub(crate) fn prefix_length(&self) -> u8 {
+        self.network.prefix_length
+    }
+
+    /// Fixed, so that a bridge does not take the address of whichever port comes first.
+    pub(crate) fn bridge_mac(&self) -> MacAddress {
+        let [a, b, c, d] = self.gateway.octets();
+        MacAddress([0x0a, 0x58, a, b, c, d])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> Result<Range, PodNetworkError> {
+        Range::parse(text.parse().unwrap())
+    }
+
+    #[test]
+    fn a_range_has_room_for_the_gateway_and_a_pod() {
+        for bad in [
+            "10.0.0.0/31",
+            "10.0.0.0/32",
+            "10.0.0.0/7",
+            "fd00::/64",
+            "0.0.0.0/0",
+        ] {
+            assert!(range(bad).is_err(), "{bad}");
+        }
+        for (text, gateway, size, last) in [
+            ("10.0.0.0/30", "10.0.0.1", 1, "10.0.0.2"),
+            ("10.244.0.7/24", "10.244.0.1", 253, "10.244.0.254"),
+            ("10.244.0.0/16", "10.244.0.1", 65533, "10.244.255.254"),
+        ] {
+            let range = range(text).unwrap();
+            assert_eq!(range.gateway, gateway.parse::<Ipv4Addr>().unwrap());
+            assert_eq!(range.size(), size);
+            assert_eq!(range.pod(size - 1), Some(last.parse().unwrap()));
+            assert_eq!(range.pod(size), None);
+            assert!(range.holds_pod(last.parse().unwrap()));
+            assert!(!range.holds_pod(range.gateway));
+            assert!(!range.holds_pod(Ipv4Addr::from_bits(range.gateway.to_bits() + 1 + size)));
+        }
+    }
+}
