@@ -1,1 +1,55 @@
-//! libvirt's wire protocol.
+//! libvirt's wire protocol, for one client on one thread.
+//!
+//! [`attach`] takes a connected unix socket and gives three things: a [`Connection`] to make calls
+//! on, a [`Driver`] whose `run` must be polled by a task of the caller's, and the [`Events`] that
+//! the server sends unasked. Calls may be in flight at the same time; answers are matched by
+//! serial. Nothing here spawns, and nothing here reconnects: when the socket ends, every call in
+//! flight fails with [`Error::Closed`] and a new [`attach`] starts from nothing (registrations of
+//! events are gone too).
+//!
+//! **Invariants**: every length, count and string read from the wire has a bound that is checked
+//! before memory is taken for it; no decoder panics on any input; a descriptor that arrives for
+//! nobody is closed; an overfull event queue ends the connection instead of dropping an event, so
+//! that the owner lists and compares again.
+//!
+//! What it must not know: Kubernetes, domain XML, and what a caller does after an error.
+
+mod calls;
+mod connection;
+mod domain;
+mod error;
+mod event;
+mod frame;
+pub mod procedure;
+mod socket;
+mod stream;
+mod xdr;
+
+#[cfg(test)]
+mod tests;
+
+pub use calls::{DomainCapabilitiesQuery, Screenshot, StartMode};
+pub use connection::{Connection, Driver, attach};
+pub use domain::{Domain, DomainState, DomainUuid, PausedReason, ShutoffReason};
+pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
+pub use event::{Event, EventKind, Events, Lifecycle};
+pub use frame::{MAX_FDS, MAX_FRAME};
+pub use stream::Stream;
+
+/// Runs every pure decoder of this crate over `bytes`; for fuzzing. Any return is fine, a panic
+/// or an unbounded allocation is the bug.
+pub fn fuzz_decoders(bytes: &[u8]) {
+    let frame = frame::Frame::parse(bytes).ok();
+    let body = frame.as_ref().map_or(bytes, |frame| &frame.body);
+    let decoded = (
+        RemoteError::decode(body).is_ok(),
+        procedure::ALL
+            .iter()
+            .filter(|number| matches!(event::decode(**number, body), Ok(Some(_))))
+            .count(),
+        calls::decode_domains(body).is_ok(),
+        calls::decode_auth_types(body).is_ok(),
+        calls::decode_text(body).is_ok(),
+    );
+    tracing::trace!(?decoded, "decoded");
+}

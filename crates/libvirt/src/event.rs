@@ -1,0 +1,126 @@
+//! What the server tells unasked.
+
+use tokio::sync::mpsc;
+
+use crate::xdr::Decoder;
+use crate::{Domain, ProtocolError, procedure};
+
+/// The events of one connection, oldest first; it ends with the connection.
+#[derive(Debug)]
+pub struct Events(pub(crate) mpsc::Receiver<Event>);
+
+impl Events {
+    /// The next event; `None` once the connection has ended.
+    pub async fn next(&mut self) -> Option<Event> {
+        self.0.recv().await
+    }
+}
+
+/// What can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    Lifecycle,
+    Reboot,
+    IoError,
+    ControlError,
+}
+
+impl EventKind {
+    pub(crate) fn number(self) -> i32 {
+        match self {
+            Self::Lifecycle => 0,
+            Self::Reboot => 1,
+            Self::IoError => 6,
+            Self::ControlError => 7,
+        }
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Lifecycle {
+        domain: Domain,
+        change: Lifecycle,
+    },
+    Reboot {
+        domain: Domain,
+    },
+    IoError {
+        domain: Domain,
+        source: String,
+        device: String,
+        action: i32,
+        reason: String,
+    },
+    /// The server cannot talk to this guest's QEMU any more.
+    ControlError {
+        domain: Domain,
+    },
+}
+
+/// How a domain's life went on; numbers are details that libvirt documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifecycle {
+    Defined(i32),
+    Undefined(i32),
+    Started(i32),
+    Suspended(i32),
+    Resumed(i32),
+    Stopped(i32),
+    Shutdown(i32),
+    Suspending(i32),
+    /// The guest's kernel panicked.
+    Crashed(i32),
+    Other(i32, i32),
+}
+
+impl Lifecycle {
+    fn decode(event: i32, detail: i32) -> Self {
+        match event {
+            0 => Self::Defined(detail),
+            1 => Self::Undefined(detail),
+            2 => Self::Started(detail),
+            3 => Self::Suspended(detail),
+            4 => Self::Resumed(detail),
+            5 => Self::Stopped(detail),
+            6 => Self::Shutdown(detail),
+            7 => Self::Suspending(detail),
+            8 => Self::Crashed(detail),
+            other => Self::Other(other, detail),
+        }
+    }
+}
+
+/// Reads the message of an event; `None` for one this crate does not know.
+pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, ProtocolError> {
+    let mut from = Decoder::new(body);
+    let known = [
+        procedure::DOMAIN_EVENT_CALLBACK_LIFECYCLE,
+        procedure::DOMAIN_EVENT_CALLBACK_REBOOT,
+        procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON,
+        procedure::DOMAIN_EVENT_CALLBACK_CONTROL_ERROR,
+    ];
+    if !known.contains(&number) {
+        return Ok(None);
+    }
+    let _callback = from.i32()?;
+    let domain = Domain::decode(&mut from)?;
+    let event = match number {
+        procedure::DOMAIN_EVENT_CALLBACK_LIFECYCLE => Event::Lifecycle {
+            domain,
+            change: Lifecycle::decode(from.i32()?, from.i32()?),
+        },
+        procedure::DOMAIN_EVENT_CALLBACK_REBOOT => Event::Reboot { domain },
+        procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON => Event::IoError {
+            domain,
+            source: from.string()?,
+            device: from.string()?,
+            action: from.i32()?,
+            reason: from.string()?,
+        },
+        _ => Event::ControlError { domain },
+    };
+    from.finish()?;
+    Ok(Some(event))
+}

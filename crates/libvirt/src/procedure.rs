@@ -1,0 +1,69 @@
+//! The numbers of the programs and procedures this crate uses.
+//!
+//! They are facts of an append-only wire format: a number never changes its meaning.
+
+/// The main program, `REMOTE_PROGRAM`.
+pub const REMOTE: u32 = 0x2000_8086;
+/// QEMU's own calls, `QEMU_PROGRAM`.
+pub const QEMU: u32 = 0x2000_8087;
+/// Pings and pongs, `KEEPALIVE_PROGRAM`.
+pub const KEEPALIVE: u32 = 0x6b65_6570;
+
+macro_rules! procedures {
+    ($($name:ident = $number:literal,)*) => {
+        $(#[doc = concat!("`REMOTE_PROC_", stringify!($name), "`")] pub const $name: i32 = $number;)*
+
+        /// Every number of the main program known here.
+        pub const ALL: &[i32] = &[$($name),*];
+
+        /// The name of a number of the main program, for messages.
+        pub fn name(number: i32) -> &'static str {
+            match number {
+                $($number => stringify!($name),)*
+                _ => "unknown procedure",
+            }
+        }
+    };
+}
+
+procedures! {
+    CONNECT_OPEN = 1,
+    CONNECT_CLOSE = 2,
+    CONNECT_GET_VERSION = 4,
+    CONNECT_GET_CAPABILITIES = 7,
+    DOMAIN_CREATE_XML = 10,
+    DOMAIN_GET_XML_DESC = 14,
+    DOMAIN_LOOKUP_BY_NAME = 23,
+    DOMAIN_LOOKUP_BY_UUID = 24,
+    DOMAIN_RESUME = 28,
+    DOMAIN_SUSPEND = 34,
+    CONNECT_SUPPORTS_FEATURE = 60,
+    AUTH_LIST = 66,
+    CONNECT_GET_LIB_VERSION = 157,
+    DOMAIN_CREATE_WITH_FLAGS = 196,
+    DOMAIN_OPEN_CONSOLE = 201,
+    DOMAIN_SCREENSHOT = 211,
+    DOMAIN_GET_STATE = 212,
+    DOMAIN_UNDEFINE_FLAGS = 231,
+    DOMAIN_DESTROY_FLAGS = 234,
+    DOMAIN_RESET = 245,
+    DOMAIN_OPEN_GRAPHICS = 249,
+    DOMAIN_SHUTDOWN_FLAGS = 258,
+    CONNECT_LIST_ALL_DOMAINS = 273,
+    CONNECT_DOMAIN_EVENT_CALLBACK_REGISTER_ANY = 316,
+    CONNECT_DOMAIN_EVENT_CALLBACK_DEREGISTER_ANY = 317,
+    DOMAIN_EVENT_CALLBACK_LIFECYCLE = 318,
+    DOMAIN_EVENT_CALLBACK_REBOOT = 319,
+    DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON = 324,
+    DOMAIN_EVENT_CALLBACK_CONTROL_ERROR = 325,
+    CONNECT_GET_DOMAIN_CAPABILITIES = 342,
+    DOMAIN_OPEN_GRAPHICS_FD = 343,
+    DOMAIN_DEFINE_XML_FLAGS = 350,
+}
+
+/// `QEMU_PROC_DOMAIN_MONITOR_COMMAND`, of the program [`QEMU`].
+pub const QEMU_DOMAIN_MONITOR_COMMAND: i32 = 1;
+/// `KEEPALIVE_PROC_PING`, of the program [`KEEPALIVE`].
+pub const KEEPALIVE_PING: i32 = 1;
+/// `KEEPALIVE_PROC_PONG`, of the program [`KEEPALIVE`].
+pub const KEEPALIVE_PONG: i32 = 2;

@@ -1,0 +1,265 @@
+//! A program in the launcher image's tree, as in a pod: uid 107, no privileges to gain, its own
+//! process, mount, network and IPC namespaces, nothing of the host but a run directory.
+//!
+//! The tree comes from the image layout `virt-launcher.oci` in `$FERROVIRT_IMAGES` (made by
+//! `cargo xtask image launcher`); `$FERROVIRT_LAUNCHER_TREE` names an unpacked one instead.
+//! Mounts live in the bundle's own namespace, so nothing is left on the host.
+
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each test crate uses its own part of it"
+)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// uid and gid of everything in a launcher's pod.
+pub(crate) const UID: u32 = 107;
+
+const SETUP: &str = r#"
+set -e
+mount --make-rprivate /
+mount --bind "$TREE" "$ROOT"
+mount -o remount,bind,ro "$ROOT"
+mount --bind "$RUN" "$ROOT/run"
+mount -t tmpfs -o mode=1777 tmpfs "$ROOT/tmp"
+mount -t proc proc "$ROOT/proc"
+mount -t sysfs -o ro sysfs "$ROOT/sys" 2>/dev/null || mount --rbind /sys "$ROOT/sys"
+mount -t tmpfs -o mode=755 tmpfs "$ROOT/dev"
+mkdir "$ROOT/dev/pts" "$ROOT/dev/shm" "$ROOT/dev/net"
+mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$ROOT/dev/pts"
+mount -t tmpfs -o mode=1777 tmpfs "$ROOT/dev/shm"
+ln -s pts/ptmx "$ROOT/dev/ptmx"
+mknod -m 666 "$ROOT/dev/null" c 1 3
+mknod -m 666 "$ROOT/dev/zero" c 1 5
+mknod -m 666 "$ROOT/dev/random" c 1 8
+mknod -m 666 "$ROOT/dev/urandom" c 1 9
+if [ -n "$KVM" ] && [ -e /dev/kvm ]; then mknod -m 666 "$ROOT/dev/kvm" c 10 232; fi
+mount --bind "$ETC/passwd" "$ROOT/etc/passwd"
+mount --bind "$ETC/group" "$ROOT/etc/group"
+ip link set lo up 2>/dev/null || true
+cd "$ROOT"
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/private XDG_RUNTIME_DIR=/run \
+    XDG_CONFIG_HOME=/run/private XDG_CACHE_HOME=/run/private LANG=C $EXTRA_ENV \
+    setpriv --no-new-privs chroot --userspec=107:107 --groups=107 "$ROOT" "$@"
+"#;
+
+/// What a bundle is made of besides the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Setup<'a> {
+    /// Files put into `/run/bin`.
+    pub(crate) programs: &'a [(&'a str, &'a Path)],
+    /// `NAME=value`, without blanks.
+    pub(crate) environment: &'a str,
+    /// Give it `/dev/kvm` if the host has one.
+    pub(crate) kvm: bool,
+}
+
+/// A running bundle; dropped, everything in it dies.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    dir: tempfile::TempDir,
+    unshare: Child,
+}
+
+impl Bundle {
+    /// Runs `command` as process 1 of a new bundle.
+    pub(crate) fn start(setup: &Setup<'_>, command: &[&str]) -> Self {
+        let tree = launcher_tree();
+        let dir = tempfile::Builder::new()
+            .prefix("fvb")
+            .tempdir()
+            .expect("make a directory");
+        let at = |name: &str| dir.path().join(name);
+        for name in [
+            "root",
+            "run",
+            "run/private",
+            "run/libvirt",
+            "run/kubevirt",
+            "run/bin",
+            "run/lock",
+            "etc",
+        ] {
+            fs::create_dir(at(name)).expect("make a directory");
+            std::os::unix::fs::chown(at(name), Some(UID), Some(UID))
+                .expect("give a directory away");
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))
+            .expect("open a directory");
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nqemu:x:107:107:qemu:/run/private:/bin/sh\n";
+        fs::write(at("etc/passwd"), passwd).expect("write a file");
+        fs::write(at("etc/group"), "root:x:0:\ntty:x:5:\nqemu:x:107:\n").expect("write a file");
+        for (name, program) in setup.programs {
+            fs::copy(program, at("run/bin").join(name)).expect("copy a program");
+        }
+        let log = fs::File::create(at("log")).expect("make a log");
+        let unshare = Command::new("unshare")
+            .args([
+                "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--",
+            ])
+            .args(["sh", "-c", SETUP, "bundle"])
+            .args(command)
+            .env("TREE", &tree)
+            .env("ROOT", at("root"))
+            .env("RUN", at("run"))
+            .env("ETC", at("etc"))
+            .env("KVM", if setup.kvm { "yes" } else { "" })
+            .env("EXTRA_ENV", setup.environment)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("share a log"))
+            .stderr(log)
+            .spawn()
+            .expect("run unshare");
+        Self { dir, unshare }
+    }
+
+    /// The bundle's `/run`, as the host sees it.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// What everything in the bundle has written.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Host numbers of the bundle's processes whose program has this name, zombies left out.
+    pub(crate) fn pids(&self, program: &str) -> Vec<i32> {
+        let Some(namespace) = self.init().and_then(pid_namespace) else {
+            return Vec::new();
+        };
+        let named = |pid: &i32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let after_name = status.rsplit(')').next().unwrap_or_default();
+            let name = status.split(['(', ')']).nth(1).unwrap_or_default();
+            name == program && !after_name.starts_with(" Z")
+        };
+        let inside = |pid: &i32| pid_namespace(*pid).as_ref() == Some(&namespace);
+        all_pids().filter(inside).filter(named).collect()
+    }
+
+    /// The host's number of the bundle's process 1.
+    pub(crate) fn init(&self) -> Option<i32> {
+        let id = self.unshare.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+
+    /// The exit code of process 1, once it has ended.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.unshare
+            .try_wait()
+            .expect("wait for unshare")
+            .and_then(|status| status.code())
+    }
+
+    /// Waits until `found` gives something, at most 30 seconds.
+    pub(crate) fn wait<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(value) = found() {
+                return value;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no {what} in time; the log:\n{}",
+                self.log()
+            );
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Bundle {
+    fn drop(&mut self) {
+        if let Some(init) = self.init() {
+            kill(init, "KILL");
+        } else {
+            drop(self.unshare.kill());
+        }
+        drop(self.unshare.wait());
+    }
+}
+
+/// Sends a signal to a process by its host number.
+pub(crate) fn kill(pid: i32, signal: &str) {
+    let done = Command::new("kill")
+        .args(["-s", signal, &pid.to_string()])
+        .status();
+    assert!(done.is_ok(), "kill cannot be run: {done:?}");
+}
+
+fn all_pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").expect("read /proc");
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn pid_namespace(pid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+}
+
+/// The unpacked launcher image, made once per image and kept beside the images.
+fn launcher_tree() -> PathBuf {
+    if let Some(tree) = std::env::var_os("FERROVIRT_LAUNCHER_TREE") {
+        return tree.into();
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache"),
+        PathBuf::from,
+    );
+    let images = std::env::var_os("FERROVIRT_IMAGES")
+        .map_or_else(|| cache.join("ferrovirt/images"), PathBuf::from);
+    let layout = images.join("virt-launcher.oci");
+    let read = |path: &Path| -> serde_json::Value {
+        let text = fs::read(path).unwrap_or_else(|err| {
+            panic!(
+                "no launcher image ({}: {err}); make it with `cargo xtask image launcher`",
+                path.display()
+            )
+        });
+        serde_json::from_slice(&text).expect("the layout holds JSON")
+    };
+    let blob = |digest: &str| layout.join("blobs").join(digest.replace(':', "/"));
+    let digest = |value: &serde_json::Value| value["digest"].as_str().expect("a digest").to_owned();
+    let manifest = digest(&read(&layout.join("index.json"))["manifests"][0]);
+    let trees = cache.join("ferrovirt/test-trees");
+    let tree = trees.join(manifest.replace(':', "-"));
+    if tree.exists() {
+        return tree;
+    }
+    fs::create_dir_all(&trees).expect("make the cache");
+    let fresh = tempfile::tempdir_in(&trees)
+        .expect("make a directory")
+        .keep();
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755)).expect("open a directory");
+    for layer in read(&blob(&manifest))["layers"].as_array().expect("layers") {
+        let kind = layer["mediaType"].as_str().unwrap_or_default();
+        let unpack = if kind.ends_with("zstd") {
+            "--zstd"
+        } else if kind.ends_with("gzip") {
+            "--gzip"
+        } else {
+            "--no-auto-compress"
+        };
+        let unpacked = Command::new("tar")
+            .args(["--numeric-owner", "-p", unpack, "-xf"])
+            .arg(blob(&digest(layer)))
+            .arg("-C")
+            .arg(&fresh)
+            .status();
+        assert!(
+            unpacked.is_ok_and(|status| status.success()),
+            "unpack {layer}"
+        );
+    }
+    // Somebody else may have been quicker with the same tree.
+    if fs::rename(&fresh, &tree).is_err() {
+        fs::remove_dir_all(&fresh).expect("remove the spare tree");
+    }
+    tree
+}
