@@ -1,0 +1,607 @@
+//! Real links, rules and packets, in namespaces that each test makes for itself. Needs root, as
+//! the crate does.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    process::Command,
+    time::Duration,
+};
+
+use host_net::{
+    LinkKind, Net, NetError, NetworkNamespace, Retry, Veth, in_namespace, observe_interface, plumb,
+    unplumb,
+};
+use net_plan::{
+    Bridge, Cidr, MacAddress, Plumbing, Sysctl, Tap,
+    nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport},
+};
+
+const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
+
+fn cidr(text: &str) -> Cidr {
+    text.parse().unwrap()
+}
+
+fn bridge(name: &str, mac: MacAddress, addresses: &[&str]) -> Bridge {
+    let addresses = addresses.iter().map(|text| cidr(text)).collect();
+    Bridge {
+        name: name.to_owned(),
+        mac,
+        mtu: 1400,
+        addresses,
+    }
+}
+
+fn base(name: &str, point: HookPoint, priority: i32, rules: Vec<Rule>) -> Chain {
+    let hook = Some(Hook {
+        kind: HookKind::Nat,
+        point,
+        priority,
+    });
+    Chain {
+        name: name.to_owned(),
+        hook,
+        rules,
+    }
+}
+
+fn rule(matches: &[Match], action: Action) -> Rule {
+    Rule {
+        matches: matches.to_vec(),
+        action,
+    }
+}
+
+fn jump(to: &str, when: Match) -> Rule {
+    rule(&[when], Action::Jump(to.to_owned()))
+}
+
+/// The table of a masquerade pod, every port open.
+fn nat(guest: &str, gateway: &str, loopback: &str) -> Table {
+    let (guest, gateway): (IpAddr, IpAddr) = (guest.parse().unwrap(), gateway.parse().unwrap());
+    let to_guest = Action::DestinationNat(guest);
+    let bits = if guest.is_ipv4() { 32 } else { 128 };
+    let host = Cidr {
+        address: guest,
+        prefix_length: bits,
+    };
+    let loopback = Cidr {
+        address: loopback.parse().unwrap(),
+        prefix_length: bits,
+    };
+    let plain = |name: &str, rules| Chain {
+        name: name.to_owned(),
+        hook: None,
+        rules,
+    };
+    Table {
+        family: Family::of(guest),
+        name: "nat".to_owned(),
+        chains: vec![
+            base(
+                "prerouting",
+                HookPoint::Prerouting,
+                -100,
+                vec![jump(
+                    "KUBEVIRT_PREINBOUND",
+                    Match::InputInterface("eth0".to_owned()),
+                )],
+            ),
+            base("input", HookPoint::Input, 100, vec![]),
+            base(
+                "output",
+                HookPoint::Output,
+                -100,
+                vec![rule(&[Match::Destination(loopback)], to_guest.clone())],
+            ),
+            base(
+                "postrouting",
+                HookPoint::Postrouting,
+                100,
+                vec![
+                    rule(&[Match::Source(host)], Action::Masquerade),
+                    jump(
+                        "KUBEVIRT_POSTINBOUND",
+                        Match::OutputInterface("k6t-eth0".to_owned()),
+                    ),
+                ],
+            ),
+            plain("KUBEVIRT_PREINBOUND", vec![rule(&[], to_guest)]),
+            plain(
+                "KUBEVIRT_POSTINBOUND",
+                vec![rule(&[Match::Source(loopback)], Action::SourceNat(gateway))],
+            ),
+        ],
+    }
+}
+
+fn masquerade() -> Plumbing {
+    let on = |name: &str| Sysctl {
+        name: name.to_owned(),
+        value: "1".to_owned(),
+    };
+    Plumbing {
+        bridges: vec![bridge(
+            "k6t-eth0",
+            MacAddress::BRIDGE,
+            &["10.0.2.1/24", "fd10:0:2::1/120"],
+        )],
+        taps: vec![Tap {
+            name: "tap0".to_owned(),
+            bridge: "k6t-eth0".to_owned(),
+            mtu: 1400,
+            owner: 107,
+            queues: 1,
+        }],
+        sysctls: vec![
+            on("net/ipv4/ip_forward"),
+            on("net/ipv4/conf/k6t-eth0/route_localnet"),
+            on("net/ipv6/conf/all/forwarding"),
+        ],
+        tables: vec![
+            nat("10.0.2.2", "10.0.2.1", "127.0.0.1"),
+            nat("fd10:0:2::2", "fd10:0:2::1", "::1"),
+        ],
+    }
+}
+
+/// What a program sees in the namespace of the calling thread.
+fn output(program: &str, arguments: &[&str]) -> String {
+    let done = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        done.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    String::from_utf8(done.stdout).unwrap()
+}
+
+fn ruleset() -> String {
+    output("nft", &["--stateless", "list", "ruleset"])
+}
+
+/// Joins `there` to `here` by a pair on a bridge.
+async fn join(
+    here: &NetworkNamespace,
+    there: &NetworkNamespace,
+    bridge_name: &'static str,
+    addresses: &'static [&'static str],
+    gateways: &'static [&'static str],
+) {
+    let host = in_namespace(here.clone(), |_| Net::here()).await.unwrap();
+    let inside = there.clone();
+    in_namespace(there.clone(), move |pod| {
+        let mut host = host;
+        let veth = Veth {
+            name: "v0",
+            bridge: bridge_name,
+            peer: "eth0",
+            peer_mac: MAC,
+            mtu: 1400,
+        };
+        let (_, end) = host.ensure_veth(pod, &inside, &veth)?;
+        pod.set_up("lo")?;
+        for address in addresses {
+            pod.ensure_address(&end, cidr(address))?;
+        }
+        for gateway in gateways {
+            let all = if gateway.contains(':') {
+                "::/0"
+            } else {
+                "0.0.0.0/0"
+            };
+            pod.ensure_route(&end, cidr(all), Some(gateway.parse().unwrap()))?;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+/// The outside, the pod, and a guest in a namespace of its own behind the pod's bridge.
+async fn three() -> [NetworkNamespace; 3] {
+    let [outside, pod, guest] = [new().await, new().await, new().await];
+    in_namespace(outside.clone(), |net| {
+        net.set_up("lo")?;
+        let addresses = ["10.244.0.1/24", "fd00::1/64"];
+        net.ensure_bridge(&bridge("br0", MacAddress([2, 0, 0, 0, 0, 1]), &addresses))
+            .map(drop)
+    })
+    .await
+    .unwrap();
+    join(
+        &outside,
+        &pod,
+        "br0",
+        &["10.244.0.9/24", "fd00::9/64"],
+        &["10.244.0.1", "fd00::1"],
+    )
+    .await;
+    in_namespace(pod.clone(), |net| plumb(net, &masquerade()).map(drop))
+        .await
+        .unwrap();
+    join(
+        &pod,
+        &guest,
+        "k6t-eth0",
+        &["10.0.2.2/24", "fd10:0:2::2/120"],
+        &["10.0.2.1", "fd10:0:2::1"],
+    )
+    .await;
+    [outside, pod, guest]
+}
+
+async fn new() -> NetworkNamespace {
+    NetworkNamespace::create().await.unwrap()
+}
+
+/// Connects from one namespace to an address at which another listens; answers with the address
+/// that the listener saw.
+async fn connect(
+    from: &NetworkNamespace,
+    to: &'static str,
+    at: &NetworkNamespace,
+    listen: &'static str,
+) -> IpAddr {
+    let listener = in_namespace(at.clone(), move |_| {
+        TcpListener::bind(listen).map_err(NetError::Socket)
+    })
+    .await
+    .unwrap();
+    in_namespace(from.clone(), move |_| {
+        let to: SocketAddr = to.parse().unwrap();
+        let limit = Duration::from_secs(5);
+        let mut near = TcpStream::connect_timeout(&to, limit).map_err(NetError::Socket)?;
+        let (mut far, seen) = listener.accept().map_err(NetError::Socket)?;
+        far.set_read_timeout(Some(limit)).unwrap();
+        near.write_all(b"hello").map_err(NetError::Socket)?;
+        let mut heard = [0; 5];
+        far.read_exact(&mut heard).map_err(NetError::Socket)?;
+        assert_eq!(&heard, b"hello");
+        Ok(seen.ip())
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn connections_reach_the_guest_and_leave_it_as_the_pod() {
+    let [outside, pod, guest] = three().await;
+    let cases = [
+        (
+            &outside,
+            "10.244.0.9:80",
+            &guest,
+            "10.0.2.2:80",
+            "10.244.0.1",
+        ),
+        (
+            &outside,
+            "[fd00::9]:80",
+            &guest,
+            "[fd10:0:2::2]:80",
+            "fd00::1",
+        ),
+        (
+            &guest,
+            "10.244.0.1:81",
+            &outside,
+            "10.244.0.1:81",
+            "10.244.0.9",
+        ),
+        (&guest, "[fd00::1]:81", &outside, "[fd00::1]:81", "fd00::9"),
+        (&pod, "127.0.0.1:82", &guest, "10.0.2.2:82", "10.0.2.1"),
+    ];
+    for (from, to, at, listen, seen) in cases {
+        assert_eq!(
+            connect(from, to, at, listen).await,
+            seen.parse::<IpAddr>().unwrap(),
+            "{to}"
+        );
+    }
+    // A guest answers to pings as well: address translation is not for TCP alone.
+    in_namespace(outside, |_| {
+        output("busybox", &["ping", "-c", "1", "-W", "5", "10.244.0.9"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_may_be_carried_out_again_and_taken_away() {
+    let [_outside, pod, _guest] = three().await;
+    in_namespace(pod, |net| {
+        let plan = masquerade();
+        let wanted: String = plan.tables.iter().map(ToString::to_string).collect();
+        let first = (output("ip", &["-d", "link", "show", "tap0"]), ruleset());
+        assert_eq!(first.1, wanted);
+        for part in [
+            "user 107 group 107",
+            "vnet_hdr on",
+            "persist on",
+            "mtu 1400",
+            "k6t-eth0",
+        ] {
+            assert!(first.0.contains(part), "{part}: {}", first.0);
+        }
+        let applied = plumb(net, &plan)?;
+        assert_eq!((applied.links.len(), applied.rules), (2, 12));
+        assert_eq!(ruleset(), wanted);
+        let eth0 = observe_interface(net, "eth0")?;
+        assert_eq!((eth0.mac, eth0.mtu), (MAC, 1400));
+        assert_eq!(eth0.ipv4, Some(("10.244.0.9".parse().unwrap(), 24)));
+        assert_eq!(eth0.ipv6, Some(("fd00::9".parse().unwrap(), 64)));
+        let default = eth0
+            .routes
+            .iter()
+            .find(|route| route.destination.prefix_length == 0);
+        assert_eq!(default.unwrap().via, Some("10.244.0.1".parse().unwrap()));
+        unplumb(net, &plan)?;
+        unplumb(net, &plan)?;
+        assert_eq!(ruleset(), "");
+        let left: Vec<_> = net.links()?.into_iter().map(|link| link.name).collect();
+        assert!(
+            !left.iter().any(|name| name == "tap0" || name == "k6t-eth0"),
+            "{left:?}"
+        );
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn chains_of_others_in_the_same_table_stay() {
+    let namespace = new().await;
+    in_namespace(namespace, |net| {
+        output("nft", &["add", "table", "ip", "nat"]);
+        output("nft", &["add", "chain", "ip", "nat", "ISTIO"]);
+        let table = nat("10.0.2.2", "10.0.2.1", "127.0.0.1");
+        net.ensure_chains(&table)?;
+        assert!(ruleset().contains("ISTIO"));
+        net.remove_chains(&table)?;
+        assert_eq!(ruleset(), "table ip nat {\n\tchain ISTIO {\n\t}\n}\n");
+        net.replace_table(&table)?;
+        assert_eq!(ruleset(), table.to_string());
+        net.delete_table(Family::Ip, "nat")?;
+        net.delete_table(Family::Ip, "nat")?;
+        assert_eq!(ruleset(), "");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn every_kind_of_rule_is_what_the_tool_reads() {
+    let namespace = new().await;
+    in_namespace(namespace, |net| {
+        let tcp = |first, last| Match::DestinationPorts {
+            protocol: Transport::Tcp,
+            first,
+            last,
+        };
+        let udp = Match::DestinationPorts {
+            protocol: Transport::Udp,
+            first: 53,
+            last: 53,
+        };
+        let mut filter = base(
+            "forward",
+            HookPoint::Forward,
+            0,
+            vec![
+                rule(&[tcp(80, 80)], Action::Accept),
+                rule(&[tcp(8000, 8010)], Action::Drop),
+                rule(&[udp, Match::Source(cidr("10.1.2.3/32"))], Action::Return),
+                rule(
+                    &[
+                        Match::Source(cidr("10.244.0.7/24")),
+                        Match::NotDestination(cidr("10.128.0.0/9")),
+                        Match::Destination(cidr("10.0.0.0/13")),
+                    ],
+                    Action::Accept,
+                ),
+                rule(
+                    &[Match::InputInterface("fifteen-letters".to_owned())],
+                    Action::Accept,
+                ),
+            ],
+        );
+        filter.hook = Some(Hook {
+            kind: HookKind::Filter,
+            point: HookPoint::Forward,
+            priority: 0,
+        });
+        let table = Table {
+            family: Family::Ip,
+            name: "host-net".to_owned(),
+            chains: vec![filter],
+        };
+        net.replace_table(&table)?;
+        assert_eq!(ruleset(), table.to_string());
+        let chains = net.base_chains(Family::Ip)?;
+        assert_eq!(chains.len(), 1);
+        assert_eq!((chains[0].hook, chains[0].drops_by_default), (2, false));
+        let mut six = table.clone();
+        six.family = Family::Ip6;
+        six.chains[0].rules = vec![rule(
+            &[
+                Match::Source(cidr("fd00::/8")),
+                Match::NotDestination(cidr("fd10::1/128")),
+            ],
+            Action::Accept,
+        )];
+        net.delete_table(Family::Ip, "host-net")?;
+        net.replace_table(&six)?;
+        assert_eq!(ruleset(), six.to_string());
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_rule_is_named_and_nothing_changes() {
+    let namespace = new().await;
+    in_namespace(namespace, |net| {
+        let good = nat("10.0.2.2", "10.0.2.1", "127.0.0.1");
+        net.replace_table(&good)?;
+        let mut bad = good.clone();
+        bad.chains[5]
+            .rules
+            .push(rule(&[], Action::Jump("nowhere".to_owned())));
+        let err = net.replace_table(&bad).unwrap_err();
+        let text = err.to_string();
+        assert!(
+            text.contains("rule `counter jump nowhere` of chain KUBEVIRT_POSTINBOUND"),
+            "{text}"
+        );
+        assert!(text.contains("No such file"), "{text}");
+        assert_eq!(ruleset(), good.to_string());
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_table_of_thousands_of_rules_goes_in_as_one_piece() {
+    let namespace = new().await;
+    in_namespace(namespace, |net| {
+        let rules = (1..=5000).map(|port| {
+            let ports = Match::DestinationPorts {
+                protocol: Transport::Tcp,
+                first: port,
+                last: port,
+            };
+            rule(
+                &[ports],
+                Action::DestinationNat("10.0.2.2".parse().unwrap()),
+            )
+        });
+        let chain = base("prerouting", HookPoint::Prerouting, -100, rules.collect());
+        let table = Table {
+            family: Family::Ip,
+            name: "big".to_owned(),
+            chains: vec![chain],
+        };
+        net.replace_table(&table)?;
+        assert_eq!(ruleset(), table.to_string());
+        net.replace_table(&table)?;
+        let mut bad = table.clone();
+        for rule in &mut bad.chains[0].rules {
+            rule.action = Action::Jump("nowhere".to_owned());
+        }
+        let err = net.replace_table(&bad).unwrap_err();
+        assert!(err.to_string().contains("tcp dport 1 "), "{err}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
+    let namespace = new().await;
+    in_namespace(namespace, |net| {
+        let one = bridge("k6t-eth0", MAC, &[]);
+        net.ensure_bridge(&one)?;
+        let tap = Tap {
+            name: "k6t-eth0".to_owned(),
+            bridge: "k6t-eth0".to_owned(),
+            mtu: 1400,
+            owner: 107,
+            queues: 2,
+        };
+        let err = net.ensure_tap(&tap).unwrap_err();
+        assert_eq!((err.reason(), err.retry()), ("ForeignLink", Retry::Never));
+        assert!(
+            err.to_string()
+                .starts_with("k6t-eth0 is a bridge, not a tap"),
+            "{err}"
+        );
+        let tap = Tap {
+            name: "tap0".to_owned(),
+            ..tap
+        };
+        net.ensure_tap(&tap)?;
+        net.ensure_tap(&tap)?;
+        assert!(output("ip", &["-d", "link", "show", "tap0"]).contains("multi_queue"));
+        let err = net.ensure_bridge(&bridge("tap0", MAC, &[])).unwrap_err();
+        assert!(
+            err.to_string().starts_with("tap0 is a tap, not a bridge"),
+            "{err}"
+        );
+        for bad in ["", "sixteen-letters-", "a/b", "a b", ".."] {
+            assert_eq!(
+                net.link(bad).unwrap_err().reason(),
+                "BadLinkName",
+                "{bad:?}"
+            );
+        }
+        let (name, value) = ("net/../kernel/hostname".to_owned(), "x".to_owned());
+        assert_eq!(
+            net.ensure_sysctl(&Sysctl { name, value })
+                .unwrap_err()
+                .reason(),
+            "BadLinkName"
+        );
+        let absent = Tap {
+            bridge: "none".to_owned(),
+            ..tap
+        };
+        assert_eq!(net.ensure_tap(&absent).unwrap_err().reason(), "NoSuchLink");
+        // Our own bridge has a remark; one without it belongs to somebody unless it is bare.
+        net.ensure_own_bridge(&bridge("own0", MAC, &["10.7.0.1/24"]), "ours")?;
+        net.ensure_own_bridge(&bridge("own0", MAC, &["10.7.0.1/24"]), "ours")?;
+        let err = net.ensure_own_bridge(&one, "ours").unwrap_err();
+        assert!(
+            err.to_string().starts_with("k6t-eth0 is a bridge in use"),
+            "{err}"
+        );
+        assert_eq!(net.existing_link("own0")?.kind, LinkKind::Bridge);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn without_the_capability_the_error_names_it() {
+    let namespace = new().await;
+    let err = in_namespace(namespace, |net| {
+        // Of this thread alone, which ends with the closure.
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
+        net.ensure_bridge(&bridge("br0", MAC, &[]))
+    })
+    .await
+    .unwrap_err();
+    assert_eq!(
+        (err.reason(), err.retry()),
+        ("NetworkNotPermitted", Retry::Never)
+    );
+    assert!(err.to_string().contains("CAP_NET_ADMIN"), "{err}");
+    let missing = NetworkNamespace::open("/nonexistent/netns").unwrap_err();
+    assert_eq!(
+        (missing.reason(), missing.retry()),
+        ("NoSuchNamespace", Retry::Soon)
+    );
+}
+
+#[tokio::test]
+async fn a_pinned_namespace_outlives_its_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ns");
+    let namespace = new().await;
+    namespace.pin(&path).unwrap();
+    namespace.pin(&path).unwrap();
+    drop(namespace);
+    let again = NetworkNamespace::open(&path).unwrap();
+    in_namespace(again, |net| net.set_up("lo")).await.unwrap();
+    NetworkNamespace::unpin(&path).unwrap();
+    NetworkNamespace::unpin(&path).unwrap();
+    assert!(!path.exists());
+}

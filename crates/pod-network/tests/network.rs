@@ -1,0 +1,338 @@
+//! The network on hosts that are namespaces, made by each test. Needs root, as the crate does.
+
+use std::{
+    collections::HashSet,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use host_net::{NetError, NetworkNamespace, in_namespace};
+use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
+use pod_network::{PodNetwork, Settings};
+
+/// A host with an uplink address, and a folder that holds pinned pods and state.
+struct Host {
+    namespace: NetworkNamespace,
+    folder: tempfile::TempDir,
+}
+
+impl Host {
+    async fn new() -> Self {
+        let namespace = NetworkNamespace::create().await.unwrap();
+        in_namespace(namespace.clone(), |net| {
+            net.set_up("lo")?;
+            net.ensure_bridge(&bridge("uplink", "192.0.2.2/24"))
+                .map(drop)
+        })
+        .await
+        .unwrap();
+        Self {
+            namespace,
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn settings(&self, name: &str, range: &str) -> Settings {
+        Settings {
+            bridge: name.to_owned(),
+            pod_cidr: range.parse().unwrap(),
+            mtu: 1450,
+            state_dir: self.folder.path().join(name),
+            table: name.to_owned(),
+        }
+    }
+
+    async fn network(&self, name: &str, range: &str) -> PodNetwork {
+        let settings = self.settings(name, range);
+        let network = PodNetwork::open_in(self.namespace.clone(), settings)
+            .await
+            .unwrap();
+        network.ensure().await.unwrap();
+        network
+    }
+
+    async fn pod(&self, name: &str) -> Pod {
+        let path = self.folder.path().join(name);
+        let namespace = NetworkNamespace::create().await.unwrap();
+        namespace.pin(&path).unwrap();
+        Pod { namespace, path }
+    }
+
+    async fn links(&self) -> Vec<String> {
+        in_namespace(self.namespace.clone(), |net| {
+            Ok(net.links()?.into_iter().map(|link| link.name).collect())
+        })
+        .await
+        .unwrap()
+    }
+}
+
+struct Pod {
+    namespace: NetworkNamespace,
+    path: PathBuf,
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        NetworkNamespace::unpin(&self.path).unwrap();
+    }
+}
+
+fn bridge(name: &str, address: &str) -> Bridge {
+    Bridge {
+        name: name.to_owned(),
+        mac: MacAddress([2, 0, 0, 0, 0, 7]),
+        mtu: 1450,
+        addresses: vec![address.parse().unwrap()],
+    }
+}
+
+fn address(of: &pod_network::CniResult) -> String {
+    let cidr: Cidr = of.ips[0].address.parse().unwrap();
+    cidr.address.to_string()
+}
+
+/// Connects and answers with the address that the listener saw.
+async fn connect(from: &NetworkNamespace, to: &str, at: &NetworkNamespace) -> String {
+    let to: SocketAddr = to.parse().unwrap();
+    let any = SocketAddr::new([0, 0, 0, 0].into(), to.port());
+    let listener = in_namespace(at.clone(), move |_| {
+        TcpListener::bind(any).map_err(NetError::Socket)
+    });
+    let listener = listener.await.unwrap();
+    in_namespace(from.clone(), move |_| {
+        let _near =
+            TcpStream::connect_timeout(&to, Duration::from_secs(5)).map_err(NetError::Socket)?;
+        let (_, seen) = listener.accept().map_err(NetError::Socket)?;
+        Ok(seen.ip().to_string())
+    })
+    .await
+    .unwrap()
+}
+
+#[tokio::test]
+async fn pods_reach_each_other_and_the_host_and_are_hidden_elsewhere() {
+    let host = Host::new().await;
+    let network = host.network("pnet-a", "10.9.0.0/24").await;
+    let (a, b) = (host.pod("a").await, host.pod("b").await);
+    let in_a = network.add("uid-a", &a.path, "eth0").await.unwrap();
+    let in_b = network.add("uid-b", &b.path, "eth0").await.unwrap();
+    let (ip_a, ip_b) = (address(&in_a), address(&in_b));
+    assert_eq!(
+        connect(&a.namespace, &format!("{ip_b}:80"), &b.namespace).await,
+        ip_a
+    );
+    assert_eq!(
+        connect(&host.namespace, &format!("{ip_b}:81"), &b.namespace).await,
+        "10.9.0.1"
+    );
+    assert_eq!(
+        connect(&a.namespace, "10.9.0.1:82", &host.namespace).await,
+        ip_a
+    );
+
+    // Another machine on the uplink.
+    let other = NetworkNamespace::create().await.unwrap();
+    let uplink = in_namespace(host.namespace.clone(), |_| host_net::Net::here())
+        .await
+        .unwrap();
+    let inside = other.clone();
+    in_namespace(other.clone(), move |net| {
+        let mut uplink = uplink;
+        let veth = host_net::Veth {
+            name: "up0",
+            bridge: "uplink",
+            peer: "eth0",
+            peer_mac: MacAddress([2, 0, 0, 0, 0, 8]),
+            mtu: 1450,
+        };
+        let (_, end) = uplink.ensure_veth(net, &inside, &veth)?;
+        net.ensure_address(&end, "192.0.2.3/24".parse().unwrap())
+    })
+    .await
+    .unwrap();
+    assert_eq!(
+        connect(&a.namespace, "192.0.2.3:83", &other).await,
+        "192.0.2.2"
+    );
+}
+
+#[tokio::test]
+async fn adding_again_gives_the_same_answer_even_after_a_restart() {
+    let host = Host::new().await;
+    let network = host.network("pnet-b", "10.9.0.0/24").await;
+    let pod = host.pod("a").await;
+    let first = network.add("uid-a", &pod.path, "eth0").await.unwrap();
+    assert_eq!(
+        network.add("uid-a", &pod.path, "eth0").await.unwrap(),
+        first
+    );
+    drop(network);
+    let network = host.network("pnet-b", "10.9.0.0/24").await;
+    assert_eq!(
+        network.add("uid-a", &pod.path, "eth0").await.unwrap(),
+        first
+    );
+    let json = serde_json::to_value(&first).unwrap();
+    assert_eq!(json["cniVersion"], "1.0.0");
+    assert_eq!(json["ips"][0]["address"], "10.9.0.2/24");
+    assert_eq!(json["ips"][0]["interface"], 2);
+    assert_eq!(json["ips"][0]["gateway"], "10.9.0.1");
+    assert_eq!(
+        json["routes"][0],
+        serde_json::json!({ "dst": "0.0.0.0/0", "gw": "10.9.0.1" })
+    );
+    assert_eq!(json["interfaces"][0]["name"], "pnet-b");
+    assert_eq!(json["interfaces"][2]["name"], "eth0");
+    assert_eq!(json["interfaces"][2]["sandbox"], pod.path.to_str().unwrap());
+
+    // The pod got a new namespace: same address and MAC there.
+    drop(pod);
+    let pod = host.pod("a").await;
+    let moved = network.add("uid-a", &pod.path, "eth0").await.unwrap();
+    assert_eq!(
+        (&moved.ips, &moved.interfaces[2]),
+        (&first.ips, &first.interfaces[2])
+    );
+}
+
+#[tokio::test]
+async fn what_pods_leave_behind_is_reclaimed_and_teardown_leaves_nothing() {
+    let host = Host::new().await;
+    let network = host.network("pnet-c", "10.9.0.0/29").await;
+    let before = host.links().await.len();
+    let pods = [
+        host.pod("a").await,
+        host.pod("b").await,
+        host.pod("c").await,
+    ];
+    for (uid, pod) in ["a", "b", "c"].into_iter().zip(&pods) {
+        network.add(uid, &pod.path, "eth0").await.unwrap();
+    }
+    let [a, b, _c] = pods;
+    // One namespace has gone by itself, with its end of the pair.
+    drop(a);
+    network.delete("a").await.unwrap();
+    network.delete("a").await.unwrap();
+    network
+        .retain(&HashSet::from(["c".to_owned()]))
+        .await
+        .unwrap();
+    assert_eq!(host.links().await.len(), before + 1);
+    // A pair whose lease was lost.
+    std::fs::remove_file(host.folder.path().join("pnet-c/c.json")).unwrap();
+    drop(network);
+    let network = host.network("pnet-c", "10.9.0.0/29").await;
+    network.retain(&HashSet::new()).await.unwrap();
+    assert_eq!(host.links().await.len(), before);
+    network.add("b", &b.path, "eth0").await.unwrap();
+    network.teardown().await.unwrap();
+    network.teardown().await.unwrap();
+    assert_eq!(host.links().await, ["lo", "uplink"]);
+    assert!(!host.folder.path().join("pnet-c").exists());
+    let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
+    assert!(chains.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn two_networks_live_side_by_side() {
+    let host = Host::new().await;
+    let one = host.network("pnet-d1", "10.9.1.0/24").await;
+    let two = host.network("pnet-d2", "10.9.2.0/24").await;
+    let (a, b) = (host.pod("a").await, host.pod("b").await);
+    one.add("a", &a.path, "eth0").await.unwrap();
+    let in_b = two.add("b", &b.path, "eth0").await.unwrap();
+    connect(
+        &a.namespace,
+        &format!("{}:80", address(&in_b)),
+        &b.namespace,
+    )
+    .await;
+    one.teardown().await.unwrap();
+    assert_eq!(two.add("b", &b.path, "eth0").await.unwrap(), in_b);
+}
+
+#[tokio::test]
+async fn bad_settings_get_one_clear_sentence() {
+    let host = Host::new().await;
+    let overlap = host.settings("pnet-e", "192.0.2.0/25");
+    let network = PodNetwork::open_in(host.namespace.clone(), overlap)
+        .await
+        .unwrap();
+    let err = network.ensure().await.unwrap_err();
+    assert_eq!(
+        err.to_string(),
+        "pod range 192.0.2.0/25 overlaps 192.0.2.0/24, which this host reaches over uplink: \
+         choose another",
+    );
+    let taken = host.settings("uplink", "10.9.0.0/24");
+    let network = PodNetwork::open_in(host.namespace.clone(), taken)
+        .await
+        .unwrap();
+    let err = network.ensure().await.unwrap_err();
+    assert_eq!(err.reason(), "ForeignLink", "{err}");
+    let network = host.network("pnet-e3", "10.9.0.0/24").await;
+    let err = network
+        .add("a", Path::new("/nonexistent"), "eth0")
+        .await
+        .unwrap_err();
+    assert_eq!(err.reason(), "NoSuchNamespace", "{err}");
+    let pod = host.pod("a").await;
+    let err = network.add("../a", &pod.path, "eth0").await.unwrap_err();
+    assert_eq!(err.reason(), "BadPodUid");
+    let err = network
+        .add("a", &pod.path, "an-interface-name")
+        .await
+        .unwrap_err();
+    assert_eq!(err.reason(), "BadLinkName", "{err}");
+    let long = Settings {
+        bridge: "a-bridge-too-far".to_owned(),
+        ..host.settings("x", "10.8.0.0/24")
+    };
+    let network = PodNetwork::open_in(host.namespace.clone(), long)
+        .await
+        .unwrap();
+    assert_eq!(network.ensure().await.unwrap_err().reason(), "BadLinkName");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_join_fast_one_by_one_and_at_once() {
+    let host = Host::new().await;
+    let network = host.network("pnet-f", "10.9.0.0/24").await;
+    let mut pods = Vec::new();
+    for number in 0..20 {
+        pods.push(host.pod(&number.to_string()).await);
+    }
+    let mut times = Vec::new();
+    for (number, pod) in pods.iter().take(10).enumerate() {
+        let start = Instant::now();
+        network
+            .add(&format!("one-{number}"), &pod.path, "eth0")
+            .await
+            .unwrap();
+        times.push(start.elapsed());
+    }
+    times.sort();
+    println!("add: median {:?}, slowest {:?}", times[5], times[9]);
+    assert!(times[5] < Duration::from_millis(20), "{times:?}");
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (number, pod) in pods.iter().skip(10).enumerate() {
+        let (network, path) = (network.clone(), pod.path.clone());
+        tasks.spawn(async move {
+            address(
+                &network
+                    .add(&format!("at-once-{number}"), &path, "eth0")
+                    .await
+                    .unwrap(),
+            )
+        });
+    }
+    let all: HashSet<_> = tasks.join_all().await.into_iter().collect();
+    println!("ten at once: {:?}", start.elapsed());
+    assert_eq!(all.len(), 10);
+    let start = Instant::now();
+    network.teardown().await.unwrap();
+    println!("teardown of 20: {:?}", start.elapsed());
+}
