@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use kubevirt_api::crds::definition;
 
 /// Writes every generated file, or with `check` only says which ones are stale.
-pub fn run(check: bool) -> anyhow::Result<()> {
+pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let directory = crds_directory();
     let mut stale = Vec::new();
     for (file, text) in definition::render().context("render the definitions")? {
@@ -26,7 +26,10 @@ pub fn run(check: bool) -> anyhow::Result<()> {
         }
     }
     if !stale.is_empty() {
-        bail!("stale: {}; run `cargo xtask generate` and commit the result", stale.join(", "));
+        bail!(
+            "stale: {}; run `cargo xtask generate` and commit the result",
+            stale.join(", ")
+        );
     }
     Ok(())
 }

@@ -1,0 +1,133 @@
+//! The cache directory: finished things under the hash of what they were made of.
+//!
+//! **Invariants**: a thing has its final name only when it is whole; one task at a time works in the
+//! cache, guarded by a lock that dies with its holder; older versions of a thing are removed when a
+//! new one is finished.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use image_store::Digest;
+
+/// The time every built file carries: 1 January 2026. Any fixed one would do.
+pub(crate) const EPOCH: u64 = 1_767_225_600;
+
+/// The cache, locked for this process.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    root: PathBuf,
+    _lock: File,
+}
+
+/// Collects what a thing is made of.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs(Vec<u8>);
+
+impl Cache {
+    pub(crate) fn open() -> Result<Self> {
+        let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+            Some(base) => PathBuf::from(base),
+            None => {
+                PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache")
+            }
+        };
+        let root = base.join("ferrovirt");
+        for directory in ["images", "work"] {
+            let path = root.join(directory);
+            fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        }
+        let path = root.join("work/lock");
+        let lock = File::create(&path).with_context(|| format!("make {}", path.display()))?;
+        lock.lock()
+            .with_context(|| format!("lock {}", path.display()))?;
+        let cache = Self { root, _lock: lock };
+        cache.sweep()?;
+        Ok(cache)
+    }
+
+    /// Where finished images stand.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    /// The directory of thing `name` made of `inputs`, built by `build` if it is not there yet.
+    /// `build` gets an empty directory to fill.
+    pub(crate) fn thing(
+        &self,
+        name: &str,
+        inputs: &Inputs,
+        build: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let work = self.root.join("work");
+        let place = work.join(format!("{name}-{}", inputs.hash()));
+        if place.exists() {
+            return Ok(place);
+        }
+        let draft = work.join(format!(".draft-{name}"));
+        fs::create_dir(&draft).with_context(|| format!("make {}", draft.display()))?;
+        build(&draft)?;
+        fs::rename(&draft, &place).with_context(|| format!("rename to {}", place.display()))?;
+        for entry in fs::read_dir(&work)? {
+            let entry = entry?;
+            let is_older = entry.file_name().to_str().is_some_and(|other| {
+                other
+                    .rsplit_once('-')
+                    .is_some_and(|(other, _)| other == name)
+            });
+            if is_older && entry.path() != place {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(place)
+    }
+
+    /// Removes what a killed task left.
+    fn sweep(&self) -> Result<()> {
+        for entry in fs::read_dir(self.root.join("work"))? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".draft-") {
+                fs::remove_dir_all(entry.path())
+                    .with_context(|| format!("remove {}", entry.path().display()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inputs {
+    /// A text: a version of the recipe, a name.
+    pub(crate) fn text(mut self, text: &str) -> Self {
+        self.add(text.as_bytes());
+        self
+    }
+
+    /// A file's bytes, or those of all files directly in a directory, with their names.
+    pub(crate) fn path(mut self, path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            let mut children = fs::read_dir(path)?
+                .map(|entry| Ok(entry?.path()))
+                .collect::<Result<Vec<_>>>()?;
+            children.sort();
+            for child in children {
+                self = self.path(&child)?;
+            }
+            return Ok(self);
+        }
+        let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        self.add(path.file_name().unwrap_or_default().as_encoded_bytes());
+        self.add(&bytes);
+        Ok(self)
+    }
+
+    /// A short name for all of it.
+    pub(crate) fn hash(&self) -> String {
+        Digest::of(&self.0).hex().chars().take(16).collect()
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.0
+            .extend_from_slice(format!("{}:", bytes.len()).as_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+}

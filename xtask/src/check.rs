@@ -1,0 +1,46 @@
+//! The one local gate: what CI demands, in the order of how fast it fails.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::printer::Printer;
+use crate::workspace::{cargo, root, run};
+use crate::{generate, licences, tidy};
+
+/// Runs all checks and names those that failed.
+pub(crate) fn run_all(printer: &Printer) -> Result<()> {
+    let cargo_task =
+        |arguments: &[&str]| run(Command::new(cargo()).args(arguments).current_dir(root()));
+    let checks: [(&str, &dyn Fn() -> Result<()>); 5] = [
+        ("format", &|| cargo_task(&["fmt", "--all", "--check"])),
+        ("tidy", &|| tidy::run(printer)),
+        ("licences", &|| licences::run(printer)),
+        ("generated files", &|| generate::run(true)),
+        ("clippy", &|| {
+            cargo_task(&[
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ])
+        }),
+    ];
+    let mut failed = Vec::new();
+    for (name, check) in checks {
+        match check() {
+            Ok(()) => printer.line(format_args!("{name}: good")),
+            Err(error) => {
+                printer.line(format_args!("{name}: {error:#}"));
+                failed.push(name);
+            }
+        }
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        bail!("failed: {}", failed.join(", "))
+    }
+}

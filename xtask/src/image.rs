@@ -1,0 +1,331 @@
+//! The launcher image: Debian's QEMU and libvirt, and our `virt-launcher`.
+//!
+//! Two layers. The lower one holds what `deploy/images/launcher/keep.txt` keeps of the packages in
+//! `packages.txt`, plus the libraries those programs need; it takes half a minute and is made only
+//! when those lists change. The upper one holds our program and takes a second.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use image_store::{
+    Compression, Content, Entry, ImageConfig, Layer, LayoutWriter, Owner, write_layer,
+};
+
+use crate::cache::{Cache, EPOCH, Inputs};
+use crate::debian::{PackageList, Variant, list};
+use crate::printer::Printer;
+use crate::workspace::{cargo, metadata, root, run};
+
+const REFERENCE: &str = "ferrovirt/virt-launcher:devel";
+/// Changed whenever the code below makes another tree of the same lists.
+const RECIPE: &str = "launcher base 2";
+/// The user that QEMU runs as; users' disks carry the same number.
+const QEMU: Owner = Owner { uid: 107, gid: 107 };
+/// Slow to make, but made rarely and read often.
+const COMPRESSION: Compression = Compression::Zstd(12);
+
+/// Builds the image, or as much of it as changed.
+pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
+    let lists = root().join("deploy/images/launcher");
+    let inputs = Inputs::default().text(RECIPE).path(&lists)?;
+    let built = match binary {
+        Some(binary) => binary.to_owned(),
+        None => build_launcher()?,
+    };
+    let cache = Cache::open()?;
+    let base = cache.thing("launcher-base", &inputs, |draft| {
+        printer.line("making the launcher image's Debian layer (half a minute or more)");
+        make_base(&lists, draft)
+    })?;
+    let layer: Layer = serde_json::from_slice(&fs::read(base.join("layer.json"))?)?;
+    let place = cache.images().join("virt-launcher.oci");
+    let mut layout = LayoutWriter::create(&place, EPOCH)?;
+    layout.add_layer(&base.join("layer"), layer.clone())?;
+    let ours = layout.add_entries(program(&built)?, COMPRESSION)?;
+    let config = ImageConfig {
+        entrypoint: vec!["/usr/bin/virt-launcher-monitor".to_owned()],
+        env: vec!["PATH=/usr/sbin:/usr/bin".to_owned(), "LANG=C".to_owned()],
+        user: format!("{}:{}", QEMU.uid, QEMU.gid),
+        working_dir: "/".to_owned(),
+        ..ImageConfig::default()
+    };
+    let digest = layout.finish(REFERENCE, &config)?;
+    printer.line(format_args!(
+        "{REFERENCE}: {} ({} packed: Debian {}, ours {})",
+        place.display(),
+        megabytes(layer.size + ours.size),
+        megabytes(layer.size),
+        megabytes(ours.size),
+    ));
+    printer.line(format_args!("digest {digest}"));
+    Ok(())
+}
+
+fn build_launcher() -> Result<PathBuf> {
+    run(Command::new(cargo())
+        .args([
+            "build",
+            "--profile",
+            "image",
+            "-p",
+            "virt-launcher-bin",
+            "--locked",
+        ])
+        .current_dir(root()))?;
+    Ok(metadata()?.target_directory.join("image/virt-launcher"))
+}
+
+fn program(built: &Path) -> Result<Vec<Entry>> {
+    ensure!(built.is_file(), "{} is not there", built.display());
+    let entry = |path: &str, content| Entry {
+        path: path.to_owned(),
+        mode: 0o755,
+        owner: Owner::ROOT,
+        content,
+    };
+    Ok(vec![
+        entry("usr/bin/virt-launcher", Content::File(built.to_owned())),
+        entry(
+            "usr/bin/virt-launcher-monitor",
+            Content::HardLink("usr/bin/virt-launcher".to_owned()),
+        ),
+    ])
+}
+
+fn make_base(lists: &Path, draft: &Path) -> Result<()> {
+    let tree = draft.join("tree");
+    PackageList::read(&lists.join("packages.txt"))?.install(Variant::MinBase, &tree)?;
+    let kept = select(&tree, &list(&lists.join("keep.txt"))?)?;
+    let mut entries = Entry::from_directory(&tree)?;
+    entries.retain(|entry| kept.contains(&entry.path));
+    complete(&tree, &mut entries)?;
+    let layer = write_layer(&draft.join("layer"), entries, COMPRESSION, EPOCH)?;
+    fs::write(draft.join("layer.json"), serde_json::to_vec_pretty(&layer)?)?;
+    fs::remove_dir_all(&tree).context("remove the unpacked packages")
+}
+
+/// The paths that the patterns name, with what lies below them, the directories they lie in and the
+/// libraries they need. A pattern that names nothing is an error: it hides a renamed file.
+fn select(tree: &Path, patterns: &[String]) -> Result<BTreeSet<String>> {
+    let mut kept = BTreeSet::new();
+    for pattern in patterns {
+        let found = expand(tree, pattern)?;
+        ensure!(!found.is_empty(), "keep.txt: nothing is called {pattern}");
+        for path in found {
+            keep_below(tree, &path, &mut kept)?;
+        }
+    }
+    for library in libraries(tree, &kept)? {
+        kept.insert(library);
+    }
+    // Symbolic links stay useful only with what they point to.
+    for path in kept.clone() {
+        let mut path = path;
+        while let Some(target) = link_target(tree, &path) {
+            if !kept.insert(target.clone()) {
+                break;
+            }
+            path = target;
+        }
+    }
+    for path in kept.clone() {
+        for parent in Path::new(&path).ancestors().skip(1) {
+            kept.insert(parent.to_string_lossy().into_owned());
+        }
+    }
+    Ok(kept)
+}
+
+/// The files a pattern names; a star matches within one component.
+fn expand(tree: &Path, pattern: &str) -> Result<Vec<String>> {
+    let mut found = vec![String::new()];
+    for component in pattern.split('/') {
+        let mut next = Vec::new();
+        for path in found {
+            let join = |name: &str| match path.as_str() {
+                "" => name.to_owned(),
+                path => format!("{path}/{name}"),
+            };
+            if component.contains('*') {
+                for entry in fs::read_dir(tree.join(&path))? {
+                    let name = entry?.file_name().to_string_lossy().into_owned();
+                    if matches(component, &name) {
+                        next.push(join(&name));
+                    }
+                }
+            } else if tree.join(join(component)).symlink_metadata().is_ok() {
+                next.push(join(component));
+            }
+        }
+        found = next;
+    }
+    Ok(found)
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((head, rest)) => name.strip_prefix(head).is_some_and(|name| {
+            name.char_indices()
+                .map(|(index, _)| index)
+                .chain([name.len()])
+                .any(|index| name.get(index..).is_some_and(|tail| matches(rest, tail)))
+        }),
+    }
+}
+
+fn keep_below(tree: &Path, path: &str, kept: &mut BTreeSet<String>) -> Result<()> {
+    kept.insert(path.to_owned());
+    let full = tree.join(path);
+    if full.symlink_metadata()?.is_dir() {
+        for entry in fs::read_dir(full)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            keep_below(tree, &format!("{path}/{name}"), kept)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the dynamic linker would load for the kept programs and modules, the linker included.
+fn libraries(tree: &Path, kept: &BTreeSet<String>) -> Result<BTreeSet<String>> {
+    let is_code = |path: &&String| {
+        let full = tree.join(path);
+        full.symlink_metadata()
+            .is_ok_and(|metadata| metadata.is_file())
+            && fs::read(full).is_ok_and(|bytes| bytes.starts_with(b"\x7fELF"))
+    };
+    let mut needed = BTreeSet::new();
+    for path in kept.iter().filter(is_code) {
+        let output = Command::new("chroot")
+            .arg(tree)
+            .args(["/usr/bin/ldd", &format!("/{path}")])
+            .output()
+            .context("run ldd in the tree")?;
+        // ldd fails for programs without libraries, which then need none.
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(
+            !text.contains("not found"),
+            "{path} lacks a library:\n{text}"
+        );
+        let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
+        for library in paths.filter(|word| !word.ends_with(':')) {
+            let library = library.trim_start_matches('/');
+            // `/lib` is a link to `/usr/lib`.
+            let library = match library.strip_prefix("usr/") {
+                Some(_) => library.to_owned(),
+                None => format!("usr/{library}"),
+            };
+            ensure!(
+                tree.join(&library).exists(),
+                "{path} needs {library}, which is not there"
+            );
+            needed.insert(library);
+        }
+    }
+    Ok(needed)
+}
+
+/// Where a symbolic link of the tree leads, as a path within the tree.
+fn link_target(tree: &Path, path: &str) -> Option<String> {
+    let target = fs::read_link(tree.join(path)).ok()?;
+    let base = match target.strip_prefix("/") {
+        Ok(absolute) => absolute.to_owned(),
+        Err(_) => Path::new(path).parent()?.join(&target),
+    };
+    let mut clean = PathBuf::new();
+    for component in base.components() {
+        match component {
+            std::path::Component::ParentDir => {
+                clean.pop();
+            }
+            std::path::Component::Normal(name) => clean.push(name),
+            _ => {}
+        }
+    }
+    let clean = clean.to_str()?.to_owned();
+    let metadata = tree.join(&clean).symlink_metadata().ok()?;
+    // A link to a directory must not bring all of the directory along.
+    (!metadata.is_dir()).then_some(clean)
+}
+
+/// Adds what a running container needs and no package brings.
+fn complete(tree: &Path, entries: &mut Vec<Entry>) -> Result<()> {
+    let directory = |path: &str, mode, owner| Entry {
+        path: path.to_owned(),
+        mode,
+        owner,
+        content: Content::Directory,
+    };
+    for path in [
+        "dev", "etc", "proc", "root", "run", "sys", "usr", "var", "var/lib",
+    ] {
+        entries.push(directory(path, 0o755, Owner::ROOT));
+    }
+    for path in ["tmp", "var/tmp"] {
+        entries.push(directory(path, 0o1777, Owner::ROOT));
+    }
+    entries.push(directory("var/lib/swtpm-localca", 0o750, QEMU));
+    for (path, line) in [
+        (
+            "etc/passwd",
+            "qemu:x:107:107:qemu:/var/run:/usr/sbin/nologin\n",
+        ),
+        ("etc/group", "qemu:x:107:\n"),
+    ] {
+        let text = without_id_107(&fs::read_to_string(tree.join(path))?) + line;
+        entries.retain(|entry| entry.path != path);
+        entries.push(Entry {
+            path: path.to_owned(),
+            mode: 0o644,
+            owner: Owner::ROOT,
+            content: Content::Bytes(text.into_bytes()),
+        });
+    }
+    // The last word on a path counts.
+    let mut seen = BTreeSet::new();
+    entries.reverse();
+    entries.retain(|entry| seen.insert(entry.path.clone()));
+    Ok(())
+}
+
+/// Packages take the next free number, which may be ours.
+fn without_id_107(table: &str) -> String {
+    table
+        .lines()
+        .filter(|line| line.split(':').nth(2) != Some("107"))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_match_within_a_name() {
+        let cases = [
+            ("a*c", "abc", true),
+            ("a*c", "ac", true),
+            ("*.so", "x.so", true),
+            ("*.so", "x.so.1", false),
+            ("linuxboot*.bin", "linuxboot_dma.bin", true),
+            ("exact", "exactly", false),
+        ];
+        for (pattern, name, expected) in cases {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_the_qemu_user_is_made_free() {
+        let table = "root:x:0:0\nmessagebus:x:107:107\nx:x:1070:1\n";
+        assert_eq!(without_id_107(table), "root:x:0:0\nx:x:1070:1\n");
+    }
+}

@@ -1,0 +1,258 @@
+//! Rules of the house that neither the compiler nor clippy knows.
+//!
+//! Every module says what it is; no name hides what a module holds; arrows between crates point
+//! inwards only. The longest files and functions are shown, not judged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::debian::lines;
+use crate::printer::Printer;
+use crate::workspace::{Metadata, Package, metadata, root};
+
+/// Names that say nothing about what they name.
+const EMPTY_NAMES: [&str; 9] = [
+    "util", "utils", "common", "helper", "helpers", "types", "misc", "shared", "lib_util",
+];
+const SHOWN: usize = 10;
+
+/// A source file.
+struct Source {
+    /// Relative to the root of the clone.
+    path: PathBuf,
+    text: String,
+}
+
+/// Checks the tree and shows what is longest in it.
+pub(crate) fn run(printer: &Printer) -> Result<()> {
+    let metadata = metadata()?;
+    let sources = sources(&metadata)?;
+    let mut faults = Vec::new();
+    for source in &sources {
+        faults.extend(faults_of(source));
+    }
+    faults.extend(
+        metadata
+            .members()
+            .filter(|package| is_empty_name(&package.name))
+            .map(|package| {
+                format!(
+                    "crate {}: the name says nothing about what is in it",
+                    package.name
+                )
+            }),
+    );
+    faults.extend(outward_arrows(&metadata)?);
+    show_longest(printer, &sources);
+    ensure!(faults.is_empty(), "{}", faults.join("\n  "));
+    Ok(())
+}
+
+fn faults_of(source: &Source) -> Vec<String> {
+    let mut faults = Vec::new();
+    let shown = source.path.display();
+    // A file of tests inside a crate is explained by its parent.
+    let is_tests = source
+        .path
+        .file_name()
+        .is_some_and(|name| name == "tests.rs");
+    if !is_tests && !source.text.trim_start().starts_with("//!") {
+        faults.push(format!("{shown}: no //! text at the top"));
+    }
+    let named = source.path.iter().filter_map(|part| part.to_str());
+    if named
+        .map(|part| part.trim_end_matches(".rs"))
+        .any(is_empty_name)
+    {
+        faults.push(format!(
+            "{shown}: the name says nothing about what is in it"
+        ));
+    }
+    faults
+}
+
+fn is_empty_name(name: &str) -> bool {
+    EMPTY_NAMES.contains(&name)
+}
+
+/// Dependencies from a ring to one further out.
+fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
+    let path = root().join("xtask/rings.txt");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let rings = parse_rings(&text);
+    let in_rings = |package: &&Package| {
+        package.manifest_path.parent().and_then(Path::parent) == Some(&root().join("crates"))
+    };
+    let mut faults = Vec::new();
+    for package in metadata.members().filter(in_rings) {
+        let Some(own) = rings.get(&package.name) else {
+            faults.push(format!(
+                "crate {} is in no ring of xtask/rings.txt",
+                package.name
+            ));
+            continue;
+        };
+        let outward = package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.path.is_some())
+            .filter(|dependency| dependency.kind.as_deref() != Some("dev"))
+            .filter(|dependency| rings.get(&dependency.name).is_none_or(|ring| ring > own));
+        faults.extend(outward.map(|dependency| {
+            format!(
+                "crate {} depends on {}, which is further out",
+                package.name, dependency.name
+            )
+        }));
+    }
+    Ok(faults)
+}
+
+/// Crate name to the number of its ring, counted from the inside.
+fn parse_rings(text: &str) -> BTreeMap<String, usize> {
+    let mut rings = BTreeMap::new();
+    let mut ring = 0;
+    for line in lines(text) {
+        if line.starts_with('[') {
+            ring += 1;
+        } else {
+            rings.insert(line, ring);
+        }
+    }
+    rings
+}
+
+fn sources(metadata: &Metadata) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for package in metadata.members() {
+        let base = package
+            .manifest_path
+            .parent()
+            .context("a manifest lies in a directory")?;
+        for part in ["src", "tests", "benches"] {
+            read_sources(&base.join(part), &mut sources)?;
+        }
+    }
+    Ok(sources)
+}
+
+fn read_sources(directory: &Path, sources: &mut Vec<Source>) -> Result<()> {
+    if !directory.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            read_sources(&path, sources)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path)?;
+            let path = path.strip_prefix(root()).unwrap_or(&path).to_owned();
+            sources.push(Source { path, text });
+        }
+    }
+    Ok(())
+}
+
+fn show_longest(printer: &Printer, sources: &[Source]) {
+    let mut files: Vec<(usize, String)> = sources
+        .iter()
+        .map(|source| {
+            (
+                without_tests(&source.text).lines().count(),
+                source.path.display().to_string(),
+            )
+        })
+        .collect();
+    let mut all_functions: Vec<(usize, String)> = sources
+        .iter()
+        .flat_map(|source| {
+            functions(&source.text)
+                .into_iter()
+                .map(|(length, name)| (length, format!("{} {name}", source.path.display())))
+        })
+        .collect();
+    for (what, list) in [("files", &mut files), ("functions", &mut all_functions)] {
+        list.sort_by(|left, right| right.cmp(left));
+        printer.line(format_args!("the longest {what}, in lines:"));
+        for (length, name) in list.iter().take(SHOWN) {
+            printer.line(format_args!("  {length:5} {name}"));
+        }
+    }
+}
+
+/// A file's text before its test module.
+fn without_tests(text: &str) -> &str {
+    text.find("\n#[cfg(test)]\nmod ")
+        .and_then(|at| text.get(..at))
+        .unwrap_or(text)
+}
+
+/// Functions with their lengths. Formatted code ends a function with a brace under its first letter.
+fn functions(text: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line) else {
+            continue;
+        };
+        let indent: String = line.chars().take_while(|c| *c == ' ').collect();
+        let end = lines.iter().skip(start).position(|line| {
+            *line == format!("{indent}}}")
+                || line.ends_with(';') && line.starts_with(&format!("{indent}fn"))
+        });
+        if let Some(length) = end {
+            found.push((length + 1, name.to_owned()));
+        }
+    }
+    found
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let mut words = line.trim_start().split(' ').skip_while(|word| {
+        matches!(
+            *word,
+            "pub" | "pub(crate)" | "pub(super)" | "async" | "const" | "unsafe"
+        )
+    });
+    (words.next()? == "fn").then_some(())?;
+    words.next()?.split(['(', '<']).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_measured() {
+        let text = "fn one() {\n    a();\n}\n\nimpl X {\n    pub async fn two(\n        a: u8,\n    ) {\n    }\n}\n";
+        assert_eq!(
+            functions(text),
+            [(3, "one".to_owned()), (4, "two".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_module_without_text_and_a_name_that_says_nothing_are_faults() {
+        let check = |path: &str, text: &str| {
+            faults_of(&Source {
+                path: path.into(),
+                text: text.to_owned(),
+            })
+            .len()
+        };
+        assert_eq!(check("crates/a/src/disk.rs", "//! Disks.\n"), 0);
+        assert_eq!(check("crates/a/src/disk.rs", "use std;\n"), 1);
+        assert_eq!(check("crates/a/src/util.rs", "//! Things.\n"), 1);
+        assert_eq!(check("crates/a/src/common/x.rs", "fn a() {}\n"), 2);
+        assert_eq!(check("crates/a/src/disk/tests.rs", "use super::*;\n"), 0);
+    }
+
+    #[test]
+    fn rings_are_numbered_from_the_inside() {
+        let rings = parse_rings("# x\n[a]\none\n\n[b]\ntwo\n");
+        assert!(rings.get("one") < rings.get("two"));
+    }
+}
