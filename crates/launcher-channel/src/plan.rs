@@ -75,7 +75,7 @@ pub enum FileSource {
     FirstOf(Vec<String>),
 }
 
-/// A DHCPv4 server on one in-pod bridge, for one guest.
+/// A `DHCPv4` server on one in-pod bridge, for one guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DhcpServer {

@@ -1,0 +1,85 @@
+//! What this node can run, as found out once by `virt-launcher probe-node`.
+//!
+//! The probe leaves `node.json` and libvirt's capability cache in a directory that only root can
+//! write. The cache is placed in each pod before its guest is defined, so that no pod probes for
+//! itself.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use serde::Deserialize;
+
+/// `node.json` and the cache beside it.
+#[derive(Debug, Clone)]
+pub struct Capabilities {
+    facts: Arc<NodeFacts>,
+    cache: Arc<Vec<u8>>,
+}
+
+/// The probe's findings.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeFacts {
+    /// A guest really ran under KVM.
+    pub kvm: bool,
+    /// Why it did not, in a sentence.
+    #[serde(default)]
+    pub kvm_reason: Option<String>,
+    #[serde(default)]
+    pub machine_types: Vec<String>,
+    #[serde(default)]
+    pub cpu_models: Vec<String>,
+    #[serde(default)]
+    pub host_model: Option<String>,
+    /// Name of the cache file in libvirt's cache directory.
+    pub cache_file: String,
+}
+
+/// Why there are no findings.
+#[derive(Debug, thiserror::Error)]
+pub enum CapabilitiesError {
+    #[error("read {path}: run `virt-launcher probe-node` on this node first")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("understand {path}: remove it and probe the node again")]
+    Malformed {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Capabilities {
+    pub fn load(dir: &Path) -> Result<Self, CapabilitiesError> {
+        let read = |name: &str| {
+            let path = dir.join(name);
+            std::fs::read(&path).map_err(|source| CapabilitiesError::Read { path, source })
+        };
+        let facts = serde_json::from_slice(&read("node.json")?).map_err(|source| {
+            CapabilitiesError::Malformed {
+                path: dir.join("node.json"),
+                source,
+            }
+        })?;
+        Ok(Self {
+            facts: Arc::new(facts),
+            cache: Arc::new(read("capabilities.xml")?),
+        })
+    }
+
+    pub fn facts(&self) -> &NodeFacts {
+        &self.facts
+    }
+
+    /// Where the cache belongs below `/var/run/kubevirt-private`, and its content.
+    pub(crate) fn cache(&self) -> (String, &[u8]) {
+        let path = format!("libvirt/qemu/cache/capabilities/{}", self.facts.cache_file);
+        (path, &self.cache)
+    }
+}

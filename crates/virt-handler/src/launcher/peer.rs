@@ -1,0 +1,139 @@
+//! Who is at the other end of a launcher's socket.
+
+use std::{
+    io::{self, Read},
+    os::fd::OwnedFd,
+};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use tokio::net::UnixStream;
+
+use crate::pods_dir::PodUid;
+
+/// A process that was proven to belong to a pod. It is held by an open directory in `/proc`, so
+/// that its number may be used again without anyone being mistaken for it.
+#[derive(Debug)]
+pub struct Peer {
+    proc: OwnedFd,
+}
+
+/// Why a peer was turned away.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("the launcher's socket is held by a process of user {uid}")]
+    WrongUser { uid: u32 },
+    #[error("the launcher's socket is held by a process outside pod {pod}")]
+    WrongPod { pod: String },
+    #[error("look at the launcher's process")]
+    Proc(#[from] io::Error),
+}
+
+/// Largest file read from a pod.
+const READ_LIMIT: u64 = 64 << 10;
+
+impl Peer {
+    /// Identifies the process that listens on `stream`.
+    pub fn of(stream: &UnixStream, pod: &PodUid) -> Result<Self, PeerError> {
+        let credentials = rustix::net::sockopt::socket_peercred(stream).map_err(io::Error::from)?;
+        let uid = credentials.uid.as_raw();
+        if uid != kubevirt_api::RUNTIME_USER && uid != 0 {
+            return Err(PeerError::WrongUser { uid });
+        }
+        let path = format!("/proc/{}", credentials.pid.as_raw_nonzero());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(io::Error::from)?;
+        let peer = Self { proc };
+        if in_pod(&peer.read("cgroup")?, pod) {
+            Ok(peer)
+        } else {
+            Err(PeerError::WrongPod {
+                pod: pod.as_str().to_owned(),
+            })
+        }
+    }
+
+    /// The network namespace of the pod.
+    pub fn network_namespace(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(
+            &self.proc,
+            "ns/net",
+            flags,
+            Mode::empty(),
+        )?)
+    }
+
+    /// The pod's `/etc/resolv.conf`, resolved as if the container's root were ours, bounded.
+    pub fn resolv_conf(&self) -> io::Result<String> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(&self.proc, "root", flags, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let file = rustix::fs::openat2(&root, "etc/resolv.conf", flags, Mode::empty(), resolve)?;
+        read_bounded(file)
+    }
+
+    fn read(&self, name: &str) -> io::Result<String> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        read_bounded(rustix::fs::openat(&self.proc, name, flags, Mode::empty())?)
+    }
+}
+
+fn read_bounded(file: OwnedFd) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::from(file)
+        .take(READ_LIMIT)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Whether some line of `/proc/<pid>/cgroup` lies in the pod's cgroup. The systemd driver writes
+/// the UID with underscores.
+fn in_pod(cgroups: &str, pod: &PodUid) -> bool {
+    let dashed = format!("pod{}", pod.as_str());
+    let underscored = dashed.replace('-', "_");
+    cgroups.lines().any(|line| {
+        line.split('/').any(|step| {
+            let step = step.strip_suffix(".slice").unwrap_or(step);
+            let step = step
+                .rsplit_once("-pod")
+                .map_or(step, |(_, tail)| &step[step.len() - tail.len() - 3..]);
+            step == dashed || step == underscored
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_known_by_its_cgroup_in_both_spellings() {
+        let uid = PodUid::parse("1a-2b").unwrap();
+        for inside in [
+            "4:memory:/kubepods/burstable/pod1a-2b/abc\n",
+            "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2b.slice/x\n",
+            "0::/kubepods.slice/kubepods-pod1a_2b.slice\n",
+        ] {
+            assert!(in_pod(inside, &uid), "{inside}");
+        }
+        for outside in [
+            "0::/\n",
+            "4:memory:/kubepods/pod1a-2bc/x\n",
+            "0::/user/notpod1a-2b\n",
+            "",
+        ] {
+            assert!(!in_pod(outside, &uid), "{outside}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listener_outside_the_pod_is_turned_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sock");
+        let _listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).await.unwrap();
+        let err = Peer::of(&stream, &PodUid::parse("1a-2b").unwrap()).unwrap_err();
+        assert!(matches!(err, PeerError::WrongPod { .. }), "{err}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What the agent is given, and how its parts are joined.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, ResourceExt, runtime::watcher};
+use kubevirt_api::{VirtualMachineInstance, labels};
+use reconcile::{Clock, Key, Store, Triggers, recorder, run_controller, watch};
+use serving::{Server, TlsSource};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    capabilities::Capabilities,
+    guest::{ClientHandle, Guests, GuestsParts},
+    node::NodeReport,
+    pods_dir::PodsDir,
+    streams::{StreamsState, router},
+};
+
+/// Guests worked on at once. Starting one is mostly waiting for its launcher.
+const CONCURRENCY: usize = 16;
+
+pub struct Settings {
+    pub client: Client,
+    pub node: String,
+    /// The kubelet's directory of pods, such as `/var/lib/kubelet/pods`.
+    pub pods_dir: PathBuf,
+    pub capabilities: Capabilities,
+    /// Where `virt-api` reaches this agent.
+    pub listener: TcpListener,
+    /// The address to publish; the listener's own may be a wildcard.
+    pub address: SocketAddr,
+    /// Our certificate (DNS name `virt-handler.<node>`) and the authority of `virt-api`'s.
+    pub tls: TlsSource,
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why the agent ended before it was stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum HandlerError {
+    #[error("a part of virt-handler ended by itself")]
+    PartEnded,
+}
+
+/// Runs until stopped.
+pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), HandlerError> {
+    let Settings {
+        client,
+        node,
+        pods_dir,
+        capabilities,
+        listener,
+        address,
+        tls,
+        clock,
+    } = settings;
+    let tasks = TaskTracker::new();
+    let triggers = Triggers::new();
+    let (vmis, pods) = (Store::new(), Store::new());
+    let (events, recorder_task) = recorder(client.clone(), "virt-handler", clock);
+    let report = NodeReport {
+        client: ClientHandle(client.clone()),
+        node: node.clone(),
+        address,
+        facts: capabilities.facts().clone(),
+        clock,
+    };
+    let guests = Arc::new(Guests::new(GuestsParts {
+        client: ClientHandle(client.clone()),
+        vmis: vmis.clone(),
+        pods: pods.clone(),
+        pods_dir: PodsDir::new(pods_dir),
+        capabilities,
+        recorder: events,
+        clock,
+        triggers: triggers.clone(),
+        tasks: tasks.clone(),
+        stop: stop.clone(),
+    }));
+    let streams = router(StreamsState::new(Arc::clone(&guests)));
+
+    tasks.spawn(recorder_task.run(stop.clone()));
+    tasks.spawn(report.run(stop.clone()));
+    tasks.spawn(Server::new(listener, tls, streams).run(stop.clone()));
+    tasks.spawn(watch::<VirtualMachineInstance>(
+        client.clone(),
+        watcher::Config::default().labels(&format!("{}={node}", labels::NODE_NAME)),
+        vmis.clone(),
+        wake_vmi(triggers.clone()),
+        stop.clone(),
+    ));
+    let ours = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
+    tasks.spawn(watch::<Pod>(
+        client,
+        watcher::Config::default()
+            .labels(&ours)
+            .fields(&format!("spec.nodeName={node}")),
+        pods.clone(),
+        wake_pod(triggers.clone()),
+        stop.clone(),
+    ));
+    let reconciling = async {
+        vmis.ready().await;
+        pods.ready().await;
+        run_controller(guests, triggers, CONCURRENCY, stop.clone()).await;
+    };
+    tokio::select! {
+        () = reconciling => {}
+        () = stop.cancelled() => {}
+    }
+    let early = !stop.is_cancelled();
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    if early {
+        Err(HandlerError::PartEnded)
+    } else {
+        Ok(())
+    }
+}
+
+fn wake_vmi(triggers: Triggers) -> impl Fn(&VirtualMachineInstance) + Send + 'static {
+    move |vmi| {
+        triggers.add(Key::new(
+            vmi.namespace().unwrap_or_default(),
+            vmi.name_any(),
+        ));
+    }
+}
+
+fn wake_pod(triggers: Triggers) -> impl Fn(&Pod) + Send + 'static {
+    move |pod| {
+        if let Some(key) = Key::of_controller(pod, "VirtualMachineInstance") {
+            triggers.add(key);
+        }
+    }
+}
