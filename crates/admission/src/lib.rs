@@ -1,1 +1,26 @@
-//! Defaults and checks of the API, as pure functions.
+//! Defaults and checks of the API, as pure functions: typed objects in, typed objects or
+//! violations out, and [`review`] around them for the webhooks.
+//!
+//! Invariants: no I/O, no clock, no randomness of its own (see [`Surroundings`]); a violation
+//! names the field, what is wrong and what would be right; a patch never drops a field that the
+//! types do not know.
+//!
+//! To add a check: write a `fn(&Input) -> Vec<Violation>`, put it into [`checks::ALL`], add a row to
+//! the tests. To support something that was refused so far: delete its row in [`unsupported`].
+
+pub mod cluster_config;
+pub mod violation;
+
+pub mod checks;
+pub mod defaults;
+pub mod unsupported;
+pub mod vm;
+pub mod vmi;
+
+mod merge;
+pub mod review;
+
+pub use cluster_config::ClusterConfig;
+pub use defaults::Surroundings;
+pub use review::review;
+pub use violation::{Cause, Violation};

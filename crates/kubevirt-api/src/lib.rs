@@ -41,3 +41,6 @@ mod tolerant;
 pub use resource::{API_VERSION, GROUP, VERSION};
 pub use vm::VirtualMachine;
 pub use vmi::VirtualMachineInstance;
+
+/// User and group that a guest's processes run as.
+pub const RUNTIME_USER: u32 = 107;

@@ -1,0 +1,27 @@
+//! What the API fills in. Each function is one rule and never changes a value that is there.
+
+pub mod controller;
+mod devices;
+mod machine;
+pub mod network;
+pub mod vm;
+pub mod vmi;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use uuid::Uuid;
+
+/// What pure code cannot know by itself.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub now: &'a Time,
+    /// A random identifier, a new one at each call.
+    pub new_uuid: &'a dyn Fn() -> Uuid,
+}
+
+impl std::fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}

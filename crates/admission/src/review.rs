@@ -1,0 +1,266 @@
+//! The webhooks' envelope: an `AdmissionReview` with a request in, one with a response out.
+//!
+//! Whatever comes in, an answer goes out: what cannot be read is refused with the path and the
+//! reason. Patches hold only what changed.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use kubevirt_api::{GROUP, VirtualMachine, VirtualMachineInstance};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::{
+    ClusterConfig, Surroundings, Violation,
+    checks::Requester,
+    defaults::{self, vm::Age},
+    merge::carry_over,
+    vm, vmi,
+};
+
+/// Which of the two webhooks was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Mutate,
+    Validate,
+}
+
+/// So many messages are joined in the summary; all are in the details.
+const SUMMARY: usize = 10;
+
+/// Answers a review.
+pub fn review(
+    stage: Stage,
+    review: &Value,
+    config: &ClusterConfig,
+    around: Surroundings<'_>,
+) -> Value {
+    let request = &review["request"];
+    let verdict = Call {
+        request,
+        config,
+        around,
+    }
+    .answer(stage);
+    let mut response = json!({ "uid": request["uid"], "allowed": verdict.violations.is_empty() });
+    if !verdict.violations.is_empty() {
+        response["status"] = refusal(request, &verdict.violations);
+    }
+    if let Some(patch) = &verdict.patch {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(STANDARD.encode(patch));
+    }
+    if !verdict.warnings.is_empty() {
+        response["warnings"] = json!(verdict.warnings);
+    }
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": response,
+    })
+}
+
+#[derive(Default)]
+struct Verdict {
+    violations: Vec<Violation>,
+    warnings: Vec<String>,
+    patch: Option<String>,
+}
+
+impl From<Vec<Violation>> for Verdict {
+    fn from(violations: Vec<Violation>) -> Self {
+        Self {
+            violations,
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Create,
+    Update,
+}
+
+struct Call<'a> {
+    request: &'a Value,
+    config: &'a ClusterConfig,
+    around: Surroundings<'a>,
+}
+
+impl Call<'_> {
+    fn answer(&self, stage: Stage) -> Verdict {
+        let operation = match self.request["operation"].as_str() {
+            Some("CREATE") => Operation::Create,
+            Some("UPDATE") => Operation::Update,
+            _ => return Verdict::default(),
+        };
+        let kind = &self.request["kind"];
+        if kind["group"] != GROUP || has_text(&self.request["subResource"]) {
+            return Verdict::default();
+        }
+        let answer = match (kind["kind"].as_str(), stage) {
+            (Some(VirtualMachine::KIND), Stage::Mutate) => self.mutate_vm(operation),
+            (Some(VirtualMachine::KIND), Stage::Validate) => self.validate_vm(operation),
+            (Some(VirtualMachineInstance::KIND), Stage::Mutate) => self.mutate_vmi(operation),
+            (Some(VirtualMachineInstance::KIND), Stage::Validate) => self.validate_vmi(operation),
+            _ => return Verdict::default(),
+        };
+        answer.unwrap_or_else(|violation| vec![violation].into())
+    }
+
+    fn mutate_vm(&self, operation: Operation) -> Result<Verdict, Violation> {
+        let before: VirtualMachine = self.object("object")?;
+        if before.metadata.deletion_timestamp.is_some() {
+            return Ok(Verdict::default());
+        }
+        let age = match operation {
+            Operation::Create => Age::New,
+            Operation::Update => Age::Old,
+        };
+        let mut after = before.clone();
+        defaults::vm::set(&mut after, age, self.config, self.around);
+        Ok(self.patch(&before, &after))
+    }
+
+    fn mutate_vmi(&self, operation: Operation) -> Result<Verdict, Violation> {
+        if operation == Operation::Update {
+            return Ok(self.keep_status());
+        }
+        let before: VirtualMachineInstance = self.object("object")?;
+        let mut after = before.clone();
+        Ok(
+            match defaults::vmi::set(&mut after, self.config, self.around) {
+                Ok(()) => self.patch(&before, &after),
+                Err(violations) => violations.into(),
+            },
+        )
+    }
+
+    fn validate_vm(&self, operation: Operation) -> Result<Verdict, Violation> {
+        let new: VirtualMachine = self.object("object")?;
+        if new.metadata.deletion_timestamp.is_some() {
+            return Ok(Verdict::default());
+        }
+        let old = match operation {
+            Operation::Create => None,
+            Operation::Update => Some(self.object("oldObject")?),
+        };
+        let requester = self.requester();
+        Ok(Verdict {
+            violations: vm::validate(&new, old.as_ref(), self.config, requester, self.around),
+            warnings: vm::warnings(&new),
+            patch: None,
+        })
+    }
+
+    fn validate_vmi(&self, operation: Operation) -> Result<Verdict, Violation> {
+        let new: VirtualMachineInstance = self.object("object")?;
+        Ok(match operation {
+            Operation::Create => vmi::validate_create(&new, self.config, self.requester()),
+            Operation::Update => {
+                vmi::validate_update(&self.object("oldObject")?, &new, self.requester())
+            }
+        }
+        .into())
+    }
+
+    /// Users' changes of a status are put back without a word: the object has no status
+    /// subresource that could keep them out.
+    fn keep_status(&self) -> Verdict {
+        let (old, new) = (&self.request["oldObject"], &self.request["object"]);
+        if self.requester() == Requester::Component || old["status"] == new["status"] {
+            return Verdict::default();
+        }
+        let mut kept = new.clone();
+        match (kept.as_object_mut(), old.get("status")) {
+            (Some(object), Some(status)) => {
+                object.insert("status".to_owned(), status.clone());
+            }
+            (Some(object), None) => {
+                object.remove("status");
+            }
+            (None, _) => {}
+        }
+        Verdict {
+            patch: patch_text(new, &kept),
+            ..Verdict::default()
+        }
+    }
+
+    fn patch<T: Serialize>(&self, before: &T, after: &T) -> Verdict {
+        let [before, after] =
+            [before, after].map(|object| serde_json::to_value(object).unwrap_or_default());
+        let raw = &self.request["object"];
+        let mut changed = raw.clone();
+        carry_over(&mut changed, &before, &after);
+        // Types write the stored version; the request may be in the older one.
+        if let Some(version) = raw.get("apiVersion") {
+            changed["apiVersion"] = version.clone();
+        }
+        Verdict {
+            patch: patch_text(raw, &changed),
+            ..Verdict::default()
+        }
+    }
+
+    fn requester(&self) -> Requester {
+        let user = self.request["userInfo"]["username"]
+            .as_str()
+            .unwrap_or_default();
+        if self.config.is_component(user) {
+            Requester::Component
+        } else {
+            Requester::User
+        }
+    }
+
+    fn object<T: DeserializeOwned>(&self, name: &str) -> Result<T, Violation> {
+        serde_path_to_error::deserialize(&self.request[name]).map_err(|error| {
+            let field = match error.path().to_string() {
+                path if path == "." => name.to_owned(),
+                path => path,
+            };
+            Violation::invalid(field, error.inner())
+        })
+    }
+}
+
+fn patch_text(old: &Value, new: &Value) -> Option<String> {
+    let patch = json_patch::diff(old, new);
+    if patch.0.is_empty() {
+        return None;
+    }
+    serde_json::to_string(&patch).ok()
+}
+
+fn has_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty())
+}
+
+fn refusal(request: &Value, violations: &[Violation]) -> Value {
+    let shown: Vec<&str> = violations
+        .iter()
+        .take(SUMMARY)
+        .map(|violation| violation.message.as_str())
+        .collect();
+    let rest = violations.len() - shown.len();
+    let mut message = shown.join("; ");
+    if rest > 0 {
+        message = format!("{message}; and {rest} more");
+    }
+    let causes: Vec<Value> = violations.iter().map(Violation::to_json).collect();
+    json!({
+        "status": "Failure",
+        "message": message,
+        "reason": "Invalid",
+        "code": 422,
+        "details": {
+            "group": request["kind"]["group"],
+            "kind": request["kind"]["kind"],
+            "name": request["name"],
+            "causes": causes,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

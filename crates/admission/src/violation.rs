@@ -1,0 +1,78 @@
+//! What is wrong with an object.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// The machine-readable kind of a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    Duplicate,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotSupported,
+    Required,
+}
+
+impl Cause {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotFound => "FieldValueNotFound",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Required => "FieldValueRequired",
+        }
+    }
+}
+
+/// One thing that is wrong: where, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path from the root of the object, such as `spec.domain.devices.disks[0].name`.
+    pub field: String,
+    /// Names the field too, since clients show only this.
+    pub message: String,
+    pub cause: Cause,
+}
+
+impl Violation {
+    /// `detail` completes "`field`: ...".
+    pub fn new(cause: Cause, field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        let field = field.into();
+        let message = format!("{field}: {detail}");
+        Self {
+            field,
+            message,
+            cause,
+        }
+    }
+
+    pub fn invalid(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self::new(Cause::Invalid, field, detail)
+    }
+
+    pub fn required(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self::new(Cause::Required, field, detail)
+    }
+
+    pub fn duplicate(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self::new(Cause::Duplicate, field, detail)
+    }
+
+    pub fn not_supported(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self::new(Cause::NotSupported, field, detail)
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "reason": self.cause.as_str(), "field": self.field, "message": self.message })
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
