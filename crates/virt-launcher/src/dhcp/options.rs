@@ -1,0 +1,192 @@
+//! DHCP options, read and written.
+
+use std::net::Ipv4Addr;
+
+use launcher_channel::DhcpServer;
+
+const PAD: u8 = 0;
+const END: u8 = 255;
+
+const SUBNET_MASK: u8 = 1;
+const ROUTER: u8 = 3;
+const NAME_SERVERS: u8 = 6;
+const HOST_NAME: u8 = 12;
+const DOMAIN_NAME: u8 = 15;
+const MTU: u8 = 26;
+const DOMAIN_SEARCH: u8 = 119;
+const CLASSLESS_ROUTES: u8 = 121;
+
+/// The value of an option; the list ends at the first that does not fit.
+pub(super) fn find(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
+    loop {
+        let (code, rest) = options.split_first()?;
+        match *code {
+            PAD => options = rest,
+            END => return None,
+            code => {
+                let (length, rest) = rest.split_first()?;
+                let (value, rest) = rest.split_at_checked(usize::from(*length))?;
+                if code == wanted {
+                    return Some(value);
+                }
+                options = rest;
+            }
+        }
+    }
+}
+
+/// Options of an answer; one that does not fit is left out, so the important ones come first.
+#[derive(Debug)]
+pub(super) struct Options {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Options {
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            room,
+        }
+    }
+
+    pub(super) fn push(&mut self, code: u8, value: &[u8]) {
+        let Ok(length) = u8::try_from(value.len()) else {
+            return;
+        };
+        // The last byte ends the list.
+        if length == 0 || self.bytes.len() + 2 + value.len() + 1 > self.room {
+            return;
+        }
+        self.bytes.extend_from_slice(&[code, length]);
+        self.bytes.extend_from_slice(value);
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.bytes.push(END);
+        self.bytes
+    }
+
+    /// What a client learns besides its address.
+    pub(super) fn settings(&mut self, server: &DhcpServer) {
+        self.push(SUBNET_MASK, &mask(server.prefix_length).octets());
+        if let Some(router) = server.router {
+            self.push(ROUTER, &router.octets());
+        }
+        self.push(CLASSLESS_ROUTES, &classless_routes(server));
+        let servers = server.dns.iter().take(63).flat_map(Ipv4Addr::octets);
+        self.push(NAME_SERVERS, &servers.collect::<Vec<_>>());
+        self.push(MTU, &server.mtu.to_be_bytes());
+        self.push(HOST_NAME, server.host_name.as_bytes());
+        let domain = server.search.iter().max_by_key(|domain| domain.len());
+        self.push(DOMAIN_NAME, domain.map_or(&[], |domain| domain.as_bytes()));
+        self.push(DOMAIN_SEARCH, &search(&server.search));
+    }
+}
+
+fn mask(prefix_length: u8) -> Ipv4Addr {
+    let host_bits = 32_u32.saturating_sub(prefix_length.into());
+    Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
+}
+
+/// Destination as prefix length and its significant bytes, then the router. A client that knows
+/// this option ignores the router option, so the default route is repeated, last.
+fn classless_routes(server: &DhcpServer) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for route in &server.routes {
+        let prefix_length = route.prefix_length.min(32);
+        let network = route.destination.to_bits() & mask(prefix_length).to_bits();
+        let significant = usize::from(prefix_length.div_ceil(8));
+        bytes.push(prefix_length);
+        bytes.extend(network.to_be_bytes().into_iter().take(significant));
+        bytes.extend(route.via.octets());
+    }
+    if let Some(router) = server.router.filter(|_| !bytes.is_empty()) {
+        bytes.push(0);
+        bytes.extend(router.octets());
+    }
+    bytes
+}
+
+/// Domains as lists of labels, without compression: as many whole ones as fit.
+fn search(domains: &[String]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for domain in domains.iter().filter_map(|domain| labels(domain)) {
+        if bytes.len() + domain.len() > 255 {
+            break;
+        }
+        bytes.extend(domain);
+    }
+    bytes
+}
+
+/// `None` for what is no domain name.
+fn labels(domain: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for label in domain.trim_end_matches('.').split('.') {
+        let length = u8::try_from(label.len())
+            .ok()
+            .filter(|length| (1..64).contains(length))?;
+        bytes.push(length);
+        bytes.extend(label.bytes());
+    }
+    bytes.push(0);
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_found_among_padding_and_never_past_the_end() {
+        let cases: [(&[u8], Option<&[u8]>); 8] = [
+            (&[53, 1, 3, 255], Some(&[3])),
+            (&[0, 0, 12, 2, 53, 1, 53, 1, 1], Some(&[1])),
+            (&[255, 53, 1, 3], None),
+            (&[53, 2, 3], None),
+            (&[53], None),
+            (&[], None),
+            (&[12, 200, 53, 1, 3], None),
+            (&[53, 0], Some(&[])),
+        ];
+        for (options, expected) in cases {
+            assert_eq!(find(options, 53), expected, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn search_lists_are_cut_at_whole_domains() {
+        let domain = |text: &str| text.to_owned();
+        assert_eq!(search(&[domain("a.bc.")]), b"\x01a\x02bc\0");
+        assert_eq!(
+            search(&[domain("a..b"), domain(""), domain("c")]),
+            b"\x01c\0"
+        );
+        assert_eq!(search(&[domain(&"x".repeat(64))]), b"");
+        let long = domain(&format!("{0}.{0}", "x".repeat(60)));
+        assert_eq!(search(&[long.clone(), long.clone(), long]).len(), 246);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_left_out_whole() {
+        let mut options = Options::new(8);
+        options.push(1, &[1, 2, 3, 4]);
+        options.push(2, &[5]);
+        options.push(3, &[]);
+        assert_eq!(options.finish(), [1, 4, 1, 2, 3, 4, 255]);
+    }
+
+    #[test]
+    fn masks_and_routes_are_encoded_by_their_significant_bytes() {
+        for (prefix_length, expected) in [
+            (24, [255, 255, 255, 0]),
+            (0, [0; 4]),
+            (32, [255; 4]),
+            (29, [255, 255, 255, 248]),
+        ] {
+            assert_eq!(mask(prefix_length).octets(), expected);
+        }
+        assert_eq!(mask(200).octets(), [255; 4]);
+    }
+}

@@ -1,0 +1,305 @@
+//! The socket, and how much of it a guest may use.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddrV4},
+    time::Duration,
+};
+
+use launcher_channel::DhcpServer;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::{net::UdpSocket, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::answer::answer;
+
+const SERVER_PORT: u16 = 67;
+const CLIENT_PORT: u16 = 68;
+/// What fits into a frame; longer questions are cut and then malformed.
+const LONGEST_QUESTION: usize = 1500;
+/// A client asks a few times a minute; beyond this it is a flood, and left unanswered.
+const ANSWERS_PER_SECOND: u32 = 20;
+/// Before the socket is read again after an error.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a guest has no DHCP server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DhcpError {
+    #[error("{mac:?} is not the MAC address of a guest")]
+    BadClientMac { mac: String },
+    #[error("listen for DHCP on {interface}")]
+    Listen {
+        interface: String,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Answers the guest until told to stop.
+pub(crate) async fn serve(server: DhcpServer, stop: CancellationToken) -> Result<(), DhcpError> {
+    let client = parse_mac(&server.client_mac).ok_or_else(|| DhcpError::BadClientMac {
+        mac: server.client_mac.clone(),
+    })?;
+    let socket = listen(&server.interface).map_err(|source| DhcpError::Listen {
+        interface: server.interface.clone(),
+        source,
+    })?;
+    tracing::info!(interface = server.interface, address = %server.address, "serving DHCP");
+    let mut rate = Rate::new();
+    let mut buffer = vec![0; LONGEST_QUESTION];
+    loop {
+        let received = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            received = socket.recv_from(&mut buffer) => received,
+        };
+        let done = match received {
+            Ok((length, _)) => {
+                let packet = buffer.get(..length).unwrap_or_default();
+                respond(&socket, packet, &server, (client, &mut rate)).await
+            }
+            Err(err) => Err(err),
+        };
+        if let Err(err) = done {
+            tracing::warn!(interface = server.interface, %err, "DHCP is disturbed");
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+    }
+}
+
+async fn respond(
+    socket: &UdpSocket,
+    packet: &[u8],
+    server: &DhcpServer,
+    (client, rate): ([u8; 6], &mut Rate),
+) -> io::Result<()> {
+    let Some(answer) = answer(packet, server, client) else {
+        return Ok(());
+    };
+    if !rate.allows(Instant::now()) {
+        return Ok(());
+    }
+    socket
+        .send_to(&answer.bytes, SocketAddrV4::new(answer.to, CLIENT_PORT))
+        .await?;
+    Ok(())
+}
+
+/// Port 67 on this interface alone. Needs no capability where the port is unprivileged: the
+/// handler has seen to that.
+fn listen(interface: &str) -> io::Result<UdpSocket> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    // A server before us, or one for another interface, must not keep us from starting.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_broadcast(&socket, true)?;
+    rustix::net::bind(
+        &socket,
+        &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, SERVER_PORT),
+    )?;
+    let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
+    socket.bind_device(Some(interface.as_bytes()))?;
+    Ok(socket)
+}
+
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(parts.next().filter(|part| part.len() == 2)?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(bytes)
+}
+
+/// How many answers the present second has seen.
+struct Rate {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Rate {
+    fn new() -> Self {
+        Self {
+            since: None,
+            count: 0,
+        }
+    }
+
+    fn allows(&mut self, now: Instant) -> bool {
+        let fresh = |since: Instant| now.duration_since(since) < Duration::from_secs(1);
+        if !self.since.is_some_and(fresh) {
+            *self = Self {
+                since: Some(now),
+                count: 0,
+            };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= ANSWERS_PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt as _, process::Command};
+
+    use host_net::{Net, NetworkNamespace, Veth, in_namespace};
+    use net_plan::{Bridge, MacAddress, Sysctl};
+
+    use super::*;
+
+    const MAC: MacAddress = MacAddress([0x12, 0x81, 0xb8, 0x38, 0x4f, 0x52]);
+
+    fn server() -> DhcpServer {
+        DhcpServer {
+            interface: "k6t-eth0".to_owned(),
+            client_mac: MAC.to_string(),
+            server: Ipv4Addr::new(10, 0, 2, 1),
+            address: Ipv4Addr::new(10, 0, 2, 2),
+            prefix_length: 24,
+            router: Some(Ipv4Addr::new(10, 0, 2, 1)),
+            dns: vec![Ipv4Addr::new(10, 96, 0, 10)],
+            search: vec![
+                "default.svc.cluster.local".to_owned(),
+                "cluster.local".to_owned(),
+            ],
+            routes: Vec::new(),
+            mtu: 1450,
+            host_name: "b1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_flood_is_answered_at_a_rate() {
+        let mut rate = Rate::new();
+        let start = Instant::now();
+        let allowed = (0..100).filter(|_| rate.allows(start)).count();
+        assert_eq!(allowed, 20);
+        assert!(rate.allows(start + Duration::from_secs(1)));
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_refused_before_anything_is_opened() {
+        let stop = CancellationToken::new();
+        for mac in [
+            "",
+            "12:81:b8:38:4f",
+            "12:81:b8:38:4f:52:00",
+            "zz:81:b8:38:4f:52",
+        ] {
+            let server = DhcpServer {
+                client_mac: mac.to_owned(),
+                ..server()
+            };
+            let err = serve(server, stop.clone()).await.unwrap_err();
+            assert!(matches!(err, DhcpError::BadClientMac { .. }), "{err}");
+        }
+        let server = DhcpServer {
+            interface: "launcher-none".to_owned(),
+            ..server()
+        };
+        let err = serve(server, stop).await.unwrap_err();
+        assert!(matches!(err, DhcpError::Listen { .. }), "{err}");
+    }
+
+    /// Joins a guest's namespace to a pod's bridge.
+    async fn pod_and_guest() -> (NetworkNamespace, NetworkNamespace) {
+        let pod = NetworkNamespace::create().await.unwrap();
+        let guest = NetworkNamespace::create().await.unwrap();
+        let outside = in_namespace(pod.clone(), |net| {
+            let name = "k6t-eth0".to_owned();
+            let addresses = vec!["10.0.2.1/24".parse().unwrap()];
+            net.ensure_bridge(&Bridge {
+                name,
+                mac: MacAddress::BRIDGE,
+                mtu: 1450,
+                addresses,
+            })?;
+            Net::here()
+        });
+        let mut outside = outside.await.unwrap();
+        let inside = guest.clone();
+        in_namespace(guest.clone(), move |net| {
+            let veth = Veth {
+                name: "v0",
+                bridge: "k6t-eth0",
+                peer: "eth0",
+                peer_mac: MAC,
+                mtu: 1450,
+            };
+            outside.ensure_veth(net, &inside, &veth).map(drop)
+        })
+        .await
+        .unwrap();
+        (pod, guest)
+    }
+
+    #[tokio::test]
+    async fn a_real_client_gets_its_address() {
+        let (pod, guest) = pod_and_guest().await;
+        let stop = CancellationToken::new();
+        let told = stop.clone();
+        let served = in_namespace(pod, move |net| {
+            let name = "net/ipv4/ip_unprivileged_port_start".to_owned();
+            net.ensure_sysctl(&Sysctl {
+                name,
+                value: "0".to_owned(),
+            })?;
+            // As in a pod: this thread has no capability from here on.
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(107)).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            Ok(runtime.unwrap().block_on(serve(server(), told)))
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        let seen = folder.path().join("seen");
+        std::fs::write(&script, format!("#!/bin/sh\nenv >> {}\n", seen.display())).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let asked = in_namespace(guest, move |net| {
+            net.set_up("lo")?;
+            let done = Command::new("busybox")
+                .args([
+                    "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "10", "-T", "1", "-s",
+                ])
+                .arg(&script)
+                .args([
+                    "-O", "search", "-O", "mtu", "-O", "hostname", "-O", "domain",
+                ])
+                .output()
+                .unwrap();
+            assert!(
+                done.status.success(),
+                "{}",
+                String::from_utf8_lossy(&done.stderr)
+            );
+            stop.cancel();
+            Ok(())
+        });
+        let (served, asked) = tokio::join!(served, asked);
+        served.unwrap().unwrap();
+        asked.unwrap();
+        let seen = std::fs::read_to_string(seen).unwrap();
+        for line in [
+            "ip=10.0.2.2",
+            "subnet=255.255.255.0",
+            "mask=24",
+            "router=10.0.2.1",
+            "dns=10.96.0.10",
+            "lease=86313600",
+            "mtu=1450",
+            "hostname=b1",
+            "domain=default.svc.cluster.local",
+            "search=default.svc.cluster.local cluster.local",
+            "serverid=10.0.2.1",
+        ] {
+            assert!(
+                seen.lines().any(|found| found == line),
+                "{line} is not in\n{seen}"
+            );
+        }
+    }
+}
