@@ -77,12 +77,14 @@ impl Comparison {
     }
 }
 
+type Fields<'a> = &'a Map<String, Value>;
+
 /// Both sides as maps to be compared by field; a side that is absent or null is an empty one.
 fn both_maps<'a>(
     old: Option<&'a Value>,
     new: Option<&'a Value>,
     ty: Type<'_>,
-) -> Option<(&'a Map<String, Value>, &'a Map<String, Value>)> {
+) -> Option<(Fields<'a>, Fields<'a>)> {
     static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     let side = |value: Option<&'a Value>| match value {
         None | Some(Value::Null) => Some(&*EMPTY),
@@ -90,7 +92,8 @@ fn both_maps<'a>(
         Some(_) => None,
     };
     let (old, new) = (side(old)?, side(new)?);
-    (!ty.is_atomic_map() && !(old.is_empty() && new.is_empty())).then_some((old, new))
+    let whole = ty.is_atomic_map() || (old.is_empty() && new.is_empty());
+    (!whole).then_some((old, new))
 }
 
 type Items<'a> = BTreeMap<PathElement, &'a Value>;

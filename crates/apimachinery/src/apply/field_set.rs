@@ -114,6 +114,7 @@ impl FieldSet {
             .filter(|set| !set.is_empty())
     }
 
+    #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
         for (element, node) in &other.nodes {
@@ -124,6 +125,7 @@ impl FieldSet {
         out
     }
 
+    #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |mine, theirs| {
             theirs.map(|theirs| Node {
@@ -134,6 +136,7 @@ impl FieldSet {
     }
 
     /// Without the members of the other set; members below them stay.
+    #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.combine(other, |mine, theirs| match theirs {
             None => Some(mine.clone()),
@@ -145,6 +148,7 @@ impl FieldSet {
     }
 
     /// Without the members of the other set and everything below them.
+    #[must_use]
     pub fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(other, |mine, theirs| match theirs {
             None => Some(mine.clone()),
@@ -256,7 +260,11 @@ fn collect(value: &Value, ty: Type<'_>, path: &mut Vec<PathElement>, out: &mut F
             for (name, value) in fields {
                 path.push(PathElement::Field(name.clone()));
                 collect(value, ty.field(name), path, out);
-                let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                let empty = match value {
+                    Value::Object(fields) => fields.is_empty(),
+                    Value::Array(items) => items.is_empty(),
+                    value => value.is_null(),
+                };
                 if empty || !ty.declares(name) {
                     out.insert(path);
                 }

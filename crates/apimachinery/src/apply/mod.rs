@@ -172,23 +172,14 @@ fn keep_system_fields(mut merged: Value, live: Option<&Value>) -> Value {
 /// Puts the fields back to what they are in `live`; without it they go. Of `metadata`, only what
 /// names the object stays.
 fn reset(mut object: Value, live: Option<&Value>, fields: &[&str]) -> Value {
+    let naming = |key: &str| matches!(key, "name" | "namespace" | "resourceVersion" | "uid");
     for field in fields {
-        match live {
-            Some(live) => match live.get(field) {
-                Some(value) => {
-                    drop(meta::object_mut(&mut object).insert((*field).to_owned(), value.clone()))
-                }
-                None => drop(meta::object_mut(&mut object).shift_remove(*field)),
-            },
-            None if *field == "metadata" => {
-                meta::metadata_mut(&mut object).retain(|key, _| {
-                    matches!(
-                        key.as_str(),
-                        "name" | "namespace" | "resourceVersion" | "uid"
-                    )
-                });
-            }
-            None => drop(meta::object_mut(&mut object).shift_remove(*field)),
+        if let Some(value) = live.and_then(|live| live.get(*field)) {
+            meta::object_mut(&mut object).insert((*field).to_owned(), value.clone());
+        } else if live.is_none() && *field == "metadata" {
+            meta::metadata_mut(&mut object).retain(|key, _| naming(key));
+        } else {
+            meta::object_mut(&mut object).shift_remove(*field);
         }
     }
     if live.is_some() {

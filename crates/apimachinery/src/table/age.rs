@@ -1,0 +1,78 @@
+//! Spans of time as `kubectl` prints them: two units at most, the second only while it matters.
+
+use jiff::Timestamp;
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+const YEAR: i64 = 365 * DAY;
+
+/// From seconds to text.
+pub fn human_duration(seconds: i64) -> String {
+    match seconds {
+        ..=-2 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
+        s if s < 2 * MINUTE => format!("{s}s"),
+        s if s < 10 * MINUTE => two(s, (MINUTE, "m"), (1, "s")),
+        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
+        s if s < 8 * HOUR => two(s, (HOUR, "h"), (MINUTE, "m")),
+        s if s < 2 * DAY => format!("{}h", s / HOUR),
+        s if s < 8 * DAY => two(s, (DAY, "d"), (HOUR, "h")),
+        s if s < 2 * YEAR => format!("{}d", s / DAY),
+        s if s < 8 * YEAR => two(s, (YEAR, "y"), (DAY, "d")),
+        s => format!("{}y", s / YEAR),
+    }
+}
+
+fn two(seconds: i64, (big, big_unit): (i64, &str), (small, small_unit): (i64, &str)) -> String {
+    let (whole, rest) = (seconds / big, seconds % big / small);
+    if rest == 0 {
+        format!("{whole}{big_unit}")
+    } else {
+        format!("{whole}{big_unit}{rest}{small_unit}")
+    }
+}
+
+/// How long ago the time was. `<unknown>` for none.
+pub fn age(time: Option<Timestamp>, now: Timestamp) -> String {
+    time.map_or_else(
+        || "<unknown>".to_owned(),
+        |time| {
+            let millis = now.as_millisecond().saturating_sub(time.as_millisecond());
+            human_duration(millis.div_euclid(1000))
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_printed_as_kubectl_prints_them() {
+        let cases = [
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (28_800, "8h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+            (180_000, "2d2h"),
+            (691_200, "8d"),
+            (63_072_000, "2y"),
+            (63_158_400, "2y1d"),
+            (252_288_000, "8y"),
+        ];
+        for (seconds, expected) in cases {
+            assert_eq!(human_duration(seconds), expected, "{seconds}");
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The columns of the built-in kinds.
+
+use serde_json::Value;
+
+use super::{Column, Layout, Row, pod};
+use crate::meta;
+
+pub(super) fn layout(group: &str, plural: &str) -> Layout {
+    let columns = match (group, plural) {
+        ("", "pods") => {
+            return Layout {
+                columns: pod::columns(),
+                conditions: Some(pod::conditions),
+            };
+        }
+        ("", "nodes") => nodes(),
+        ("", "namespaces") => vec![
+            name(),
+            Column::of("Status", "string", 0, |row| {
+                text(&row.object["status"]["phase"])
+            }),
+            age(),
+        ],
+        ("", "configmaps") => vec![name(), Column::of("Data", "string", 0, data), age()],
+        ("", "secrets") => vec![
+            name(),
+            Column::of("Type", "string", 0, |row| text(&row.object["type"])),
+            Column::of("Data", "string", 0, data),
+            age(),
+        ],
+        ("", "serviceaccounts") => vec![
+            name(),
+            Column::of("Secrets", "string", 0, |row| {
+                list(&row.object["secrets"]).len().to_string().into()
+            }),
+            age(),
+        ],
+        ("" | "events.k8s.io", "events") => events(),
+        ("coordination.k8s.io", "leases") => vec![
+            name(),
+            Column::of("Holder", "string", 0, |row| {
+                text(&row.object["spec"]["holderIdentity"])
+            }),
+            age(),
+        ],
+        ("", "services") => services(),
+        ("", "endpoints") => vec![
+            name(),
+            Column::of("Endpoints", "string", 0, endpoints),
+            age(),
+        ],
+        ("", "persistentvolumeclaims") => claims(),
+        ("", "persistentvolumes") => volumes(),
+        ("storage.k8s.io", "storageclasses") => storage_classes(),
+        ("apiregistration.k8s.io", "apiservices") => api_services(),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => vec![
+            name(),
+            Column::of("Webhooks", "integer", 0, |row| {
+                list(&row.object["webhooks"]).len().into()
+            }),
+            age(),
+        ],
+        _ => vec![
+            name(),
+            Column::of("Created At", "date", 0, |row| {
+                text(&row.object["metadata"]["creationTimestamp"])
+            }),
+        ],
+    };
+    Layout {
+        columns,
+        conditions: None,
+    }
+}
+
+fn name() -> Column {
+    Column::of("Name", "string", 0, |row| meta::name(row.object).into())
+}
+
+fn age() -> Column {
+    Column::of("Age", "date", 0, |row| row.age())
+}
+
+fn text(value: &Value) -> Value {
+    value.as_str().unwrap_or_default().into()
+}
+
+fn or(value: &Value, absent: &str) -> Value {
+    value
+        .as_str()
+        .filter(|text| !text.is_empty())
+        .unwrap_or(absent)
+        .into()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn data(row: &Row<'_>) -> Value {
+    let count = |key: &str| row.object[key].as_object().map_or(0, serde_json::Map::len);
+    (count("data") + count("binaryData")).to_string().into()
+}
+
+fn nodes() -> Vec<Column> {
+    fn info(row: &Row<'_>, key: &str) -> Value {
+        or(&row.object["status"]["nodeInfo"][key], "<unknown>")
+    }
+    fn address(row: &Row<'_>, kind: &str) -> Value {
+        let found = list(&row.object["status"]["addresses"])
+            .iter()
+            .find(|a| a["type"] == kind);
+        found.map_or_else(|| "<none>".into(), |a| text(&a["address"]))
+    }
+    vec![
+        name(),
+        Column::of("Status", "string", 0, node_status),
+        Column::of("Roles", "string", 0, node_roles),
+        age(),
+        Column::of("Version", "string", 0, |row| {
+            text(&row.object["status"]["nodeInfo"]["kubeletVersion"])
+        }),
+        Column::of("Internal-IP", "string", 1, |row| address(row, "InternalIP")),
+        Column::of("External-IP", "string", 1, |row| address(row, "ExternalIP")),
+        Column::of("OS-Image", "string", 1, |row| info(row, "osImage")),
+        Column::of("Kernel-Version", "string", 1, |row| {
+            info(row, "kernelVersion")
+        }),
+        Column::of("Container-Runtime", "string", 1, |row| {
+            info(row, "containerRuntimeVersion")
+        }),
+    ]
+}
+
+fn node_status(row: &Row<'_>) -> Value {
+    let conditions = list(&row.object["status"]["conditions"]);
+    let mut words = vec![match conditions.iter().find(|c| c["type"] == "Ready") {
+        Some(ready) if ready["status"] == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    }];
+    if row.object["spec"]["unschedulable"] == true {
+        words.push("SchedulingDisabled");
+    }
+    words.join(",").into()
+}
+
+fn node_roles(row: &Row<'_>) -> Value {
+    let mut roles: Vec<&str> = meta::labels(row.object)
+        .filter_map(
+            |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+                Some(role) if !role.is_empty() => Some(role),
+                None if key == "kubernetes.io/role" && !value.is_empty() => Some(value),
+                _ => None,
+            },
+        )
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    if roles.is_empty() {
+        "<none>".into()
+    } else {
+        roles.join(",").into()
+    }
+}
+
+fn events() -> Vec<Column> {
+    fn involved(row: &Row<'_>) -> Value {
+        let about = match &row.object["involvedObject"] {
+            Value::Null => &row.object["regarding"],
+            about => about,
+        };
+        about.clone()
+    }
+    fn object(row: &Row<'_>) -> Value {
+        let about = involved(row);
+        let kind = about["kind"].as_str().unwrap_or_default().to_lowercase();
+        format!("{kind}/{}", about["name"].as_str().unwrap_or_default()).into()
+    }
+    fn source(row: &Row<'_>) -> Value {
+        let event = row.object;
+        let from = |source: &Value| {
+            let component = source["component"].as_str().filter(|c| !c.is_empty())?;
+            let host = source["host"].as_str().filter(|h| !h.is_empty());
+            Some(host.map_or_else(
+                || component.to_owned(),
+                |host| format!("{component}, {host}"),
+            ))
+        };
+        from(&event["source"])
+            .or_else(|| from(&event["deprecatedSource"]))
+            .unwrap_or_else(|| {
+                let key = if event["reportingController"].is_string() {
+                    "reportingController"
+                } else {
+                    "reportingComponent"
+                };
+                event[key].as_str().unwrap_or_default().to_owned()
+            })
+            .into()
+    }
+    vec![
+        Column::of("Last Seen", "string", 0, |row| {
+            event_time(row, Moment::Last).into()
+        }),
+        Column::of("Type", "string", 0, |row| text(&row.object["type"])),
+        Column::of("Reason", "string", 0, |row| text(&row.object["reason"])),
+        Column::of("Object", "string", 0, object),
+        Column::of("Subobject", "string", 1, |row| {
+            text(&involved(row)["fieldPath"])
+        }),
+        Column::of("Source", "string", 1, source),
+        Column::of("Message", "string", 0, |row| {
+            let message = row.object["message"]
+                .as_str()
+                .or(row.object["note"].as_str());
+            message.unwrap_or_default().trim().into()
+        }),
+        Column::of("First Seen", "string", 1, |row| {
+            event_time(row, Moment::First).into()
+        }),
+        Column::of("Count", "string", 1, |row| {
+            let event = row.object;
+            let count = event["series"]["count"]
+                .as_i64()
+                .or(event["count"].as_i64());
+            count
+                .filter(|count| *count > 0)
+                .unwrap_or(1)
+                .to_string()
+                .into()
+        }),
+        Column::of("Name", "string", 1, |row| meta::name(row.object).into()),
+    ]
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    First,
+    Last,
+}
+
+fn event_time(row: &Row<'_>, moment: Moment) -> String {
+    let event = row.object;
+    let own = if moment == Moment::First {
+        "firstTimestamp"
+    } else {
+        "lastTimestamp"
+    };
+    let series = match &event["series"]["lastObservedTime"] {
+        time if moment == Moment::Last && time.is_string() => Some(time),
+        _ => None,
+    };
+    let times = [series, Some(&event[own]), Some(&event["eventTime"])];
+    let found = times.into_iter().flatten().find(|time| time.is_string());
+    found.map_or_else(|| "<unknown>".to_owned(), |time| row.since(time))
+}
+
+fn services() -> Vec<Column> {
+    fn ports(row: &Row<'_>) -> Value {
+        let one = |port: &Value| {
+            let number = port["port"].as_i64().unwrap_or_default();
+            let protocol = port["protocol"].as_str().unwrap_or("TCP");
+            match port["nodePort"].as_i64().filter(|node| *node > 0) {
+                Some(node) => format!("{number}:{node}/{protocol}"),
+                None => format!("{number}/{protocol}"),
+            }
+        };
+        let all: Vec<String> = list(&row.object["spec"]["ports"]).iter().map(one).collect();
+        if all.is_empty() {
+            "<none>".into()
+        } else {
+            all.join(",").into()
+        }
+    }
+    fn external(row: &Row<'_>) -> Value {
+        let (spec, status) = (&row.object["spec"], &row.object["status"]);
+        let ips = list(&spec["externalIPs"]).iter().filter_map(Value::as_str);
+        let ingress = list(&status["loadBalancer"]["ingress"]).iter();
+        let ingress = ingress.filter_map(|i| i["ip"].as_str().or(i["hostname"].as_str()));
+        let balanced = spec["type"] == "LoadBalancer";
+        let all: Vec<&str> = ingress.filter(|_| balanced).chain(ips).collect();
+        match (spec["type"].as_str(), all.is_empty()) {
+            (Some("ExternalName"), _) => text(&spec["externalName"]),
+            (_, false) => all.join(",").into(),
+            (Some("LoadBalancer"), true) => "<pending>".into(),
+            (_, true) => "<none>".into(),
+        }
+    }
+    vec![
+        name(),
+        Column::of("Type", "string", 0, |row| text(&row.object["spec"]["type"])),
+        Column::of("Cluster-IP", "string", 0, |row| {
+            or(&row.object["spec"]["clusterIP"], "<none>")
+        }),
+        Column::of("External-IP", "string", 0, external),
+        Column::of("Port(s)", "string", 0, ports),
+        age(),
+        Column::of("Selector", "string", 1, |row| {
+            let pairs = row.object["spec"]["selector"]
+                .as_object()
+                .into_iter()
+                .flatten();
+            let mut pairs: Vec<String> = pairs
+                .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
+                .collect();
+            pairs.sort();
+            if pairs.is_empty() {
+                "<none>".into()
+            } else {
+                pairs.join(",").into()
+            }
+        }),
+    ]
+}
+
+fn endpoints(row: &Row<'_>) -> Value {
+    const SHOWN: usize = 3;
+    let mut all = Vec::new();
+    for subset in list(&row.object["subsets"]) {
+        for address in list(&subset["addresses"]) {
+            let ip = address["ip"].as_str().unwrap_or_default();
+            let ports = list(&subset["ports"]);
+            if ports.is_empty() {
+                all.push(ip.to_owned());
+            }
+            all.extend(
+                ports
+                    .iter()
+                    .filter_map(|p| p["port"].as_i64())
+                    .map(|p| format!("{ip}:{p}")),
+            );
+        }
+    }
+    match all.len() {
+        0 => "<none>".into(),
+        count if count > SHOWN => {
+            let first = all
+                .iter()
+                .take(SHOWN)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(",");
+            format!("{first} + {} more...", count - SHOWN).into()
+        }
+        _ => all.join(",").into(),
+    }
+}
+
+fn access_modes(modes: &Value) -> Value {
+    const SHORT: [(&str, &str); 4] = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let has = |long: &str| list(modes).iter().any(|mode| mode == long);
+    let words: Vec<&str> = SHORT
+        .iter()
+        .filter(|(long, _)| has(long))
+        .map(|(_, s)| *s)
+        .collect();
+    words.join(",").into()
+}
+
+fn claims() -> Vec<Column> {
+    vec![
+        name(),
+        Column::of("Status", "string", 0, |row| {
+            if meta::is_deleting(row.object) {
+                "Terminating".into()
+            } else {
+                text(&row.object["status"]["phase"])
+            }
+        }),
+        Column::of("Volume", "string", 0, |row| {
+            text(&row.object["spec"]["volumeName"])
+        }),
+        Column::of("Capacity", "string", 0, |row| {
+            let bound = row.object["spec"]["volumeName"]
+                .as_str()
+                .is_some_and(|v| !v.is_empty());
+            if bound {
+                text(&row.object["status"]["capacity"]["storage"])
+            } else {
+                "".into()
+            }
+        }),
+        Column::of("Access Modes", "string", 0, |row| {
+            access_modes(&row.object["status"]["accessModes"])
+        }),
+        Column::of("StorageClass", "string", 0, |row| {
+            text(&row.object["spec"]["storageClassName"])
+        }),
+        age(),
+        Column::of("VolumeMode", "string", 1, |row| {
+            or(&row.object["spec"]["volumeMode"], "<unset>")
+        }),
+    ]
+}
+
+fn volumes() -> Vec<Column> {
+    vec![
+        name(),
+        Column::of("Capacity", "string", 0, |row| {
+            text(&row.object["spec"]["capacity"]["storage"])
+        }),
+        Column::of("Access Modes", "string", 0, |row| {
+            access_modes(&row.object["spec"]["accessModes"])
+        }),
+        Column::of("Reclaim Policy", "string", 0, |row| {
+            text(&row.object["spec"]["persistentVolumeReclaimPolicy"])
+        }),
+        Column::of("Status", "string", 0, |row| {
+            if meta::is_deleting(row.object) {
+                "Terminating".into()
+            } else {
+                text(&row.object["status"]["phase"])
+            }
+        }),
+        Column::of("Claim", "string", 0, |row| {
+            let claim = &row.object["spec"]["claimRef"];
+            let part = |key: &str| claim[key].as_str().unwrap_or_default();
+            if claim.is_object() {
+                format!("{}/{}", part("namespace"), part("name")).into()
+            } else {
+                "".into()
+            }
+        }),
+        Column::of("StorageClass", "string", 0, |row| {
+            text(&row.object["spec"]["storageClassName"])
+        }),
+        Column::of("Reason", "string", 0, |row| {
+            text(&row.object["status"]["reason"])
+        }),
+        age(),
+        Column::of("VolumeMode", "string", 1, |row| {
+            or(&row.object["spec"]["volumeMode"], "<unset>")
+        }),
+    ]
+}
+
+fn storage_classes() -> Vec<Column> {
+    vec![
+        Column::of("Name", "string", 0, |row| {
+            let name = meta::name(row.object);
+            let default = "storageclass.kubernetes.io/is-default-class";
+            match meta::annotation(row.object, default) {
+                Some("true") => format!("{name} (default)").into(),
+                _ => name.into(),
+            }
+        }),
+        Column::of("Provisioner", "string", 0, |row| {
+            text(&row.object["provisioner"])
+        }),
+        Column::of("ReclaimPolicy", "string", 0, |row| {
+            or(&row.object["reclaimPolicy"], "Delete")
+        }),
+        Column::of("VolumeBindingMode", "string", 0, |row| {
+            or(&row.object["volumeBindingMode"], "Immediate")
+        }),
+        Column::of("AllowVolumeExpansion", "string", 0, |row| {
+            row.object["allowVolumeExpansion"]
+                .as_bool()
+                .unwrap_or_default()
+                .into()
+        }),
+        age(),
+    ]
+}
+
+fn api_services() -> Vec<Column> {
+    vec![
+        name(),
+        Column::of("Service", "string", 0, |row| {
+            let service = &row.object["spec"]["service"];
+            let part = |key: &str| service[key].as_str().unwrap_or_default();
+            if service.is_object() {
+                format!("{}/{}", part("namespace"), part("name")).into()
+            } else {
+                "Local".into()
+            }
+        }),
+        Column::of("Available", "string", 0, |row| {
+            let conditions = list(&row.object["status"]["conditions"]);
+            match conditions.iter().find(|c| c["type"] == "Available") {
+                Some(c) if c["status"] == "True" => "True".into(),
+                Some(c) => {
+                    let part = |key: &str| c[key].as_str().unwrap_or_default();
+                    format!("{} ({})", part("status"), part("reason")).into()
+                }
+                None => "Unknown".into(),
+            }
+        }),
+        age(),
+    ]
+}
