@@ -1,3 +1,7 @@
 //! The program `virtctl`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    virtctl::main()
+}

@@ -1,0 +1,6 @@
+//! One module for each group of commands.
+
+pub(crate) mod console;
+pub(crate) mod power;
+pub(crate) mod version;
+pub(crate) mod vnc;

@@ -1,0 +1,115 @@
+//! Requests to the aggregated API.
+
+use anyhow::{Context, Result, bail};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
+use kube::{Client, client::Body};
+use serde::Serialize;
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
+
+use crate::connect::Cluster;
+
+/// The sub-protocol of all streams.
+const PROTOCOL: &str = "plain.kubevirt.io";
+/// Any sixteen bytes do: the key only proves that the other side speaks the protocol.
+const KEY: &str = "ZmVycm92aXJ0IHZpcnRjdGw=";
+
+pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// A stream that was not opened.
+#[derive(Debug)]
+pub(crate) enum NotOpened {
+    /// The guest is not there, or not yet.
+    NotRunning(String),
+    Failed(anyhow::Error),
+}
+
+/// The path of a subresource.
+pub(crate) fn path(cluster: &Cluster, plural: &str, name: &str, subresource: &str) -> String {
+    let namespace = &cluster.namespace;
+    format!(
+        "/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{plural}/{name}/{subresource}"
+    )
+}
+
+/// `PUT` with options; the answers have no body worth reading.
+pub(crate) async fn put(cluster: &Cluster, path: &str, options: &impl Serialize) -> Result<()> {
+    let body = serde_json::to_vec(options).context("write the request")?;
+    let request = Request::builder()
+        .method(Method::PUT)
+        .uri(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body)
+        .context("make the request")?;
+    cluster.client.request_text(request).await.map_err(plain)?;
+    Ok(())
+}
+
+/// Opens a websocket.
+pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpened> {
+    let request = Request::builder()
+        .uri(path)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
+        .header(header::SEC_WEBSOCKET_KEY, KEY)
+        .header(header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
+        .body(Body::empty())
+        .map_err(|err| NotOpened::Failed(err.into()))?;
+    let mut answer = client
+        .send(request)
+        .await
+        .map_err(|err| NotOpened::Failed(plain(err)))?;
+    let code = answer.status();
+    if code != StatusCode::SWITCHING_PROTOCOLS {
+        let message = refusal(answer).await;
+        return Err(match code {
+            StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => NotOpened::NotRunning(message),
+            _ => NotOpened::Failed(anyhow::anyhow!(message)),
+        });
+    }
+    let upgraded = hyper::upgrade::on(&mut answer).await.map_err(|err| {
+        NotOpened::Failed(anyhow::Error::new(err).context("upgrade to a websocket"))
+    })?;
+    Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+}
+
+/// The message of a `Status`, or whatever the body says.
+async fn refusal(answer: http::Response<Body>) -> String {
+    let code = answer.status();
+    let bytes = match answer.into_body().collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(err) => return format!("{code}, and the answer broke off: {err}"),
+    };
+    let message = serde_json::from_slice::<serde_json::Value>(&bytes)
+        .ok()
+        .and_then(|status| Some(status.get("message")?.as_str()?.to_owned()));
+    message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)))
+}
+
+/// An API error as one sentence.
+pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
+    match err {
+        kube::Error::Api(status) if !status.message.is_empty() => {
+            anyhow::anyhow!("{}", status.message)
+        }
+        err => anyhow::Error::new(err).context("ask the API server"),
+    }
+}
+
+/// The server's own version.
+pub(crate) async fn version(cluster: &Cluster) -> Result<serde_json::Value> {
+    let request = Request::get("/apis/subresources.kubevirt.io/v1/version")
+        .body(vec![])
+        .context("make the request")?;
+    let value = cluster
+        .client
+        .request::<serde_json::Value>(request)
+        .await
+        .map_err(plain)?;
+    if !value.is_object() {
+        bail!("the server's version is malformed");
+    }
+    Ok(value)
+}
