@@ -1,0 +1,43 @@
+//! Why a VMI cannot have a pod.
+
+/// Each names the field, so that the user knows what to change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PodError {
+    #[error("{field}: not supported yet")]
+    Unsupported { field: String },
+    #[error("{field}: {problem}")]
+    Invalid { field: String, problem: String },
+    #[error("{field}: needs a value")]
+    Missing { field: String },
+}
+
+impl PodError {
+    /// A stable word for conditions and events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unsupported { .. } => "UnsupportedField",
+            Self::Invalid { .. } => "InvalidField",
+            Self::Missing { .. } => "MissingField",
+        }
+    }
+
+    pub(crate) fn unsupported(field: impl Into<String>) -> Self {
+        Self::Unsupported {
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn missing(field: impl Into<String>) -> Self {
+        Self::Missing {
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, problem: &(impl ToString + ?Sized)) -> Self {
+        let problem = problem.to_string();
+        Self::Invalid {
+            field: field.into(),
+            problem,
+        }
+    }
+}
