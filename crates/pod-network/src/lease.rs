@@ -19,6 +19,8 @@ use crate::{PodNetworkError, settings::Range};
 
 const LOCK: &str = "lock";
 const SUFFIX: &str = ".json";
+/// Of a file that is being written; one that is found was cut off.
+const PART: &str = ".part";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
@@ -87,6 +89,10 @@ impl Leases {
         for entry in entries {
             let entry = entry.map_err(|err| self.failed(err))?;
             let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.ends_with(PART)) {
+                fs::remove_file(entry.path()).map_err(|err| self.failed(err))?;
+                continue;
+            }
             let uid = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
             let Some(uid) = uid.filter(|uid| check_uid(uid).is_ok()) else {
                 continue;
@@ -161,7 +167,7 @@ impl Leases {
     }
 
     fn write(&self, uid: &str, lease: &Lease) -> io::Result<()> {
-        let part = self.folder.join(format!("{uid}.part"));
+        let part = self.folder.join(format!("{uid}{PART}"));
         let mut file = File::create(&part)?;
         file.write_all(&serde_json::to_vec(lease)?)?;
         file.sync_all()?;
@@ -294,6 +300,7 @@ mod tests {
         }
         let mut leases = open(folder.path());
         assert!(leases.pods().is_empty());
+        assert!(!folder.path().join("b.part").exists());
         leases.ensure("a").unwrap();
         let other = Range::parse("10.8.0.0/29".parse().unwrap()).unwrap();
         drop(leases);

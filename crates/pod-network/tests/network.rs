@@ -1,5 +1,7 @@
 //! The network on hosts that are namespaces, made by each test. Needs root, as the crate does.
 
+#![expect(clippy::unwrap_used, reason = "in a test, what fails is the test")]
+
 use std::{
     collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -233,6 +235,52 @@ async fn what_pods_leave_behind_is_reclaimed_and_teardown_leaves_nothing() {
     assert!(!host.folder.path().join("pnet-c").exists());
     let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
     assert!(chains.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_was_cut_off_half_way_is_completed() {
+    let host = Host::new().await;
+    // A bridge that was just made, without its mark; a pair that is not a port yet, and down.
+    in_namespace(host.namespace.clone(), |_| {
+        ip(&["link", "add", "pnet-g", "type", "bridge"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let network = host.network("pnet-g", "10.9.0.0/24").await;
+    let pod = host.pod("a").await;
+    let first = network.add("a", &pod.path, "eth0").await.unwrap();
+    let veth = first.interfaces[1].name.clone();
+    in_namespace(host.namespace.clone(), move |_| {
+        ip(&["link", "set", &veth, "nomaster", "down"]);
+        ip(&["link", "set", "pnet-g", "down"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    in_namespace(pod.namespace.clone(), |_| {
+        ip(&["address", "flush", "dev", "eth0"]);
+        ip(&["link", "set", "eth0", "down"]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    network.ensure().await.unwrap();
+    assert_eq!(network.add("a", &pod.path, "eth0").await.unwrap(), first);
+    connect(&pod.namespace, "10.9.0.1:80", &host.namespace).await;
+}
+
+/// Runs `ip` in the namespace of the calling thread.
+fn ip(arguments: &[&str]) {
+    let done = std::process::Command::new("ip")
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 #[tokio::test]
