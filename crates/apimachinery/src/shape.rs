@@ -153,6 +153,40 @@ impl<'a> Type<'a> {
         }
     }
 
+    /// The marks that tell clients about the merge, as they stand in an `OpenAPI` schema.
+    pub(crate) fn marks(self) -> Vec<(&'static str, Value)> {
+        let Self::BuiltIn(rule) = self else {
+            return Vec::new();
+        };
+        match &rule.merge {
+            Merge::Plain => Vec::new(),
+            Merge::Whole => vec![("x-kubernetes-map-type", "atomic".into())],
+            Merge::Set => vec![
+                ("x-kubernetes-list-type", "set".into()),
+                ("x-kubernetes-patch-strategy", "merge".into()),
+            ],
+            Merge::Keyed { patch, keys } => {
+                // A volume that changes its kind must lose the old one.
+                let strategy = if rule.shape == "Volume" {
+                    "merge,retainKeys"
+                } else {
+                    "merge"
+                };
+                let mut out = vec![
+                    ("x-kubernetes-patch-merge-key", (*patch).into()),
+                    ("x-kubernetes-patch-strategy", strategy.into()),
+                ];
+                if keys.is_empty() {
+                    out.push(("x-kubernetes-list-type", "atomic".into()));
+                } else {
+                    out.push(("x-kubernetes-list-type", "map".into()));
+                    out.push(("x-kubernetes-list-map-keys", keys.to_vec().into()));
+                }
+                out
+            }
+        }
+    }
+
     /// Is the list a set in strategic merge patches?
     pub(crate) fn is_patch_set(self) -> bool {
         matches!(

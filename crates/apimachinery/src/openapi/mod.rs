@@ -1,19 +1,57 @@
 //! `OpenAPI` documents made from the list of resources.
+//!
+//! What clients look for in them: the kind of a path (`kubectl explain`), the query parameters of
+//! `patch` (may the server check fields and run dry?), and how the lists of built-in kinds merge.
+//! Strategic merge patches are left out of version 3 on purpose: a `kubectl apply` that finds them
+//! there merges by that document, one that does not by its own, complete knowledge.
+//! The documents are big: make them once per change of the list and keep them.
 
-use serde_json::Value;
+mod definitions;
+mod paths;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value, json};
 
 use crate::Resource;
+use crate::discovery::fnv;
+
+use definitions::{Dialect, definitions};
 
 /// `/openapi/v2`.
 pub fn v2(resources: &[Resource], server_version: &str) -> Value {
-    drop((resources, server_version));
-    Value::Null
+    let all: Vec<&Resource> = resources.iter().collect();
+    json!({
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": server_version},
+        "paths": paths::all(&all, Dialect::V2),
+        "definitions": definitions(&all, Dialect::V2),
+    })
 }
 
-/// `/openapi/v3`: where the document of each group and version is.
+/// `/openapi/v3`: where the document of each group and version is. The address changes with the
+/// content, so that clients may keep what they have.
 pub fn v3_index(resources: &[Resource]) -> Value {
-    let _ = resources;
-    Value::Null
+    let mut paths: Map<String, Value> = Map::new();
+    for resource in resources {
+        let path = group_path(&resource.group, &resource.version);
+        if paths.contains_key(&path) {
+            continue;
+        }
+        let mut content = String::new();
+        for one in of_version(resources, &resource.group, &resource.version) {
+            content.push_str(&one.kind);
+            content.push_str(&one.plural);
+            for sub in &one.subresources {
+                content.push_str(&sub.name);
+            }
+            content.push_str(&one.schema.to_string());
+        }
+        let url = format!("/openapi/v3/{path}?hash={:016X}", fnv(content.as_bytes()));
+        paths.insert(path, json!({"serverRelativeURL": url}));
+    }
+    json!({ "paths": paths })
 }
 
 /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`.
@@ -23,6 +61,29 @@ pub fn v3(
     version: &str,
     server_version: &str,
 ) -> Option<Value> {
-    drop((resources, group, version, server_version));
-    None
+    let of = of_version(resources, group, version);
+    (!of.is_empty()).then(|| {
+        json!({
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": server_version},
+            "paths": paths::all(&of, Dialect::V3),
+            "components": {"schemas": definitions(&of, Dialect::V3)},
+        })
+    })
+}
+
+fn of_version<'a>(resources: &'a [Resource], group: &str, version: &str) -> Vec<&'a Resource> {
+    resources
+        .iter()
+        .filter(|r| r.group == group && r.version == version)
+        .collect()
+}
+
+/// `api/v1` or `apis/group/version`.
+fn group_path(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
 }

@@ -26,6 +26,18 @@ fn expand(node: &Value, root: &Value, open: &mut Vec<String>) -> Value {
 }
 
 fn expand_object(fields: &Map<String, Value>, root: &Value, open: &mut Vec<String>) -> Value {
+    // A lone `allOf` is how generators hang a description on a reference.
+    if let Some([only]) = fields
+        .get("allOf")
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        && only.get("$ref").is_some()
+    {
+        let mut flat = fields.clone();
+        flat.shift_remove("allOf");
+        flat.insert("$ref".to_owned(), only["$ref"].clone());
+        return expand_object(&flat, root, open);
+    }
     let Some(name) = fields.get("$ref").and_then(Value::as_str) else {
         let skip = |key: &str| matches!(key, "$defs" | "definitions");
         let kept = fields

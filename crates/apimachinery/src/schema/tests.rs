@@ -45,7 +45,7 @@ fn schema() -> Schema {
 }
 
 #[track_caller]
-fn wrong(spec: Value, expected: &[&str]) {
+fn wrong(spec: &Value, expected: &[&str]) {
     let found = schema().validate(&json!({"spec": spec}));
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();
     assert_eq!(found, expected, "{spec}");
@@ -53,67 +53,67 @@ fn wrong(spec: Value, expected: &[&str]) {
 
 #[test]
 fn violations_are_worded_as_the_api_words_them() {
-    wrong(json!({"name": "abc"}), &[]);
-    wrong(json!({}), &["spec.name: Required value"]);
+    wrong(&json!({"name": "abc"}), &[]);
+    wrong(&json!({}), &["spec.name: Required value"]);
     wrong(
-        json!({"name": "abc", "running": "yes"}),
+        &json!({"name": "abc", "running": "yes"}),
         &[
             r#"spec.running: Invalid value: "string": spec.running in body must be of type boolean: "string""#,
         ],
     );
     wrong(
-        json!({"name": "abc", "strategy": "x"}),
+        &json!({"name": "abc", "strategy": "x"}),
         &[r#"spec.strategy: Unsupported value: "x": supported values: "Always", "Halted""#],
     );
     wrong(
-        json!({"name": "a", "count": 11}),
+        &json!({"name": "a", "count": 11}),
         &[
             r#"spec.name: Invalid value: "a": spec.name in body should be at least 2 chars long"#,
             "spec.count: Invalid value: 11: spec.count in body should be less than or equal to 10",
         ],
     );
     wrong(
-        json!({"name": "ABCDE"}),
+        &json!({"name": "ABCDE"}),
         &[
             "spec.name: Too long: may not be more than 4 bytes",
             r#"spec.name: Invalid value: "ABCDE": spec.name in body should match '^[a-z]+$'"#,
         ],
     );
     wrong(
-        json!({"name": "abc", "count": 1.5}),
+        &json!({"name": "abc", "count": 1.5}),
         &[
             r#"spec.count: Invalid value: "number": spec.count in body must be of type integer: "number""#,
         ],
     );
-    wrong(json!({"name": "abc", "count": 2.0}), &[]);
+    wrong(&json!({"name": "abc", "count": 2.0}), &[]);
     wrong(
-        json!({"name": "abc", "ratio": 1}),
+        &json!({"name": "abc", "ratio": 1}),
         &["spec.ratio: Invalid value: 1: spec.ratio in body should be less than 1"],
     );
-    wrong(json!({"name": "abc", "memory": "64Mi", "note": null}), &[]);
+    wrong(&json!({"name": "abc", "memory": "64Mi", "note": null}), &[]);
     wrong(
-        json!({"name": null}),
+        &json!({"name": null}),
         &[r#"spec.name: Invalid value: "null": spec.name in body must be of type string: "null""#],
     );
     wrong(
-        json!({"name": "abc", "since": "now"}),
+        &json!({"name": "abc", "since": "now"}),
         &[
             r#"spec.since: Invalid value: "now": spec.since in body must be of type date-time: "now""#,
         ],
     );
     wrong(
-        json!({"name": "abc", "labels": {"a": "b", "c": 1}}),
+        &json!({"name": "abc", "labels": {"a": "b", "c": 1}}),
         &[
             "spec.labels: Too many: 2: must have at most 1 items",
             r#"spec.labels.c: Invalid value: "integer": spec.labels.c in body must be of type string: "integer""#,
         ],
     );
     wrong(
-        json!({"name": "abc", "ports": []}),
+        &json!({"name": "abc", "ports": []}),
         &["spec.ports: Invalid value: 0: spec.ports in body should have at least 1 items"],
     );
     wrong(
-        json!({"name": "abc", "ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}, {}]}),
+        &json!({"name": "abc", "ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}, {}]}),
         &[
             "spec.ports: Too many: 3: must have at most 2 items",
             "spec.ports[2].port: Required value",
@@ -121,11 +121,11 @@ fn violations_are_worded_as_the_api_words_them() {
         ],
     );
     wrong(
-        json!({"name": "abc", "set": ["a", "a"]}),
+        &json!({"name": "abc", "set": ["a", "a"]}),
         &[r#"spec.set[1]: Duplicate value: "a""#],
     );
     wrong(
-        json!({"name": "abc", "either": {}}),
+        &json!({"name": "abc", "either": {}}),
         &[
             r#"<nil>: Invalid value: "": "spec.either" must validate one and only one schema (oneOf). Found none valid"#,
         ],

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Column, Layout, Row, pod};
+use super::{Column, Layout, Row, age_cell, pod};
 use crate::meta;
 
 pub(super) fn layout(group: &str, plural: &str) -> Layout {
@@ -81,7 +81,7 @@ fn name() -> Column {
 }
 
 fn age() -> Column {
-    Column::of("Age", "date", 0, |row| row.age())
+    Column::of("Age", "date", 0, age_cell)
 }
 
 fn text(value: &Value) -> Value {

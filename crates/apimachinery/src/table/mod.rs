@@ -85,7 +85,7 @@ impl Layout {
             meta::name(row.object).into()
         })];
         let Some(raw) = columns.as_array().filter(|list| !list.is_empty()) else {
-            out.push(Column::of("Age", "date", 0, |row| row.age()));
+            out.push(Column::of("Age", "date", 0, age_cell));
             return Ok(Self {
                 columns: out,
                 conditions: None,
@@ -95,7 +95,7 @@ impl Layout {
         for (index, raw) in raw.iter().enumerate() {
             match Column::custom(raw, &format!("{at}[{index}]")) {
                 Ok(column) => out.push(column),
-                Err(violation) => wrong.push(violation),
+                Err(violation) => wrong.push(*violation),
             }
         }
         if wrong.is_empty() {
@@ -183,27 +183,28 @@ impl Column {
         }
     }
 
-    fn custom(raw: &Value, at: &str) -> Result<Self, Violation> {
+    fn custom(raw: &Value, at: &str) -> Result<Self, Box<Violation>> {
         const KINDS: [&str; 5] = ["integer", "number", "string", "boolean", "date"];
         let text = |key: &str| raw[key].as_str().unwrap_or_default().to_owned();
         let (name, kind, path) = (text("name"), text("type"), text("jsonPath"));
         if name.is_empty() {
-            return Err(Violation::required(format!("{at}.name"), ""));
+            return Err(Box::new(Violation::required(format!("{at}.name"), "")));
         }
         if !KINDS.contains(&kind.as_str()) {
             let why = format!("must be one of {}", KINDS.join(","));
-            return Err(Violation::invalid(format!("{at}.type"), kind, why));
+            return Err(Box::new(Violation::invalid(
+                format!("{at}.type"),
+                kind,
+                why,
+            )));
         }
         let at = format!("{at}.jsonPath");
         if path.is_empty() {
-            return Err(Violation::required(at, ""));
+            return Err(Box::new(Violation::required(at, "")));
         }
         let parsed = JsonPath::parse(&path).map_err(|error| {
-            Violation::invalid(
-                at,
-                path.as_str(),
-                format!("is an invalid jsonpath: {error}"),
-            )
+            let why = format!("is an invalid jsonpath: {error}");
+            Box::new(Violation::invalid(at, path.as_str(), why))
         })?;
         let description = match text("description") {
             empty if empty.is_empty() => {
@@ -279,11 +280,11 @@ impl Column {
     }
 }
 
-impl Row<'_> {
-    fn age(&self) -> Value {
-        age(meta::creation_timestamp(self.object), self.now).into()
-    }
+fn age_cell(row: &Row<'_>) -> Value {
+    age(meta::creation_timestamp(row.object), row.now).into()
+}
 
+impl Row<'_> {
     /// The age of a time given as text.
     fn since(&self, time: &Value) -> String {
         age(time.as_str().and_then(|text| text.parse().ok()), self.now)

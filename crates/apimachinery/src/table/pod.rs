@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Column, Row, age};
+use super::{Column, Row, age, age_cell};
 use crate::meta;
 
 /// What is read off a pod at once.
@@ -25,7 +25,7 @@ pub(super) fn columns() -> Vec<Column> {
             summary(row.object).status.into()
         }),
         Column::of("Restarts", "string", 0, restarts),
-        Column::of("Age", "date", 0, |row| row.age()),
+        Column::of("Age", "date", 0, age_cell),
         Column::of("IP", "string", 1, |row| {
             let status = &row.object["status"];
             let first = status["podIPs"][0]["ip"]

@@ -1,0 +1,284 @@
+//! The schemas of kinds, lists and what they refer to.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::Resource;
+use crate::shape::Type;
+
+/// Which version of the standard a document follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    /// Where definitions stand in a document.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::V2 => "#/definitions/",
+            Self::V3 => "#/components/schemas/",
+        }
+    }
+
+    pub(super) fn reference(self, name: &str) -> Value {
+        json!({"$ref": format!("{}{name}", self.prefix())})
+    }
+}
+
+pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+
+/// The name of a kind's definition: `io.kubevirt.v1.VirtualMachine`.
+pub(super) fn name_of(resource: &Resource) -> String {
+    let group = match resource.group.as_str() {
+        "" => "io.k8s.api.core".to_owned(),
+        group => group.split('.').rev().collect::<Vec<_>>().join("."),
+    };
+    format!("{group}.{}.{}", resource.version, resource.kind)
+}
+
+pub(super) fn definitions(resources: &[&Resource], dialect: Dialect) -> Value {
+    let mut out = shared();
+    for resource in resources {
+        add_kind(&mut out, resource, dialect);
+    }
+    out.sort_keys();
+    for schema in out.values_mut() {
+        adapt(schema, dialect);
+    }
+    Value::Object(out)
+}
+
+fn add_kind(out: &mut Map<String, Value>, resource: &Resource, dialect: Dialect) {
+    let name = name_of(resource);
+    let mut root = match &resource.schema {
+        Value::Object(_) => resource.schema.clone(),
+        _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+    };
+    let Value::Object(fields) = &mut root else {
+        return;
+    };
+    for key in ["$defs", "definitions"] {
+        if let Some(Value::Object(defs)) = fields.shift_remove(key) {
+            for (name, schema) in defs {
+                // The kind's own ObjectMeta says more than ours.
+                out.insert(name, schema);
+            }
+        }
+    }
+    fields.shift_remove("$schema");
+    fields.shift_remove("title");
+    fields.insert(
+        "x-kubernetes-group-version-kind".to_owned(),
+        gvk(resource, &resource.kind),
+    );
+    let properties = crate::meta::object_mut(fields.entry("properties").or_insert(Value::Null));
+    for (key, schema) in type_properties() {
+        properties.insert(key.to_owned(), schema);
+    }
+    let metadata = dialect.reference(OBJECT_META);
+    properties.insert("metadata".to_owned(), metadata);
+    let ty = Type::built_in(&resource.group, &resource.kind);
+    annotate(&mut root, ty, out, &mut BTreeSet::new());
+    out.insert(name.clone(), root);
+    out.insert(format!("{name}List"), list_schema(resource, &name, dialect));
+}
+
+fn gvk(resource: &Resource, kind: &str) -> Value {
+    json!([{"group": resource.group, "kind": kind, "version": resource.version}])
+}
+
+fn type_properties() -> [(&'static str, Value); 2] {
+    let text = |what: &str| json!({"type": "string", "description": what});
+    [
+        (
+            "apiVersion",
+            text("Group and version that this object is written in."),
+        ),
+        (
+            "kind",
+            text("What this object is, in CamelCase; never changes."),
+        ),
+    ]
+}
+
+fn list_schema(resource: &Resource, item: &str, dialect: Dialect) -> Value {
+    let mut properties: Map<String, Value> = type_properties()
+        .into_iter()
+        .map(|(k, v)| (k.to_owned(), v))
+        .collect();
+    let items = json!({"type": "array", "items": dialect.reference(item),
+        "description": format!("The objects of kind {}.", resource.kind)});
+    properties.insert("items".to_owned(), items);
+    properties.insert("metadata".to_owned(), dialect.reference(LIST_META));
+    let kind = format!("{}List", resource.kind);
+    json!({
+        "description": format!("A list of objects of kind {}.", resource.kind),
+        "type": "object", "required": ["items"], "properties": properties,
+        "x-kubernetes-group-version-kind": gvk(resource, &kind),
+    })
+}
+
+/// Marks how the fields of a built-in kind merge, also in what it refers to.
+fn annotate(
+    node: &mut Value,
+    ty: Type<'_>,
+    all: &mut Map<String, Value>,
+    seen: &mut BTreeSet<String>,
+) {
+    let Value::Object(fields) = node else { return };
+    if let Some(name) = fields.get("$ref").and_then(Value::as_str).and_then(target) {
+        let name = name.to_owned();
+        if seen.insert(name.clone())
+            && let Some(mut schema) = all.get(&name).cloned()
+        {
+            annotate(&mut schema, ty, all, seen);
+            all.insert(name, schema);
+        }
+        return;
+    }
+    for branch in fields
+        .get_mut("allOf")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        annotate(branch, ty, all, seen);
+    }
+    for (name, property) in fields
+        .get_mut("properties")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flatten()
+    {
+        let ty = ty.field(name);
+        if let Value::Object(property) = property {
+            for (key, value) in ty.marks() {
+                property.insert(key.to_owned(), value);
+            }
+        }
+        annotate(property, ty, all, seen);
+    }
+    if let Some(items) = fields.get_mut("items") {
+        annotate(items, ty.item(), all, seen);
+    }
+}
+
+/// The name that a reference into any of the usual places means.
+fn target(reference: &str) -> Option<&str> {
+    let places = ["#/$defs/", "#/definitions/", "#/components/schemas/"];
+    places
+        .iter()
+        .find_map(|place| reference.strip_prefix(place))
+}
+
+/// Bends references to the document's own, and drops what its version cannot say.
+fn adapt(node: &mut Value, dialect: Dialect) {
+    match node {
+        Value::Object(fields) => {
+            let renamed = fields.get("$ref").and_then(Value::as_str).and_then(target);
+            if let Some(name) = renamed.map(|name| format!("{}{name}", dialect.prefix())) {
+                fields.insert("$ref".to_owned(), name.into());
+            }
+            if dialect == Dialect::V2 {
+                for key in ["nullable", "anyOf", "oneOf", "not"] {
+                    // A property may well have that name; its schema is an object.
+                    if fields
+                        .get(key)
+                        .is_some_and(|value| key == "not" || !value.is_object())
+                    {
+                        fields.shift_remove(key);
+                    }
+                }
+            }
+            // The values of these are data, not schemas.
+            let data = |key: &str| matches!(key, "default" | "enum" | "example");
+            for (_, value) in fields
+                .iter_mut()
+                .filter(|(key, value)| !data(key) || value.is_object())
+            {
+                adapt(value, dialect);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| adapt(item, dialect)),
+        _ => {}
+    }
+}
+
+/// What every document refers to, in our own words.
+fn shared() -> Map<String, Value> {
+    let text = |what: &str| json!({"type": "string", "description": what});
+    let time = |what: &str| json!({"type": "string", "format": "date-time", "description": what});
+    let map = |what: &str| json!({"type": "object", "additionalProperties": {"type": "string"}, "description": what});
+    let whole = |what: &str| json!({"type": "integer", "format": "int64", "description": what});
+    let owner = json!({"type": "object", "x-kubernetes-map-type": "atomic",
+    "required": ["apiVersion", "kind", "name", "uid"], "properties": {
+        "apiVersion": text("Group and version of the owner."),
+        "kind": text("Kind of the owner."),
+        "name": text("Name of the owner."),
+        "uid": text("UID of the owner."),
+        "controller": {"type": "boolean", "description": "The one owner that manages this object."},
+        "blockOwnerDeletion": {"type": "boolean", "description": "Foreground deletion of the owner waits for this object."},
+    }});
+    let object_meta = json!({
+        "type": "object", "description": "What all objects have: name, labels, owners, times.",
+        "properties": {
+            "annotations": map("Data for tools and people; not selectable."),
+            "creationTimestamp": time("When the object was stored first. Set by the server."),
+            "deletionGracePeriodSeconds": whole("Seconds left for an orderly end. Set by the server."),
+            "deletionTimestamp": time("When the object is to be gone. Set by the server."),
+            "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set",
+                "x-kubernetes-patch-strategy": "merge",
+                "description": "Who must let go before the object is removed."},
+            "generateName": text("Start of a name that the server completes."),
+            "generation": whole("Counts changes of the wanted state. Set by the server."),
+            "labels": map("Short values to select objects by."),
+            "managedFields": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "description": "Who set which fields. Kept by the server."},
+            "name": text("Unique among objects of the kind in the namespace; never changes."),
+            "namespace": text("The space in which the name is unique."),
+            "ownerReferences": {"type": "array", "items": owner,
+                "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
+                "x-kubernetes-patch-merge-key": "uid", "x-kubernetes-patch-strategy": "merge",
+                "description": "Objects this one depends on: it goes when all of them are gone."},
+            "resourceVersion": text("Changes with every write; compare, never interpret."),
+            "selfLink": text("No longer set."),
+            "uid": text("Unique in time and space. Set by the server."),
+        },
+    });
+    let list_meta = json!({
+        "type": "object", "description": "What all lists have.",
+        "properties": {
+            "continue": text("Token to get the next part of the list with."),
+            "remainingItemCount": whole("How many objects are still to come."),
+            "resourceVersion": text("The version of the collection."),
+            "selfLink": text("No longer set."),
+        },
+    });
+    let status = json!({
+        "type": "object", "description": "The outcome of a request that returns no object.",
+        "properties": {
+            "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+            "code": {"type": "integer", "format": "int32"},
+            "details": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "message": {"type": "string"}, "metadata": {"type": "object"},
+            "reason": {"type": "string"}, "status": {"type": "string"},
+        },
+        "x-kubernetes-group-version-kind": [{"group": "", "kind": "Status", "version": "v1"}],
+    });
+    let patch = json!({"type": "object", "description": "A change to an object, in one of the patch formats."});
+    [
+        (OBJECT_META, object_meta),
+        (LIST_META, list_meta),
+        (STATUS, status),
+        (PATCH, patch),
+    ]
+    .into_iter()
+    .map(|(name, schema)| (name.to_owned(), schema))
+    .collect()
+}
