@@ -2,7 +2,7 @@
 
 mod encode;
 
-use net_plan::nft::{Family, Table};
+use net_plan::nft::{Action, Family, HookKind, Table};
 use rustix::io::Errno;
 
 use crate::{
@@ -20,17 +20,29 @@ pub struct BaseChain {
     pub drops_by_default: bool,
 }
 
-/// Messages that take effect together, each with what to call it in an error.
+/// Messages that take effect together.
 #[derive(Debug, Default)]
 struct Batch {
     messages: Vec<Message>,
-    names: Vec<String>,
+    subjects: Vec<Subject>,
+}
+
+/// What a message is about, for errors.
+#[derive(Debug, Clone)]
+struct Subject {
+    name: String,
+    /// What the kernel lacks when it does not find something that the message needs.
+    needs: Option<&'static str>,
 }
 
 impl Batch {
     fn push(&mut self, message: Message, name: String) {
+        self.push_needing(message, name, None);
+    }
+
+    fn push_needing(&mut self, message: Message, name: String, needs: Option<&'static str>) {
         self.messages.push(message);
-        self.names.push(name);
+        self.subjects.push(Subject { name, needs });
     }
 }
 
@@ -84,8 +96,8 @@ impl Net {
             format!("table {}", title(table)),
         );
         match self.try_commit(batch)? {
-            Some((name, refusal)) if !matches!(refusal.errno, Errno::BUSY | Errno::NOENT) => {
-                Err(refused(&name, refusal))
+            Some((subject, refusal)) if !matches!(refusal.errno, Errno::BUSY | Errno::NOENT) => {
+                Err(refused(&subject, refusal))
             }
             _ => Ok(()),
         }
@@ -99,8 +111,8 @@ impl Net {
             format!("table {family} {name}"),
         );
         match self.try_commit(batch)? {
-            Some((name, refusal)) if !matches!(refusal.errno, Errno::NOENT) => {
-                Err(refused(&name, refusal))
+            Some((subject, refusal)) if !matches!(refusal.errno, Errno::NOENT) => {
+                Err(refused(&subject, refusal))
             }
             _ => Ok(()),
         }
@@ -122,13 +134,13 @@ impl Net {
     fn commit(&mut self, batch: Batch) -> Result<(), NetError> {
         match self.try_commit(batch)? {
             None => Ok(()),
-            Some((name, refusal)) => Err(refused(&name, refusal)),
+            Some((subject, refusal)) => Err(refused(&subject, refusal)),
         }
     }
 
-    /// Answers with the name of what was refused.
-    fn try_commit(&mut self, batch: Batch) -> Result<Option<(String, Refusal)>, NetError> {
-        let Batch { messages, names } = batch;
+    /// Answers with the subject of what was refused.
+    fn try_commit(&mut self, batch: Batch) -> Result<Option<(Subject, Refusal)>, NetError> {
+        let Batch { messages, subjects } = batch;
         let mut all = vec![encode::begin()];
         let last = messages.len();
         for (position, message) in messages.into_iter().enumerate() {
@@ -142,13 +154,14 @@ impl Net {
         all.push(encode::end());
         let refused = self.netfilter()?.batch(all)?;
         Ok(refused.map(|(position, refusal)| {
-            let name = position
+            let subject = position
                 .checked_sub(1)
-                .and_then(|position| names.get(position));
-            (
-                name.cloned().unwrap_or_else(|| "packet rules".to_owned()),
-                refusal,
-            )
+                .and_then(|position| subjects.get(position));
+            let whole = || Subject {
+                name: "packet rules".to_owned(),
+                needs: None,
+            };
+            (subject.cloned().unwrap_or_else(whole), refusal)
         }))
     }
 }
@@ -161,7 +174,9 @@ fn title(table: &Table) -> String {
 fn add_chains(batch: &mut Batch, table: &Table) {
     for chain in &table.chains {
         let name = format!("chain {} of table {}", chain.name, title(table));
-        batch.push(encode::new_chain(table, chain), name.clone());
+        let nat = chain.hook.is_some_and(|hook| hook.kind == HookKind::Nat);
+        let needs = nat.then_some("nft_chain_nat");
+        batch.push_needing(encode::new_chain(table, chain), name.clone(), needs);
         batch.push(encode::flush_chain(table, chain), name);
     }
     for chain in &table.chains {
@@ -171,18 +186,28 @@ fn add_chains(batch: &mut Batch, table: &Table) {
                 chain.name,
                 title(table)
             );
-            batch.push(encode::new_rule(table, chain, rule), name);
+            let needs = match rule.action {
+                Action::Masquerade => Some("nft_masq"),
+                Action::DestinationNat(_) | Action::SourceNat(_) => Some("nft_nat"),
+                Action::Accept | Action::Drop | Action::Return | Action::Jump(_) => None,
+            };
+            batch.push_needing(encode::new_rule(table, chain, rule), name, needs);
         }
     }
 }
 
-fn refused(name: &str, refusal: Refusal) -> NetError {
-    let doing = format!("set {name}");
-    if refusal.errno == Errno::OPNOTSUPP {
-        return NetError::NotSupported {
+fn refused(subject: &Subject, refusal: Refusal) -> NetError {
+    let doing = format!("set {}", subject.name);
+    let feature = match refusal.errno {
+        Errno::OPNOTSUPP => Some("nf_tables"),
+        Errno::NOENT => subject.needs,
+        _ => None,
+    };
+    match feature {
+        Some(feature) => NetError::NotSupported {
             doing,
-            feature: "nf_tables with NAT".to_owned(),
-        };
+            feature: feature.to_owned(),
+        },
+        None => refusal.while_doing(doing),
     }
-    refusal.while_doing(doing)
 }

@@ -1,6 +1,8 @@
 //! Real links, rules and packets, in namespaces that each test makes for itself. Needs root, as
 //! the crate does.
 
+#![expect(clippy::unwrap_used, reason = "in a test, what fails is the test")]
+
 use std::{
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
