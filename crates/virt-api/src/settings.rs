@@ -1,0 +1,108 @@
+//! What the server is given, and how its parts are joined.
+
+use std::{fmt, sync::Arc};
+
+use admission::ClusterConfig;
+use axum::{Router, routing::get};
+use kube::Client;
+use reconcile::Clock;
+use serving::{HttpsClient, Identity, Server, TlsError, TlsSource, Trust};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{discovery, verbs, webhooks};
+
+pub struct Settings {
+    pub client: Client,
+    pub listener: TcpListener,
+    /// Our certificate; client certificates are optional (webhooks come without) and checked
+    /// against the front proxy's authority.
+    pub tls: TlsSource,
+    /// Whose word about users counts.
+    pub front_proxy: FrontProxy,
+    /// How node agents know us: a certificate with the common name `virt-api`.
+    pub identity: Identity,
+    /// The authority of the node agents' certificates.
+    pub nodes: Trust,
+    pub cluster: ClusterConfig,
+    pub clock: Clock,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("front_proxy", &self.front_proxy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Common names that a forwarding API server may have; none given allows any that the authority
+/// signed.
+#[derive(Debug, Clone, Default)]
+pub struct FrontProxy {
+    pub names: Vec<String>,
+}
+
+impl FrontProxy {
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|allowed| allowed == name)
+    }
+}
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("make the client for node agents")]
+    Tls(#[from] TlsError),
+}
+
+/// What every request shares.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) nodes: HttpsClient,
+    pub(crate) front_proxy: Arc<FrontProxy>,
+    pub(crate) cluster: Arc<ClusterConfig>,
+    pub(crate) clock: Clock,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Serves until stopped.
+pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), ApiError> {
+    let Settings {
+        client,
+        listener,
+        tls,
+        front_proxy,
+        identity,
+        nodes,
+        cluster,
+        clock,
+    } = settings;
+    let tasks = TaskTracker::new();
+    let shared = Shared {
+        client,
+        nodes: HttpsClient::new(&nodes, Some(&identity), tasks.clone())?,
+        front_proxy: Arc::new(front_proxy),
+        cluster: Arc::new(cluster),
+        clock,
+        tasks: tasks.clone(),
+        stop: stop.clone(),
+    };
+    Server::new(listener, tls, router(shared)).run(stop).await;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+fn router(shared: Shared) -> Router {
+    let mut router = Router::new().route("/healthz", get(|| async { "ok" }));
+    router = webhooks::mount(discovery::mount(router));
+    for entry in verbs::ALL {
+        for version in discovery::VERSIONS {
+            router = entry.mount(router, version);
+        }
+    }
+    router.with_state(shared)
+}

@@ -1,0 +1,22 @@
+//! `console`: the guest's first serial port.
+
+use kubevirt_api::VirtualMachineInstance;
+
+use super::{StreamVerb, on_vmi};
+use crate::refusal::Refusal;
+
+#[derive(Debug)]
+pub(super) struct Console;
+
+impl StreamVerb for Console {
+    const NAME: &'static str = "console";
+
+    fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
+        if vmi.spec.domain.devices.autoattach_serial_console == Some(false) {
+            let message = "the VMI has no serial console: \
+                           spec.domain.devices.autoattachSerialConsole is false";
+            return Err(Refusal::bad_request(message));
+        }
+        on_vmi::has_guest(vmi)
+    }
+}

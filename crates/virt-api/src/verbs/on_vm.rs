@@ -1,0 +1,151 @@
+//! Verbs that change a VM and leave the rest to its controller.
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::{Path, Request, State},
+    http::{Method, StatusCode},
+    routing::put,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Entry, Object};
+use crate::{caller, refusal::Refusal, settings::Shared};
+
+/// The name under which this component writes.
+const MANAGER: &str = "virt-api";
+/// Bodies are small option objects.
+const BODY_LIMIT: usize = 64 << 10;
+
+/// A verb on a VM: a pure decision over what is there.
+pub(crate) trait VmVerb: Send + Sync + 'static {
+    const NAME: &'static str;
+    type Body: DeserializeOwned + Default + Send + Sync;
+
+    fn dry_run(body: &Self::Body) -> &[String];
+
+    /// The changes to make, in order.
+    fn decide(seen: &SeenVm<'_>, body: &Self::Body) -> Result<Vec<Change>, Refusal>;
+}
+
+/// All that a verb may look at.
+#[derive(Debug)]
+pub(crate) struct SeenVm<'a> {
+    pub(crate) vm: &'a VirtualMachine,
+    pub(crate) vmi: Option<&'a VirtualMachineInstance>,
+}
+
+/// A JSON patch, with tests that make a lost race a conflict.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Change {
+    Vm(Value),
+    VmStatus(Value),
+    Vmi(Value),
+}
+
+pub(super) const fn entry<V: VmVerb>() -> Entry {
+    Entry {
+        object: Object::Vm,
+        name: V::NAME,
+        method: Method::PUT,
+        mount: mount::<V>,
+    }
+}
+
+fn mount<V: VmVerb>(router: Router<Shared>, path: &str) -> Router<Shared> {
+    router.route(path, put(handle::<V>))
+}
+
+async fn handle<V: VmVerb>(
+    State(shared): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+    request: Request,
+) -> Result<StatusCode, Refusal> {
+    let access = caller::Access {
+        namespace: &namespace,
+        name: &name,
+        resource: Object::Vm.plural(),
+        subresource: V::NAME,
+        verb: super::access(&Method::PUT),
+    };
+    let user = caller::user(&shared, &request)?;
+    caller::authorize(&shared, user, &access).await?;
+    let body: V::Body = body(request).await?;
+    let client = &shared.client;
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), &namespace);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &namespace);
+    let vm = vms
+        .get_opt(&name)
+        .await?
+        .ok_or_else(|| Refusal::not_found("virtualmachine", &name))?;
+    let vmi = vmis.get_opt(&name).await?;
+    let changes = V::decide(
+        &SeenVm {
+            vm: &vm,
+            vmi: vmi.as_ref(),
+        },
+        &body,
+    )?;
+    for change in changes {
+        make(&vms, &vmis, &name, change, V::dry_run(&body)).await?;
+    }
+    Ok(StatusCode::ACCEPTED)
+}
+
+async fn make(
+    vms: &Api<VirtualMachine>,
+    vmis: &Api<VirtualMachineInstance>,
+    name: &str,
+    change: Change,
+    dry_run: &[String],
+) -> Result<(), Refusal> {
+    let parameters = PatchParams {
+        dry_run: dry_run.iter().any(|word| word == "All"),
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = |value: Value| -> Result<Patch<()>, Refusal> {
+        let patch = serde_json::from_value(value);
+        Ok(Patch::Json(
+            patch.map_err(|err| Refusal::internal(err.to_string()))?,
+        ))
+    };
+    let made = match change {
+        Change::Vm(value) => vms.patch(name, &parameters, &patch(value)?).await.map(drop),
+        Change::VmStatus(value) => vms
+            .patch_status(name, &parameters, &patch(value)?)
+            .await
+            .map(drop),
+        Change::Vmi(value) => vmis
+            .patch(name, &parameters, &patch(value)?)
+            .await
+            .map(drop),
+    };
+    made.map_err(|err| match Refusal::from(err) {
+        // A test of the patch failed: somebody was faster.
+        refusal if refusal.code == StatusCode::UNPROCESSABLE_ENTITY => {
+            Refusal::conflict(format!("{name} was changed meanwhile: {}", refusal.message))
+        }
+        refusal => refusal,
+    })
+}
+
+/// Reads the options: JSON or YAML; an empty body is all defaults.
+pub(super) async fn body<T: DeserializeOwned + Default>(request: Request) -> Result<T, Refusal> {
+    let bytes: Bytes = axum::body::to_bytes(request.into_body(), BODY_LIMIT)
+        .await
+        .map_err(|err| Refusal::bad_request(format!("read the request's body: {err}")))?;
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(T::default());
+    }
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|err| Refusal::bad_request(format!("the request's body is no text: {err}")))?;
+    serde_saphyr::from_str(text)
+        .map_err(|err| Refusal::bad_request(format!("the request's body is malformed: {err}")))
+}

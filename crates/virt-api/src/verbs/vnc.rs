@@ -1,0 +1,22 @@
+//! `vnc`: the guest's screen, keyboard and mouse.
+
+use kubevirt_api::VirtualMachineInstance;
+
+use super::{StreamVerb, on_vmi};
+use crate::refusal::Refusal;
+
+#[derive(Debug)]
+pub(super) struct Vnc;
+
+impl StreamVerb for Vnc {
+    const NAME: &'static str = "vnc";
+
+    fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
+        if vmi.spec.domain.devices.autoattach_graphics_device == Some(false) {
+            let message = "the VMI has no screen: \
+                           spec.domain.devices.autoattachGraphicsDevice is false";
+            return Err(Refusal::bad_request(message));
+        }
+        on_vmi::has_guest(vmi)
+    }
+}
