@@ -26,7 +26,7 @@ pub enum Stage {
 /// So many messages are joined in the summary; all are in the details.
 const SUMMARY: usize = 10;
 
-/// Answers a review.
+/// Answers a whole `AdmissionReview` with another.
 pub fn review(
     stage: Stage,
     review: &Value,
@@ -34,12 +34,44 @@ pub fn review(
     around: Surroundings<'_>,
 ) -> Value {
     let request = &review["request"];
-    let verdict = Call {
+    let response = match stage {
+        Stage::Mutate => mutate(request, config, around),
+        Stage::Validate => validate(request, config, around),
+    };
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": response,
+    })
+}
+
+/// The response to a `request` of the mutating webhooks: defaults, as a patch.
+pub fn mutate(request: &Value, config: &ClusterConfig, around: Surroundings<'_>) -> Value {
+    response(
         request,
-        config,
-        around,
-    }
-    .answer(stage);
+        &Call {
+            request,
+            config,
+            around,
+        }
+        .answer(Stage::Mutate),
+    )
+}
+
+/// The response to a `request` of the validating webhooks.
+pub fn validate(request: &Value, config: &ClusterConfig, around: Surroundings<'_>) -> Value {
+    response(
+        request,
+        &Call {
+            request,
+            config,
+            around,
+        }
+        .answer(Stage::Validate),
+    )
+}
+
+fn response(request: &Value, verdict: &Verdict) -> Value {
     let mut response = json!({ "uid": request["uid"], "allowed": verdict.violations.is_empty() });
     if !verdict.violations.is_empty() {
         response["status"] = refusal(request, &verdict.violations);
@@ -51,11 +83,7 @@ pub fn review(
     if !verdict.warnings.is_empty() {
         response["warnings"] = json!(verdict.warnings);
     }
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "response": response,
-    })
+    response
 }
 
 #[derive(Default)]

@@ -14,20 +14,13 @@ pub const DEFAULT_BINDING: Binding = Binding::Masquerade;
 
 /// Path below the VMI's spec, and the way out.
 const IN_VMI: &[(&str, &str)] = &[
+    ("architecture=arm64", "use amd64"),
+    ("architecture=s390x", "use amd64"),
     ("volumes[*].hostDisk", DISK),
     ("volumes[*].persistentVolumeClaim", DISK),
     ("volumes[*].dataVolume", DISK),
     ("volumes[*].ephemeral", DISK),
-    ("volumes[*].memoryDump", "leave it out"),
-    ("volumes[*].cloudInitConfigDrive", "use cloudInitNoCloud"),
-    (
-        "volumes[*].cloudInitNoCloud.secretRef",
-        "use userData or userDataBase64",
-    ),
-    (
-        "volumes[*].cloudInitNoCloud.networkDataSecretRef",
-        "use networkData or networkDataBase64",
-    ),
+    ("volumes[*].memoryDump", LEAVE_OUT),
     (
         "volumes[*].sysprep",
         "use a containerDisk that holds the answer files",
@@ -36,7 +29,7 @@ const IN_VMI: &[(&str, &str)] = &[
     ("volumes[*].secret", FILES),
     ("volumes[*].downwardAPI", FILES),
     ("volumes[*].serviceAccount", FILES),
-    ("volumes[*].downwardMetrics", "leave it out"),
+    ("volumes[*].downwardMetrics", LEAVE_OUT),
     ("volumes[*].containerPath", FILES),
     ("networks[*].multus", "use pod: {}"),
     ("networks[*].resourceClaim", "use pod: {}"),
@@ -48,31 +41,49 @@ const IN_VMI: &[(&str, &str)] = &[
         "domain.devices.interfaces[*].portRanges",
         "list single ports under ports",
     ),
+    ("domain.devices.interfaces[*].pciAddress", LEAVE_OUT),
     ("domain.devices.disks[*].lun", "use disk: {bus: virtio}"),
+    ("domain.devices.disks[*].disk.pciAddress", LEAVE_OUT),
+    ("domain.devices.disks[*].dedicatedIOThread=true", LEAVE_OUT),
+    (
+        "domain.devices.disks[*].changedBlockTracking=true",
+        LEAVE_OUT,
+    ),
+    (
+        "domain.devices.disks[*].blockSize.matchVolume",
+        "use custom with logical and physical",
+    ),
     ("domain.devices.filesystems[*]", "use a disk"),
-    ("domain.devices.gpus[*]", "leave it out"),
-    ("domain.devices.hostDevices[*]", "leave it out"),
-    ("domain.devices.clientPassthrough", "leave it out"),
-    ("domain.devices.downwardMetrics", "leave it out"),
-    ("domain.devices.panicDevices[*]", "leave it out"),
-    ("domain.devices.sound", "leave it out"),
-    ("domain.devices.tpm", "leave it out"),
-    ("domain.devices.watchdog", "leave it out"),
+    ("domain.devices.gpus[*]", LEAVE_OUT),
+    ("domain.devices.hostDevices[*]", LEAVE_OUT),
+    ("domain.devices.clientPassthrough", LEAVE_OUT),
+    ("domain.devices.downwardMetrics", LEAVE_OUT),
+    ("domain.devices.tpm", LEAVE_OUT),
+    ("domain.devices.watchdog.diag288", "use i6300esb: {}"),
     ("domain.devices.autoattachVSOCK=true", "set it to false"),
-    ("domain.launchSecurity", "leave it out"),
+    ("domain.launchSecurity", LEAVE_OUT),
+    ("domain.chassis", LEAVE_OUT),
+    ("domain.ioThreadsPolicy", LEAVE_OUT),
+    ("domain.ioThreads", LEAVE_OUT),
     ("domain.cpu.dedicatedCpuPlacement=true", "set it to false"),
-    ("domain.cpu.numa", "leave it out"),
-    ("domain.cpu.realtime", "leave it out"),
-    ("domain.memory.hugepages", "leave it out"),
-    ("domain.firmware.bootloader.efi", "use bios: {}"),
-    ("domain.firmware.acpi", "leave it out"),
+    ("domain.cpu.isolateEmulatorThread=true", "set it to false"),
+    ("domain.cpu.numa", LEAVE_OUT),
+    ("domain.cpu.realtime", LEAVE_OUT),
+    ("domain.memory.hugepages", LEAVE_OUT),
+    (
+        "domain.firmware.bootloader.efi.persistent=true",
+        "set it to false",
+    ),
+    ("domain.firmware.acpi", LEAVE_OUT),
     (
         "accessCredentials[*]",
         "put keys and passwords into the user data of cloudInitNoCloud",
     ),
-    ("resourceClaims[*]", "leave it out"),
-    ("livenessProbe", "leave it out"),
-    ("readinessProbe", "leave it out"),
+    ("resourceClaims[*]", LEAVE_OUT),
+    ("livenessProbe.exec", PROBE),
+    ("livenessProbe.guestAgentPing", PROBE),
+    ("readinessProbe.exec", PROBE),
+    ("readinessProbe.guestAgentPing", PROBE),
 ];
 
 /// Path below the VM's spec, and the way out.
@@ -89,6 +100,8 @@ const IN_VM: &[(&str, &str)] = &[
     ),
 ];
 
+const LEAVE_OUT: &str = "leave it out";
+const PROBE: &str = "use tcpSocket or httpGet";
 const DISK: &str = "use containerDisk or emptyDisk";
 const FILES: &str = "write the files with the user data of cloudInitNoCloud";
 const BINDING: &str = "use masquerade: {}";

@@ -203,7 +203,7 @@ pub struct MigrationConfiguration {
     )]
     pub completion_timeout_per_gib: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 1), extend("maximum" = 2000000)))]
+    #[cfg_attr(feature = "schema", schemars(extend("minimum" = 1), extend("maximum" = 2_000_000)))]
     pub max_downtime_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_timeout: Option<i64>,

@@ -155,3 +155,86 @@ pub fn sort<C: Condition>(list: &mut [C]) {
 fn filled(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use VirtualMachineInstanceConditionType as Kind;
+
+    fn at(second: i64) -> Time {
+        Time(Timestamp::from_second(second).expect("in range"))
+    }
+
+    fn ready(says: &Statement<'_>, list: &mut Vec<VirtualMachineInstanceCondition>, second: i64) {
+        set(list, Kind::Ready, says, &at(second));
+    }
+
+    #[test]
+    fn transition_time_moves_only_with_the_status() {
+        let mut list = Vec::new();
+        ready(&Statement::fails("PodNotExists", "no pod"), &mut list, 1);
+        assert_eq!(list[0].last_transition_time, Some(at(1)));
+        ready(
+            &Statement::fails("GuestNotRunning", "no guest"),
+            &mut list,
+            2,
+        );
+        assert_eq!(list[0].last_transition_time, Some(at(1)));
+        assert_eq!(list[0].reason(), "GuestNotRunning");
+        ready(&Statement::holds(), &mut list, 3);
+        assert_eq!(list[0].last_transition_time, Some(at(3)));
+        assert_eq!(
+            (list[0].reason.as_ref(), list[0].message.as_ref()),
+            (None, None)
+        );
+        assert!(is_true(&list, &Kind::Ready));
+    }
+
+    #[test]
+    fn same_statement_changes_nothing() {
+        let mut list = Vec::new();
+        ready(&Statement::holds(), &mut list, 1);
+        let before = list.clone();
+        ready(&Statement::holds(), &mut list, 2);
+        assert_eq!(list, before);
+    }
+
+    #[test]
+    fn order_does_not_depend_on_history() {
+        let kinds = [
+            Kind::Paused,
+            Kind::Other("Later".to_owned()),
+            Kind::Ready,
+            Kind::AgentConnected,
+        ];
+        let build = |kinds: &mut dyn Iterator<Item = Kind>| {
+            let mut list: Vec<VirtualMachineInstanceCondition> = Vec::new();
+            for kind in kinds {
+                set(&mut list, kind, &Statement::holds(), &at(1));
+            }
+            list
+        };
+        let forth = build(&mut kinds.iter().cloned());
+        assert_eq!(forth, build(&mut kinds.iter().rev().cloned()));
+        let words: Vec<&str> = forth
+            .iter()
+            .map(|condition| condition.type_.as_str())
+            .collect();
+        assert_eq!(words, ["Ready", "Paused", "AgentConnected", "Later"]);
+    }
+
+    #[test]
+    fn repeated_entries_are_cleaned_up() {
+        let mut list = Vec::new();
+        ready(&Statement::holds(), &mut list, 1);
+        let again = list[0].clone();
+        list.push(again);
+        ready(&Statement::holds(), &mut list, 2);
+        assert_eq!(list.len(), 1);
+        remove(&mut list, &Kind::Ready);
+        assert!(list.is_empty());
+        assert!(!is_false(&list, &Kind::Ready));
+    }
+}

@@ -172,3 +172,37 @@ pub(super) fn dns(input: &Input<'_>) -> Vec<Violation> {
 fn given(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
+
+pub(super) fn probes(input: &Input<'_>) -> Vec<Violation> {
+    let has_pod_network = input
+        .spec
+        .networks
+        .iter()
+        .any(|network| network.pod.is_some());
+    let probes = [
+        ("livenessProbe", &input.spec.liveness_probe),
+        ("readinessProbe", &input.spec.readiness_probe),
+    ];
+    let mut found = Vec::new();
+    for (field, probe) in probes {
+        let Some(probe) = probe else { continue };
+        let by_network = probe.http_get.is_some() || probe.tcp_socket.is_some();
+        let given = [
+            probe.exec.is_some(),
+            probe.guest_agent_ping.is_some(),
+            probe.http_get.is_some(),
+            probe.tcp_socket.is_some(),
+        ];
+        match given.iter().filter(|given| **given).count() {
+            1 if by_network && !has_pod_network => {
+                let detail =
+                    "httpGet and tcpSocket need the pod network; add a network with pod: {}";
+                found.push(input.invalid(field, detail));
+            }
+            1 => {}
+            0 => found.push(input.required(field, "no check; give httpGet or tcpSocket")),
+            _ => found.push(input.invalid(field, "several checks; choose one")),
+        }
+    }
+    found
+}

@@ -59,6 +59,7 @@ pub const ALL: &[Check] = &[
     identity::strategies,
     identity::grace_period,
     identity::dns,
+    identity::probes,
     compute::memory_is_given,
     compute::memory_quantities,
     compute::cpu_quantities,

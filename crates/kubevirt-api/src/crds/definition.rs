@@ -13,7 +13,7 @@ use crate::{
 
 /// One kind of object.
 #[derive(Debug)]
-struct Kind {
+struct Definition {
     kind: &'static str,
     plural: &'static str,
     singular: &'static str,
@@ -115,7 +115,7 @@ pub fn render() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
         .into_iter()
         .map(|kind| {
             let file = format!("{}.yaml", kind.plural);
-            let body = serde_saphyr::to_string(&manifest(kind))?;
+            let body = serde_saphyr::to_string(&manifest(&kind))?;
             Ok((
                 file,
                 format!("# Made by `cargo xtask generate` from the types of kubevirt-api.\n{body}"),
@@ -124,9 +124,9 @@ pub fn render() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
         .collect()
 }
 
-fn kinds() -> Vec<Kind> {
+fn kinds() -> Vec<Definition> {
     vec![
-        Kind {
+        Definition {
             kind: VirtualMachine::KIND,
             plural: VirtualMachine::PLURAL,
             singular: "virtualmachine",
@@ -137,7 +137,7 @@ fn kinds() -> Vec<Kind> {
             spec_schema: structural::of_spec::<VirtualMachineSpec>(),
             status_schema: structural::of_status::<VirtualMachineStatus>(),
         },
-        Kind {
+        Definition {
             kind: VirtualMachineInstance::KIND,
             plural: VirtualMachineInstance::PLURAL,
             singular: "virtualmachineinstance",
@@ -160,10 +160,10 @@ const fn condition(name: &'static str, path: &'static str, shown: Shown) -> Colu
     }
 }
 
-fn manifest(kind: Kind) -> Value {
+fn manifest(kind: &Definition) -> Value {
     let columns: Vec<Value> = kind.columns.iter().map(column).collect();
     let status = (kind.status == StatusIs::Subresource).then(|| json!({ "status": {} }));
-    let schema = object_schema(kind.description, kind.spec_schema, kind.status_schema);
+    let schema = object_schema(kind.description, &kind.spec_schema, &kind.status_schema);
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -190,7 +190,7 @@ fn manifest(kind: Kind) -> Value {
     })
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum StoredAs {
     This,
     Other,
@@ -227,7 +227,7 @@ fn column(column: &Column) -> Value {
     value
 }
 
-fn object_schema(description: &str, spec: Value, status: Value) -> Value {
+fn object_schema(description: &str, spec: &Value, status: &Value) -> Value {
     json!({
         "description": description,
         "type": "object",
