@@ -32,7 +32,7 @@ impl VmVerb for Stop {
         let request = |vmi: &VirtualMachineInstance| {
             requests(
                 seen.vm,
-                vec![json!({"action": "Stop", "uid": vmi.metadata.uid})],
+                &[json!({"action": "Stop", "uid": vmi.metadata.uid})],
             )
         };
         let changes = match (run_strategy(seen.vm)?, alive) {
