@@ -37,13 +37,17 @@ enum Comparison {
 #[error("{0}")]
 pub struct JsonPathError(String);
 
-/// Longer paths are refused.
+/// Longer paths are refused; this also bounds how deeply filters nest.
 const MAX_STEPS: usize = 64;
+const MAX_LENGTH: usize = 1024;
 
 impl JsonPath {
     /// Parses `.spec.x`, with or without the braces and the `$` of a template.
     pub fn parse(text: &str) -> Result<Self, JsonPathError> {
         let inner = text.trim();
+        if inner.len() > MAX_LENGTH {
+            return Err(fail("path is too long"));
+        }
         let inner = match inner.strip_prefix('{') {
             Some(rest) => rest
                 .strip_suffix('}')

@@ -136,17 +136,22 @@ pub fn spec_differs(old: &Value, new: &Value, ignored: &[&str]) -> bool {
         || new.keys().any(|key| counts(key) && !old.contains_key(key))
 }
 
-/// Is anything different but `resourceVersion` and `managedFields`? If not, an update need not be
-/// stored.
+/// Is anything different but the `resourceVersion` and the times of managed fields? If not, an
+/// update need not be stored.
 pub fn differs(old: &Value, new: &Value) -> bool {
-    fn stripped(object: &Value) -> Value {
+    fn essence(object: &Value) -> Value {
         let mut out = object.clone();
         let metadata = metadata_mut(&mut out);
         metadata.shift_remove("resourceVersion");
-        metadata.shift_remove("managedFields");
+        let entries = metadata
+            .get_mut("managedFields")
+            .and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten() {
+            object_mut(entry).shift_remove("time");
+        }
         out
     }
-    old != new && stripped(old) != stripped(new)
+    old != new && essence(old) != essence(new)
 }
 
 /// How the API writes times: seconds, UTC.
@@ -249,4 +254,90 @@ fn pairs(value: &Value) -> impl Iterator<Item = (&str, &str)> {
         .into_iter()
         .flatten()
         .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn accessors_read_what_is_there_and_nothing_else() {
+        let object = json!({"metadata": {"name": "a", "labels": {"k": "v"}, "finalizers": ["f", 1],
+            "ownerReferences": [{"uid": "u", "controller": true}], "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!((name(&object), namespace(&object)), ("a", ""));
+        assert_eq!(label(&object, "k"), Some("v"));
+        assert_eq!(finalizers(&object).collect::<Vec<_>>(), ["f"]);
+        assert!(owner_references(&object).all(|owner| owner.controller && owner.uid == "u"));
+        assert!(is_deleting(&object) && deletion_timestamp(&object).is_some());
+        for odd in [
+            json!(null),
+            json!([1]),
+            json!({"metadata": 3}),
+            json!({"metadata": {"labels": "x"}}),
+        ] {
+            assert_eq!(
+                (name(&odd), labels(&odd).count(), is_deleting(&odd)),
+                ("", 0, false)
+            );
+        }
+    }
+
+    #[test]
+    fn the_generation_rises_for_wanted_state_only() {
+        let old = json!({"metadata": {"name": "a"}, "spec": {"x": 1}, "status": {"y": 1}});
+        let mut new = old.clone();
+        new["status"] = json!({"y": 2});
+        new["metadata"]["labels"] = json!({"k": "v"});
+        assert!(!spec_differs(&old, &new, &["status"]));
+        assert!(spec_differs(&old, &new, &[]));
+        new["spec"]["x"] = json!(2);
+        assert!(spec_differs(&old, &new, &["status"]));
+    }
+
+    #[test]
+    fn a_write_that_changes_only_times_of_managers_is_no_change() {
+        let old = json!({"metadata": {"resourceVersion": "1", "managedFields": [{"manager": "m", "time": "a"}]}});
+        let mut new = old.clone();
+        new["metadata"]["managedFields"][0]["time"] = "b".into();
+        new["metadata"]["resourceVersion"] = "2".into();
+        assert!(!differs(&old, &new));
+        new["metadata"]["managedFields"][0]["manager"] = "n".into();
+        assert!(differs(&old, &new));
+    }
+
+    #[test]
+    fn metadata_is_checked() {
+        let check = |metadata: Value| -> Vec<String> {
+            let object = json!({"metadata": metadata});
+            validate(&object, crate::names::dns_subdomain)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
+        };
+        assert_eq!(
+            check(json!({"name": "a", "labels": {"a/b": "c"}, "finalizers": ["a.io/b"]})),
+            [""; 0]
+        );
+        assert_eq!(
+            check(json!({})),
+            ["metadata.name: Required value: name or generateName is required"]
+        );
+        let wrong = json!({"name": "A", "labels": {"a b": "-"}, "finalizers": ["f"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n"}]});
+        let fields: Vec<String> = check(wrong)
+            .iter()
+            .filter_map(|text| Some(text.split_once(':')?.0.to_owned()))
+            .collect();
+        assert_eq!(
+            fields,
+            [
+                "metadata.name",
+                "metadata.labels",
+                "metadata.labels",
+                "metadata.finalizers[0]",
+                "metadata.ownerReferences[0].uid"
+            ]
+        );
+    }
 }

@@ -26,6 +26,14 @@ impl Dialect {
     pub(super) fn reference(self, name: &str) -> Value {
         json!({"$ref": format!("{}{name}", self.prefix())})
     }
+
+    /// A reference with a description: version 3 has no other place for one.
+    fn described(self, name: &str, what: &str) -> Value {
+        match self {
+            Self::V2 => json!({"$ref": format!("{}{name}", self.prefix()), "description": what}),
+            Self::V3 => json!({"allOf": [self.reference(name)], "description": what}),
+        }
+    }
 }
 
 pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -81,8 +89,8 @@ fn add_kind(out: &mut Map<String, Value>, resource: &Resource, dialect: Dialect)
     for (key, schema) in type_properties() {
         properties.insert(key.to_owned(), schema);
     }
-    let metadata = dialect.reference(OBJECT_META);
-    properties.insert("metadata".to_owned(), metadata);
+    let what = "Name, labels and what else all objects have.";
+    properties.insert("metadata".to_owned(), dialect.described(OBJECT_META, what));
     let ty = Type::built_in(&resource.group, &resource.kind);
     annotate(&mut root, ty, out, &mut BTreeSet::new());
     out.insert(name.clone(), root);
@@ -115,7 +123,8 @@ fn list_schema(resource: &Resource, item: &str, dialect: Dialect) -> Value {
     let items = json!({"type": "array", "items": dialect.reference(item),
         "description": format!("The objects of kind {}.", resource.kind)});
     properties.insert("items".to_owned(), items);
-    properties.insert("metadata".to_owned(), dialect.reference(LIST_META));
+    let what = "What all lists have.";
+    properties.insert("metadata".to_owned(), dialect.described(LIST_META, what));
     let kind = format!("{}List", resource.kind);
     json!({
         "description": format!("A list of objects of kind {}.", resource.kind),

@@ -13,6 +13,9 @@ pub const MAX_OPERATIONS: usize = 10_000;
 /// `copy` may not blow the object up past this many values.
 const MAX_VALUES: usize = 1_000_000;
 
+/// The JSON reader's own bound; patches may not make an object deeper than it could be read back.
+const MAX_DEPTH: usize = 127;
+
 /// Applies the operations in order, all or none.
 pub fn apply(target: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Array(operations) = patch else {
@@ -43,11 +46,7 @@ fn step(doc: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), Pa
         "remove" => remove(doc, &path).map(drop),
         "replace" => {
             let value = value(operation)?;
-            let Some(slot) = find_mut(doc, &path.tokens) else {
-                return Err(missing("replace", &path));
-            };
-            *slot = value;
-            Ok(())
+            set(doc, &path, value)
         }
         "move" => {
             let from = Pointer::parse(text(operation, "from")?)?;
@@ -151,6 +150,9 @@ fn find_mut<'a>(doc: &'a mut Value, tokens: &[String]) -> Option<&'a mut Value> 
 }
 
 fn add(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> {
+    if path.tokens.len() + depth(&value) > MAX_DEPTH {
+        return Err(too_deep());
+    }
     let Some((last, parents)) = path.tokens.split_last() else {
         *doc = value;
         return Ok(());
@@ -176,6 +178,24 @@ fn add(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> 
         }
         _ => Err(missing("add", path)),
     }
+}
+
+/// Replaces what is at the path.
+fn set(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> {
+    if path.tokens.len() + depth(&value) > MAX_DEPTH {
+        return Err(too_deep());
+    }
+    match find_mut(doc, &path.tokens) {
+        Some(slot) => {
+            *slot = value;
+            Ok(())
+        }
+        None => Err(missing("replace", path)),
+    }
+}
+
+fn too_deep() -> PatchError {
+    PatchError::Inapplicable("operations nest the object too deeply".to_owned())
 }
 
 fn remove(doc: &mut Value, path: &Pointer) -> Result<Value, PatchError> {
@@ -205,6 +225,14 @@ fn missing(op: &str, path: &Pointer) -> PatchError {
     PatchError::Inapplicable(format!(
         "{op} operation does not apply: doc is missing path: {path}"
     ))
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
 }
 
 fn count(value: &Value) -> usize {
@@ -284,6 +312,16 @@ mod tests {
             let out = apply(&doc, &patch).expect("applies");
             assert_eq!(out.pointer(at), Some(&expected), "{patch}");
         }
+    }
+
+    #[test]
+    fn copies_cannot_grow_without_end() {
+        let deeper: Value =
+            std::iter::repeat_n(json!({"op":"copy","from":"","path":"/a"}), 200).collect();
+        assert!(apply(&json!({"a": 1}), &deeper).is_err());
+        let wider: Value =
+            std::iter::repeat_n(json!({"op":"copy","from":"/a","path":"/a/-"}), 100).collect();
+        assert!(apply(&json!({"a": [[1]]}), &wider).is_err());
     }
 
     #[test]

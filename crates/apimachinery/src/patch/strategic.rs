@@ -335,6 +335,34 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn patching_twice_is_patching_once(
+            old in proptest::collection::btree_map("[a-d]", "[xyz]", 0..4),
+            new in proptest::collection::btree_map("[a-d]", "[xyz]", 0..4),
+            gone in "[a-d]",
+        ) {
+            let list = |map: &std::collections::BTreeMap<String, String>| -> Vec<Value> {
+                map.iter().map(|(name, image)| json!({"name": name, "image": image})).collect()
+            };
+            let ty = Type::built_in("", "Pod");
+            let mut change = list(&new);
+            if !new.contains_key(&gone) {
+                change.push(json!({"name": gone, "$patch": "delete"}));
+            }
+            let patch = json!({"spec": {"containers": change}});
+            let once = apply(&pod(&json!({"containers": list(&old)})), &patch, ty).expect("applies");
+            let twice = apply(&once, &patch, ty).expect("applies");
+            proptest::prop_assert_eq!(&once, &twice);
+            let names = once["spec"]["containers"].as_array().map_or(0, Vec::len);
+            let mut all: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+            if !new.contains_key(&gone) {
+                all.remove(&gone);
+            }
+            proptest::prop_assert_eq!(names, all.len());
+        }
+    }
+
     #[test]
     fn bad_patches_are_refused() {
         let ty = Type::built_in("", "Pod");
