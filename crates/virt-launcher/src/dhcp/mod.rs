@@ -10,4 +10,4 @@ mod answer;
 mod options;
 mod serve;
 
-pub(crate) use serve::{DhcpError, serve};
+pub(crate) use serve::serve;
