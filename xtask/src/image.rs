@@ -111,13 +111,21 @@ fn make_base(lists: &Path, draft: &Path) -> Result<()> {
 /// libraries they need. A pattern that names nothing is an error: it hides a renamed file.
 fn select(tree: &Path, patterns: &[String]) -> Result<BTreeSet<String>> {
     let mut kept = BTreeSet::new();
+    let mut unknown = Vec::new();
     for pattern in patterns {
         let found = expand(tree, pattern)?;
-        ensure!(!found.is_empty(), "keep.txt: nothing is called {pattern}");
+        if found.is_empty() {
+            unknown.push(pattern.as_str());
+        }
         for path in found {
             keep_below(tree, &path, &mut kept)?;
         }
     }
+    ensure!(
+        unknown.is_empty(),
+        "keep.txt names what is not there: {}",
+        unknown.join(", ")
+    );
     for library in libraries(tree, &kept)? {
         kept.insert(library);
     }
