@@ -75,7 +75,8 @@ impl<K: Resource> Store<K> {
 
     /// Puts in what one of our own writes answered, if the store still holds the version that the
     /// write was based on: the next pass then does not have to wait for the watch to see it.
-    pub fn wrote(&self, base: &K, written: K) {
+    pub fn wrote(&self, base: &K, mut written: K) {
+        written.meta_mut().managed_fields = None;
         let key = Key::of(&written);
         let mut content = self.inner.content.write();
         let current = content

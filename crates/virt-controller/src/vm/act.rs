@@ -1,0 +1,270 @@
+//! Carrying out a plan: steps, then the status, then what must come after it.
+
+use std::sync::Arc;
+
+use kube::{Api, ResourceExt as _};
+use kubevirt_api::{VirtualMachineInstance, finalizers, reasons};
+use reconcile::{EventType, Key, Requeue, WriteError, apply, create, delete, merge};
+use serde_json::json;
+
+use super::observe::Observed;
+use super::plan::{Plan, Step, has_finalizer};
+use super::status::{self, Done};
+use super::{Controller, VmError, template};
+use crate::MANAGER;
+use crate::view::Vm;
+
+impl Controller {
+    pub(super) async fn act(&self, seen: &Observed, plan: &Plan) -> Result<Requeue, VmError> {
+        let mut done = Done {
+            failure: plan
+                .blocked
+                .clone()
+                .map(|why| (reasons::vm::FAILED_CREATE, why)),
+            ..Done::default()
+        };
+        let is_late = |step: &Step| matches!(step, Step::ReleaseVmi | Step::RemoveFinalizer);
+        let mut outcome = Ok(());
+        let mut vm = Arc::clone(&seen.vm);
+        for step in plan.steps.iter().filter(|step| !is_late(step)) {
+            outcome = self.step(seen, plan, step, &mut vm, &mut done).await;
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // The status tells also of what went wrong, so it comes before giving up.
+        self.write_status(seen, &vm, plan, &done).await?;
+        outcome?;
+        for step in plan.steps.iter().filter(|step| is_late(step)) {
+            self.late_step(seen, step).await?;
+        }
+        Ok(plan.look_again_in.map_or(Requeue::OnChange, Requeue::After))
+    }
+
+    async fn step(
+        &self,
+        seen: &Observed,
+        plan: &Plan,
+        step: &Step,
+        vm: &mut Arc<Vm>,
+        done: &mut Done,
+    ) -> Result<(), VmError> {
+        match step {
+            Step::AddFinalizer => {
+                *vm = self.set_finalizer(vm, Keep::Yes).await?;
+                Ok(())
+            }
+            Step::SwitchToAlways => {
+                *vm = self.switch_to_always(vm).await?;
+                Ok(())
+            }
+            Step::Adopt => self.adopt(seen).await,
+            Step::CreateVmi => self.create_vmi(seen, plan, done).await,
+            Step::DeleteVmi => self.delete_vmi(seen, done).await,
+            Step::ReleaseVmi | Step::RemoveFinalizer => self.late_step(seen, step).await,
+        }
+    }
+
+    async fn late_step(&self, seen: &Observed, step: &Step) -> Result<(), VmError> {
+        match (step, seen.own_vmi()) {
+            (Step::ReleaseVmi, Some(vmi)) => self.release(vmi).await,
+            (Step::RemoveFinalizer, _) => {
+                let vm = self.vms.get(&Key::of(seen.vm.as_ref()));
+                let vm = vm.as_ref().unwrap_or(&seen.vm);
+                match self.set_finalizer(vm, Keep::No).await {
+                    Err(VmError::UpdateVm(WriteError::NotFound { .. })) => Ok(()),
+                    outcome => outcome.map(drop),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_vmi(
+        &self,
+        seen: &Observed,
+        plan: &Plan,
+        done: &mut Done,
+    ) -> Result<(), VmError> {
+        let vm = seen.vm.as_ref();
+        let key = Key::of(vm);
+        let body = template::vmi(vm, &plan.requests);
+        let api = self.vmi_api(&key);
+        match create::<VirtualMachineInstance>(&api, MANAGER, &key, &body).await {
+            Ok(vmi) => {
+                tracing::info!(vmi_uid = vmi.uid(), "instance created");
+                let note = format!(
+                    "Started the virtual machine by creating instance {}",
+                    key.name
+                );
+                let reason = reasons::event::SUCCESSFUL_CREATE;
+                self.recorder.publish(vm, EventType::Normal, reason, note);
+                done.created = true;
+                Ok(())
+            }
+            Err(error @ WriteError::AlreadyExists { .. }) => {
+                // Made a moment ago; the watch will bring it.
+                done.created = true;
+                Err(VmError::Create(error))
+            }
+            Err(error) => {
+                let note = format!("Cannot create instance {}: {error}", key.name);
+                let reason = reasons::event::FAILED_CREATE;
+                self.recorder.publish(vm, EventType::Warning, reason, note);
+                done.failure = Some((reasons::vm::FAILED_CREATE, error.to_string()));
+                Err(VmError::Create(error))
+            }
+        }
+    }
+
+    async fn delete_vmi(&self, seen: &Observed, done: &mut Done) -> Result<(), VmError> {
+        let Some(vmi) = seen.own_vmi() else {
+            return Ok(());
+        };
+        let (vm, key) = (seen.vm.as_ref(), Key::of(vmi.as_ref()));
+        let uid = vmi.uid().unwrap_or_default();
+        match delete(&self.vmi_api(&key), &key, &uid, None).await {
+            Ok(()) => {
+                tracing::info!(vmi_uid = uid, "instance deleted");
+                let note = format!(
+                    "Stopped the virtual machine by deleting instance {}",
+                    key.name
+                );
+                let reason = reasons::event::SUCCESSFUL_DELETE;
+                self.recorder.publish(vm, EventType::Normal, reason, note);
+                done.deleted = true;
+                Ok(())
+            }
+            Err(error) => {
+                let note = format!("Cannot delete instance {}: {error}", key.name);
+                let reason = reasons::event::FAILED_DELETE;
+                self.recorder.publish(vm, EventType::Warning, reason, note);
+                done.failure = Some((reasons::vm::FAILED_DELETE, error.to_string()));
+                Err(VmError::Delete(error))
+            }
+        }
+    }
+
+    async fn adopt(&self, seen: &Observed) -> Result<(), VmError> {
+        let Some(vmi) = &seen.vmi else { return Ok(()) };
+        let mut owners = json!(vmi.metadata.owner_references.clone().unwrap_or_default());
+        if let Some(list) = owners.as_array_mut() {
+            list.push(template::owner(&seen.vm));
+        }
+        let key = Key::of(vmi.as_ref());
+        let body = json!({"metadata": {
+            "resourceVersion": vmi.metadata.resource_version,
+            "ownerReferences": owners,
+        }});
+        let adopted = merge(&self.vmi_api(&key), MANAGER, &key, &body).await;
+        self.vmis.wrote(vmi, adopted.map_err(VmError::UpdateVmi)?);
+        Ok(())
+    }
+
+    /// Takes this controller's finalizer off a VMI.
+    async fn release(&self, vmi: &VirtualMachineInstance) -> Result<(), VmError> {
+        let left: Vec<String> = finalizers_without(vmi.metadata.finalizers.as_deref());
+        let key = Key::of(vmi);
+        let body = json!({"metadata": {
+            "resourceVersion": vmi.metadata.resource_version,
+            "finalizers": left,
+        }});
+        match merge(&self.vmi_api(&key), MANAGER, &key, &body).await {
+            Ok(released) => {
+                self.vmis.wrote(vmi, released);
+                Ok(())
+            }
+            Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(VmError::UpdateVmi(error)),
+        }
+    }
+
+    /// A VMI that waits for a VM which is gone would wait for ever.
+    pub(super) async fn release_orphan(&self, key: &Key) -> Result<Requeue, VmError> {
+        if let Some(vmi) = self.vmis.get(key)
+            && vmi.metadata.deletion_timestamp.is_some()
+            && has_finalizer(
+                vmi.metadata.finalizers.as_deref(),
+                finalizers::VM_CONTROLLER,
+            )
+        {
+            self.release(&vmi).await?;
+        }
+        Ok(Requeue::OnChange)
+    }
+
+    async fn set_finalizer(&self, vm: &Arc<Vm>, keep: Keep) -> Result<Arc<Vm>, VmError> {
+        let mut list = finalizers_without(vm.metadata.finalizers.as_deref());
+        if keep == Keep::Yes {
+            list.push(finalizers::VM_CONTROLLER.to_owned());
+        }
+        let body = json!({"metadata": {
+            "resourceVersion": vm.metadata.resource_version,
+            "finalizers": list,
+        }});
+        self.merge_vm(vm, &body).await
+    }
+
+    async fn switch_to_always(&self, vm: &Arc<Vm>) -> Result<Arc<Vm>, VmError> {
+        let spec = match vm.spec.running {
+            Some(_) => json!({"running": true}),
+            None => json!({"runStrategy": "Always"}),
+        };
+        let body = json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "spec": spec,
+        });
+        self.merge_vm(vm, &body).await
+    }
+
+    async fn merge_vm(&self, vm: &Arc<Vm>, body: &serde_json::Value) -> Result<Arc<Vm>, VmError> {
+        let key = Key::of(vm.as_ref());
+        let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
+        let written = merge(&api, MANAGER, &key, body)
+            .await
+            .map_err(VmError::UpdateVm)?;
+        self.vms.wrote(vm, written.clone());
+        Ok(Arc::new(written))
+    }
+
+    async fn write_status(
+        &self,
+        seen: &Observed,
+        vm: &Arc<Vm>,
+        plan: &Plan,
+        done: &Done,
+    ) -> Result<(), VmError> {
+        let status = status::render(seen, plan, done);
+        let key = Key::of(vm.as_ref());
+        let Some(body) = status::fragment(vm, &key, &status) else {
+            return Ok(());
+        };
+        let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
+        match apply(&api, &status::as_apply(&key, body)).await {
+            Ok(written) => {
+                self.vms.wrote(vm, written);
+                Ok(())
+            }
+            Err(WriteError::NotFound { .. }) => Ok(()),
+            Err(error) => Err(VmError::Status(error)),
+        }
+    }
+
+    fn vmi_api(&self, key: &Key) -> Api<VirtualMachineInstance> {
+        Api::namespaced(self.client.clone(), &key.namespace)
+    }
+}
+
+/// Whether this controller's finalizer stays on the VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Yes,
+    No,
+}
+
+fn finalizers_without(list: Option<&[String]>) -> Vec<String> {
+    let list = list.unwrap_or_default().iter();
+    list.filter(|name| *name != finalizers::VM_CONTROLLER)
+        .cloned()
+        .collect()
+}

@@ -1,0 +1,83 @@
+//! The VM controller: a VM's run strategy and requests decide when its VMI is made and removed.
+//!
+//! The VMI has the VM's name, the VM as its controlling owner, and a finalizer of this
+//! controller, so that its last state is seen and counted before it goes.
+
+mod act;
+mod observe;
+mod plan;
+mod status;
+mod strategy;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use kube::Client;
+use kubevirt_api::VirtualMachineInstance;
+use reconcile::{
+    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
+};
+
+use crate::view::Vm;
+
+pub(crate) struct Controller {
+    pub(crate) client: Client,
+    pub(crate) vms: Store<Vm>,
+    pub(crate) vmis: Store<VirtualMachineInstance>,
+    pub(crate) recorder: Recorder,
+    pub(crate) clock: Clock,
+}
+
+/// Why a pass did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VmError {
+    #[error("look up the instance")]
+    Look(#[source] Box<kube::Error>),
+    #[error("create the instance")]
+    Create(#[source] WriteError),
+    #[error("delete the instance")]
+    Delete(#[source] WriteError),
+    #[error("update the instance")]
+    UpdateVmi(#[source] WriteError),
+    #[error("update the virtual machine")]
+    UpdateVm(#[source] WriteError),
+    #[error("write the status")]
+    Status(#[source] WriteError),
+}
+
+impl ReconcileError for VmError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Look(_) => "ServerUnavailable",
+            Self::Create(_) => "FailedCreate",
+            Self::Delete(_) => "FailedDelete",
+            Self::UpdateVmi(_) | Self::UpdateVm(_) => "FailedUpdate",
+            Self::Status(_) => "FailedStatusUpdate",
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Look(_) => Retry::BackOff,
+            Self::Create(source)
+            | Self::Delete(source)
+            | Self::UpdateVmi(source)
+            | Self::UpdateVm(source)
+            | Self::Status(source) => source.retry(),
+        }
+    }
+}
+
+impl Reconciler for Controller {
+    const NAME: &'static str = "vm";
+    type Error = VmError;
+
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, VmError> {
+        let Some(vm) = self.vms.get(key) else {
+            return self.release_orphan(key).await;
+        };
+        let seen = self.observe(vm).await?;
+        let plan = plan::plan(&seen);
+        self.act(&seen, &plan).await
+    }
+}

@@ -1,0 +1,252 @@
+//! What a pass does, decided from what it saw.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::vm_status::{
+    StateChangeRequestAction as Action, VirtualMachineStartFailure,
+    VirtualMachineStateChangeRequest as Request,
+};
+use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kubevirt_api::{VirtualMachineInstance, finalizers};
+
+use super::observe::{Belongs, Observed, has_run, is_final, phase};
+use super::strategy::{Asked, Guest, History, Move, Strategy, decide};
+
+/// The garbage collector leaves children alone when this is on the owner.
+const ORPHAN: &str = "orphan";
+const BACKOFF_STEP: i64 = 10;
+const BACKOFF_CAP: i64 = 300;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// On the VM, before its first VMI is made.
+    AddFinalizer,
+    Adopt,
+    CreateVmi,
+    DeleteVmi,
+    SwitchToAlways,
+    /// On the VMI: its last state was seen. Comes after the status is written.
+    ReleaseVmi,
+    /// On the VM: nothing is left of it.
+    RemoveFinalizer,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// What remains of the requests.
+    pub(super) requests: Vec<Request>,
+    pub(super) start_failure: Option<VirtualMachineStartFailure>,
+    pub(super) strategy: Strategy,
+    /// Why a start is impossible, for the condition.
+    pub(super) blocked: Option<String>,
+    pub(super) look_again_in: Option<Duration>,
+}
+
+pub(super) fn plan(seen: &Observed) -> Plan {
+    let strategy = Strategy::of(&seen.vm.spec);
+    let status = seen.vm.status();
+    let requests = requests_left(&status.state_change_requests, seen);
+    let mut plan = Plan {
+        steps: Vec::new(),
+        start_failure: start_failure(seen, strategy),
+        requests,
+        strategy,
+        blocked: None,
+        look_again_in: None,
+    };
+    if seen.vm.metadata.deletion_timestamp.is_some() {
+        plan_deletion(seen, &mut plan);
+    } else {
+        plan_life(seen, &mut plan);
+    }
+    if seen.own_vmi().is_some_and(|vmi| may_release(vmi)) {
+        plan.steps.push(Step::ReleaseVmi);
+    }
+    plan
+}
+
+fn plan_life(seen: &Observed, plan: &mut Plan) {
+    if !has_finalizer(
+        seen.vm.metadata.finalizers.as_deref(),
+        finalizers::VM_CONTROLLER,
+    ) {
+        plan.steps.push(Step::AddFinalizer);
+    }
+    match seen.belongs() {
+        Some(Belongs::Nobody) => return plan.steps.push(Step::Adopt),
+        Some(Belongs::Other) => {
+            let problem = "an instance of this name belongs to another object";
+            plan.blocked = Some(problem.to_owned());
+            return;
+        }
+        Some(Belongs::Ours) | None => {}
+    }
+    let was = seen.vm.status().run_strategy.clone();
+    let is_known = was.is_some() && was == plan.strategy.word();
+    let history = if is_known {
+        History::Known
+    } else {
+        History::New
+    };
+    match decide(plan.strategy, guest(seen), asked(&plan.requests), history) {
+        Move::Stay => {}
+        Move::Stop => plan.steps.push(Step::DeleteVmi),
+        Move::SwitchToAlways => plan.steps.push(Step::SwitchToAlways),
+        Move::AskForStart => plan.requests.push(Request {
+            action: Action::Start,
+            ..Request::default()
+        }),
+        Move::Start => plan_start(seen, plan),
+    }
+}
+
+fn plan_start(seen: &Observed, plan: &mut Plan) {
+    let spec = &seen.vm.spec;
+    let templates = spec.data_volume_templates.as_ref();
+    let unsupported = [
+        ("spec.instancetype", spec.instancetype.is_some()),
+        ("spec.preference", spec.preference.is_some()),
+        (
+            "spec.dataVolumeTemplates",
+            templates.is_some_and(|all| !all.is_empty()),
+        ),
+    ];
+    if let Some((field, _)) = unsupported.into_iter().find(|(_, used)| *used) {
+        plan.blocked = Some(format!("{field}: not supported yet"));
+        return;
+    }
+    let wait = plan.start_failure.as_ref().and_then(|failure| {
+        let until = failure.retry_after_timestamp.as_ref()?.0;
+        Duration::try_from(until.duration_since(seen.now))
+            .ok()
+            .filter(|wait| !wait.is_zero())
+    });
+    match wait.filter(|_| plan.strategy.backs_off()) {
+        Some(wait) => plan.look_again_in = Some(wait),
+        None => plan.steps.push(Step::CreateVmi),
+    }
+}
+
+fn plan_deletion(seen: &Observed, plan: &mut Plan) {
+    let finalizers = seen.vm.metadata.finalizers.as_deref();
+    let has_ours = has_finalizer(finalizers, finalizers::VM_CONTROLLER);
+    match seen.own_vmi() {
+        Some(_) if has_finalizer(finalizers, ORPHAN) => plan.steps.push(Step::ReleaseVmi),
+        Some(vmi) if vmi.metadata.deletion_timestamp.is_none() => {
+            plan.steps.push(Step::DeleteVmi);
+        }
+        None if has_ours => plan.steps.push(Step::RemoveFinalizer),
+        Some(_) | None => {}
+    }
+    if has_finalizer(finalizers, ORPHAN) && has_ours {
+        plan.steps.push(Step::RemoveFinalizer);
+        plan.steps.dedup();
+    }
+}
+
+/// Whether the VMI holds nothing more to be seen: it is to go and its end is known.
+fn may_release(vmi: &VirtualMachineInstance) -> bool {
+    let finalizers = vmi.metadata.finalizers.as_deref();
+    let is_held_for_pods = has_finalizer(finalizers, finalizers::VMI);
+    vmi.metadata.deletion_timestamp.is_some()
+        && has_finalizer(finalizers, finalizers::VM_CONTROLLER)
+        && (is_final(vmi) || !is_held_for_pods)
+}
+
+fn guest(seen: &Observed) -> Guest {
+    let Some(vmi) = seen.own_vmi() else {
+        return Guest::Absent;
+    };
+    if vmi.metadata.deletion_timestamp.is_some() {
+        return Guest::Ending;
+    }
+    match phase(vmi) {
+        Phase::Succeeded => Guest::Succeeded,
+        Phase::Failed => Guest::Failed,
+        _ => Guest::Live,
+    }
+}
+
+fn asked(requests: &[Request]) -> Asked {
+    match requests.first().map(|request| &request.action) {
+        Some(Action::Stop) => Asked::Stop,
+        Some(Action::Start) => Asked::Start,
+        Some(Action::Other(_)) | None => Asked::Nothing,
+    }
+}
+
+/// Drops from the front what has been done or cannot apply any more.
+fn requests_left(requests: &[Request], seen: &Observed) -> Vec<Request> {
+    let vmi = seen.own_vmi();
+    let uid = vmi.and_then(|vmi| vmi.metadata.uid.as_deref());
+    let is_live = guest(seen) == Guest::Live;
+    let is_done = |request: &Request| match request.action {
+        Action::Stop => uid.is_none() || request.uid.as_deref() != uid,
+        Action::Start => is_live,
+        Action::Other(_) => true,
+    };
+    requests
+        .iter()
+        .skip_while(|request| is_done(request))
+        .cloned()
+        .collect()
+}
+
+/// Failed starts so far: one more when this VMI ended without ever running.
+fn start_failure(seen: &Observed, strategy: Strategy) -> Option<VirtualMachineStartFailure> {
+    if !strategy.counts_failures() {
+        return None;
+    }
+    let before = seen.vm.status().start_failure.clone();
+    let Some(vmi) = seen.own_vmi() else {
+        return before;
+    };
+    if has_run(vmi) {
+        return None;
+    }
+    let uid = vmi.metadata.uid.clone();
+    let is_counted = before
+        .as_ref()
+        .is_some_and(|b| b.last_failed_vmi_uid == uid);
+    if !is_final(vmi) || is_counted {
+        return before;
+    }
+    let count = before
+        .and_then(|before| before.consecutive_fail_count)
+        .unwrap_or(0)
+        + 1;
+    let wait = backoff_seconds(count, uid.as_deref().unwrap_or_default());
+    let until = seen
+        .now
+        .checked_add(SignedDuration::from_secs(wait))
+        .unwrap_or(Timestamp::MAX);
+    Some(VirtualMachineStartFailure {
+        consecutive_fail_count: Some(count),
+        last_failed_vmi_uid: uid,
+        retry_after_timestamp: Some(Time(until)),
+    })
+}
+
+/// 10 s times the square of the count, plus up to half of that, at most 300 s. The share is
+/// drawn from the UID of what failed, so that looking twice gives the same time.
+pub(super) fn backoff_seconds(count: i64, uid: &str) -> i64 {
+    let base = count
+        .saturating_mul(count)
+        .saturating_mul(BACKOFF_STEP)
+        .min(BACKOFF_CAP);
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let share = i64::try_from(hasher.finish() % 1000).unwrap_or(0);
+    (base + base / 2 * share / 1000).min(BACKOFF_CAP)
+}
+
+pub(super) fn has_finalizer(finalizers: Option<&[String]>, name: &str) -> bool {
+    finalizers
+        .unwrap_or_default()
+        .iter()
+        .any(|finalizer| finalizer == name)
+}

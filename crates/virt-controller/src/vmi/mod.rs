@@ -1,0 +1,83 @@
+//! The VMI controller: makes the pod of a VMI, carries the VMI from Pending to Scheduled, and
+//! removes the pod when the guest is over or was never started.
+//!
+//! From Scheduled on the phase belongs to the node's handler; this controller then only tells of
+//! pods that are lost.
+
+mod act;
+mod observe;
+mod plan;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use kube::Client;
+use kubevirt_api::VirtualMachineInstance;
+use reconcile::{
+    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
+};
+
+use crate::AccelerationPolicy;
+use crate::view::{Host, LauncherPod};
+
+pub(crate) struct Controller {
+    pub(crate) client: Client,
+    pub(crate) vmis: Store<VirtualMachineInstance>,
+    pub(crate) pods: Store<LauncherPod>,
+    pub(crate) hosts: Store<Host>,
+    pub(crate) launcher: launcher_pod::Settings,
+    pub(crate) acceleration: AccelerationPolicy,
+    pub(crate) recorder: Recorder,
+    pub(crate) clock: Clock,
+}
+
+/// Why a pass did not get to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VmiError {
+    #[error("look up the pod")]
+    Look(#[source] Box<kube::Error>),
+    #[error("create the pod")]
+    Create(#[source] WriteError),
+    #[error("delete the pod")]
+    Delete(#[source] WriteError),
+    #[error("remove the finalizer")]
+    Finalizer(#[source] WriteError),
+    #[error("write the status")]
+    Status(#[source] WriteError),
+}
+
+impl ReconcileError for VmiError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Look(_) => "ServerUnavailable",
+            Self::Create(_) => "FailedCreate",
+            Self::Delete(_) => "FailedDelete",
+            Self::Finalizer(_) => "FailedUpdate",
+            Self::Status(_) => "FailedStatusUpdate",
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Look(_) => Retry::BackOff,
+            Self::Create(source)
+            | Self::Delete(source)
+            | Self::Finalizer(source)
+            | Self::Status(source) => source.retry(),
+        }
+    }
+}
+
+impl Reconciler for Controller {
+    const NAME: &'static str = "vmi";
+    type Error = VmiError;
+
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, VmiError> {
+        let Some(vmi) = self.vmis.get(key) else {
+            return Ok(Requeue::OnChange);
+        };
+        let seen = self.observe(vmi).await?;
+        let plan = plan::plan(&seen);
+        self.act(&seen, &plan).await
+    }
+}
