@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::Resource;
 use crate::resource::{join_api_version, split_api_version};
+use crate::{Resource, Subresource};
 
 /// `/api`: the versions of the core group. `address` is where clients reach the server.
 pub fn core_versions(address: &str) -> Value {
@@ -157,8 +157,6 @@ pub fn from_resource_list(list: &Value) -> Vec<Resource> {
     }
     out
 }
-
-use crate::Subresource;
 
 fn groups(resources: &[Resource]) -> Vec<&str> {
     distinct(resources.iter().map(|resource| resource.group.as_str()))

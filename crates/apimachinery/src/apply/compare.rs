@@ -151,8 +151,8 @@ fn id(item: &Value, list: &ListMerge<'_>) -> Option<PathElement> {
     }
 }
 
-/// The first keyed list or set with two items of the same identity, as a complaint.
-pub(super) fn duplicate(value: &Value, ty: Type<'_>) -> Option<String> {
+/// The first keyed list or set whose items cannot be told apart, as a complaint.
+pub(super) fn ambiguous(value: &Value, ty: Type<'_>) -> Option<String> {
     fn search(value: &Value, ty: Type<'_>, path: &str) -> Option<String> {
         match value {
             Value::Object(fields) if !ty.is_atomic_map() => fields
@@ -160,6 +160,12 @@ pub(super) fn duplicate(value: &Value, ty: Type<'_>) -> Option<String> {
                 .find_map(|(name, value)| search(value, ty.field(name), &format!("{path}.{name}"))),
             Value::Array(items) => {
                 let list = ty.list();
+                if let Some((index, key)) = keyless(items, &list) {
+                    let why = "associative list with keys has an element that omits key field";
+                    return Some(format!(
+                        "{path}: element {index}: {why} \"{key}\" (and doesn't have default value)"
+                    ));
+                }
                 let mut seen = BTreeSet::new();
                 for item in items {
                     let Some(id) = id(item, &list) else { continue };
@@ -177,6 +183,20 @@ pub(super) fn duplicate(value: &Value, ty: Type<'_>) -> Option<String> {
         }
     }
     search(value, ty, "")
+}
+
+/// The first item of a keyed list that lacks a key without default.
+fn keyless<'a>(items: &[Value], list: &ListMerge<'a>) -> Option<(usize, &'a str)> {
+    let ListMerge::Map(keys) = list else {
+        return None;
+    };
+    items.iter().enumerate().find_map(|(index, item)| {
+        let lacks = |key: &str| item.get(key).is_none_or(Value::is_null);
+        let key = keys
+            .iter()
+            .find(|(key, default)| default.is_none() && lacks(key))?;
+        Some((index, key.0))
+    })
 }
 
 /// The live value with everything the configuration says.

@@ -66,7 +66,7 @@ pub fn apply(
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
     let config = reset(without_nulls(config, writer.ty), None, writer.reset);
-    if let Some(path) = compare::duplicate(&config, writer.ty) {
+    if let Some(path) = compare::ambiguous(&config, writer.ty) {
         let id = format!("{}/{}", meta::namespace(&config), meta::name(&config));
         let why = format!(
             "failed to create typed patch object ({id}; {}): {path}",

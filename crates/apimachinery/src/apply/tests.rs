@@ -303,7 +303,7 @@ fn system_and_reset_fields_are_not_taken_from_clients() {
 }
 
 #[test]
-fn duplicates_in_what_is_applied_are_refused() {
+fn items_that_cannot_be_told_apart_are_refused() {
     let schema = schema();
     let config = object(&json!({"ports": [{"name": "a"}, {"name": "a"}]}));
     let refused = apply(

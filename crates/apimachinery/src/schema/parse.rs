@@ -86,6 +86,11 @@ impl Reader {
             ));
         }
         self.read_list_type(&mut out, fields, at);
+        let names_nothing = out.properties.is_empty() && out.additional.is_none();
+        if !self.strict && names_nothing && !matches!(out.kind, Some(Kind::Array)) {
+            // How built-in kinds spell "anything".
+            out.marks.0 |= Marks::PRESERVE_UNKNOWN;
+        }
         out.default = fields.get("default").cloned();
         out.rules = fields
             .get("x-kubernetes-validations")

@@ -219,6 +219,12 @@ fn references_are_put_in_place_and_loops_end() {
         Schema::lenient(&raw).unknown_fields(&json!({"a": {"z": 1}})),
         ["a.z"]
     );
+    let any = json!({"type": "object", "properties": {"raw": {"type": "object"}}});
+    assert!(
+        Schema::lenient(&any)
+            .unknown_fields(&json!({"raw": {"z": 1}}))
+            .is_empty()
+    );
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
