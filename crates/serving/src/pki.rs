@@ -26,6 +26,8 @@ pub enum PkiError {
         #[source]
         source: rcgen::Error,
     },
+    #[error("make certificate for {name} with more than two organizations")]
+    TooManyOrganizations { name: String },
     #[error("read PEM of {what}")]
     Parse {
         what: &'static str,
@@ -77,7 +79,7 @@ pub enum Usage {
 pub struct Leaf {
     /// The subject's CN: a user's name, for client certificates.
     pub common_name: String,
-    /// The subject's O entries: a user's groups.
+    /// The subject's O entries: a user's groups. At most two.
     pub organizations: Vec<String>,
     pub dns_names: Vec<String>,
     pub addresses: Vec<IpAddr>,
@@ -278,6 +280,11 @@ impl Authority {
             name: leaf.common_name.clone(),
             source,
         };
+        if leaf.organizations.len() > 2 {
+            return Err(PkiError::TooManyOrganizations {
+                name: leaf.common_name.clone(),
+            });
+        }
         let issuer = self.issuer()?;
         let params = leaf_params(leaf).map_err(failed)?;
         let key = KeyPair::generate().map_err(failed)?;

@@ -1,0 +1,88 @@
+//! Groups that other servers answer for: requests are passed on, upgrades included.
+//!
+//! Invariant: who the user is comes from our own check; what a caller says about users in headers
+//! is dropped. Bodies pass unread.
+
+use std::sync::Arc;
+
+use apimachinery::Status;
+use axum::{extract::Request, response::Response};
+use http::{HeaderName, HeaderValue, Uri, header};
+use serving::upgrade;
+
+use crate::{
+    api::Api,
+    auth::Identity,
+    backend,
+    error::ApiError,
+    registry::{Aggregated, Backend},
+};
+
+const USER: HeaderName = HeaderName::from_static("x-remote-user");
+const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
+
+/// The server that answers for this path, if it is not us.
+pub(crate) fn owner(api: &Api, path: &str) -> Option<Arc<Aggregated>> {
+    let mut parts = path.strip_prefix("/apis/")?.split('/');
+    api.registry.aggregated(parts.next()?, parts.next()?)
+}
+
+pub(crate) async fn proxy(
+    api: &Api,
+    identity: &Identity,
+    to: &Aggregated,
+    mut request: Request,
+) -> Result<Response, ApiError> {
+    let caller = upgrade::is_upgrade(request.headers()).then(|| upgrade::take(&mut request));
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str());
+    *request.uri_mut() = path
+        .parse::<Uri>()
+        .map_err(|_| Status::bad_request("the path is not valid"))?;
+    *request.version_mut() = http::Version::HTTP_11;
+    name_user(identity, &mut request);
+    let answer = send(api, &to.backend, request).await?;
+    Ok(match caller {
+        Some(caller) => upgrade::join(caller, answer, &api.tasks, api.stopping.clone()),
+        None => answer.map(axum::body::Body::new),
+    })
+}
+
+/// Sends a request to another API server under our own certificate.
+pub(crate) async fn send(
+    api: &Api,
+    to: &Backend,
+    request: Request,
+) -> Result<Response<hyper::body::Incoming>, ApiError> {
+    let target = backend::resolve(api, &to.namespace, &to.service, to.port).await?;
+    let client = backend::client(api, &to.ca_bundle, api.front_proxy.as_ref())?;
+    client.send(&target, request).await.map_err(|error| {
+        let why = format!("error trying to reach service: {}", backend::chain(&error));
+        Status::service_unavailable(why).into()
+    })
+}
+
+/// Says who the user is, in the way front proxies do.
+pub(crate) fn name_user(identity: &Identity, request: &mut Request) {
+    let headers = request.headers_mut();
+    let claims: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("x-remote-"))
+        .cloned()
+        .collect();
+    for claim in claims {
+        headers.remove(claim);
+    }
+    headers.remove(header::AUTHORIZATION);
+    headers.remove(header::HOST);
+    if let Ok(user) = HeaderValue::from_str(&identity.user) {
+        headers.insert(USER, user);
+    }
+    for group in &identity.groups {
+        if let Ok(group) = HeaderValue::from_str(group) {
+            headers.append(GROUP, group);
+        }
+    }
+}

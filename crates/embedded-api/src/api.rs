@@ -1,0 +1,244 @@
+//! The API server as a value: opened, asked in process or through a server, run.
+
+use std::{fmt, ops::Deref, sync::Arc};
+
+use apimachinery::meta;
+use axum::Router;
+use serde_json::json;
+use serving::Trust;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
+
+use crate::{
+    auth::Identity,
+    clock::Clock,
+    error::ApiError,
+    registry::{Aggregated, Backend, Registry, Served, custom},
+    router,
+    store::{Collection, Database, Scope, Store, StoreError},
+    upkeep,
+    verbs::{
+        Call,
+        write::{self, Owners},
+    },
+};
+
+/// What an API server needs to know at start.
+#[derive(Debug)]
+pub struct Settings {
+    pub database: Database,
+    pub clock: Clock,
+    /// Shown to aggregated API servers, which believe its holder about users.
+    pub front_proxy: Option<serving::Identity>,
+    /// For the logs of pods.
+    pub kubelet: Option<KubeletClient>,
+}
+
+/// How to talk to the nodes' kubelets.
+#[derive(Debug, Clone)]
+pub struct KubeletClient {
+    pub trust: Trust,
+    pub identity: serving::Identity,
+}
+
+/// Why the API server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("open store")]
+    Store(#[from] StoreError),
+    #[error("prepare the objects that are always there: {0}")]
+    Prepare(ApiError),
+}
+
+/// What everything in this crate works on. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Api(Arc<Parts>);
+
+pub(crate) struct Parts {
+    pub store: Store,
+    pub registry: Registry,
+    pub clock: Clock,
+    pub front_proxy: Option<serving::Identity>,
+    pub kubelet: Option<KubeletClient>,
+    /// Ends watches and proxied streams.
+    pub stopping: CancellationToken,
+    /// Connections to other servers.
+    pub tasks: TaskTracker,
+}
+
+impl Deref for Api {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+impl Api {
+    /// Objects of some kinds change what is served: takes note of them.
+    pub(crate) async fn stored(&self, kind: &Served) -> Result<(), ApiError> {
+        match (kind.group.as_str(), kind.plural.as_str()) {
+            ("apiextensions.k8s.io", "customresourcedefinitions") => self.load_definitions().await,
+            ("apiregistration.k8s.io", "apiservices") => self.load_services().await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn load_definitions(&self) -> Result<(), ApiError> {
+        let collection = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
+        let page = self.store.list(&Scope::all(collection), None, None).await?;
+        let mut kinds = Vec::new();
+        for stored in page.items {
+            let definition = stored.parse()?;
+            match custom::versions(&definition) {
+                Ok(versions) => kinds.extend(versions),
+                Err(violations) => {
+                    let name = meta::name(&definition);
+                    tracing::error!(name, ?violations, "stored definition is not usable");
+                }
+            }
+        }
+        self.registry.set_custom(kinds);
+        Ok(())
+    }
+
+    async fn load_services(&self) -> Result<(), ApiError> {
+        let collection = Collection::new("apiregistration.k8s.io", "apiservices");
+        let page = self.store.list(&Scope::all(collection), None, None).await?;
+        let known = self.registry.all_aggregated();
+        let mut aggregated = Vec::new();
+        for stored in page.items {
+            let object = stored.parse()?;
+            let spec = &object["spec"];
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            if !spec["service"].is_object() {
+                continue;
+            }
+            let port = spec["service"]["port"]
+                .as_u64()
+                .and_then(|port| u16::try_from(port).ok());
+            let (group, version) = (text(&spec["group"]), text(&spec["version"]));
+            let resources = known
+                .iter()
+                .find(|one| one.group == group && one.version == version)
+                .map(|one| one.resources.clone())
+                .unwrap_or_default();
+            aggregated.push(Aggregated {
+                group,
+                version,
+                backend: Backend {
+                    namespace: text(&spec["service"]["namespace"]),
+                    service: text(&spec["service"]["name"]),
+                    port: port.unwrap_or(443),
+                    ca_bundle: text(&spec["caBundle"]),
+                },
+                resources,
+            });
+        }
+        self.registry.set_aggregated(aggregated);
+        Ok(())
+    }
+
+    /// Makes what every cluster has, if it is not there.
+    async fn bootstrap(&self) -> Result<(), ApiError> {
+        for name in [
+            "default",
+            "kube-system",
+            "kube-public",
+            "kube-node-lease",
+            "kubevirt",
+        ] {
+            self.ensure("namespaces", "", name).await?;
+            self.ensure("serviceaccounts", name, "default").await?;
+        }
+        Ok(())
+    }
+
+    async fn ensure(&self, plural: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
+        let Some(kind) = self.registry.find("", "v1", plural) else {
+            return Ok(());
+        };
+        let call = Call::internal(kind, namespace, Some(name));
+        let object = json!({
+            "apiVersion": "v1", "kind": call.kind.kind,
+            "metadata": {"name": name, "namespace": namespace_or_null(namespace)},
+        });
+        match Box::pin(write::create(self, &call, object, Owners::Compute)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_taken() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn namespace_or_null(namespace: &str) -> serde_json::Value {
+    if namespace.is_empty() {
+        serde_json::Value::Null
+    } else {
+        namespace.into()
+    }
+}
+
+/// The API server.
+#[derive(Debug, Clone)]
+pub struct EmbeddedApi {
+    api: Api,
+}
+
+impl EmbeddedApi {
+    /// Opens the database and makes the objects that are always there.
+    pub async fn open(settings: Settings) -> Result<Self, OpenError> {
+        let database = settings.database;
+        let store = tokio::task::spawn_blocking(move || Store::open(&database))
+            .await
+            .map_err(StoreError::from)??;
+        let api = Api(Arc::new(Parts {
+            store,
+            registry: Registry::new(),
+            clock: settings.clock,
+            front_proxy: settings.front_proxy,
+            kubelet: settings.kubelet,
+            stopping: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }));
+        api.load_definitions().await.map_err(OpenError::Prepare)?;
+        api.load_services().await.map_err(OpenError::Prepare)?;
+        api.bootstrap().await.map_err(OpenError::Prepare)?;
+        Ok(Self { api })
+    }
+
+    /// Answers requests. Put it behind a [`serving::Server`] with optional client certificates.
+    pub fn router(&self) -> Router {
+        router::router(self.api.clone())
+    }
+
+    /// A client in this process, without sockets or TLS.
+    pub fn client(&self, identity: Identity, default_namespace: &str) -> kube::Client {
+        let router = self.router();
+        let service = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+            request.extensions_mut().insert(identity.clone());
+            router.clone().oneshot(request.map(axum::body::Body::new))
+        });
+        kube::Client::new(service, default_namespace)
+    }
+
+    /// Starts the background tasks; they and all watches end with `stop`.
+    pub fn run(&self, tasks: &TaskTracker, stop: CancellationToken) {
+        let api = self.api.clone();
+        tasks.spawn(upkeep::garbage::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::periodic::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::services::run(api.clone(), stop.clone()));
+        tasks.spawn(async move {
+            stop.cancelled().await;
+            api.stopping.cancel();
+            api.tasks.close();
+            api.tasks.wait().await;
+        });
+    }
+}

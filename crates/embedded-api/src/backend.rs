@@ -1,0 +1,90 @@
+//! Finding and calling other servers: webhooks, aggregated APIs.
+//!
+//! Invariant: a server is called at the address that the Endpoints of its service name, and must
+//! show a certificate for `<service>.<namespace>.svc` that the given authority signed.
+
+use apimachinery::Status;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::Value;
+use serving::{HttpsClient, Identity, Target, Trust};
+
+use crate::{api::Api, error::ApiError, store::Collection};
+
+/// Where a service's port is answered.
+pub(crate) async fn resolve(
+    api: &Api,
+    namespace: &str,
+    service: &str,
+    port: u16,
+) -> Result<Target, ApiError> {
+    let unavailable =
+        |why: &str| Status::service_unavailable(format!("service {namespace}/{service}: {why}"));
+    let load = async |plural: &str| -> Result<Option<Value>, ApiError> {
+        let key = Collection::new("", plural).key(namespace, service);
+        Ok(api
+            .store
+            .get(&key)
+            .await?
+            .map(|stored| stored.parse())
+            .transpose()?)
+    };
+    let Some(object) = load("services").await? else {
+        return Err(unavailable("not found").into());
+    };
+    let Some(endpoints) = load("endpoints").await? else {
+        return Err(unavailable("has no endpoints").into());
+    };
+    let ports = object["spec"]["ports"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let Some(wanted) = ports.iter().find(|entry| entry["port"] == port) else {
+        return Err(unavailable(&format!("has no port {port}")).into());
+    };
+    for subset in endpoints["subsets"].as_array().into_iter().flatten() {
+        let ready = subset["addresses"]
+            .as_array()
+            .and_then(|addresses| addresses.first());
+        let Some(ip) = ready.and_then(|address| address["ip"].as_str()) else {
+            continue;
+        };
+        let entries = subset["ports"].as_array().map_or(&[][..], Vec::as_slice);
+        let found = match entries {
+            [only] => Some(only),
+            many => many.iter().find(|entry| entry["name"] == wanted["name"]),
+        };
+        let number = found.and_then(|entry| entry["port"].as_u64());
+        if let Some(number) = number.and_then(|number| u16::try_from(number).ok()) {
+            let mut target = Target::host(ip, number);
+            target.server_name = format!("{service}.{namespace}.svc");
+            return Ok(target);
+        }
+    }
+    Err(unavailable("has no ready endpoint").into())
+}
+
+/// A client that trusts a `caBundle` as objects carry it: PEM in base64.
+pub(crate) fn client(
+    api: &Api,
+    ca_bundle: &str,
+    identity: Option<&Identity>,
+) -> Result<HttpsClient, ApiError> {
+    let wrong = |why: &str| ApiError::from(Status::service_unavailable(format!("caBundle: {why}")));
+    let pem = STANDARD
+        .decode(ca_bundle)
+        .map_err(|_| wrong("is not base64"))?;
+    let pem = String::from_utf8(pem).map_err(|_| wrong("is not PEM"))?;
+    HttpsClient::new(&Trust::from_pem(pem), identity, api.tasks.clone())
+        .map_err(|error| wrong(&chain(&error)))
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

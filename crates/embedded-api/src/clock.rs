@@ -1,0 +1,36 @@
+//! What time it is, for stamps on objects.
+//!
+//! Invariant: the only place in this crate that reads the wall clock; waiting is tokio's.
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+/// A source of the present time.
+#[derive(Debug, Clone, Copy)]
+pub enum Clock {
+    /// The system's.
+    Wall,
+    /// Starts somewhere and goes with tokio's clock, so that it stops when tests pause that.
+    Tokio { start: Timestamp, origin: Instant },
+}
+
+impl Clock {
+    /// Follows tokio's clock from `start` on.
+    pub fn tokio_from(start: Timestamp) -> Self {
+        Self::Tokio {
+            start,
+            origin: Instant::now(),
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Self::Wall => Timestamp::now(),
+            Self::Tokio { start, origin } => {
+                let passed =
+                    SignedDuration::try_from(origin.elapsed()).unwrap_or(SignedDuration::MAX);
+                start.checked_add(passed).unwrap_or(Timestamp::MAX)
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What clients read about the server: health, version, discovery, `OpenAPI`.
+//!
+//! Invariant: made for each request and not kept; clients cache them.
+
+use std::collections::HashMap;
+
+use apimachinery::{
+    Resource, Status,
+    discovery::{self, Half},
+    openapi,
+};
+use axum::{body::Body, response::Response};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::{
+    api::Api,
+    error::ApiError,
+    registry::{Origin, document_schema},
+    request::negotiate,
+    router::text,
+    store::{Collection, Scope},
+    verbs::read::json_response,
+};
+
+const VERSION: &str = "v1.33.0+ferrovirt";
+
+/// None for paths that are not documents.
+pub(crate) async fn serve(
+    api: &Api,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<Option<Response>, ApiError> {
+    if *method != Method::GET && *method != Method::HEAD {
+        return Ok(None);
+    }
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let aggregated = negotiate::wants_aggregated_discovery(headers);
+    let found = match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => {
+            api.store.revision().await?;
+            return Ok(Some(text(StatusCode::OK, "ok")));
+        }
+        ["version"] => Some(version()),
+        ["api"] if aggregated => return Ok(Some(aggregate(api, Half::Core))),
+        ["apis"] if aggregated => return Ok(Some(aggregate(api, Half::Groups))),
+        ["api"] => Some(discovery::core_versions("")),
+        ["apis"] => Some(discovery::group_list(&api.registry.resources())),
+        ["apis", group] => discovery::group(&api.registry.resources(), group),
+        ["api", version] => discovery::resource_list(&api.registry.resources(), "", version),
+        ["apis", group, version] => {
+            discovery::resource_list(&api.registry.resources(), group, version)
+        }
+        ["openapi", "v2"] => Some(openapi_v2(api, headers).await?),
+        ["openapi", "v3"] => Some(openapi::v3_index(&described(api, None).await?)),
+        ["openapi", "v3", "api", version] => openapi_v3(api, "", version).await?,
+        ["openapi", "v3", "apis", group, version] => openapi_v3(api, group, version).await?,
+        _ => return Ok(None),
+    };
+    match found {
+        Some(document) => Ok(Some(json_response(
+            StatusCode::OK,
+            Body::from(document.to_string()),
+        ))),
+        None => Err(Status::no_such_resource().into()),
+    }
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "33", "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc",
+        "platform": "linux/amd64",
+    })
+}
+
+fn aggregate(api: &Api, half: Half) -> Response {
+    let document = discovery::aggregated(&api.registry.resources(), half);
+    let mut response = json_response(StatusCode::OK, Body::from(document.to_string()));
+    let media = HeaderValue::from_static(discovery::AGGREGATED_MEDIA_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response
+}
+
+async fn openapi_v2(api: &Api, headers: &HeaderMap) -> Result<Value, ApiError> {
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok());
+    let json = accept.is_none_or(|accept| accept.contains("json") || accept.contains("*/*"));
+    if !json {
+        return Err(Status::not_acceptable(&["application/json"]).into());
+    }
+    Ok(openapi::v2(&described(api, None).await?, VERSION))
+}
+
+async fn openapi_v3(api: &Api, group: &str, version: &str) -> Result<Option<Value>, ApiError> {
+    let resources = described(api, Some((group, version))).await?;
+    Ok(openapi::v3(&resources, group, version, VERSION))
+}
+
+/// The resources with their schemas; of one version only, if one is named.
+async fn described(api: &Api, only: Option<(&str, &str)>) -> Result<Vec<Resource>, ApiError> {
+    let schemas = definitions(api, only).await?;
+    let wanted = |group: &str, version: &str| only.is_none_or(|only| only == (group, version));
+    let mut resources = api.registry.resources_with(|kind| match &kind.origin {
+        _ if !wanted(&kind.group, &kind.version) => Value::Null,
+        Origin::BuiltIn(_) => document_schema(kind),
+        Origin::Custom(custom) => schemas
+            .get(&(custom.definition.clone(), kind.version.clone()))
+            .cloned()
+            .unwrap_or(Value::Null),
+    });
+    resources.retain(|resource| wanted(&resource.group, &resource.version));
+    Ok(resources)
+}
+
+/// Schemas of CRDs, by name and version.
+async fn definitions(
+    api: &Api,
+    only: Option<(&str, &str)>,
+) -> Result<HashMap<(String, String), Value>, ApiError> {
+    let collection = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let page = api.store.list(&Scope::all(collection), None, None).await?;
+    let mut out = HashMap::new();
+    for stored in page.items {
+        let mut definition = stored.parse()?;
+        let group = definition["spec"]["group"].as_str().unwrap_or_default();
+        if only.is_some_and(|(wanted, _)| wanted != group) {
+            continue;
+        }
+        let name = apimachinery::meta::name(&definition).to_owned();
+        let Value::Array(versions) = definition["spec"]["versions"].take() else {
+            continue;
+        };
+        for mut version in versions {
+            let key = (
+                name.clone(),
+                version["name"].as_str().unwrap_or_default().to_owned(),
+            );
+            out.insert(key, version["schema"]["openAPIV3Schema"].take());
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,168 @@
+//! What went wrong, as the `Status` object that clients expect.
+//!
+//! Invariant: the only place that turns this crate's errors into HTTP answers.
+
+use std::fmt;
+
+use apimachinery::{GroupResource, Reason, Status, patch::PatchError, selector::SelectorError};
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::store::StoreError;
+
+/// An answer that is an error.
+#[derive(Debug, Clone)]
+pub struct ApiError(Box<Kind>);
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Status(Status),
+    /// A `Status` that another server worded.
+    Foreign(Value),
+}
+
+impl ApiError {
+    /// Something that this server does not do.
+    pub fn not_implemented(what: &str) -> Self {
+        Self::foreign(501, "NotImplemented", what)
+    }
+
+    /// A `Status` with words of somebody else, e.g. of an admission webhook.
+    pub fn foreign(code: u16, reason: &str, message: &str) -> Self {
+        Self(Box::new(Kind::Foreign(json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code,
+        }))))
+    }
+
+    /// A whole `Status` of somebody else.
+    pub fn from_value(status: Value) -> Self {
+        Self(Box::new(Kind::Foreign(status)))
+    }
+
+    /// Failures of the store about one object.
+    pub fn about(error: StoreError, resource: GroupResource<'_>, name: &str) -> Self {
+        match error {
+            StoreError::Conflict => Status::conflict(resource, name).into(),
+            StoreError::Exists => Status::already_exists(resource, name).into(),
+            other => other.into(),
+        }
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::Conflict)
+    }
+
+    /// Is there an object of that name already?
+    pub fn is_taken(&self) -> bool {
+        matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::AlreadyExists)
+    }
+
+    pub fn code(&self) -> u16 {
+        match &*self.0 {
+            Kind::Status(status) => status.code(),
+            Kind::Foreign(value) => value["code"]
+                .as_u64()
+                .and_then(|code| u16::try_from(code).ok())
+                .unwrap_or(500),
+        }
+    }
+
+    pub fn to_value(&self) -> Value {
+        match &*self.0 {
+            Kind::Status(status) => status.to_value(),
+            Kind::Foreign(value) => value.clone(),
+        }
+    }
+}
+
+impl From<Status> for ApiError {
+    fn from(status: Status) -> Self {
+        Self(Box::new(Kind::Status(status)))
+    }
+}
+
+impl From<SelectorError> for ApiError {
+    fn from(error: SelectorError) -> Self {
+        error.to_status().into()
+    }
+}
+
+impl From<PatchError> for ApiError {
+    fn from(error: PatchError) -> Self {
+        error.to_status().into()
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Compacted { wanted, oldest } => {
+                Status::too_old_resource_version(wanted, oldest).into()
+            }
+            StoreError::DiskFull => {
+                tracing::error!("the disk that holds the API's database is full");
+                Status::new(
+                    Reason::InternalError,
+                    "the disk that holds the API's database is full: free space, then try again",
+                )
+                .into()
+            }
+            StoreError::Conflict => {
+                Status::new(Reason::Conflict, "the object has been modified").into()
+            }
+            other => {
+                let reason = other.reason();
+                tracing::error!(
+                    error = &other as &dyn std::error::Error,
+                    reason,
+                    "store failed"
+                );
+                Status::internal(format!("{other}: {reason}")).into()
+            }
+        }
+    }
+}
+
+impl From<serde_json::Error> for ApiError {
+    fn from(error: serde_json::Error) -> Self {
+        Status::internal(error).into()
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Kind::Status(status) => status.fmt(f),
+            Kind::Foreign(value) => f.write_str(value["message"].as_str().unwrap_or_default()),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.to_value().to_string()));
+        *response.status_mut() =
+            StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+        if let Kind::Status(status) = &*self.0
+            && let Some(seconds) = status.retry_after_seconds()
+        {
+            response
+                .headers_mut()
+                .insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}

@@ -1,0 +1,11 @@
+//! What a request asks for, read from path, query, headers and body.
+
+pub(crate) mod body;
+pub(crate) mod negotiate;
+pub(crate) mod path;
+pub(crate) mod query;
+
+pub(crate) use body::{Format, Payload};
+pub(crate) use negotiate::Representation;
+pub(crate) use path::ResourcePath;
+pub(crate) use query::Query;

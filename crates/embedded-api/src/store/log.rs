@@ -1,0 +1,250 @@
+//! The write path and the log of revisions that watchers replay.
+//!
+//! Invariant: object, log and counter change in one transaction. The log holds every revision
+//! after the `compacted` one.
+
+use apimachinery::meta;
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use serde_json::Value;
+
+use super::{Collection, Event, EventKind, Key, Scope, StoreError, select};
+
+/// What a write does.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Put(Value),
+    /// With the last state of the object.
+    Remove(Value),
+}
+
+pub(super) fn revision(db: &Connection) -> Result<u64, StoreError> {
+    counter(db, "revision")
+}
+
+fn counter(db: &Connection, name: &str) -> Result<u64, StoreError> {
+    let mut query = db.prepare_cached("SELECT value FROM counters WHERE name = ?1")?;
+    Ok(query.query_row([name], |row| row.get(0))?)
+}
+
+/// Writes, if the object is at the `expected` revision (`None`: if there is none).
+pub(super) fn commit(
+    db: &mut Connection,
+    key: &Key,
+    expected: Option<u64>,
+    change: Change,
+) -> Result<(Value, Event), StoreError> {
+    let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let before = select(&db, key)?;
+    match (before.as_ref().map(|stored| stored.revision), expected) {
+        (Some(_), None) => return Err(StoreError::Exists),
+        (found, expected) if found != expected => return Err(StoreError::Conflict),
+        _ => {}
+    }
+    let revision = next_revision(&db)?;
+    let (mut object, kind) = match (change, &before) {
+        (Change::Remove(last), _) => (last, EventKind::Deleted),
+        (Change::Put(object), None) => (object, EventKind::Added),
+        (Change::Put(object), Some(_)) => (object, EventKind::Modified),
+    };
+    meta::set(&mut object, "resourceVersion", revision.to_string());
+    let body = Bytes::from(serde_json::to_vec(&object)?);
+    write(&db, key, kind, revision, &body)?;
+    let owners: Vec<&str> = match kind {
+        EventKind::Deleted => Vec::new(),
+        _ => meta::owner_references(&object)
+            .map(|owner| owner.uid)
+            .collect(),
+    };
+    set_owners(&db, key, &owners)?;
+    db.commit()?;
+    let previous = before.map(|stored| stored.body);
+    Ok((
+        object,
+        Event {
+            revision,
+            kind,
+            key: key.clone(),
+            body,
+            previous,
+        },
+    ))
+}
+
+fn next_revision(db: &Transaction<'_>) -> Result<u64, StoreError> {
+    let mut query = db.prepare_cached(
+        "UPDATE counters SET value = value + 1 WHERE name = 'revision' RETURNING value",
+    )?;
+    Ok(query.query_row([], |row| row.get(0))?)
+}
+
+fn write(
+    db: &Transaction<'_>,
+    key: &Key,
+    kind: EventKind,
+    revision: u64,
+    body: &[u8],
+) -> Result<(), StoreError> {
+    let Key {
+        collection: Collection { group, plural },
+        namespace,
+        name,
+    } = key;
+    if kind == EventKind::Deleted {
+        db.prepare_cached(
+            "DELETE FROM objects WHERE grp = ?1 AND plural = ?2 AND namespace = ?3 AND name = ?4",
+        )?
+        .execute(params![&**group, &**plural, namespace, name])?;
+    } else {
+        db.prepare_cached("INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![
+                &**group, &**plural, namespace, name, revision, body
+            ])?;
+    }
+    db.prepare_cached("INSERT INTO log VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+        .execute(params![
+            revision,
+            &**group,
+            &**plural,
+            namespace,
+            name,
+            code(kind),
+            body
+        ])?;
+    Ok(())
+}
+
+/// Keeps the index from owners to what they own.
+fn set_owners(db: &Transaction<'_>, key: &Key, owners: &[&str]) -> Result<(), StoreError> {
+    let Key {
+        collection: Collection { group, plural },
+        namespace,
+        name,
+    } = key;
+    db.prepare_cached(
+        "DELETE FROM owners WHERE grp = ?1 AND plural = ?2 AND namespace = ?3 AND name = ?4",
+    )?
+    .execute(params![&**group, &**plural, namespace, name])?;
+    for owner in owners {
+        db.prepare_cached("INSERT OR IGNORE INTO owners VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![owner, &**group, &**plural, namespace, name])?;
+    }
+    Ok(())
+}
+
+pub(super) fn dependents(db: &Connection, owner: &str) -> Result<Vec<Key>, StoreError> {
+    let mut query =
+        db.prepare_cached("SELECT grp, plural, namespace, name FROM owners WHERE owner = ?1")?;
+    let mut rows = query.query([owner])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        let collection = Collection::new(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?);
+        keys.push(collection.key(&row.get::<_, String>(2)?, &row.get::<_, String>(3)?));
+    }
+    Ok(keys)
+}
+
+pub(super) fn check_kept(db: &Connection, revision: u64) -> Result<(), StoreError> {
+    let oldest = counter(db, "compacted")?;
+    if revision < oldest {
+        return Err(StoreError::Compacted {
+            wanted: revision,
+            oldest,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn after(
+    db: &Connection,
+    scope: &Scope,
+    revision: u64,
+    limit: usize,
+) -> Result<Vec<Event>, StoreError> {
+    let db = db.unchecked_transaction()?;
+    check_kept(&db, revision)?;
+    let mut query = db.prepare_cached(
+        "SELECT revision, kind, namespace, name, body FROM log
+         WHERE revision > ?1 AND grp = ?2 AND plural = ?3
+             AND (?4 IS NULL OR namespace = ?4) AND (?5 IS NULL OR name = ?5)
+         ORDER BY revision LIMIT ?6",
+    )?;
+    let Collection { group, plural } = &scope.collection;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let wanted = params![
+        revision,
+        &**group,
+        &**plural,
+        scope.namespace,
+        scope.name,
+        limit
+    ];
+    let mut rows = query.query(wanted)?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        let key = scope
+            .collection
+            .key(&row.get::<_, String>(2)?, &row.get::<_, String>(3)?);
+        let revision = row.get(0)?;
+        let previous = previous(&db, &key, revision)?;
+        let body = Bytes::from(row.get::<_, Vec<u8>>(4)?);
+        events.push(Event {
+            revision,
+            kind: kind(row.get(1)?),
+            key,
+            body,
+            previous,
+        });
+    }
+    Ok(events)
+}
+
+/// The object before `revision`, as far as the log still knows it.
+fn previous(db: &Connection, key: &Key, revision: u64) -> Result<Option<Bytes>, StoreError> {
+    let mut query = db.prepare_cached(
+        "SELECT body FROM log
+         WHERE grp = ?1 AND plural = ?2 AND namespace = ?3 AND name = ?4 AND revision < ?5
+         ORDER BY revision DESC LIMIT 1",
+    )?;
+    let Key {
+        collection: Collection { group, plural },
+        namespace,
+        name,
+    } = key;
+    let found: Option<Vec<u8>> = query
+        .query_row(
+            params![&**group, &**plural, namespace, name, revision],
+            |row| row.get(0),
+        )
+        .optional()?;
+    Ok(found.map(Bytes::from))
+}
+
+pub(super) fn compact(db: &mut Connection, keep: u64) -> Result<(), StoreError> {
+    let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let until = revision(&db)?.saturating_sub(keep);
+    if until > counter(&db, "compacted")? {
+        db.execute(
+            "UPDATE counters SET value = ?1 WHERE name = 'compacted'",
+            [until],
+        )?;
+        db.execute("DELETE FROM log WHERE revision <= ?1", [until])?;
+    }
+    Ok(db.commit()?)
+}
+
+fn code(kind: EventKind) -> u8 {
+    match kind {
+        EventKind::Added => 0,
+        EventKind::Modified => 1,
+        EventKind::Deleted => 2,
+    }
+}
+
+fn kind(code: u8) -> EventKind {
+    match code {
+        0 => EventKind::Added,
+        1 => EventKind::Modified,
+        _ => EventKind::Deleted,
+    }
+}

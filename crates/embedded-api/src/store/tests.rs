@@ -1,0 +1,139 @@
+//! The store in memory and on disk.
+
+use apimachinery::meta;
+use serde_json::json;
+
+use super::*;
+
+fn memory() -> Store {
+    Store::open(&Database::Memory).unwrap()
+}
+
+fn things() -> Collection {
+    Collection::new("g", "things")
+}
+
+fn thing(name: &str) -> Value {
+    json!({"metadata": {"name": name}})
+}
+
+#[tokio::test]
+async fn revision_is_the_resource_version_of_the_last_write() {
+    let store = memory();
+    let key = things().key("ns", "a");
+    let (created, stored) = store.create(&key, thing("a")).await.unwrap();
+    assert_eq!(
+        meta::resource_version(&created),
+        stored.revision.to_string()
+    );
+    assert!(matches!(
+        store.create(&key, thing("a")).await,
+        Err(StoreError::Exists)
+    ));
+    let (_, second) = store
+        .update(&key, stored.revision, thing("a"))
+        .await
+        .unwrap();
+    assert_eq!(second.revision, stored.revision + 1);
+    let stale = store.update(&key, stored.revision, thing("a")).await;
+    assert!(matches!(stale, Err(StoreError::Conflict)));
+    assert_eq!(store.revision().await.unwrap(), second.revision);
+    store
+        .delete(&key, second.revision, thing("a"))
+        .await
+        .unwrap();
+    assert!(store.get(&key).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn pages_follow_each_other_and_count_the_rest() {
+    let store = memory();
+    for (namespace, name) in [("b", "x"), ("a", "z"), ("a", "y")] {
+        store
+            .create(&things().key(namespace, name), thing(name))
+            .await
+            .unwrap();
+    }
+    let scope = Scope::all(things());
+    let first = store.list(&scope, None, Some(2)).await.unwrap();
+    let more = first.more.unwrap();
+    assert_eq!(
+        (more.namespace.as_str(), more.name.as_str(), more.remaining),
+        ("a", "z", 1)
+    );
+    let rest = store
+        .list(&scope, Some((more.namespace, more.name)), Some(2))
+        .await
+        .unwrap();
+    assert_eq!((rest.items.len(), rest.more), (1, None));
+    let one = Scope {
+        namespace: Some("a".into()),
+        ..scope
+    };
+    assert_eq!(store.list(&one, None, None).await.unwrap().items.len(), 2);
+}
+
+#[tokio::test]
+async fn compacted_changes_are_refused_and_the_others_replayed() {
+    let store = memory();
+    let key = things().key("", "a");
+    let start = store.revision().await.unwrap();
+    let (_, first) = store.create(&key, thing("a")).await.unwrap();
+    let (_, second) = store
+        .update(&key, first.revision, thing("a"))
+        .await
+        .unwrap();
+    let scope = Scope::all(things());
+    let all = store.changes_after(&scope, start, 10).await.unwrap();
+    let kinds: Vec<_> = all
+        .iter()
+        .map(|event| (event.kind, event.previous.is_some()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [(EventKind::Added, false), (EventKind::Modified, true)]
+    );
+    store.compact(1).await.unwrap();
+    let gone = store.changes_after(&scope, start, 10).await;
+    assert!(matches!(gone, Err(StoreError::Compacted { .. })));
+    let kept = store
+        .changes_after(&scope, first.revision, 10)
+        .await
+        .unwrap();
+    assert_eq!(kept.first().unwrap().revision, second.revision);
+}
+
+#[tokio::test]
+async fn objects_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::File(folder.path().join("api.db"));
+    let key = things().key("", "a");
+    let (_, stored) = Store::open(&database)
+        .unwrap()
+        .create(&key, thing("a"))
+        .await
+        .unwrap();
+    let again = Store::open(&database).unwrap();
+    assert_eq!(
+        again.get(&key).await.unwrap().unwrap().revision,
+        stored.revision
+    );
+    assert_eq!(again.revision().await.unwrap(), stored.revision);
+}
+
+#[tokio::test]
+async fn full_disk_is_one_clear_error() {
+    let store = memory();
+    store
+        .connections
+        .writer()
+        .pragma_update(None, "max_page_count", 20)
+        .unwrap();
+    let big = json!({"metadata": {}, "data": "x".repeat(200_000)});
+    let full = store.create(&things().key("", "a"), big).await.unwrap_err();
+    assert!(matches!(full, StoreError::DiskFull), "{full:?}");
+    store
+        .create(&things().key("", "b"), thing("b"))
+        .await
+        .unwrap();
+}

@@ -1,0 +1,451 @@
+//! Dependents of deleted owners, contents of ending namespaces, objects of removed kinds.
+//!
+//! Invariants: an object goes only when none of its owners is there any more, compared by uid;
+//! whatever fails is looked at again. At the start, and when events were missed, everything is
+//! looked at.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use apimachinery::{meta, resource::split_api_version};
+use serde_json::Value;
+use tokio::{
+    sync::broadcast::error::RecvError,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::Api,
+    error::ApiError,
+    registry::{Served, custom},
+    store::{Collection, EventKind, Key, Scope},
+    verbs::{
+        Call, Live,
+        delete::{self, FOREGROUND, ORPHAN, Options, Propagation},
+        write,
+    },
+};
+
+/// How long to wait before looking again at what failed.
+const RETRY: Duration = Duration::from_secs(5);
+/// Objects read at once when everything is looked at.
+const CHUNK: usize = 100;
+
+pub(crate) async fn run(api: Api, stop: CancellationToken) {
+    let mut live = api.store.live();
+    let mut failed: HashSet<Item> = HashSet::new();
+    let mut look_at_all = true;
+    let mut retry = Instant::now() + RETRY;
+    loop {
+        if look_at_all {
+            look_at_all = match everything(&api, &mut failed).await {
+                Ok(()) => false,
+                Err(error) => {
+                    tracing::warn!(%error, "looking for garbage failed");
+                    true
+                }
+            };
+        }
+        let event = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            event = live.recv() => Some(event),
+            () = sleep_until(retry), if look_at_all || !failed.is_empty() => None,
+        };
+        match event {
+            Some(Ok(event)) => {
+                for item in items(event.kind, &event.key, &event.body) {
+                    process(&api, item, &mut failed).await;
+                }
+            }
+            Some(Err(RecvError::Lagged(_))) => look_at_all = true,
+            Some(Err(RecvError::Closed)) => return,
+            None => {
+                for item in std::mem::take(&mut failed) {
+                    process(&api, item, &mut failed).await;
+                }
+            }
+        }
+        if failed.is_empty() || Instant::now() >= retry {
+            retry = Instant::now() + RETRY;
+        }
+    }
+}
+
+/// Something to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Item {
+    /// An owner is gone.
+    OwnerGone(String),
+    /// An object that may lack its owners, or that is on its way out.
+    Object(Key),
+    /// A namespace that may be on its way out.
+    Namespace(String),
+    /// A kind that may be on its way out.
+    Definition(Collection),
+}
+
+fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
+    let Ok(object) = serde_json::from_slice::<Value>(body) else {
+        return Vec::new();
+    };
+    if kind != EventKind::Deleted {
+        let concerns = meta::owner_references(&object).next().is_some()
+            || (meta::is_deleting(&object)
+                && meta::finalizers(&object)
+                    .any(|f| [FOREGROUND, ORPHAN, custom::CLEANUP].contains(&f)));
+        let mut out = Vec::new();
+        if concerns {
+            out.push(Item::Object(key.clone()));
+        }
+        if &*key.collection.plural == "namespaces" && meta::is_deleting(&object) {
+            out.push(Item::Namespace(key.name.to_string()));
+        }
+        return out;
+    }
+    let mut out = vec![Item::OwnerGone(meta::uid(&object).to_owned())];
+    out.extend(owners(&object, key).map(Item::Object));
+    if !key.namespace.is_empty() {
+        out.push(Item::Namespace(key.namespace.to_string()));
+    }
+    if key.collection.group.contains('.') {
+        out.push(Item::Definition(key.collection.clone()));
+    }
+    out
+}
+
+/// Owners that wait for this dependent; their kinds are found when they are looked at.
+fn owners(object: &Value, key: &Key) -> impl Iterator<Item = Key> {
+    let namespace = key.namespace.clone();
+    meta::owner_references(object).map(move |owner| {
+        let (group, _) = split_api_version(owner.api_version);
+        // The kind stands in for the plural until then.
+        Collection::new(group, &format!("kind:{}", owner.kind)).key(&namespace, owner.name)
+    })
+}
+
+async fn process(api: &Api, item: Item, failed: &mut HashSet<Item>) {
+    let done = match &item {
+        Item::OwnerGone(uid) => owner_gone(api, uid).await,
+        Item::Object(key) => Box::pin(object(api, key)).await,
+        Item::Namespace(name) => Box::pin(namespace(api, name)).await,
+        Item::Definition(collection) => Box::pin(definition(api, collection)).await,
+    };
+    match done {
+        Ok(()) => {}
+        // Somebody else changed it: the event of that change brings it back here.
+        Err(error) if error.is_not_found() => {}
+        Err(error) => {
+            tracing::debug!(?item, %error, "garbage is looked at again");
+            failed.insert(item);
+        }
+    }
+}
+
+async fn everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), ApiError> {
+    for kind in api.registry.all() {
+        if !kind.verbs.contains(&"list") || !kind.is_storage_version() {
+            continue;
+        }
+        let scope = Scope::all(kind.collection.clone());
+        let mut after = None;
+        loop {
+            let page = api.store.list(&scope, after, Some(CHUNK)).await?;
+            for stored in page.items {
+                let object = stored.parse()?;
+                let key = kind
+                    .collection
+                    .key(meta::namespace(&object), meta::name(&object));
+                for item in items(EventKind::Added, &key, &stored.body) {
+                    process(api, item, failed).await;
+                }
+            }
+            match page.more {
+                Some(more) => after = Some((more.namespace, more.name)),
+                None => break,
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn owner_gone(api: &Api, uid: &str) -> Result<(), ApiError> {
+    for key in api.store.dependents(uid).await? {
+        Box::pin(object(api, &key)).await?;
+    }
+    Ok(())
+}
+
+/// The kind that a key is about.
+fn kind_of(api: &Api, key: &Key) -> Option<Arc<Served>> {
+    let (group, plural) = (&*key.collection.group, &*key.collection.plural);
+    match plural.strip_prefix("kind:") {
+        Some(kind) => api.registry.find_kind(group, kind),
+        None => api
+            .registry
+            .all()
+            .into_iter()
+            .find(|kind| kind.collection == key.collection && kind.is_storage_version()),
+    }
+}
+
+fn call_for(kind: Arc<Served>, key: &Key) -> Call {
+    let namespace = if kind.namespaced { &*key.namespace } else { "" };
+    Call::internal(kind, namespace, Some(&key.name))
+}
+
+async fn object(api: &Api, key: &Key) -> Result<(), ApiError> {
+    let Some(kind) = kind_of(api, key) else {
+        return Ok(());
+    };
+    let call = call_for(kind, key);
+    let Some(stored) = api.store.get(&call.key(call.name())).await? else {
+        return Ok(());
+    };
+    let live = Live::of(&stored, &call.kind)?;
+    let object = &live.object;
+    if meta::is_deleting(object) {
+        let held = |finalizer: &str| meta::finalizers(object).any(|found| found == finalizer);
+        if held(custom::CLEANUP) {
+            let spec = &object["spec"];
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let collection =
+                Collection::new(&text(&spec["group"]), &text(&spec["names"]["plural"]));
+            return Box::pin(definition(api, &collection)).await;
+        }
+        if held(ORPHAN) {
+            return orphan(api, &call, &live).await;
+        }
+        if held(FOREGROUND) {
+            return foreground(api, &call, &live).await;
+        }
+    }
+    check_owners(api, &call, &live).await
+}
+
+/// Deletes an object all of whose owners are gone; forgets those that are, if others are left.
+async fn check_owners(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
+    let mut left = Vec::new();
+    let (mut gone, mut waiting) = (0, 0);
+    for (at, owner) in meta::owner_references(&live.object).enumerate() {
+        let raw = live.object["metadata"]["ownerReferences"][at].clone();
+        match owner_state(api, &call.namespace, &owner).await? {
+            OwnerState::Gone => gone += 1,
+            OwnerState::Waiting => {
+                waiting += 1;
+                left.push(raw);
+            }
+            OwnerState::There => left.push(raw),
+        }
+    }
+    if gone + waiting == 0 {
+        return Ok(());
+    }
+    if left.len() > waiting {
+        // A living owner keeps it.
+        if gone == 0 {
+            return Ok(());
+        }
+        let mut object = live.object.clone();
+        meta::set(&mut object, "ownerReferences", Value::Array(left));
+        write::put(api, call, live, object).await?;
+        return Ok(());
+    }
+    if meta::is_deleting(&live.object) {
+        return Ok(());
+    }
+    let propagation = if waiting > 0 {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
+    let options = Options {
+        uid: Some(meta::uid(&live.object).to_owned()),
+        propagation: (waiting > 0).then_some(propagation),
+        ..Options::default()
+    };
+    Box::pin(delete::delete_named(api, call, call.name(), &options)).await?;
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnerState {
+    There,
+    Gone,
+    /// It is being deleted and waits for its dependents.
+    Waiting,
+}
+
+async fn owner_state(
+    api: &Api,
+    namespace: &str,
+    owner: &meta::OwnerReference<'_>,
+) -> Result<OwnerState, ApiError> {
+    let (group, _) = split_api_version(owner.api_version);
+    // Of a kind that nobody serves nothing can be said, so it is left alone.
+    let Some(kind) = api.registry.find_kind(group, owner.kind) else {
+        return Ok(OwnerState::There);
+    };
+    let namespace = if kind.namespaced { namespace } else { "" };
+    let Some(stored) = api
+        .store
+        .get(&kind.collection.key(namespace, owner.name))
+        .await?
+    else {
+        return Ok(OwnerState::Gone);
+    };
+    let found = stored.parse()?;
+    Ok(if meta::uid(&found) != owner.uid {
+        OwnerState::Gone
+    } else if meta::is_deleting(&found) && meta::finalizers(&found).any(|f| f == FOREGROUND) {
+        OwnerState::Waiting
+    } else {
+        OwnerState::There
+    })
+}
+
+async fn foreground(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
+    let uid = meta::uid(&live.object);
+    let mut blocked = false;
+    for key in api.store.dependents(uid).await? {
+        let Some(kind) = kind_of(api, &key) else {
+            continue;
+        };
+        let dependent = call_for(kind, &key);
+        let Some(stored) = api.store.get(&key).await? else {
+            continue;
+        };
+        let found = Live::of(&stored, &dependent.kind)?;
+        blocked |= meta::owner_references(&found.object)
+            .any(|owner| owner.uid == uid && owner.block_owner_deletion);
+        Box::pin(check_owners(api, &dependent, &found)).await?;
+    }
+    if blocked && !api.store.dependents(uid).await?.is_empty() {
+        // Their deletion brings us back.
+        return Ok(());
+    }
+    drop_finalizer(api, call, FOREGROUND).await
+}
+
+async fn orphan(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
+    let uid = meta::uid(&live.object);
+    for key in api.store.dependents(uid).await? {
+        let Some(kind) = kind_of(api, &key) else {
+            continue;
+        };
+        let dependent = call_for(kind, &key);
+        let Some(stored) = api.store.get(&key).await? else {
+            continue;
+        };
+        let found = Live::of(&stored, &dependent.kind)?;
+        let mut object = found.object.clone();
+        if let Value::Array(owners) = &mut object["metadata"]["ownerReferences"] {
+            owners.retain(|owner| owner["uid"] != uid);
+        }
+        write::put(api, &dependent, &found, object).await?;
+    }
+    drop_finalizer(api, call, ORPHAN).await
+}
+
+async fn drop_finalizer(api: &Api, call: &Call, finalizer: &str) -> Result<(), ApiError> {
+    let Some(stored) = api.store.get(&call.key(call.name())).await? else {
+        return Ok(());
+    };
+    let live = Live::of(&stored, &call.kind)?;
+    let mut object = live.object.clone();
+    if let Value::Array(held) = &mut object["metadata"]["finalizers"] {
+        held.retain(|found| found != finalizer);
+    }
+    write::put(api, call, &live, object).await?;
+    Ok(())
+}
+
+/// Empties a namespace that is being deleted, then lets it go.
+async fn namespace(api: &Api, name: &str) -> Result<(), ApiError> {
+    let Some(kind) = api.registry.find("", "v1", "namespaces") else {
+        return Ok(());
+    };
+    let call = Call::internal(kind, "", Some(name));
+    let Some(stored) = api.store.get(&call.key(name)).await? else {
+        return Ok(());
+    };
+    let live = Live::of(&stored, &call.kind)?;
+    if !meta::is_deleting(&live.object) {
+        return Ok(());
+    }
+    let mut left = false;
+    for kind in api.registry.all() {
+        if kind.namespaced && kind.verbs.contains(&"delete") && kind.is_storage_version() {
+            let scope = Scope {
+                collection: kind.collection.clone(),
+                namespace: Some(name.to_owned()),
+                name: None,
+            };
+            left |= empty(api, &kind, &scope).await?;
+        }
+    }
+    if left {
+        // The deletion of each of them brings us back.
+        return Ok(());
+    }
+    let mut object = live.object.clone();
+    object["spec"]["finalizers"] = Value::Array(Vec::new());
+    write::put(api, &call, &live, object).await?;
+    Ok(())
+}
+
+/// Deletes what is there; true if something is still on its way out.
+async fn empty(api: &Api, kind: &Arc<Served>, scope: &Scope) -> Result<bool, ApiError> {
+    let mut after = None;
+    let mut left = false;
+    loop {
+        let page = api.store.list(scope, after, Some(CHUNK)).await?;
+        for stored in page.items {
+            let object = stored.parse()?;
+            let name = meta::name(&object);
+            let call = Call::internal(Arc::clone(kind), meta::namespace(&object), Some(name));
+            let done = if meta::is_deleting(&object) {
+                Ok(delete::Outcome::Going(object.clone()))
+            } else {
+                Box::pin(delete::delete_named(api, &call, name, &Options::default())).await
+            };
+            match done {
+                Ok(delete::Outcome::Gone(_)) => {}
+                Ok(delete::Outcome::Going(_)) => left = true,
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match page.more {
+            Some(more) => after = Some((more.namespace, more.name)),
+            None => return Ok(left),
+        }
+    }
+}
+
+/// Deletes the objects of a kind that is being removed, then lets its definition go.
+async fn definition(api: &Api, collection: &Collection) -> Result<(), ApiError> {
+    let group = "apiextensions.k8s.io";
+    let Some(definitions) = api.registry.find(group, "v1", "customresourcedefinitions") else {
+        return Ok(());
+    };
+    let name = format!("{}.{}", collection.plural, collection.group);
+    let call = Call::internal(definitions, "", Some(&name));
+    let Some(stored) = api.store.get(&call.key(&name)).await? else {
+        return Ok(());
+    };
+    if !meta::is_deleting(&stored.parse()?) {
+        return Ok(());
+    }
+    let kind = api
+        .registry
+        .all()
+        .into_iter()
+        .find(|kind| kind.collection == *collection);
+    if let Some(kind) = kind
+        && empty(api, &kind, &Scope::all(collection.clone())).await?
+    {
+        return Ok(());
+    }
+    drop_finalizer(api, &call, custom::CLEANUP).await
+}

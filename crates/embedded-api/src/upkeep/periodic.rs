@@ -1,0 +1,90 @@
+//! Work by the clock: old events go, and the log of changes is kept short.
+
+use std::time::Duration;
+
+use apimachinery::meta;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::Api,
+    error::ApiError,
+    store::{Collection, Scope, StoreError},
+};
+
+/// As a real API server keeps them.
+const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
+/// Changes that watchers can catch up with. Of 5 to 10 KB each.
+const KEPT_CHANGES: u64 = 2000;
+const PERIOD: Duration = Duration::from_mins(1);
+const CHUNK: usize = 100;
+
+pub(crate) async fn run(api: Api, stop: CancellationToken) {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        if let Err(error) = api.store.compact(KEPT_CHANGES).await {
+            let reason = error.reason();
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                reason,
+                "compaction failed"
+            );
+        }
+        if let Err(error) = expire_events(&api).await {
+            tracing::warn!(%error, "expiry of events failed");
+        }
+    }
+}
+
+async fn expire_events(api: &Api) -> Result<(), ApiError> {
+    let events = Collection::new("", "events");
+    let until = api
+        .clock
+        .now()
+        .checked_sub(EVENT_LIFE)
+        .unwrap_or(Timestamp::MIN);
+    let mut after = None;
+    loop {
+        let page = api
+            .store
+            .list(&Scope::all(events.clone()), after, Some(CHUNK))
+            .await?;
+        for stored in page.items {
+            let event = stored.parse()?;
+            if last_seen(&event).is_none_or(|seen| seen < until) {
+                let key = events.key(meta::namespace(&event), meta::name(&event));
+                match api.store.delete(&key, stored.revision, event).await {
+                    // It was seen again, or somebody else removed it.
+                    Ok(_) | Err(StoreError::Conflict) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        match page.more {
+            Some(more) => after = Some((more.namespace, more.name)),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The latest of the times an event carries.
+fn last_seen(event: &Value) -> Option<Timestamp> {
+    let times = [
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["series"]["lastObservedTime"],
+        &event["metadata"]["creationTimestamp"],
+    ];
+    times
+        .into_iter()
+        .filter_map(Value::as_str)
+        .filter_map(|time| time.parse().ok())
+        .max()
+}

@@ -1,0 +1,131 @@
+//! What can be done to objects, one file per verb.
+
+pub(crate) mod bind;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod patch;
+pub(crate) mod pods;
+pub(crate) mod prepare;
+pub(crate) mod read;
+pub(crate) mod reviews;
+pub(crate) mod scale;
+pub(crate) mod update;
+pub(crate) mod watch;
+pub(crate) mod write;
+
+use std::sync::Arc;
+
+use apimachinery::meta;
+use axum::response::Response;
+use serde_json::Value;
+
+use crate::{
+    auth::Identity,
+    error::ApiError,
+    registry::{Served, convert},
+    request::{Query, Representation},
+    store::{Key, Stored},
+};
+
+/// A request for a kind of our own store.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub kind: Arc<Served>,
+    pub namespace: String,
+    pub name: Option<String>,
+    pub subresource: Option<String>,
+    pub query: Query,
+    pub representation: Representation,
+    pub identity: Identity,
+    pub user_agent: String,
+}
+
+impl Call {
+    /// A call of the server itself.
+    pub(crate) fn internal(kind: Arc<Served>, namespace: &str, name: Option<&str>) -> Self {
+        Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.map(ToOwned::to_owned),
+            subresource: None,
+            query: Query::none(),
+            representation: Representation::Object,
+            identity: Identity::component("system:apiserver"),
+            user_agent: "embedded-api".to_owned(),
+        }
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Key {
+        self.kind.collection.key(&self.namespace, name)
+    }
+
+    /// The name in the path; lists have none.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The field manager of writes.
+    pub(crate) fn manager(&self) -> &str {
+        match &self.query.field_manager {
+            Some(manager) => manager,
+            None => match apimachinery::apply::managed::manager_of_user_agent(&self.user_agent) {
+                "" => "unknown",
+                manager => manager,
+            },
+        }
+    }
+}
+
+/// An object at a revision, in the version that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub revision: u64,
+    pub object: Value,
+}
+
+impl Live {
+    pub(crate) fn of(stored: &Stored, kind: &Served) -> Result<Self, ApiError> {
+        let mut object = stored.parse()?;
+        convert::to_version(&mut object, &kind.api_version());
+        Ok(Self {
+            revision: stored.revision,
+            object,
+        })
+    }
+}
+
+/// What a write left, and what the client should be told about it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub object: Value,
+    pub created: bool,
+    pub warnings: Vec<String>,
+}
+
+/// Adds `Warning` headers.
+pub(crate) fn warn(mut response: Response, warnings: &[String]) -> Response {
+    for warning in warnings {
+        let clean: String = warning
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+    }
+    response
+}
+
+/// The metadata alone.
+pub(crate) fn partial(object: &Value) -> Value {
+    serde_json::json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": object["metadata"],
+    })
+}
+
+/// May this object go, once somebody wants it gone?
+pub(crate) fn is_free(object: &Value) -> bool {
+    meta::finalizers(object).next().is_none()
+}

@@ -1,0 +1,91 @@
+//! The `scale` subresource of custom kinds: replicas in a form that all tools know.
+
+use apimachinery::{Status, meta, patch};
+use axum::{body::Body, response::Response};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{
+    Call, Live,
+    read::{self, json_response},
+    write::{self, Owners},
+};
+use crate::{
+    api::Api,
+    error::ApiError,
+    registry::{Origin, Scale},
+    request::{Format, Payload},
+};
+
+pub(crate) async fn serve(
+    api: &Api,
+    call: &Call,
+    method: &Method,
+    payload: &Payload,
+) -> Result<Response, ApiError> {
+    let Origin::Custom(custom) = &call.kind.origin else {
+        return Err(Status::no_such_resource().into());
+    };
+    let Some(paths) = &custom.scale else {
+        return Err(Status::no_such_resource().into());
+    };
+    let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
+    let shown = render(paths, &live.object);
+    let wanted = match *method {
+        Method::GET => return Ok(answer(&shown)),
+        Method::PUT => payload.value()?,
+        Method::PATCH => match payload.format {
+            Format::JsonPatch => patch::json::apply(&shown, &payload.value()?)?,
+            _ => patch::merge::apply(&shown, &payload.value()?),
+        },
+        _ => return Err(Status::method_not_allowed(call.kind.resource(), method.as_str()).into()),
+    };
+    let version = meta::resource_version(&wanted);
+    if !version.is_empty() && version != live.revision.to_string() {
+        return Err(Status::conflict(call.kind.resource(), call.name()).into());
+    }
+    let Some(replicas) = wanted["spec"]["replicas"].as_u64() else {
+        return Err(Status::bad_request("spec.replicas must be a number, 0 or greater").into());
+    };
+    let mut object = live.object.clone();
+    let slot = paths
+        .spec_replicas
+        .iter()
+        .fold(&mut object, |at, field| &mut at[field.as_str()]);
+    *slot = replicas.into();
+    let mut main = call.clone();
+    main.subresource = None;
+    let written = Box::pin(write::update(api, &main, &live, object, Owners::Compute)).await?;
+    Ok(answer(&render(paths, &written.object)))
+}
+
+fn render(paths: &Scale, object: &Value) -> Value {
+    let spec = paths
+        .spec_replicas
+        .iter()
+        .fold(object, |at, field| &at[field.as_str()]);
+    let status = paths
+        .status_replicas
+        .first(object)
+        .and_then(Value::as_u64)
+        .unwrap_or_default();
+    let metadata = &object["metadata"];
+    let mut out = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "creationTimestamp": metadata["creationTimestamp"],
+        },
+        "spec": {"replicas": spec.as_u64().unwrap_or_default()},
+        "status": {"replicas": status},
+    });
+    if let Some(selector) = paths.selector.as_ref().and_then(|path| path.first(object)) {
+        out["status"]["selector"] = selector.clone();
+    }
+    out
+}
+
+fn answer(scale: &Value) -> Response {
+    json_response(StatusCode::OK, Body::from(scale.to_string()))
+}

@@ -1,0 +1,45 @@
+//! Update: the client sends the whole object.
+
+use apimachinery::{Status, Violation, meta};
+use axum::response::Response;
+
+use super::{Call, Live, prepare, read, write};
+use crate::{api::Api, error::ApiError, request::Payload, verbs::write::Owners};
+
+/// How often a write without a version is tried again when another one came first.
+pub(crate) const ATTEMPTS: usize = 5;
+
+pub(crate) async fn update(
+    api: &Api,
+    call: &Call,
+    payload: &Payload,
+) -> Result<Response, ApiError> {
+    let mut object = payload.value()?;
+    prepare::identify(call, &mut object)?;
+    let versioned = !meta::resource_version(&object).is_empty();
+    if !versioned && call.kind.is_custom() {
+        let wrong = Violation::invalid(
+            "metadata.resourceVersion",
+            0,
+            "must be specified for an update",
+        );
+        return Err(Status::invalid(call.kind.group_kind(), call.name(), &[wrong]).into());
+    }
+    let mut attempt = 1;
+    loop {
+        let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
+        prepare::check_version(call, &live, &object)?;
+        match Box::pin(write::update(
+            api,
+            call,
+            &live,
+            object.clone(),
+            Owners::Compute,
+        ))
+        .await
+        {
+            Err(error) if error.is_conflict() && !versioned && attempt < ATTEMPTS => attempt += 1,
+            done => return Ok(read::respond_written(api, call, done?)),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Watch: what is, then what changes, as a stream of JSON lines.
+//!
+//! Invariants: no change between the start and the end of a stream is left out; a watcher that
+//! reads too slowly for the live feed reads the log instead, and one that is behind even that gets
+//! an ERROR event with 410. Nothing is kept per watcher but its position.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use apimachinery::Status;
+use axum::{body::Body, response::Response};
+use bytes::Bytes;
+use futures::stream;
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::{
+    sync::broadcast::{self, error::RecvError},
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::{
+    Call, partial,
+    read::{self, json_response, matches},
+};
+use crate::{
+    api::Api,
+    error::ApiError,
+    registry::convert,
+    request::Representation,
+    store::{Event, EventKind, Scope},
+};
+
+/// Objects or changes read at once.
+const CHUNK: usize = 100;
+/// How often an idle watcher is told the revision.
+const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
+/// For clients that name no timeout.
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
+
+pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
+    call.kind.check_fields(&call.query.fields)?;
+    if call.query.initial_events
+        && call.query.resource_version_match.as_deref() != Some("NotOlderThan")
+    {
+        let why = "sendInitialEvents requires resourceVersionMatch=NotOlderThan";
+        return Err(Status::bad_request(why).into());
+    }
+    let live = api.store.live();
+    let phase = match call.query.resource_version {
+        Some(revision) if revision > 0 && !call.query.initial_events => Phase::Replay(revision),
+        _ => Phase::Initial {
+            revision: None,
+            after: None,
+        },
+    };
+    let now = Instant::now();
+    let watcher = Watcher {
+        scope: read::scope(&call),
+        deadline: Box::pin(sleep_until(
+            now + call.query.timeout.unwrap_or(DEFAULT_TIMEOUT),
+        )),
+        bookmark: Box::pin(sleep_until(now + BOOKMARK_PERIOD)),
+        ready: VecDeque::new(),
+        api: api.clone(),
+        call,
+        live,
+        phase,
+    };
+    let lines = stream::unfold(watcher, |mut watcher| async move {
+        let line = watcher.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(line), watcher))
+    });
+    Ok(json_response(StatusCode::OK, Body::from_stream(lines)))
+}
+
+enum Phase {
+    /// Sends what is; `revision` is that of the first chunk.
+    Initial {
+        revision: Option<u64>,
+        after: Option<(String, String)>,
+    },
+    /// Reads the log after a revision.
+    Replay(u64),
+    /// Everything up to a revision was sent.
+    Live(u64),
+    Over,
+}
+
+struct Watcher {
+    api: Api,
+    call: Call,
+    scope: Scope,
+    live: broadcast::Receiver<Arc<Event>>,
+    phase: Phase,
+    deadline: std::pin::Pin<Box<Sleep>>,
+    bookmark: std::pin::Pin<Box<Sleep>>,
+    ready: VecDeque<Bytes>,
+}
+
+impl Watcher {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Some(line);
+            }
+            if matches!(self.phase, Phase::Over) {
+                return None;
+            }
+            if let Err(error) = self.advance().await {
+                self.ready.push_back(line("ERROR", &error.to_value()));
+                self.phase = Phase::Over;
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Result<(), ApiError> {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Initial { revision, after } => self.send_state(revision, after).await,
+            Phase::Replay(after) => self.replay(after).await,
+            Phase::Live(seen) => self.wait(seen).await,
+            Phase::Over => Ok(()),
+        }
+    }
+
+    async fn send_state(
+        &mut self,
+        revision: Option<u64>,
+        after: Option<(String, String)>,
+    ) -> Result<(), ApiError> {
+        let page = self.api.store.list(&self.scope, after, Some(CHUNK)).await?;
+        for stored in page.items {
+            if matches(&self.call, &stored.body)? {
+                self.push("ADDED", &stored.body)?;
+            }
+        }
+        let revision = revision.unwrap_or(page.revision);
+        if let Some(more) = page.more {
+            let after = Some((more.namespace, more.name));
+            self.phase = Phase::Initial {
+                revision: Some(revision),
+                after,
+            };
+            return Ok(());
+        }
+        if self.call.query.initial_events {
+            self.push_bookmark(revision, &json!({"k8s.io/initial-events-end": "true"}));
+        }
+        self.phase = Phase::Replay(revision);
+        Ok(())
+    }
+
+    async fn replay(&mut self, after: u64) -> Result<(), ApiError> {
+        let latest = self.api.store.revision().await?;
+        let events = self
+            .api
+            .store
+            .changes_after(&self.scope, after, CHUNK)
+            .await?;
+        // A full chunk may have successors; else all up to `latest` is known.
+        let last = events.last().map(|event| event.revision);
+        self.phase = match last {
+            Some(last) if events.len() == CHUNK => Phase::Replay(last),
+            last => Phase::Live(last.unwrap_or(after).max(latest).max(after)),
+        };
+        for event in &events {
+            self.push_event(event)?;
+        }
+        Ok(())
+    }
+
+    async fn wait(&mut self, seen: u64) -> Result<(), ApiError> {
+        let stop = self.api.stopping.clone();
+        let received = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            received = self.live.recv() => received,
+            () = self.deadline.as_mut() => {
+                if self.call.query.bookmarks {
+                    self.push_bookmark(seen, &Value::Null);
+                }
+                return Ok(());
+            }
+            () = self.bookmark.as_mut() => {
+                self.bookmark.as_mut().reset(Instant::now() + BOOKMARK_PERIOD);
+                if self.call.query.bookmarks {
+                    self.push_bookmark(seen, &Value::Null);
+                }
+                self.phase = Phase::Live(seen);
+                return Ok(());
+            }
+        };
+        match received {
+            Ok(event) => {
+                if event.revision > seen && self.scope.holds(&event.key) {
+                    self.push_event(&event)?;
+                }
+                self.phase = Phase::Live(seen.max(event.revision));
+            }
+            Err(RecvError::Lagged(_)) => self.phase = Phase::Replay(seen),
+            Err(RecvError::Closed) => {}
+        }
+        Ok(())
+    }
+
+    /// What an event means to this watcher depends on whether it saw the object before.
+    fn push_event(&mut self, event: &Event) -> Result<(), ApiError> {
+        let now = matches(&self.call, &event.body)?;
+        let before = match &event.previous {
+            Some(previous) => matches(&self.call, previous)?,
+            None => event.kind != EventKind::Added && now,
+        };
+        let kind = match (event.kind, before, now) {
+            (EventKind::Deleted, true, _) | (_, true, false) => "DELETED",
+            (EventKind::Deleted, false, _) | (_, false, false) => return Ok(()),
+            (_, false, true) => "ADDED",
+            (_, true, true) => "MODIFIED",
+        };
+        self.push(kind, &event.body)
+    }
+
+    fn push(&mut self, kind: &str, body: &Bytes) -> Result<(), ApiError> {
+        let call = &self.call;
+        let line = if call.representation == Representation::Object
+            && call.kind.is_storage_version()
+        {
+            raw_line(kind, body)
+        } else {
+            let mut object: Value = serde_json::from_slice(body)?;
+            convert::to_version(&mut object, &call.kind.api_version());
+            let shown = match call.representation {
+                Representation::Object => object,
+                Representation::Metadata => partial(&object),
+                Representation::Table => {
+                    let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+                    read::table(&self.api, call, &[object], &meta)
+                }
+            };
+            line(kind, &shown)
+        };
+        self.ready.push_back(line);
+        Ok(())
+    }
+
+    fn push_bookmark(&mut self, revision: u64, annotations: &Value) {
+        let kind = &self.call.kind;
+        let mut object = json!({
+            "kind": kind.kind, "apiVersion": kind.api_version(),
+            "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null},
+        });
+        if !annotations.is_null() {
+            object["metadata"]["annotations"] = annotations.clone();
+        }
+        if kind.is("", "pods") {
+            // Clients read bookmarks as typed objects, and a pod must have these.
+            object["spec"] = json!({"containers": null});
+            object["status"] = json!({});
+        }
+        let shown = match self.call.representation {
+            Representation::Object => object,
+            Representation::Metadata => partial(&object),
+            Representation::Table => read::table(&self.api, &self.call, &[], &object["metadata"]),
+        };
+        self.ready.push_back(line("BOOKMARK", &shown));
+    }
+}
+
+fn line(kind: &str, object: &Value) -> Bytes {
+    raw_line(kind, object.to_string().as_bytes())
+}
+
+fn raw_line(kind: &str, object: &[u8]) -> Bytes {
+    [
+        b"{\"type\":\"",
+        kind.as_bytes(),
+        b"\",\"object\":",
+        object,
+        b"}\n",
+    ]
+    .concat()
+    .into()
+}

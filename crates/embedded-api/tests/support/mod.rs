@@ -1,0 +1,217 @@
+//! An API server in memory, and requests to it without sockets.
+#![expect(
+    clippy::allow_attributes,
+    reason = "what is unused differs by test file"
+)]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use axum::{Router, body::Body};
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use futures::StreamExt as _;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt as _;
+
+pub(crate) struct Running {
+    pub(crate) api: EmbeddedApi,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    router: Router,
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        database: Database::Memory,
+        clock: Clock::tokio_from("2026-01-02T03:04:05Z".parse().unwrap()),
+        front_proxy: None,
+        kubelet: None,
+    }
+}
+
+pub(crate) async fn start() -> Running {
+    start_with(settings()).await
+}
+
+pub(crate) async fn start_with(settings: Settings) -> Running {
+    let api = EmbeddedApi::open(settings).await.unwrap();
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    api.run(&tasks, stop.clone());
+    Running {
+        router: api.router(),
+        api,
+        tasks,
+        stop,
+    }
+}
+
+impl Running {
+    pub(crate) fn client(&self) -> kube::Client {
+        self.api.client(Identity::component("test"), "default")
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        uri: &str,
+        content_type: &str,
+        body: String,
+    ) -> http::Response<Body> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::CONTENT_TYPE, content_type)
+            .body(Body::from(body))
+            .unwrap();
+        request.extensions_mut().insert(Identity::component("test"));
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(crate) async fn call(&self, method: Method, uri: &str, body: Value) -> (StatusCode, Value) {
+        self.call_as(method, uri, "application/json", body).await
+    }
+
+    pub(crate) async fn call_as(
+        &self,
+        method: Method,
+        uri: &str,
+        content_type: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let text = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let response = self.send(method, uri, content_type, text).await;
+        let code = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (
+            code,
+            serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{e}: {bytes:?}")),
+        )
+    }
+
+    pub(crate) async fn get(&self, uri: &str) -> (StatusCode, Value) {
+        self.call(Method::GET, uri, Value::Null).await
+    }
+
+    pub(crate) async fn create(&self, uri: &str, body: Value) -> Value {
+        let (code, object) = self.call(Method::POST, uri, body).await;
+        assert_eq!(code, StatusCode::CREATED, "{object}");
+        object
+    }
+
+    pub(crate) async fn put(&self, uri: &str, body: Value) -> (StatusCode, Value) {
+        self.call(Method::PUT, uri, body).await
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        uri: &str,
+        language: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        self.call_as(Method::PATCH, uri, language, body).await
+    }
+
+    pub(crate) async fn apply(&self, uri: &str, manager: &str, body: Value) -> (StatusCode, Value) {
+        let uri = format!("{uri}?fieldManager={manager}&force=true");
+        self.patch(&uri, "application/apply-patch+yaml", body).await
+    }
+
+    pub(crate) async fn delete(&self, uri: &str) -> (StatusCode, Value) {
+        self.call(Method::DELETE, uri, Value::Null).await
+    }
+
+    /// Waits until the object is gone.
+    pub(crate) async fn gone(&self, uri: &str) {
+        let collection = uri.rsplit_once('/').unwrap();
+        let watched = format!(
+            "{}?watch=1&fieldSelector=metadata.name%3D{}",
+            collection.0, collection.1
+        );
+        let mut events = self.watch(&watched).await;
+        while self.get(uri).await.0 != StatusCode::NOT_FOUND {
+            events.next().await;
+        }
+    }
+
+    pub(crate) async fn watch(&self, uri: &str) -> Events {
+        let response = self
+            .send(Method::GET, uri, "application/json", String::new())
+            .await;
+        assert_eq!(response.status(), StatusCode::OK);
+        Events {
+            body: response.into_body().into_data_stream(),
+        }
+    }
+}
+
+/// The events of a watch. Each comes as one chunk.
+pub(crate) struct Events {
+    body: axum::body::BodyDataStream,
+}
+
+impl Events {
+    /// The next event, within ten seconds.
+    pub(crate) async fn next(&mut self) -> Value {
+        let deadline = std::time::Duration::from_secs(10);
+        let chunk = tokio::time::timeout(deadline, self.body.next())
+            .await
+            .expect("no event came");
+        serde_json::from_slice(&chunk.expect("the watch ended").unwrap()).unwrap()
+    }
+
+    pub(crate) async fn ended(&mut self) -> bool {
+        self.body.next().await.is_none()
+    }
+
+    /// The type of the next event and the name of its object.
+    pub(crate) async fn next_brief(&mut self) -> String {
+        let event = self.next().await;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        format!(
+            "{} {}",
+            text(&event["type"]),
+            text(&event["object"]["metadata"]["name"])
+        )
+    }
+}
+
+pub(crate) fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
+}
+
+pub(crate) fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+           "spec": {"containers": [{"name": "c", "image": "i:1"}]}})
+}
+
+pub(crate) fn definition() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true,
+                 "subresources": {"scale": {"specReplicasPath": ".spec.replicas",
+                                            "statusReplicasPath": ".status.replicas"}},
+                 "additionalPrinterColumns": [
+                     {"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                     "spec": {"type": "object", "properties": {
+                         "size": {"type": "integer", "default": 3, "minimum": 1},
+                         "replicas": {"type": "integer"}}},
+                     "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}},
+                {"name": "v1beta1", "served": true, "storage": false,
+                 "subresources": {"status": {}},
+                 "schema": {"openAPIV3Schema": {"type": "object",
+                     "x-kubernetes-preserve-unknown-fields": true}}},
+            ],
+        },
+    })
+}
