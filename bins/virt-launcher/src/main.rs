@@ -1,3 +1,7 @@
-//! The program `virt-launcher`.
+//! The program `virt-launcher`, also called `virt-launcher-monitor`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    virt_launcher::main()
+}

@@ -197,7 +197,7 @@ impl Connection {
             })??;
         match answer.status {
             Status::Ok => Ok(answer),
-            Status::Error => Err(RemoteError::decode(&answer.body)?.into()),
+            Status::Error => Err(Box::new(RemoteError::decode(&answer.body)?).into()),
             Status::Continue => Err(ProtocolError::Malformed("an answer that goes on").into()),
         }
     }

@@ -9,7 +9,7 @@ use crate::xdr::Decoder;
 pub enum Error {
     /// The server answered with an error.
     #[error(transparent)]
-    Remote(#[from] RemoteError),
+    Remote(#[from] Box<RemoteError>),
     #[error("connection to libvirt has ended")]
     Closed,
     #[error("no answer to {procedure} within {limit:?}")]

@@ -67,7 +67,7 @@ impl Sink {
         let chunk = match status {
             Status::Ok => Chunk::Finished,
             Status::Error => Chunk::Failed(match RemoteError::decode(&body) {
-                Ok(err) => err.into(),
+                Ok(err) => Box::new(err).into(),
                 Err(err) => err.into(),
             }),
             Status::Continue if body.is_empty() => Chunk::End,

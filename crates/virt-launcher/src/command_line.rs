@@ -1,0 +1,214 @@
+//! Which mode this process is in, and its flags.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tracing::level_filters::LevelFilter;
+
+use crate::monitor::{self, FINAL_EXIT_CODE};
+use crate::settings::{Guest, Paths};
+use crate::{probe, run};
+
+/// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
+const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
+const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE]
+       virt-launcher probe-node --output DIR [--image REFERENCE] [--kvm-reason WORDS]";
+
+/// What this process is for.
+#[derive(Debug, PartialEq, Eq)]
+enum Mode {
+    Monitor,
+    Launcher,
+    StartLibvirtd,
+    ProbeNode,
+}
+
+/// Why the command line was not understood.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+enum UsageError {
+    #[error("unknown flag {0:?}")]
+    Unknown(String),
+    #[error("flag {0} needs a value")]
+    Missing(&'static str),
+}
+
+/// The whole program: reads arguments and environment, and runs to its end.
+pub fn main() -> ExitCode {
+    start_logging();
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_default();
+    let mut rest: Vec<OsString> = arguments.collect();
+    let mode = mode(&name, rest.first(), std::process::id());
+    let named = rest
+        .first()
+        .is_some_and(|first| !first.to_string_lossy().starts_with("--"));
+    if named {
+        rest.remove(0);
+    }
+    match start(&mode, &rest) {
+        Ok(code) => code,
+        Err(err) => {
+            tracing::error!("{err}\n{USAGE}");
+            ExitCode::from(FINAL_EXIT_CODE)
+        }
+    }
+}
+
+fn start(mode: &Mode, arguments: &[OsString]) -> Result<ExitCode, UsageError> {
+    let flags = Flags::parse(arguments)?;
+    let paths = Paths::from_environment();
+    let ended = match mode {
+        Mode::StartLibvirtd => monitor::start_libvirtd(&paths),
+        Mode::Monitor => monitor::run(&paths, arguments),
+        Mode::Launcher => run::run(&paths, flags.guest()?),
+        Mode::ProbeNode => {
+            let output = flags.output.ok_or(UsageError::Missing("--output"))?;
+            let settings = probe::Settings {
+                output,
+                image: flags.image,
+                kvm_reason: flags.kvm_reason,
+            };
+            probe::run(&settings, arguments)
+        }
+    };
+    Ok(ended.unwrap_or_else(|err| {
+        tracing::error!("failed to {}", crate::file::chain(err.as_ref()));
+        ExitCode::FAILURE
+    }))
+}
+
+/// The name decides, then the first word, then whether we are process 1.
+fn mode(name: &OsString, first: Option<&OsString>, pid: u32) -> Mode {
+    if Path::new(name)
+        .file_name()
+        .is_some_and(|name| name == "virt-launcher-monitor")
+    {
+        return Mode::Monitor;
+    }
+    match first.and_then(|first| first.to_str()) {
+        Some("monitor") => Mode::Monitor,
+        Some("run") => Mode::Launcher,
+        Some(monitor::START_LIBVIRTD) => Mode::StartLibvirtd,
+        Some("probe-node") => Mode::ProbeNode,
+        _ if pid == 1 => Mode::Monitor,
+        _ => Mode::Launcher,
+    }
+}
+
+#[derive(Debug, Default)]
+struct Flags {
+    name: String,
+    uid: String,
+    namespace: String,
+    output: Option<PathBuf>,
+    image: Option<String>,
+    kvm_reason: Option<String>,
+}
+
+impl Flags {
+    fn parse(arguments: &[OsString]) -> Result<Self, UsageError> {
+        let mut flags = Self::default();
+        let mut words = arguments
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        while let Some(word) = words.next() {
+            let (flag, value) = match word.split_once('=') {
+                Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
+                None => (word, None),
+            };
+            let mut value = |name| {
+                value
+                    .clone()
+                    .or_else(|| words.next())
+                    .ok_or(UsageError::Missing(name))
+            };
+            match flag.as_str() {
+                "--name" => flags.name = value("--name")?,
+                "--uid" => flags.uid = value("--uid")?,
+                "--namespace" => flags.namespace = value("--namespace")?,
+                "--output" => flags.output = Some(value("--output")?.into()),
+                "--kvm-reason" => flags.kvm_reason = Some(value("--kvm-reason")?),
+                "--image" => flags.image = Some(value("--image")?),
+                // The plan carries the grace; the pod's flag is for people who read the pod.
+                "--grace-period-seconds" => drop(value("--grace-period-seconds")?),
+                _ => return Err(UsageError::Unknown(flag)),
+            }
+        }
+        Ok(flags)
+    }
+
+    fn guest(self) -> Result<Guest, UsageError> {
+        if self.uid.is_empty() {
+            return Err(UsageError::Missing("--uid"));
+        }
+        Ok(Guest {
+            uid: self.uid,
+            name: self.name,
+            namespace: self.namespace,
+        })
+    }
+}
+
+fn start_logging() {
+    let level = std::env::var(LOG_LEVEL)
+        .ok()
+        .and_then(|level| level.parse().ok());
+    tracing_subscriber::fmt()
+        .with_max_level(level.unwrap_or(LevelFilter::INFO))
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mode_follows_from_name_word_and_process_number() {
+        let check = |name: &str, first: Option<&str>, pid, expected: Mode| {
+            let first = first.map(OsString::from);
+            assert_eq!(
+                mode(&name.into(), first.as_ref(), pid),
+                expected,
+                "{name} {first:?} {pid}"
+            );
+        };
+        check(
+            "/usr/bin/virt-launcher-monitor",
+            Some("--name"),
+            1,
+            Mode::Monitor,
+        );
+        check("/usr/bin/virt-launcher", Some("--name"), 1, Mode::Monitor);
+        check(
+            "/usr/bin/virt-launcher",
+            Some("probe-node"),
+            1,
+            Mode::ProbeNode,
+        );
+        check("virt-launcher", Some("run"), 8, Mode::Launcher);
+        check(
+            "virt-launcher",
+            Some("start-libvirtd"),
+            9,
+            Mode::StartLibvirtd,
+        );
+    }
+
+    #[test]
+    fn flags_take_their_value_with_a_blank_or_an_equals_sign() {
+        let parse =
+            |words: &[&str]| Flags::parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        let flags = parse(&["--uid", "u", "--name=n", "--grace-period-seconds", "45"]).unwrap();
+        assert_eq!((flags.uid.as_str(), flags.name.as_str()), ("u", "n"));
+        assert_eq!(
+            parse(&["--what"]).unwrap_err(),
+            UsageError::Unknown("--what".to_owned())
+        );
+        assert_eq!(parse(&["--uid"]).unwrap_err(), UsageError::Missing("--uid"));
+        assert!(parse(&["--name", "n"]).unwrap().guest().is_err());
+    }
+}

@@ -1,0 +1,63 @@
+//! The DHCP servers of the guest: started before it, stopped after it.
+
+use std::time::Duration;
+
+use launcher_channel::DhcpServer;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backoff::Backoff;
+use crate::dhcp;
+
+/// The servers that run now.
+#[derive(Debug)]
+pub(super) struct DhcpServers {
+    tasks: TaskTracker,
+    running: Option<CancellationToken>,
+}
+
+impl DhcpServers {
+    pub(super) fn new(tasks: TaskTracker) -> Self {
+        Self {
+            tasks,
+            running: None,
+        }
+    }
+
+    /// Starts them unless they run already; a plan's servers do not change in the guest's life.
+    pub(super) fn start(&mut self, servers: &[DhcpServer]) {
+        if self.running.is_some() {
+            return;
+        }
+        let stop = CancellationToken::new();
+        for server in servers {
+            self.tasks.spawn(keep_serving(server.clone(), stop.clone()));
+        }
+        self.running = Some(stop);
+    }
+
+    pub(super) fn stop(&mut self) {
+        if let Some(stop) = self.running.take() {
+            stop.cancel();
+        }
+    }
+}
+
+/// The bridge may be replumbed under the server: then it starts again.
+async fn keep_serving(server: DhcpServer, stop: CancellationToken) {
+    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    backoff.pause();
+    loop {
+        match dhcp::serve(server.clone(), stop.clone()).await {
+            Ok(()) => return,
+            Err(err) => {
+                let err = crate::file::chain(&err);
+                tracing::warn!(interface = server.interface, err, "the DHCP server fails");
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(backoff.pause()) => {}
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a file could not be prepared.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use disk_image::{BlueprintError, FileError, Refusal};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("use {path}", path = path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("find {name} for the seed: none of {tried:?} exists")]
+    MissingFile { name: String, tried: Vec<String> },
+    #[error("read {path}: it is larger than {limit} bytes", path = path.display())]
+    TooLarge { path: PathBuf, limit: u64 },
+    #[error("find a disk in the image at {root}: {why}", root = root.display())]
+    NoDisk { root: PathBuf, why: &'static str },
+    #[error("read the disk image {path}", path = path.display())]
+    Image { path: PathBuf, source: FileError },
+    #[error("accept the disk image {path}", path = path.display())]
+    ForbiddenImage { path: PathBuf, source: Refusal },
+    #[error("make the disk {path}", path = path.display())]
+    Blueprint {
+        path: PathBuf,
+        source: BlueprintError,
+    },
+    #[error("make the seed {path}", path = path.display())]
+    Seed {
+        path: PathBuf,
+        source: seed::SeedError,
+    },
+    #[error("use {path}: its name is not UTF-8", path = path.display())]
+    Name { path: PathBuf },
+}
+
+impl PrepareError {
+    pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        move |source| Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "PrepareFailed",
+            Self::MissingFile { .. } => "SeedFileMissing",
+            Self::TooLarge { .. } => "SeedFileTooLarge",
+            Self::NoDisk { .. } => "ContainerDiskMissing",
+            Self::Image { .. } => "DiskImageInvalid",
+            Self::ForbiddenImage { .. } => "DiskImageForbidden",
+            Self::Blueprint { .. } | Self::Name { .. } => "DiskInvalid",
+            Self::Seed { .. } => "SeedInvalid",
+        }
+    }
+
+    /// Whether waiting may help: a full disk may be emptied and a missing secret may appear.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Io { .. } | Self::MissingFile { .. })
+            || matches!(
+                self,
+                Self::Image {
+                    source: FileError::Io(_),
+                    ..
+                }
+            )
+    }
+}
