@@ -1,3 +1,7 @@
 //! The program `ferrovirt`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    single_host::main()
+}

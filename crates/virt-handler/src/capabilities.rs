@@ -16,7 +16,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone)]
 pub struct Capabilities {
     facts: Arc<NodeFacts>,
-    cache: Arc<Vec<u8>>,
+    cache: Option<Arc<Vec<u8>>>,
 }
 
 /// The probe's findings.
@@ -27,15 +27,16 @@ pub struct NodeFacts {
     pub kvm: bool,
     /// Why it did not, in a sentence.
     #[serde(default)]
-    pub kvm_reason: Option<String>,
+    pub kvm_reason: String,
     #[serde(default)]
     pub machine_types: Vec<String>,
     #[serde(default)]
     pub cpu_models: Vec<String>,
     #[serde(default)]
     pub host_model: Option<String>,
-    /// Name of the cache file in libvirt's cache directory.
-    pub cache_file: String,
+    /// Name of the cache file in libvirt's cache directory; none if no cache was made, and then
+    /// each pod finds out for itself.
+    pub capabilities_cache_file: Option<String>,
 }
 
 /// Why there are no findings.
@@ -61,15 +62,19 @@ impl Capabilities {
             let path = dir.join(name);
             std::fs::read(&path).map_err(|source| CapabilitiesError::Read { path, source })
         };
-        let facts = serde_json::from_slice(&read("node.json")?).map_err(|source| {
+        let facts: NodeFacts = serde_json::from_slice(&read("node.json")?).map_err(|source| {
             CapabilitiesError::Malformed {
                 path: dir.join("node.json"),
                 source,
             }
         })?;
+        let cache = match &facts.capabilities_cache_file {
+            Some(_) => Some(Arc::new(read("capabilities.xml")?)),
+            None => None,
+        };
         Ok(Self {
             facts: Arc::new(facts),
-            cache: Arc::new(read("capabilities.xml")?),
+            cache,
         })
     }
 
@@ -78,8 +83,9 @@ impl Capabilities {
     }
 
     /// Where the cache belongs below `/var/run/kubevirt-private`, and its content.
-    pub(crate) fn cache(&self) -> (String, &[u8]) {
-        let path = format!("libvirt/qemu/cache/capabilities/{}", self.facts.cache_file);
-        (path, &self.cache)
+    pub(crate) fn cache(&self) -> Option<(String, &[u8])> {
+        let name = self.facts.capabilities_cache_file.as_ref()?;
+        let path = format!("libvirt/qemu/cache/capabilities/{name}");
+        Some((path, self.cache.as_ref()?))
     }
 }

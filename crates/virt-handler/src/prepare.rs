@@ -89,11 +89,11 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         peer,
     } = request;
     let network = plumb(vmi, &peer).await?;
-    let (path, cache) = capabilities.cache();
-    pods_dir
-        .open(pod, "private")?
-        .place(&path, cache, kubevirt_api::RUNTIME_USER)?;
-
+    if let Some((path, cache)) = capabilities.cache() {
+        pods_dir
+            .open(pod, "private")?
+            .place(&path, cache, kubevirt_api::RUNTIME_USER)?;
+    }
     let facts = Facts {
         acceleration: if capabilities.facts().kvm {
             Acceleration::Kvm

@@ -1,0 +1,121 @@
+//! The command line of `ferrovirt`.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Runs virtual machines under the Kubernetes API.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ferrovirt",
+    version,
+    disable_help_subcommand = true,
+    after_help = "On one host, `ferrovirt up` is all there is to it: it brings up the API, and \
+                  kubectl and virtctl do the rest."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Bring up the single host, or say that it is up
+    Up(Up),
+    /// Stop every guest and everything else; keep what was defined
+    Down(Down),
+    /// Say what is up
+    Status(Status),
+    /// Take everything down and forget all that was defined
+    Reset(Reset),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct StateDir {
+    /// Where everything is kept
+    #[arg(
+        long,
+        env = "FERROVIRT_STATE_DIR",
+        default_value = "/var/lib/ferrovirt",
+        value_name = "DIR"
+    )]
+    pub state_dir: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Up {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Go to the background once everything is up
+    #[arg(long)]
+    pub detach: bool,
+    /// Address of the API server
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+    /// Directory of OCI layouts and archives to take images from, before any registry
+    #[arg(long, env = "FERROVIRT_IMAGES", value_name = "DIR")]
+    pub images: Option<PathBuf>,
+    /// Image of the virtual machines' pods
+    #[arg(
+        long,
+        default_value = "ferrovirt/virt-launcher:devel",
+        value_name = "REFERENCE"
+    )]
+    pub launcher_image: String,
+    /// Run guests by software emulation even where KVM works
+    #[arg(long)]
+    pub emulation: bool,
+    /// Addresses of pods; must not overlap with a network of the host
+    #[arg(long, default_value = "10.244.0.0/24", value_name = "CIDR")]
+    pub pod_cidr: String,
+    /// Name of this host as a Kubernetes node
+    #[arg(long, default_value = "localhost", value_name = "NAME")]
+    pub node_name: String,
+    /// What to log, in the syntax of tracing's filters
+    #[arg(long, env = "FERROVIRT_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
+    /// This is the process that `--detach` left behind
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    pub detached: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Down {
+    #[command(flatten)]
+    pub state: StateDir,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub state: StateDir,
+    #[arg(long, short, value_enum)]
+    pub output: Option<Output>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Reset {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Output {
+    Json,
+    Yaml,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,115 @@
+//! Who is who between the parts: three authorities that never sign for each other.
+//!
+//! One signs the API server and its users, one the front proxy (whoever holds its certificate is
+//! believed about users), one the servers behind the API server. The authorities are kept; leaf
+//! certificates are made at each start and live as long as their authority, since both lie on the
+//! same disk.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    os::unix::fs::DirBuilderExt,
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use jiff::{SignedDuration, Timestamp};
+use serving::{Authority, Identity, Leaf, Trust, Usage, Validity};
+
+const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
+/// Common name of the front proxy's certificate.
+pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
+
+/// Everything that the parts show each other.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    /// Of the API server and its users.
+    pub(crate) users: Trust,
+    pub(crate) api_server: Identity,
+    pub(crate) admin: Identity,
+    /// Of the front proxy.
+    pub(crate) proxies: Trust,
+    pub(crate) front_proxy: Identity,
+    /// Of the servers behind the API server.
+    pub(crate) servers: Trust,
+    pub(crate) kubelet: Identity,
+    pub(crate) kubelet_client: Identity,
+    pub(crate) handler: Identity,
+    pub(crate) virt_api: Identity,
+    pub(crate) virt_api_client: Identity,
+}
+
+/// Names and addresses that go into certificates.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) listen: IpAddr,
+    pub(crate) node: &'a str,
+    pub(crate) node_address: IpAddr,
+}
+
+pub(crate) fn load_or_make(dir: &Path, names: Names<'_>) -> Result<Identities> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("make {}", dir.display()))?;
+    let validity = Validity::starting(Timestamp::now(), LIFETIME);
+    let authority = |name: &str| authority(dir, name, validity);
+    let (users, proxies, servers) = (
+        authority("ferrovirt-ca")?,
+        authority("front-proxy-ca")?,
+        authority("servers-ca")?,
+    );
+    let client = |name: &str, groups: &[&str]| Leaf::user(name, groups, validity);
+    let server = |name: &str, addresses: Vec<IpAddr>| Leaf {
+        addresses,
+        ..Leaf::server(name, validity)
+    };
+    let mut api_server = server("kubernetes.default.svc", addresses(names.listen));
+    api_server
+        .dns_names
+        .extend(["kubernetes", "kubernetes.default", "localhost"].map(Into::into));
+    let mut kubelet = server(names.node, vec![names.node_address]);
+    kubelet.usage = Usage::Server;
+    Ok(Identities {
+        api_server: users.issue(&api_server)?,
+        admin: users.issue(&client("kubernetes-admin", &["system:masters"]))?,
+        front_proxy: proxies.issue(&client(FRONT_PROXY, &[]))?,
+        kubelet: servers.issue(&kubelet)?,
+        kubelet_client: servers.issue(&client("kube-apiserver-kubelet-client", &[]))?,
+        handler: servers.issue(&server(&format!("virt-handler.{}", names.node), vec![]))?,
+        virt_api: servers.issue(&server("virt-api.kubevirt.svc", vec![]))?,
+        virt_api_client: servers.issue(&client("virt-api", &[]))?,
+        users: users.trust(),
+        proxies: proxies.trust(),
+        servers: servers.trust(),
+    })
+}
+
+fn authority(dir: &Path, name: &str, validity: Validity) -> Result<Authority> {
+    let (certificate, key) = (
+        dir.join(format!("{name}.crt")),
+        dir.join(format!("{name}.key")),
+    );
+    if certificate.exists() && key.exists() {
+        return Authority::load(&certificate, &key).with_context(|| {
+            format!(
+                "load {}: remove it to make a new one",
+                certificate.display()
+            )
+        });
+    }
+    let authority = Authority::create(name, validity)?;
+    authority
+        .save(&certificate, &key)
+        .with_context(|| format!("save {}", certificate.display()))?;
+    Ok(authority)
+}
+
+/// Where the API server is reached: a wildcard means this host at least.
+fn addresses(listen: IpAddr) -> Vec<IpAddr> {
+    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    if !listen.is_unspecified() && !addresses.contains(&listen) {
+        addresses.push(listen);
+    }
+    addresses
+}

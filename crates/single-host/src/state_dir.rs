@@ -1,0 +1,209 @@
+//! Where everything lies, and who holds it.
+//!
+//! **Invariant**: one process at a time; whoever holds the lock may change what is inside. The
+//! kernel gives the lock back when its holder dies, however it dies.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use rustix::fs::{FlockOperation, flock};
+use sha2::{Digest, Sha256};
+
+/// The usual place, which has the usual names on the host.
+const USUAL: &str = "/var/lib/ferrovirt";
+
+#[derive(Debug, Clone)]
+pub(crate) struct StateDir {
+    root: PathBuf,
+}
+
+/// The right to change the directory, until dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: File,
+}
+
+/// Whether the lock could be had.
+#[derive(Debug)]
+pub(crate) enum Locked {
+    Ours(Lock),
+    /// By this process, if it could be read.
+    Theirs(Option<i32>),
+}
+
+impl StateDir {
+    /// The directory of that path, made if missing; only root can look inside.
+    pub(crate) fn create(path: &Path) -> Result<Self> {
+        let explain = || format!("make the state directory {}", path.display());
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .with_context(explain)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
+            .with_context(explain)?;
+        Self::open(path)
+    }
+
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let root = path
+            .canonicalize()
+            .with_context(|| format!("open the state directory {}", path.display()))?;
+        Ok(Self { root })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.root.join("kubeconfig")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.root.join("ferrovirt.log")
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.root.join("api.db")
+    }
+
+    pub(crate) fn pki(&self) -> PathBuf {
+        self.root.join("pki")
+    }
+
+    pub(crate) fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    pub(crate) fn node(&self) -> PathBuf {
+        self.root.join("node")
+    }
+
+    pub(crate) fn network(&self) -> PathBuf {
+        self.root.join("network")
+    }
+
+    pub(crate) fn capabilities(&self) -> PathBuf {
+        self.root.join("capabilities")
+    }
+
+    /// Settings of the last `up`, for commands that come after it.
+    pub(crate) fn settings(&self) -> PathBuf {
+        self.root.join("settings.json")
+    }
+
+    /// Distinguishes what two directories make on one host: empty for the usual place.
+    pub(crate) fn suffix(&self) -> String {
+        if self.root == Path::new(USUAL) {
+            return String::new();
+        }
+        let digest = Sha256::digest(self.root.as_os_str().as_encoded_bytes());
+        hex::encode(&digest[..4])
+    }
+
+    /// The bridge of the pod network.
+    pub(crate) fn bridge(&self) -> String {
+        match self.suffix().as_str() {
+            "" => "ferrovirt0".to_owned(),
+            suffix => format!("fv-{suffix}"),
+        }
+    }
+
+    /// The nftables table of the pod network.
+    pub(crate) fn table(&self) -> String {
+        match self.suffix().as_str() {
+            "" => "ferrovirt".to_owned(),
+            suffix => format!("ferrovirt_{suffix}"),
+        }
+    }
+
+    /// The parent of all cgroups.
+    pub(crate) fn cgroup(&self) -> String {
+        match self.suffix().as_str() {
+            "" => "/ferrovirt".to_owned(),
+            suffix => format!("/ferrovirt-{suffix}"),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Result<Locked> {
+        let path = self.root.join("lock");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| format!("open {}", path.display()))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut text = String::new();
+                file.read_to_string(&mut text)
+                    .context("read who holds the lock")?;
+                return Ok(Locked::Theirs(text.trim().parse().ok()));
+            }
+            Err(err) => return Err(err).context("lock the state directory"),
+        }
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .context("write the lock")?;
+        writeln!(file, "{}", std::process::id()).context("write the lock")?;
+        Ok(Locked::Ours(Lock { file }))
+    }
+}
+
+impl Lock {
+    /// Waits until whoever holds the lock has ended, then holds it.
+    pub(crate) fn wait(dir: &StateDir) -> Result<Self> {
+        let path = dir.root.join("lock");
+        let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
+        flock(&file, FlockOperation::LockExclusive).context("wait for the lock")?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file gives the lock back as well.
+        drop(flock(&self.file, FlockOperation::Unlock));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_held_by_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::create(dir.path()).unwrap();
+        let Locked::Ours(lock) = state.lock().unwrap() else {
+            panic!("nobody has it")
+        };
+        let Locked::Theirs(holder) = state.lock().unwrap() else {
+            panic!("it is taken")
+        };
+        assert_eq!(holder, i32::try_from(std::process::id()).ok());
+        drop(lock);
+        assert!(matches!(state.lock().unwrap(), Locked::Ours(_)));
+    }
+
+    #[test]
+    fn two_directories_share_no_name_on_the_host() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (one, two) = (
+            StateDir::open(one.path()).unwrap(),
+            StateDir::open(two.path()).unwrap(),
+        );
+        assert_ne!(one.bridge(), two.bridge());
+        assert_ne!(one.cgroup(), two.cgroup());
+        assert!(one.bridge().len() <= 15);
+    }
+}

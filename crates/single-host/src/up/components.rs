@@ -1,0 +1,138 @@
+//! The components of `KubeVirt` as tasks of this process, each with a client of its own name.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use admission::ClusterConfig;
+use anyhow::{Context, Result};
+use embedded_api::{EmbeddedApi, Identity};
+use reconcile::Clock;
+use serving::{ClientCertificates, TlsSource};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use virt_controller::AccelerationPolicy;
+use virt_handler::Capabilities;
+
+use super::install;
+use crate::{
+    cli,
+    identities::{FRONT_PROXY, Identities},
+    state_dir::StateDir,
+};
+
+/// Objects of one kind that the controllers work on at once.
+const CONCURRENCY: usize = 8;
+
+/// What every part of `up` looks at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Host<'a> {
+    pub(super) flags: &'a cli::Up,
+    pub(super) state: &'a StateDir,
+    pub(super) api: &'a EmbeddedApi,
+    pub(super) identities: &'a Arc<Identities>,
+}
+
+impl Host<'_> {
+    /// A client for a component.
+    pub(super) fn client(&self, name: &str) -> kube::Client {
+        self.api.client(Identity::component(name), "default")
+    }
+}
+
+/// The name under which admission knows a component.
+fn account(name: &str) -> String {
+    format!("system:serviceaccount:kubevirt:{name}")
+}
+
+pub(super) async fn start(
+    host: &Host<'_>,
+    capabilities: Capabilities,
+    (tasks, stop): (&TaskTracker, &CancellationToken),
+) -> Result<()> {
+    let kvm = capabilities.facts().kvm;
+    virt_api(host, (tasks, stop)).await?;
+    handler(host, capabilities, (tasks, stop)).await?;
+    let acceleration = if kvm {
+        AccelerationPolicy::Kvm
+    } else {
+        AccelerationPolicy::Emulation
+    };
+    let wanted = if kvm {
+        launcher_pod::Acceleration::Kvm
+    } else {
+        launcher_pod::Acceleration::Emulation
+    };
+    let controller = virt_controller::Settings {
+        client: host.client(&account("kubevirt-controller")),
+        launcher: launcher_pod::Settings::usual(&host.flags.launcher_image, wanted),
+        acceleration,
+        clock: Clock::system(),
+        concurrency: CONCURRENCY,
+    };
+    tasks.spawn(virt_controller::run(controller, stop.clone()));
+    Ok(())
+}
+
+async fn virt_api(
+    host: &Host<'_>,
+    (tasks, stop): (&TaskTracker, &CancellationToken),
+) -> Result<()> {
+    let listener = local().await.context("listen for virt-api")?;
+    let address = listener.local_addr()?;
+    let proxies = ClientCertificates::Optional(host.identities.proxies.clone());
+    let settings = virt_api::Settings {
+        client: host.client(&account("kubevirt-apiserver")),
+        listener,
+        tls: TlsSource::fixed(&host.identities.virt_api, &proxies)?,
+        front_proxy: virt_api::FrontProxy {
+            names: vec![FRONT_PROXY.to_owned()],
+        },
+        identity: host.identities.virt_api_client.clone(),
+        nodes: host.identities.servers.clone(),
+        cluster: ClusterConfig::default(),
+        clock: Clock::system(),
+    };
+    let (running, all) = (stop.clone(), stop.clone());
+    tasks.spawn(async move {
+        if let Err(err) = virt_api::run(settings, running).await {
+            tracing::error!(error = reconcile::error_chain(&err), "virt-api ended");
+            all.cancel();
+        }
+    });
+    install::virt_api(host, address).await
+}
+
+async fn handler(
+    host: &Host<'_>,
+    capabilities: Capabilities,
+    (tasks, stop): (&TaskTracker, &CancellationToken),
+) -> Result<()> {
+    let listener = local().await.context("listen for virt-handler")?;
+    let address = listener.local_addr()?;
+    let callers = ClientCertificates::Required(host.identities.servers.clone());
+    let settings = virt_handler::Settings {
+        client: host.client(&account("kubevirt-handler")),
+        node: host.flags.node_name.clone(),
+        pods_dir: host.state.node().join("pods"),
+        capabilities,
+        listener,
+        address,
+        tls: TlsSource::fixed(&host.identities.handler, &callers)?,
+        clock: Clock::system(),
+    };
+    let (running, all) = (stop.clone(), stop.clone());
+    tasks.spawn(async move {
+        if let Err(err) = virt_handler::run(settings, running).await {
+            tracing::error!(error = reconcile::error_chain(&err), "virt-handler ended");
+            all.cancel();
+        }
+    });
+    Ok(())
+}
+
+/// A port that only this host reaches.
+async fn local() -> std::io::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+}

@@ -1,0 +1,181 @@
+//! Bringing it all up: requirements, directory, network, API, node, components, in that order.
+//!
+//! Each step may find what an earlier process left and goes on from there. Whatever fails before
+//! the API answers has changed nothing that the next `up` would trip over.
+
+mod components;
+mod detach;
+mod images;
+mod install;
+pub(crate) mod network;
+mod node;
+mod probe;
+
+use std::{net::IpAddr, sync::Arc};
+
+use anyhow::{Context, Result, bail};
+use embedded_api::{Database, EmbeddedApi, KubeletClient};
+use serde::{Deserialize, Serialize};
+use serving::{ClientCertificates, Server, TlsSource};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    cli, identities, kubeconfig, logging,
+    printer::Printer,
+    requirements,
+    state_dir::{Locked, StateDir},
+};
+
+/// What later commands need to know of the last `up`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Remembered {
+    pub(crate) listen: std::net::SocketAddr,
+    pub(crate) pod_cidr: String,
+    pub(crate) node_name: String,
+}
+
+pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
+    requirements::host()?;
+    let state = StateDir::create(&flags.state.state_dir)?;
+    requirements::room(state.root())?;
+    if flags.detach {
+        return detach::up(flags, &state, printer);
+    }
+    let lock = match state.lock()? {
+        Locked::Ours(lock) => lock,
+        Locked::Theirs(holder) => {
+            say_up_already(&state, holder, printer);
+            return Ok(());
+        }
+    };
+    if flags.detached {
+        detach::leave_session()?;
+    }
+    logging::start(flags.log.as_deref(), flags.detached)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let ended = runtime.block_on(Box::pin(run(flags, &state, printer)));
+    drop(lock);
+    ended
+}
+
+pub(crate) fn say_up_already(state: &StateDir, holder: Option<i32>, printer: Printer) {
+    let holder = holder
+        .map(|pid| format!(" (process {pid})"))
+        .unwrap_or_default();
+    printer.line(&format!(
+        "Ferrovirt is up already in {}{holder}.",
+        state.root().display()
+    ));
+    say_next(state, printer);
+}
+
+async fn run(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> {
+    let stop = CancellationToken::new();
+    let tasks = TaskTracker::new();
+    let outcome = start(flags, state, printer, (&tasks, &stop)).await;
+    if outcome.is_ok() {
+        say_next(state, printer);
+        if flags.detached {
+            detach::say_ready(printer);
+        } else {
+            printer.line("Ctrl+C ends this process; guests go on, `ferrovirt down` stops them.");
+        }
+        wait_for_end(&stop).await?;
+    }
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    outcome
+}
+
+/// Starts everything; comes back when it all answers.
+async fn start(
+    flags: &cli::Up,
+    state: &StateDir,
+    printer: Printer,
+    (tasks, stop): (&TaskTracker, &CancellationToken),
+) -> Result<()> {
+    let listener = requirements::listen(flags.listen).await?;
+    let listen = listener
+        .local_addr()
+        .context("read the API server's port")?;
+    let images = images::open(flags, state).await?;
+    let pods = network::open(flags, state).await?;
+    let node_address = IpAddr::V4(pods.gateway());
+    let names = identities::Names {
+        listen: listen.ip(),
+        node: &flags.node_name,
+        node_address,
+    };
+    let identities = Arc::new(identities::load_or_make(&state.pki(), names)?);
+    remember(flags, state, listen)?;
+
+    let api = EmbeddedApi::open(embedded_api::Settings {
+        database: Database::File(state.database()),
+        clock: embedded_api::Clock::Wall,
+        front_proxy: Some(identities.front_proxy.clone()),
+        kubelet: Some(KubeletClient {
+            trust: identities.servers.clone(),
+            identity: identities.kubelet_client.clone(),
+        }),
+    })
+    .await
+    .with_context(|| format!("open the database {}", state.database().display()))?;
+    api.run(tasks, stop.clone());
+    let users = ClientCertificates::Optional(identities.users.clone());
+    let tls = TlsSource::fixed(&identities.api_server, &users)?;
+    tasks.spawn(Server::new(listener, tls, api.router()).run(stop.clone()));
+    kubeconfig::write(&state.kubeconfig(), listen, &identities)?;
+    printer.line(&format!("API server: https://{listen}"));
+
+    let host = components::Host {
+        flags,
+        state,
+        api: &api,
+        identities: &identities,
+    };
+    install::kinds(&host).await?;
+    let parts = node::Parts {
+        images,
+        network: pods,
+        address: node_address,
+    };
+    let capabilities = node::bring_up(&host, &parts, printer, (tasks, stop)).await?;
+    components::start(&host, capabilities, (tasks, stop)).await
+}
+
+fn remember(flags: &cli::Up, state: &StateDir, listen: std::net::SocketAddr) -> Result<()> {
+    let remembered = Remembered {
+        listen,
+        pod_cidr: flags.pod_cidr.clone(),
+        node_name: flags.node_name.clone(),
+    };
+    let text = serde_json::to_vec_pretty(&remembered)?;
+    let path = state.settings();
+    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+}
+
+fn say_next(state: &StateDir, printer: Printer) {
+    let kubeconfig = state.kubeconfig();
+    printer.line(&format!(
+        "Ferrovirt is up. Next:\n  export KUBECONFIG={}",
+        kubeconfig.display()
+    ));
+    printer.line("  kubectl apply -f examples/vm-tiny.yaml\n  virtctl console tiny");
+}
+
+/// Until a person or the system asks to end, or a part gives up by itself.
+async fn wait_for_end(stop: &CancellationToken) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        asked = tokio::signal::ctrl_c() => asked.context("listen for Ctrl+C"),
+        () = stop.cancelled() => bail!("a part ended by itself; the log says which"),
+    }
+}
