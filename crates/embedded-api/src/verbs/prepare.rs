@@ -267,6 +267,10 @@ pub(crate) fn validate(
     let kind = &call.kind;
     let check_name = names::check_for(&kind.group, &kind.plural);
     let mut wrong = meta::validate(object, check_name);
+    if !kind.group.is_empty() {
+        // Only core kinds insist on finalizers with a domain.
+        wrong.retain(|violation| !violation.field.starts_with("metadata.finalizers["));
+    }
     if let Some(found) = api
         .registry
         .with_schema(kind, |schema| schema.validate(object))
