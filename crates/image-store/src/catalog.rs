@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use oci_client::Reference;
 
+use crate::digest::Digest;
 use crate::error::LayoutError;
 use crate::layout::Layout;
 use crate::manifest::{Descriptor, REF_NAME};
@@ -121,7 +122,22 @@ impl Catalog {
 
 /// A reference in its one full spelling.
 pub(crate) fn canonical(name: &str) -> Result<Reference, String> {
-    name.parse::<Reference>().map_err(|error| error.to_string())
+    let reference = name
+        .parse::<Reference>()
+        .map_err(|error| error.to_string())?;
+    if let Some(digest) = reference.digest() {
+        digest
+            .parse::<Digest>()
+            .map_err(|error| error.to_string())?;
+    }
+    if reference
+        .repository()
+        .bytes()
+        .any(|byte| byte.is_ascii_uppercase())
+    {
+        return Err("the name of a repository is in lower case".to_owned());
+    }
+    Ok(reference)
 }
 
 fn images_of(layout: &Layout) -> Result<Vec<(String, Descriptor)>, LayoutError> {
