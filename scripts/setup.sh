@@ -39,8 +39,12 @@ export DEBIAN_FRONTEND=noninteractive
 patience="-o DPkg::Lock::Timeout=300"
 if [ -n "$(dpkg --audit)" ]; then
     echo "setup: finishing an interrupted installation" >&2
-    flock --timeout 300 /var/lib/dpkg/lock-frontend true || fail "another package manager is at work"
-    dpkg --configure -a
+    patience_left=300
+    until dpkg --configure -a; do
+        patience_left=$((patience_left - 1))
+        [ "$patience_left" -gt 0 ] || fail "dpkg is in a state that it cannot leave; see its message above"
+        sleep 1
+    done
 fi
 echo "setup: installing$missing" >&2
 install_missing() {
