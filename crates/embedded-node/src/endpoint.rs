@@ -1,0 +1,214 @@
+//! The kubelet's HTTPS endpoint: container logs and health, for callers with a certificate.
+
+use std::{
+    io,
+    path::{Path as FilePath, PathBuf},
+    sync::Arc,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, Query, State},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::StatusCode;
+use inotify::{Inotify, WatchMask};
+use k8s_openapi::api::core::v1::Pod;
+use pod_supervisor::{
+    layout,
+    status::{self as disk, ContainerStatus, State as Run},
+};
+use reconcile::Key;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Endpoint,
+    logs::{self, Selector, Tail},
+    node::Shared,
+    supervisor::Link,
+};
+
+/// Chunks on their way to a slow reader.
+const CHUNKS: usize = 16;
+
+pub(crate) async fn serve(shared: Arc<Shared>, endpoint: Endpoint, stop: CancellationToken) {
+    serving::Server::new(endpoint.listener, endpoint.tls, router(shared))
+        .run(stop)
+        .await;
+}
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok"))
+        .route(
+            "/containerLogs/{namespace}/{pod}/{container}",
+            get(container_logs),
+        )
+        .with_state(shared)
+}
+
+async fn container_logs(
+    State(shared): State<Arc<Shared>>,
+    Path((namespace, name, container)): Path<(String, String, String)>,
+    Query(query): Query<logs::Query>,
+) -> Response {
+    let Some(pod) = shared.pods.get(&Key::new(namespace, name.as_str())) else {
+        return refuse(StatusCode::NOT_FOUND, format!("pod {name:?} not found"));
+    };
+    if !has_container(&pod, &container) {
+        let message = format!("container {container} is not valid for pod {name}");
+        return refuse(StatusCode::BAD_REQUEST, message);
+    }
+    let dir = shared.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
+    let status = disk::read(&dir).ok().flatten();
+    let status =
+        status.and_then(|all| all.containers.into_iter().find(|one| one.name == container));
+    let Some(status) = status else {
+        let message = format!("container {container:?} in pod {name:?} is waiting to start");
+        return refuse(StatusCode::BAD_REQUEST, message);
+    };
+    let Some(attempt) = attempt(&status, query.previous) else {
+        let message =
+            format!("previous terminated container {container:?} in pod {name:?} not found");
+        return refuse(StatusCode::BAD_REQUEST, message);
+    };
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    let selector = Selector::new(&query, shared.settings.clock.now());
+    let request = Request {
+        dir,
+        container,
+        attempt,
+        follow: query.follow && !query.previous,
+    };
+    shared.children.spawn(async move {
+        if let Err(error) = send(request, selector, &sender).await {
+            tracing::debug!(%error, "log request ended early");
+        }
+    });
+    let chunks = futures::stream::unfold(receiver, |mut receiver| async move {
+        let chunk: Bytes = receiver.recv().await?;
+        Some((Ok::<_, io::Error>(chunk), receiver))
+    });
+    Body::from_stream(chunks).into_response()
+}
+
+fn refuse(code: StatusCode, message: String) -> Response {
+    (code, message).into_response()
+}
+
+fn has_container(pod: &Pod, name: &str) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| {
+        spec.containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .any(|container| container.name == name)
+    })
+}
+
+/// Which run's log is meant: the latest, or the latest that has ended.
+fn attempt(status: &ContainerStatus, previous: bool) -> Option<u32> {
+    match (&status.state, previous) {
+        (_, false) | (Run::BackOff { .. }, true) => Some(status.attempt),
+        (_, true) => status.attempt.checked_sub(1),
+    }
+}
+
+struct Request {
+    dir: PathBuf,
+    container: String,
+    attempt: u32,
+    follow: bool,
+}
+
+async fn send(
+    request: Request,
+    mut selector: Selector,
+    sender: &mpsc::Sender<Bytes>,
+) -> io::Result<()> {
+    let path = request
+        .dir
+        .join(layout::log_file(&request.container, request.attempt));
+    let rotated = request.dir.join(layout::rotated_log_file(
+        &request.container,
+        request.attempt,
+    ));
+    // Told of changes before the first look, so that none falls in between.
+    let mut changes = match path.parent().filter(|_| request.follow) {
+        Some(dir) => Some(Changes::of(dir)?),
+        None => None,
+    };
+    let mut link = match &changes {
+        Some(_) => Link::open(&request.dir).await.ok(),
+        None => None,
+    };
+    let mut runs = link
+        .as_ref()
+        .is_some_and(|(_, status)| is_running(status, &request));
+    let mut tail = Tail::new(path, rotated);
+    let (bytes, mut tail) = tokio::task::spawn_blocking(move || {
+        let bytes = tail.all();
+        (bytes, tail)
+    })
+    .await
+    .map_err(io::Error::other)?;
+    let first = selector.first(&bytes?);
+    if pass_on(first, sender).await.is_err() {
+        return Ok(());
+    }
+    while let (true, false, Some(changes), Some((link, _))) =
+        (runs, selector.is_full(), &mut changes, &mut link)
+    {
+        tokio::select! {
+            changed = changes.next() => changed?,
+            status = link.next() => runs = status.is_ok_and(|status| is_running(&status, &request)),
+            () = sender.closed() => return Ok(()),
+        }
+        let more = selector.more(&tail.next()?);
+        if pass_on(more, sender).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn pass_on(bytes: Vec<u8>, sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    sender.send(bytes.into()).await.map_err(drop)
+}
+
+fn is_running(status: &disk::PodStatus, request: &Request) -> bool {
+    let mut all = status.containers.iter();
+    all.any(|one| {
+        one.name == request.container
+            && one.attempt == request.attempt
+            && matches!(one.state, Run::Running { .. } | Run::Starting)
+    })
+}
+
+/// News that something in a directory was written.
+struct Changes {
+    events: inotify::EventStream<[u8; 4096]>,
+}
+
+impl Changes {
+    fn of(dir: &FilePath) -> io::Result<Self> {
+        let inotify = Inotify::init()?;
+        inotify
+            .watches()
+            .add(dir, WatchMask::MODIFY | WatchMask::CREATE)?;
+        Ok(Self {
+            events: inotify.into_event_stream([0; 4096])?,
+        })
+    }
+
+    async fn next(&mut self) -> io::Result<()> {
+        self.events.next().await.transpose().map(drop)
+    }
+}

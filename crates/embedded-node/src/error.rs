@@ -1,0 +1,66 @@
+//! What goes wrong: before the node runs, and with one pod while it runs.
+
+use std::{error::Error, io, path::PathBuf};
+
+use reconcile::error_chain;
+
+/// Why a node cannot start. Each names the cause and the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error("run pods without root rights: start again as root (sudo)")]
+    NotRoot,
+    #[error("run pods on this kernel: it has no overlay file system (CONFIG_OVERLAY_FS)")]
+    NoOverlay,
+    #[error("run pods without cgroups: mount cgroup file systems below /sys/fs/cgroup")]
+    NoCgroups,
+    #[error("find the pod supervisor at {}: install ferrovirt completely", path.display())]
+    NoSupervisor { path: PathBuf },
+    #[error("use {} as the node's directory: is the disk full or read-only?", dir.display())]
+    Directory {
+        dir: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("register node {name} at the API server")]
+    Register {
+        name: String,
+        #[source]
+        source: reconcile::WriteError,
+    },
+}
+
+impl NodeError {
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotRoot => "NotRoot",
+            Self::NoOverlay => "NoOverlay",
+            Self::NoCgroups => "NoCgroups",
+            Self::NoSupervisor { .. } => "NoSupervisor",
+            Self::Directory { .. } => "NodeDirectoryUnusable",
+            Self::Register { .. } => "RegistrationFailed",
+        }
+    }
+}
+
+/// Why a step of a pod failed, in the words users see in events and container states.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// A word that Kubernetes users know, for example `FailedMount`.
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// The whole chain of `error`, after what was tried.
+    pub fn of(reason: &'static str, tried: &str, error: &(dyn Error + 'static)) -> Self {
+        Self::new(reason, format!("{tried}: {}", error_chain(error)))
+    }
+}

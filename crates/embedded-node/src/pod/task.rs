@@ -1,0 +1,152 @@
+//! One piece of work that may fail and be tried again, later each time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::plan::Stage;
+use crate::Failure;
+
+#[derive(Debug)]
+pub(crate) struct Task<T> {
+    state: State<T>,
+    tries: u32,
+    patience: Patience,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Todo,
+    Busy,
+    Done(T),
+    Failed { failure: Failure, retry_at: Instant },
+}
+
+/// First wait and longest wait; doubled in between.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Patience {
+    /// For what happens on this host.
+    pub(crate) const LOCAL: Self = Self {
+        first: Duration::from_millis(500),
+        longest: Duration::from_mins(2),
+    };
+    /// For registries.
+    pub(crate) const PULL: Self = Self {
+        first: Duration::from_secs(10),
+        longest: Duration::from_mins(5),
+    };
+}
+
+impl<T> Task<T> {
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self {
+            state: State::Todo,
+            tries: 0,
+            patience,
+        }
+    }
+
+    pub(crate) fn done(value: T) -> Self {
+        Self {
+            state: State::Done(value),
+            tries: 0,
+            patience: Patience::LOCAL,
+        }
+    }
+
+    pub(crate) fn stage(&self, now: Instant) -> Stage {
+        match &self.state {
+            State::Todo => Stage::Todo,
+            State::Failed { retry_at, .. } if *retry_at <= now => Stage::Todo,
+            State::Failed { .. } => Stage::Waiting,
+            State::Busy => Stage::Busy,
+            State::Done(_) => Stage::Done,
+        }
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.state = State::Busy;
+    }
+
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new(self.patience);
+    }
+
+    pub(crate) fn finish(&mut self, result: Result<T, Failure>) {
+        match result {
+            Ok(value) => {
+                *self = Self {
+                    state: State::Done(value),
+                    tries: 0,
+                    ..*self
+                }
+            }
+            Err(failure) => {
+                let factor = 1_u32.checked_shl(self.tries).unwrap_or(u32::MAX);
+                let wait = self
+                    .patience
+                    .first
+                    .saturating_mul(factor)
+                    .min(self.patience.longest);
+                self.tries = self.tries.saturating_add(1);
+                self.state = State::Failed {
+                    failure,
+                    retry_at: Instant::now() + wait,
+                };
+            }
+        }
+    }
+
+    pub(crate) fn value(&self) -> Option<&T> {
+        match &self.state {
+            State::Done(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        match &self.state {
+            State::Failed { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// How often it failed in a row.
+    pub(crate) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
+        match &self.state {
+            State::Failed { retry_at, .. } => Some(*retry_at),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_wait_twice_as_long_each_time() {
+        let mut task: Task<()> = Task::new(Patience::PULL);
+        for seconds in [10, 20, 40, 80, 160, 300, 300] {
+            task.begin();
+            assert_eq!(task.stage(Instant::now()), Stage::Busy);
+            task.finish(Err(Failure::new("X", "x")));
+            let wait = task.retry_at().unwrap() - Instant::now();
+            assert_eq!(wait, Duration::from_secs(seconds));
+            assert_eq!(task.stage(Instant::now()), Stage::Waiting);
+            tokio::time::advance(wait).await;
+            assert_eq!(task.stage(Instant::now()), Stage::Todo);
+        }
+        task.finish(Ok(()));
+        assert_eq!((task.stage(Instant::now()), task.tries()), (Stage::Done, 0));
+    }
+}

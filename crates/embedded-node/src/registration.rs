@@ -1,0 +1,218 @@
+//! The Node object and its lease.
+
+use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
+
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Namespace, Node},
+};
+use kube::{Api, api::PatchParams};
+use reconcile::{Key, WriteError};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    NodeError,
+    node::{Known, Shared},
+};
+
+const MANAGER: &str = "embedded-node";
+const LEASES: &str = "kube-node-lease";
+const LEASE_SECONDS: i32 = 40;
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// As many as kubelets take by default.
+const MOST_PODS: u32 = 110;
+
+/// Creates the Node or brings it up to date, and takes the lease.
+pub(crate) async fn register(settings: &Known, port: u16) -> Result<(), NodeError> {
+    let failed = |source| NodeError::Register {
+        name: settings.node_name.clone(),
+        source,
+    };
+    let api = Api::<Node>::all(settings.client.clone());
+    let key = Key::new("", settings.node_name.as_str());
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": settings.node_name, "labels": labels(settings)},
+    });
+    match reconcile::create(&api, MANAGER, &key, &object).await {
+        Ok(_) => {}
+        Err(WriteError::AlreadyExists { .. } | WriteError::Conflict { .. }) => {
+            let body = json!({"metadata": {"labels": labels(settings)}});
+            reconcile::merge(&api, MANAGER, &key, &body)
+                .await
+                .map_err(failed)?;
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    write_status(settings, port).await.map_err(failed)?;
+    write_lease(settings).await.map_err(failed)
+}
+
+/// Renews the lease, and the status when the devices of the host have changed.
+pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(RENEW_EVERY);
+    ticks.tick().await;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        if let Err(error) = write_lease(&shared.settings).await {
+            tracing::warn!(
+                error = reconcile::error_chain(&error),
+                "node lease is not renewed"
+            );
+        }
+        let key = Key::new("", shared.settings.node_name.as_str());
+        let known = shared.node.get(&key);
+        // Somebody deleted our Node: without it no pod is bound.
+        if known.is_none()
+            && let Err(error) = register(&shared.settings, port).await
+        {
+            let error = reconcile::error_chain(&error);
+            tracing::warn!(error, "node cannot be registered again");
+        }
+    }
+}
+
+async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
+    let api = Api::<Node>::all(settings.client.clone());
+    let key = Key::new("", settings.node_name.as_str());
+    let now = settings.clock.now();
+    let mut resources = resources();
+    for device in &settings.devices {
+        resources.insert(device.resource.clone(), device.count.to_string());
+    }
+    let status = json!({
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [
+            {"type": "InternalIP", "address": settings.address},
+            {"type": "Hostname", "address": settings.node_name},
+        ],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "nodeInfo": node_info(),
+        "conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "the node runs pods",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }],
+    });
+    let parameters = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let patch = kube::api::Patch::Merge(json!({"status": status}));
+    match api.patch_status(&key.name, &parameters, &patch).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(WriteError::Unavailable {
+            what: key.to_string(),
+            source: Box::new(error),
+        }),
+    }
+}
+
+async fn write_lease(settings: &Known) -> Result<(), WriteError> {
+    let api = Api::<Lease>::namespaced(settings.client.clone(), LEASES);
+    let key = Key::new(LEASES, settings.node_name.as_str());
+    let body = json!({"spec": {
+        "holderIdentity": settings.node_name,
+        "leaseDurationSeconds": LEASE_SECONDS,
+        "renewTime": micro_time(settings),
+    }});
+    match reconcile::merge(&api, MANAGER, &key, &body).await {
+        Err(WriteError::NotFound { .. }) => {}
+        other => return other.map(drop),
+    }
+    let mut lease = body;
+    lease["apiVersion"] = json!("coordination.k8s.io/v1");
+    lease["kind"] = json!("Lease");
+    lease["metadata"] = json!({"name": settings.node_name, "namespace": LEASES});
+    match reconcile::create(&api, MANAGER, &key, &lease).await {
+        Err(WriteError::NotFound { .. } | WriteError::Refused { .. }) => {}
+        other => return other.map(drop),
+    }
+    let namespaces = Api::<Namespace>::all(settings.client.clone());
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASES}});
+    let made = reconcile::create(&namespaces, MANAGER, &Key::new("", LEASES), &namespace).await;
+    if let Err(error) = made
+        && !matches!(error, WriteError::AlreadyExists { .. })
+    {
+        return Err(error);
+    }
+    reconcile::create(&api, MANAGER, &key, &lease)
+        .await
+        .map(drop)
+}
+
+/// Leases count microseconds, always six digits.
+fn micro_time(settings: &Known) -> String {
+    format!("{:.6}", settings.clock.now())
+}
+
+fn labels(settings: &Known) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let mut labels = settings.labels.clone();
+    for (name, value) in [
+        ("kubernetes.io/hostname", settings.node_name.as_str()),
+        ("kubernetes.io/arch", arch),
+        ("kubernetes.io/os", "linux"),
+    ] {
+        labels.insert(name.to_owned(), value.to_owned());
+    }
+    labels
+}
+
+fn resources() -> BTreeMap<String, String> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let memory = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim()
+            .strip_suffix(" kB")
+            .map(|kilobytes| format!("{kilobytes}Ki"))
+    });
+    [
+        ("cpu", processors.to_string()),
+        ("memory", memory.unwrap_or_else(|| "0".into())),
+        ("pods", MOST_PODS.to_string()),
+    ]
+    .map(|(name, amount)| (name.to_owned(), amount))
+    .into()
+}
+
+fn node_info() -> Value {
+    let line = |path: &str| {
+        fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let name = release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let version = concat!("v", env!("CARGO_PKG_VERSION"), "-ferrovirt");
+    json!({
+        "architecture": std::env::consts::ARCH,
+        "operatingSystem": "linux",
+        "bootID": line("/proc/sys/kernel/random/boot_id"),
+        "machineID": line("/etc/machine-id"),
+        "systemUUID": line("/sys/class/dmi/id/product_uuid"),
+        "kernelVersion": line("/proc/sys/kernel/osrelease"),
+        "osImage": name.unwrap_or("Linux").trim_matches('"'),
+        "containerRuntimeVersion": concat!("ferrovirt://", env!("CARGO_PKG_VERSION")),
+        "kubeletVersion": version,
+        "kubeProxyVersion": version,
+    })
+}

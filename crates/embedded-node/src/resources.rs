@@ -1,0 +1,161 @@
+//! Requests and limits in the units of the kernel, and what they say about a pod's quality.
+
+use k8s_openapi::{
+    api::core::v1::{Container, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kubevirt_api::quantity::Amount;
+use pod_supervisor::model::Resources;
+
+use crate::Failure;
+
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+/// The kernel takes neither fewer shares nor a shorter slice.
+const FEWEST_SHARES: u64 = 2;
+const SHORTEST_QUOTA: i64 = 1000;
+
+pub(crate) fn for_kernel(container: &Container) -> Result<Resources, Failure> {
+    let request = amount(container, Side::Requests, CPU)?;
+    let limit = amount(container, Side::Limits, CPU)?;
+    let memory = amount(container, Side::Limits, MEMORY)?;
+    let shares = request
+        .or(limit)
+        .map_or(FEWEST_SHARES, |cpu| cpu.millis() * 1024 / 1000);
+    Ok(Resources {
+        cpu_shares: Some(shares.max(FEWEST_SHARES)),
+        cpu_quota: limit.map(|cpu| {
+            i64::try_from(cpu.millis() * 100)
+                .unwrap_or(i64::MAX)
+                .max(SHORTEST_QUOTA)
+        }),
+        memory_bytes: memory.map(|bytes| i64::try_from(bytes.units()).unwrap_or(i64::MAX)),
+        pids: None,
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Requests,
+    Limits,
+}
+
+pub(crate) fn amount(
+    container: &Container,
+    side: Side,
+    name: &str,
+) -> Result<Option<Amount>, Failure> {
+    quantity(container, side, name)
+        .map(|quantity| {
+            Amount::parse(quantity)
+                .map_err(|error| Failure::of("CreateContainerConfigError", name, &error))
+        })
+        .transpose()
+}
+
+fn quantity<'a>(container: &'a Container, side: Side, name: &str) -> Option<&'a Quantity> {
+    let resources = container.resources.as_ref()?;
+    match side {
+        Side::Requests => resources.requests.as_ref()?.get(name),
+        Side::Limits => resources.limits.as_ref()?.get(name),
+    }
+}
+
+/// `Guaranteed`, `Burstable` or `BestEffort`, as Kubernetes defines them.
+pub(crate) fn quality(pod: &Pod) -> &'static str {
+    let Some(spec) = &pod.spec else {
+        return "BestEffort";
+    };
+    let containers = || {
+        spec.containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+    };
+    let value = |container: &Container, side, name| {
+        amount(container, side, name)
+            .ok()
+            .flatten()
+            .map(Amount::millis)
+    };
+    let names = [CPU, MEMORY];
+    let any = containers().any(|one| {
+        names.iter().any(|name| {
+            value(one, Side::Requests, name).is_some() || value(one, Side::Limits, name).is_some()
+        })
+    });
+    if !any {
+        return "BestEffort";
+    }
+    let all = containers().all(|one| {
+        names.iter().all(|name| {
+            let limit = value(one, Side::Limits, name);
+            // A request that is left out is taken from the limit.
+            limit.is_some() && value(one, Side::Requests, name).is_none_or(|r| Some(r) == limit)
+        })
+    });
+    if all { "Guaranteed" } else { "Burstable" }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn container(resources: &serde_json::Value) -> Container {
+        serde_json::from_value(json!({"name": "c", "resources": resources})).unwrap()
+    }
+
+    #[test]
+    fn quantities_become_kernel_units() {
+        for (resources, shares, quota, memory) in [
+            (json!({}), 2, None, None),
+            (json!({"requests": {"cpu": "500m"}}), 512, None, None),
+            (
+                json!({"limits": {"cpu": "2", "memory": "64Mi"}}),
+                2048,
+                Some(200_000),
+                Some(64 << 20),
+            ),
+            (json!({"limits": {"cpu": "1m"}}), 2, Some(1000), None),
+        ] {
+            let got = for_kernel(&container(&resources)).unwrap();
+            assert_eq!(got.cpu_shares, Some(shares), "{resources}");
+            assert_eq!(
+                (got.cpu_quota, got.memory_bytes),
+                (quota, memory),
+                "{resources}"
+            );
+        }
+        let error = for_kernel(&container(&json!({"limits": {"memory": "lots"}}))).unwrap_err();
+        assert_eq!(error.reason, "CreateContainerConfigError");
+    }
+
+    #[test]
+    fn quality_follows_requests_and_limits() {
+        let pod = |resources: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({
+                "spec": {"containers": [{"name": "c", "resources": resources}]}
+            }))
+            .unwrap()
+        };
+        for (resources, expected) in [
+            (json!({}), "BestEffort"),
+            (json!({"requests": {"cpu": "1"}}), "Burstable"),
+            (
+                json!({"limits": {"cpu": "1", "memory": "1Gi"}}),
+                "Guaranteed",
+            ),
+            (
+                json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}),
+                "Burstable",
+            ),
+            (
+                json!({"limits": {"devices.kubevirt.io/kvm": "1"}}),
+                "BestEffort",
+            ),
+        ] {
+            assert_eq!(quality(&pod(resources.clone())), expected, "{resources}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! May a pod run on this node? Pure. There is one node, so this is all of scheduling.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::devices;
+
+/// Why the pod stays unbound, in the words a scheduler would use; `None` when it fits.
+pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let empty = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
+    for (name, value) in spec.node_selector.iter().flatten() {
+        if labels.get(name) != Some(value) {
+            return Some(format!(
+                "0/1 nodes are available: the node lacks label {name}={value} of the pod's \
+                 nodeSelector"
+            ));
+        }
+    }
+    if node
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.unschedulable == Some(true))
+    {
+        return Some("0/1 nodes are available: the node is cordoned (uncordon it)".into());
+    }
+    let allocatable = node
+        .status
+        .as_ref()
+        .and_then(|status| status.allocatable.as_ref());
+    spec.containers
+        .iter()
+        .flat_map(devices::wanted)
+        .find(|name| {
+            allocatable
+                .and_then(|all| all.get(*name))
+                .is_none_or(|amount| amount.0 == "0")
+        })
+        .map(|name| format!("0/1 nodes are available: the node has no {name}"))
+}
+
+/// Is binding this pod our business at all?
+pub(crate) fn is_ours_to_bind(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    spec.node_name.as_deref().unwrap_or_default().is_empty()
+        && pod.metadata.deletion_timestamp.is_none()
+        && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
+        && spec
+            .scheduler_name
+            .as_deref()
+            .is_none_or(|name| name == "default-scheduler")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn pod_is_bound_only_where_it_fits() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"labels": {"a": "b"}},
+            "status": {"allocatable": {"devices.kubevirt.io/tun": "10"}},
+        }))
+        .unwrap();
+        let check = |spec: Value, expected: Option<&str>| {
+            let mut spec = spec;
+            if spec.get("containers").is_none() {
+                spec["containers"] = json!([]);
+            }
+            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+            let got = obstacle(&pod, &node);
+            match expected {
+                None => assert_eq!(got, None, "{spec}"),
+                Some(part) => assert!(got.unwrap().contains(part), "{spec}"),
+            }
+        };
+        let wants = |name: &str| json!({"containers": [{"name": "c", "resources": {"limits": {name: "1"}}}]});
+        check(json!({}), None);
+        check(json!({"nodeSelector": {"a": "b"}}), None);
+        check(json!({"nodeSelector": {"a": "c"}}), Some("lacks label a=c"));
+        check(wants("devices.kubevirt.io/tun"), None);
+        check(
+            wants("devices.kubevirt.io/kvm"),
+            Some("no devices.kubevirt.io/kvm"),
+        );
+        check(wants("memory"), None);
+    }
+
+    #[test]
+    fn gated_deleted_and_foreign_pods_are_left_alone() {
+        for (pod, ours) in [
+            (json!({"spec": {"containers": []}}), true),
+            (json!({"spec": {"containers": [], "nodeName": "x"}}), false),
+            (
+                json!({"spec": {"containers": [], "schedulerName": "mine"}}),
+                false,
+            ),
+            (
+                json!({"spec": {"containers": [], "schedulingGates": [{"name": "g"}]}}),
+                false,
+            ),
+        ] {
+            assert_eq!(is_ours_to_bind(&serde_json::from_value(pod).unwrap()), ours);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a node needs to know and whom it asks: images and network are behind traits, so that
+//! tests run without registries and addresses.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::future::BoxFuture;
+use image_store::{Credentials, Image, ImageError, ImageStore, PullPolicy};
+use pod_network::PodNetwork;
+use reconcile::Clock;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+
+use crate::{DeviceResource, Failure};
+
+pub struct Settings {
+    pub node_name: String,
+    /// Holds `pods/`; private to root.
+    pub root: PathBuf,
+    /// The program `pod-supervisor`.
+    pub supervisor: PathBuf,
+    pub client: kube::Client,
+    pub images: Arc<dyn Images>,
+    pub network: Arc<dyn Network>,
+    pub clock: Clock,
+    /// Where this node is reached: Node address, host IP of pods.
+    pub address: IpAddr,
+    pub endpoint: Endpoint,
+    pub devices: Vec<DeviceResource>,
+    /// Node labels beside those that every node has.
+    pub labels: BTreeMap<String, String>,
+    /// Parent of all pods' cgroups, for example `/ferrovirt`; unique per node root.
+    pub cgroup_parent: String,
+    pub resolver: Resolver,
+}
+
+/// The kubelet's own HTTPS endpoint.
+pub struct Endpoint {
+    pub listener: TcpListener,
+    /// Must demand client certificates.
+    pub tls: serving::TlsSource,
+}
+
+/// What pods find in `/etc/resolv.conf`.
+#[derive(Debug, Clone, Default)]
+pub struct Resolver {
+    pub nameservers: Vec<IpAddr>,
+    pub searches: Vec<String>,
+}
+
+/// Turns image references into directories.
+pub trait Images: Send + Sync + 'static {
+    fn ensure<'a>(
+        &'a self,
+        reference: &'a str,
+        policy: PullPolicy,
+        credentials: &'a Credentials,
+    ) -> BoxFuture<'a, Result<Image, ImageError>>;
+}
+
+impl Images for ImageStore {
+    fn ensure<'a>(
+        &'a self,
+        reference: &'a str,
+        policy: PullPolicy,
+        credentials: &'a Credentials,
+    ) -> BoxFuture<'a, Result<Image, ImageError>> {
+        Box::pin(Self::ensure(self, reference, policy, credentials))
+    }
+}
+
+/// Gives a pod's network namespace its interface. Both calls may be repeated.
+pub trait Network: Send + Sync + 'static {
+    fn add<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        namespace: &'a Path,
+    ) -> BoxFuture<'a, Result<Addresses, Failure>>;
+
+    fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// The first one is the pod IP.
+    pub ips: Vec<IpAddr>,
+}
+
+/// The one interface of a pod, as everywhere in Kubernetes.
+const INTERFACE: &str = "eth0";
+const NETWORK_FAILED: &str = "FailedCreatePodSandBox";
+
+impl Network for PodNetwork {
+    fn add<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        namespace: &'a Path,
+    ) -> BoxFuture<'a, Result<Addresses, Failure>> {
+        Box::pin(async move {
+            let joined = Self::add(self, pod_uid, namespace, INTERFACE)
+                .await
+                .map_err(|error| {
+                    Failure::of(NETWORK_FAILED, "join the pod to the network", &error)
+                })?;
+            let address = |text: &str| text.split('/').next().and_then(|ip| ip.parse().ok());
+            Ok(Addresses {
+                ips: joined
+                    .ips
+                    .iter()
+                    .filter_map(|ip| address(&ip.address))
+                    .collect(),
+            })
+        })
+    }
+
+    fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            Self::delete(self, pod_uid).await.map_err(|error| {
+                Failure::of("FailedKillPod", "take the pod from the network", &error)
+            })
+        })
+    }
+}
+
+impl Endpoint {
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("node_name", &self.node_name)
+            .field("root", &self.root)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! Talks to pod supervisors: finds a living one, starts one, asks, listens.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::AsRawFd as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use pod_supervisor::{
+    layout,
+    protocol::{Greeting, MAX_LINE, Reply, Request},
+    status::PodStatus,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::UnixStream,
+    process::Command,
+    time::timeout,
+};
+use tokio_util::task::TaskTracker;
+
+use crate::Failure;
+
+/// A supervisor answers in microseconds and starts in milliseconds; a loaded host may take longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+const FAILED: &str = "FailedCreatePodSandBox";
+
+/// A subscribed connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: BufReader<UnixStream>,
+    /// Kept over cancelled reads.
+    line: Vec<u8>,
+}
+
+impl Link {
+    /// Connects to the supervisor of the pod, if one lives, and learns its status.
+    pub(crate) async fn open(pod_dir: &Path) -> io::Result<(Self, PodStatus)> {
+        let stream = BufReader::new(connect(pod_dir).await?);
+        let mut link = Self {
+            stream,
+            line: Vec::new(),
+        };
+        link.send(&Request::Subscribe).await?;
+        let status = timeout(PATIENCE, link.next()).await??;
+        Ok((link, status))
+    }
+
+    async fn send(&mut self, request: &Request) -> io::Result<()> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).await
+    }
+
+    /// The next change. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> io::Result<PodStatus> {
+        match self.next_reply().await? {
+            Reply::Status(status) => Ok(status),
+            other => Err(io::Error::other(format!("unexpected reply {other:?}"))),
+        }
+    }
+
+    async fn next_reply(&mut self) -> io::Result<Reply> {
+        let bound = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
+        let read = (&mut self.stream)
+            .take(bound)
+            .read_until(b'\n', &mut self.line)
+            .await?;
+        if read == 0 || self.line.len() > MAX_LINE {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let reply = serde_json::from_slice(&self.line);
+        self.line.clear();
+        Ok(reply?)
+    }
+}
+
+async fn connect(pod_dir: &Path) -> io::Result<UnixStream> {
+    // A socket address holds about 100 bytes, a state directory may be deeper.
+    let dir = File::open(pod_dir)?;
+    let path = format!(
+        "/proc/self/fd/{}/{}",
+        dir.as_raw_fd(),
+        layout::CONTROL_SOCKET
+    );
+    UnixStream::connect(path).await
+}
+
+/// One question on a connection of its own.
+pub(crate) async fn ask(pod_dir: &Path, request: &Request) -> io::Result<()> {
+    let mut link = Link {
+        stream: BufReader::new(connect(pod_dir).await?),
+        line: Vec::new(),
+    };
+    link.send(request).await?;
+    match timeout(PATIENCE, link.next_reply()).await?? {
+        Reply::Refused { message } => Err(io::Error::other(message)),
+        Reply::Done | Reply::Status(_) => Ok(()),
+    }
+}
+
+/// The pod's supervisor: the one that lives, or else a new one, which adopts what lives of the pod.
+pub(crate) async fn ensure(
+    program: &Path,
+    pod_dir: PathBuf,
+    children: &TaskTracker,
+) -> Result<(Link, PodStatus), Failure> {
+    if let Ok(living) = Link::open(&pod_dir).await {
+        return Ok(living);
+    }
+    let failed = |error: io::Error| Failure::of(FAILED, "start the pod's supervisor", &error);
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(pod_dir.join(layout::SUPERVISOR_LOG))
+        .map_err(failed)?;
+    let mut child = Command::new(program)
+        .arg("run")
+        .arg(&pod_dir)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(failed)?;
+    let mut line = String::new();
+    let output = child.stdout.take();
+    // It outlives us; as long as we live we are its parent and have to hear of its end.
+    children.spawn(async move {
+        match child.wait().await {
+            Ok(status) => tracing::debug!(%status, "pod supervisor ended"),
+            Err(error) => tracing::warn!(%error, "pod supervisor cannot be waited for"),
+        }
+    });
+    if let Some(output) = output {
+        timeout(PATIENCE, BufReader::new(output).read_line(&mut line))
+            .await
+            .map_err(|late| failed(late.into()))?
+            .map_err(failed)?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Greeting::Ready { .. }) => Link::open(&pod_dir).await.map_err(failed),
+        Ok(Greeting::Failed { message }) => Err(Failure::new(FAILED, message)),
+        Err(_) => Err(Failure::new(
+            FAILED,
+            "the pod's supervisor ended without a word",
+        )),
+    }
+}
