@@ -12,7 +12,10 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
     let mut refused = Vec::new();
     let packages = metadata()?.packages;
     for package in &packages {
-        let licence = package.license.as_deref().unwrap_or("none");
+        let found = allowed
+            .iter()
+            .find_map(|line| line.strip_prefix(&package.name)?.strip_prefix(": "));
+        let licence = package.license.as_deref().or(found).unwrap_or("none");
         if !satisfied(licence, &allowed) {
             refused.push(format!(
                 "{} {} is under {licence}",
