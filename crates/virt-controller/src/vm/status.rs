@@ -86,9 +86,10 @@ pub(super) fn fragment(vm: &Vm, key: &Key, status: &VirtualMachineStatus) -> Opt
     for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
         owned[name] = value;
     }
-    // Others write requests. Ours is the list only when it changes; left out again later, an
-    // empty one goes away.
-    if before.state_change_requests != status.state_change_requests {
+    // Others write requests, too. An apply that leaves out a list which is ours gives it up, so
+    // only an empty one that was empty before may be left out.
+    let lists = [&before.state_change_requests, &status.state_change_requests];
+    if lists.iter().any(|list| !list.is_empty()) {
         owned["stateChangeRequests"] = json!(status.state_change_requests);
     }
     Some(json!({
