@@ -324,11 +324,11 @@ mod tests {
     use super::*;
     use crate::documents::Documents;
 
-    fn rendered(container: Value, pod_security: Value) -> Result<ContainerSpec, Failure> {
+    fn rendered(container: &Value, pod_security: &Value) -> Result<ContainerSpec, Failure> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("etc")).unwrap();
         std::fs::write(dir.path().join("etc/passwd"), "qemu:x:107:108::/:/bin/sh\n").unwrap();
-        let mut container = container;
+        let mut container = container.clone();
         container["name"] = json!("c");
         let pod = serde_json::from_value(json!({
             "metadata": {"name": "p"},
@@ -374,7 +374,7 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                rendered(container.clone(), json!({})).unwrap().args,
+                rendered(&container, &json!({})).unwrap().args,
                 expected,
                 "{container}"
             );
@@ -384,11 +384,11 @@ mod tests {
     #[test]
     fn launcher_security_gives_a_powerless_user() {
         let spec = rendered(
-            json!({"securityContext": {
+            &json!({"securityContext": {
                 "capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": false,
                 "runAsNonRoot": true,
             }}),
-            json!({"runAsUser": 107, "fsGroup": 107, "seccompProfile": {"type": "RuntimeDefault"}}),
+            &json!({"runAsUser": 107, "fsGroup": 107, "seccompProfile": {"type": "RuntimeDefault"}}),
         )
         .unwrap();
         assert_eq!(
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn capabilities_are_dropped_before_they_are_added() {
         let security = json!({"capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]}});
-        let spec = rendered(json!({"securityContext": security}), json!({})).unwrap();
+        let spec = rendered(&json!({"securityContext": security}), &json!({})).unwrap();
         assert_eq!(spec.security.capabilities, ["CAP_NET_ADMIN"]);
     }
 
@@ -433,7 +433,7 @@ mod tests {
             ),
             (json!({}), json!({"runAsUser": -1}), "-1"),
         ] {
-            let failure = rendered(container, pod).unwrap_err();
+            let failure = rendered(&container, &pod).unwrap_err();
             assert_eq!(failure.reason, CONFIG);
             assert!(failure.message.contains(part), "{failure}");
         }

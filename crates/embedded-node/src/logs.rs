@@ -206,9 +206,9 @@ mod tests {
                        1970-01-01T00:00:03Z stdout P thr\n\
                        1970-01-01T00:00:03Z stdout F ee\n";
 
-    fn select(query: Query) -> String {
+    fn select(query: &Query) -> String {
         let now = Timestamp::from_second(4).unwrap();
-        String::from_utf8(Selector::new(&query, now).first(LOG.as_bytes())).unwrap()
+        String::from_utf8(Selector::new(query, now).first(LOG.as_bytes())).unwrap()
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
                 "1970-01-01T00:00:03Z three\n",
             ),
         ] {
-            assert_eq!(select(query.clone()), expected, "{query:?}");
+            assert_eq!(select(&query), expected, "{query:?}");
         }
     }
 

@@ -259,7 +259,7 @@ fn container_is_confined_as_asked() {
     let mut container = pod.container(
         "id -u; id -G; hostname; ip -o link | cat; cat /proc/self/status; ls -l /dev/null2; \
          mount -t tmpfs none /tmp 2>&1; touch /vol/x 2>&1; cat /vol/there; ls /proc | cat; \
-         cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ulimit -n; : < /dev/null2",
+         cat /proc/sys/net/ipv4/ip_unprivileged_port_start; ulimit -n; : < /dev/null2 && : < /dev/net/tun",
     );
     let volume = pod.path().join("volume");
     fs::create_dir(&volume).unwrap();
@@ -269,13 +269,18 @@ fn container_is_confined_as_asked() {
         destination: "/vol".into(),
         access: Access::ReadOnly,
     }];
-    container.devices = vec![Device {
-        host_path: "/dev/null".into(),
-        path: "/dev/null2".into(),
+    let device = |host: &str, path: &str| Device {
+        host_path: host.into(),
+        path: path.into(),
         mode: 0o666,
         uid: 0,
         gid: 107,
-    }];
+    };
+    // A folder that /dev does not have yet, as for /dev/net/tun.
+    container.devices = vec![
+        device("/dev/null", "/dev/null2"),
+        device("/dev/zero", "/dev/net/tun"),
+    ];
     container.rlimits = vec![Rlimit {
         kind: "RLIMIT_NOFILE".into(),
         soft: 77,

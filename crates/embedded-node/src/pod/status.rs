@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: Value) -> Pod {
+    fn pod(spec: &Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"uid": "u"}, "spec": spec})).unwrap()
     }
 
@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn one_main(state: Option<State>, failure: Option<Waiting<'_>>) -> Value {
-        let pod = pod(json!({"containers": [{"name": "c", "image": "i:1"}]}));
+        let pod = pod(&json!({"containers": [{"name": "c", "image": "i:1"}]}));
         let status = state.map(status);
         render(&View {
             pod: &pod,
@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn transition_times_are_kept_while_nothing_changes() {
-        let mut pod = pod(json!({"containers": [{"name": "c"}]}));
+        let mut pod = pod(&json!({"containers": [{"name": "c"}]}));
         pod.status = serde_json::from_value(json!({"conditions": [
             {"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:00:01Z"},
             {"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:01Z"},

@@ -26,6 +26,9 @@ use crate::{
 /// A start that takes less shows as one write: Running.
 const QUIET_START: Duration = Duration::from_millis(250);
 
+/// A supervisor that dies sooner is not started again at once.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
 /// What the API server says about the pod.
 #[derive(Debug, Clone)]
 pub(crate) enum Wanted {
@@ -63,6 +66,7 @@ struct Worker {
     left: Left,
 
     link: Option<Link>,
+    linked: Instant,
     supervisor: Option<PodStatus>,
     broken: Option<Failure>,
     /// Over before we saw it, and nothing of it is here.
@@ -121,6 +125,7 @@ impl Worker {
             report: Task::new(Patience::LOCAL),
             left: Left::Everything,
             link: None,
+            linked: Instant::now(),
             supervisor: None,
             broken: None,
             settled: false,
@@ -445,6 +450,7 @@ impl Worker {
                 Ok((link, status)) => {
                     self.sandbox.finish(Ok(()));
                     self.stop.reset();
+                    self.linked = Instant::now();
                     self.link = Some(link);
                     self.on_status(Ok(status));
                 }
@@ -528,7 +534,15 @@ impl Worker {
     fn on_status(&mut self, status: std::io::Result<PodStatus>) {
         let Ok(status) = status else {
             self.link = None;
-            self.sandbox.reset();
+            let asked = self.stop.stage(Instant::now()) != Stage::Todo;
+            if !asked && self.linked.elapsed() < SHORT_LIFE {
+                let message = "the pod's supervisor ended right after its start";
+                let failure = Failure::new("FailedCreatePodSandBox", message);
+                self.warn(&failure);
+                self.sandbox.finish(Err(failure));
+            } else {
+                self.sandbox.reset();
+            }
             // The last word is on disk: it writes before it speaks.
             match disk::read(&self.dir) {
                 Ok(Some(status)) => self.supervisor = Some(status),
