@@ -108,7 +108,7 @@ impl Api {
         Ok(())
     }
 
-    async fn load_services(&self) -> Result<(), ApiError> {
+    pub(crate) async fn load_services(&self) -> Result<(), ApiError> {
         let collection = Collection::new("apiregistration.k8s.io", "apiservices");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
         let known = self.registry.all_aggregated();

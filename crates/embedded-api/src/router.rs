@@ -119,7 +119,7 @@ async fn dispatch(api: &Api, mut call: Call, request: Request) -> Result<Respons
     let payload = Payload::read(&parts.headers, body).await?;
     if verbs::reviews::is_review(&call) {
         write_only(&call, &method)?;
-        return verbs::reviews::answer(api, &call, &payload);
+        return verbs::reviews::answer(&call, &payload);
     }
     match (call.name.is_some(), call.subresource.as_deref()) {
         (false, _) => collection(api, call, &method, &payload).await,
@@ -182,7 +182,10 @@ async fn object(
         Method::GET => verbs::read::get(api, &call).await,
         Method::PUT => verbs::update::update(api, &call, payload).await,
         Method::PATCH => {
-            if matches!(payload.format, Format::Json | Format::Yaml) {
+            if matches!(
+                payload.format,
+                Format::Json | Format::Yaml | Format::Protobuf
+            ) {
                 let accepted = [
                     "application/json-patch+json",
                     "application/merge-patch+json",

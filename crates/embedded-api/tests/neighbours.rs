@@ -1,4 +1,5 @@
 //! Webhooks, aggregated API servers and kubelets over real TLS; and `kubectl` from outside.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
 
 mod support;
 
@@ -337,7 +338,7 @@ impl Kubectl {
             .write_all(input.as_bytes())
             .await
             .unwrap();
-        let deadline = std::time::Duration::from_secs(60);
+        let deadline = std::time::Duration::from_mins(1);
         let output = tokio::time::timeout(deadline, child.wait_with_output()).await;
         let output = output
             .unwrap_or_else(|_| panic!("kubectl {arguments} hangs"))
@@ -410,6 +411,22 @@ async fn kubectl_applies_reads_explains_waits_and_deletes() {
     kubectl.run("delete pod/p configmap/a wd/w", "").await;
     kubectl.run("delete crd widgets.example.com", "").await;
     kubectl.run("create namespace n", "").await;
+    kubectl
+        .run("create configmap m --from-literal=k=v -n n", "")
+        .await;
+    assert_eq!(
+        kubectl.run("get cm m -n n -o jsonpath={.data.k}", "").await,
+        "v"
+    );
+    kubectl
+        .run("create secret generic s --from-literal=k=v -n n", "")
+        .await;
+    assert_eq!(
+        kubectl
+            .run("get secret s -n n -o jsonpath={.data.k}", "")
+            .await,
+        "dg=="
+    );
     kubectl.run("delete namespace n", "").await;
     api.stop.cancel();
 }

@@ -5,6 +5,7 @@ mod support;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use support::*;
+use tower::ServiceExt as _;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -436,7 +437,6 @@ async fn reviews_are_answered_and_other_paths_need_a_user() {
         )
         .await;
     assert_eq!(answered["status"]["allowed"], true);
-    use tower::ServiceExt as _;
     for (path, code) in [
         ("/healthz", 200),
         ("/version", 200),

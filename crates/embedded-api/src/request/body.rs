@@ -21,6 +21,8 @@ pub(crate) enum Format {
     MergePatch,
     StrategicMergePatch,
     Apply,
+    /// Not read: only good where the body does not matter.
+    Protobuf,
 }
 
 /// A body and its format.
@@ -61,6 +63,7 @@ impl Payload {
             )))
         };
         match self.format {
+            Format::Protobuf => Err(unsupported()),
             Format::Yaml | Format::Apply => {
                 let text = std::str::from_utf8(&self.bytes).map_err(|e| bad(e.to_string()))?;
                 // JSON is YAML, but its own parser is quicker and exact.
@@ -86,6 +89,11 @@ fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
         "application/merge-patch+json" => Ok(Format::MergePatch),
         "application/strategic-merge-patch+json" => Ok(Format::StrategicMergePatch),
         "application/apply-patch+yaml" | "application/apply-patch+json" => Ok(Format::Apply),
-        _ => Err(Status::unsupported_media_type(&["application/json", "application/yaml"]).into()),
+        "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
+        _ => Err(unsupported()),
     }
+}
+
+fn unsupported() -> ApiError {
+    Status::unsupported_media_type(&["application/json", "application/yaml"]).into()
 }

@@ -58,6 +58,8 @@ fn concerns(key: &Key) -> bool {
 }
 
 async fn check_all(api: &Api) -> Result<(), ApiError> {
+    // The event of a new object may come before the registry knows it.
+    api.load_services().await?;
     let mut checked = Vec::new();
     for one in api.registry.all_aggregated() {
         let mut one = (*one).clone();

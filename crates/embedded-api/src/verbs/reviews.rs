@@ -7,7 +7,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Call, prepare, read::json_response};
-use crate::{api::Api, error::ApiError, request::Payload};
+use crate::{
+    error::ApiError,
+    request::{Format, Payload},
+};
 
 pub(crate) fn is_review(call: &Call) -> bool {
     matches!(
@@ -16,8 +19,14 @@ pub(crate) fn is_review(call: &Call) -> bool {
     )
 }
 
-pub(crate) fn answer(_: &Api, call: &Call, payload: &Payload) -> Result<Response, ApiError> {
-    let mut review = payload.value()?;
+pub(crate) fn answer(call: &Call, payload: &Payload) -> Result<Response, ApiError> {
+    // The answer does not depend on the question, so one that we cannot read is answered as well.
+    let mut review = match payload.format {
+        Format::Protobuf => {
+            json!({"apiVersion": call.kind.api_version(), "kind": call.kind.kind, "spec": {}})
+        }
+        _ => payload.value()?,
+    };
     prepare::identify(call, &mut review)?;
     review["status"] = status(call);
     Ok(json_response(

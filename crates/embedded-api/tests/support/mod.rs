@@ -1,8 +1,5 @@
 //! An API server in memory, and requests to it without sockets.
-#![expect(
-    clippy::allow_attributes,
-    reason = "what is unused differs by test file"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use axum::{Router, body::Body};
