@@ -13,7 +13,7 @@ use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels, reasons};
 use reconcile::Key;
 use serde_json::{Value, json};
 
-use super::observe::Observed;
+use super::observe::{Observed, phase as seen_phase};
 use super::plan::{PodState, pod_state};
 use crate::view::LauncherPod;
 
@@ -141,23 +141,23 @@ fn render_conditions(
     let mut all = before.to_vec();
     let pod = seen.pod.as_deref();
     let has_pod = pod.is_some() || done.pod.is_some();
-    set_ready(&mut all, pod, has_pod, phase, now);
+    set_ready(&mut all, seen, has_pod, phase, now);
 
+    if !is_ours(phase) {
+        return all;
+    }
     let waits = pod.and_then(waiting);
-    match (&done.failure, waits) {
-        (Some(message), _) => {
-            let says = Statement::fails(reasons::vmi::FAILED_CREATE, message);
-            conditions::set(&mut all, Type::Synchronized, &says, now);
-        }
-        (None, Some((reason, message))) => {
+    let failed = done
+        .failure
+        .as_deref()
+        .map(|message| (reasons::vmi::FAILED_CREATE, message));
+    match failed.or(waits) {
+        Some((reason, message)) => {
             let says = Statement::fails(reason, message);
             conditions::set(&mut all, Type::Synchronized, &says, now);
         }
-        // Before the handover a leftover is ours to remove; afterwards the word is the handler's.
-        (None, None) if is_ours(phase) => conditions::remove(&mut all, &Type::Synchronized),
-        (None, None) => {}
+        None => conditions::remove(&mut all, &Type::Synchronized),
     }
-
     let scheduled = Type::from(POD_SCHEDULED);
     match pod.and_then(|pod| pod_condition(pod, POD_SCHEDULED)) {
         Some(condition) if condition.status == conditions::FALSE => {
@@ -169,20 +169,28 @@ fn render_conditions(
     all
 }
 
+/// Says whether the guest can be used. Once it runs the handler says so, who alone knows whether
+/// it is paused; two writers of different minds would never come to rest.
 fn set_ready(
     all: &mut Vec<VirtualMachineInstanceCondition>,
-    pod: Option<&LauncherPod>,
+    seen: &Observed,
     has_pod: bool,
     phase: &Phase,
     now: &Time,
 ) {
-    let is_over = matches!(phase, Phase::Succeeded | Phase::Failed);
-    let terminating = pod_state(pod) == PodState::Terminating;
+    let is_said = conditions::find(all, &Type::Ready).is_some();
+    let is_final = matches!(phase, Phase::Succeeded | Phase::Failed);
+    let is_handlers = *phase == Phase::Running || (is_final && *phase == seen_phase(&seen.vmi));
+    if is_handlers && is_said {
+        return;
+    }
+    let pod = seen.pod.as_deref();
+    let is_terminating = pod_state(pod) == PodState::Terminating;
     let ready = pod.and_then(|pod| pod_condition(pod, READY));
     let says = match (has_pod, ready) {
-        _ if is_over => Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest is over"),
+        _ if is_final => Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest has ended"),
         (false, _) => Statement::fails(reasons::vmi::POD_NOT_EXISTS, "there is no pod"),
-        (true, _) if terminating => {
+        (true, _) if is_terminating => {
             Statement::fails(reasons::vmi::POD_TERMINATING, "the pod is being deleted")
         }
         (true, _) if *phase != Phase::Running => {
@@ -197,6 +205,7 @@ fn set_ready(
     conditions::set(all, Type::Ready, &says, now);
 }
 
+/// Before the handover, what stands in the way is this controller's to tell.
 fn is_ours(phase: &Phase) -> bool {
     matches!(phase, Phase::Unset | Phase::Pending | Phase::Scheduling)
 }

@@ -206,32 +206,56 @@ fn reasons_of_a_pod_that_does_not_start_are_told() {
 }
 
 #[test]
-fn ready_follows_the_pod_once_the_guest_runs() {
-    let ready = |phase: &str, pod: Option<Value>| {
-        let seen = see(vmi(phase), pod);
+fn ready_is_the_handlers_word_once_the_guest_runs() {
+    let ready = |before: &str, phase: &str, said: Value, pod: Option<Value>| {
+        let mut object = vmi(before);
+        object["status"]["conditions"] = said;
+        let seen = see(object, pod);
         let status = status::render(&seen, &Phase::from(phase), &Done::default());
-        let ready = status
-            .conditions
-            .into_iter()
-            .find(|c| c.type_.as_str() == "Ready")
-            .unwrap();
-        format!("{} {}", ready.status, ready.reason.unwrap_or_default())
+        let is_ready = |c: &&kubevirt_api::vmi_status::VirtualMachineInstanceCondition| {
+            c.type_.as_str() == "Ready"
+        };
+        let ready = status.conditions.iter().find(is_ready).unwrap();
+        format!(
+            "{} {}",
+            ready.status,
+            ready.reason.as_deref().unwrap_or_default()
+        )
     };
+    let nothing = || json!([]);
+    let paused = || json!([{"type": "Ready", "status": "False", "reason": "Paused"}]);
+    let up = || Some(pod("Running"));
     let mut bare = pod("Running");
     bare["status"]["conditions"] = json!([]);
     let cases = [
-        (ready("Pending", None), "False PodNotExists"),
         (
-            ready("Scheduled", Some(pod("Running"))),
+            ready("Pending", "Pending", nothing(), None),
+            "False PodNotExists",
+        ),
+        (
+            ready("Scheduled", "Scheduled", nothing(), up()),
             "False GuestNotRunning",
         ),
-        (ready("Running", Some(pod("Running"))), "True "),
-        (ready("Running", Some(bare)), "False PodConditionMissing"),
         (
-            ready("Running", Some(deleting(pod("Running")))),
+            ready(
+                "Scheduled",
+                "Scheduled",
+                nothing(),
+                Some(deleting(pod("Running"))),
+            ),
             "False PodTerminating",
         ),
-        (ready("Succeeded", None), "False GuestNotRunning"),
+        (ready("Running", "Running", nothing(), up()), "True "),
+        (
+            ready("Running", "Running", nothing(), Some(bare)),
+            "False PodConditionMissing",
+        ),
+        (ready("Running", "Running", paused(), up()), "False Paused"),
+        (
+            ready("Running", "Failed", paused(), None),
+            "False GuestNotRunning",
+        ),
+        (ready("Failed", "Failed", paused(), None), "False Paused"),
     ];
     for (found, expected) in cases {
         assert_eq!(found, expected);
