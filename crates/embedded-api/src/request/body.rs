@@ -7,6 +7,7 @@ use http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 
+use super::protobuf;
 use crate::error::ApiError;
 
 /// As on a real API server.
@@ -21,7 +22,7 @@ pub(crate) enum Format {
     MergePatch,
     StrategicMergePatch,
     Apply,
-    /// Not read: only good where the body does not matter.
+    /// Read for a few kinds.
     Protobuf,
 }
 
@@ -63,7 +64,7 @@ impl Payload {
             )))
         };
         match self.format {
-            Format::Protobuf => Err(unsupported()),
+            Format::Protobuf => protobuf::decode(&self.bytes).ok_or_else(unsupported),
             Format::Yaml | Format::Apply => {
                 let text = std::str::from_utf8(&self.bytes).map_err(|e| bad(e.to_string()))?;
                 // JSON is YAML, but its own parser is quicker and exact.

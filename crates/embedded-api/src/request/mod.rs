@@ -3,6 +3,7 @@
 pub(crate) mod body;
 pub(crate) mod negotiate;
 pub(crate) mod path;
+mod protobuf;
 pub(crate) mod query;
 
 pub(crate) use body::{Format, Payload};
