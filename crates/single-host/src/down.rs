@@ -95,7 +95,7 @@ async fn take_away(state: &StateDir, remembered: &Remembered) -> Result<()> {
         .await
         .context("stop the pods")?;
     pods.teardown().await.context("remove the pod network")?;
-    Ok(())
+    pod_supervisor::cgroup::remove(&state.cgroup()).context("remove the control groups")
 }
 
 fn end(holder: Option<i32>) -> Result<()> {

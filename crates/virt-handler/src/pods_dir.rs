@@ -115,6 +115,11 @@ impl VolumeDir {
         Ok(())
     }
 
+    /// Makes a directory in the volume, and those on the way, owned by `owner`.
+    pub fn make_dir(&self, path: &str, owner: u32) -> io::Result<()> {
+        self.make_dirs(Path::new(path), owner).map(drop)
+    }
+
     fn make_dirs(&self, path: &Path, owner: u32) -> io::Result<Option<OwnedFd>> {
         let mut at: Option<OwnedFd> = None;
         for step in path.components() {

@@ -89,10 +89,11 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         peer,
     } = request;
     let network = plumb(vmi, &peer).await?;
+    let private = pods_dir.open(pod, "private")?;
+    let uid = vmi.metadata.uid.clone().unwrap_or_default();
+    private.make_dir(&uid, kubevirt_api::RUNTIME_USER)?;
     if let Some((path, cache)) = capabilities.cache() {
-        pods_dir
-            .open(pod, "private")?
-            .place(&path, cache, kubevirt_api::RUNTIME_USER)?;
+        private.place(&path, cache, kubevirt_api::RUNTIME_USER)?;
     }
     let facts = Facts {
         acceleration: if capabilities.facts().kvm {
@@ -116,7 +117,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         .filter_map(|(index, volume)| preparation(vmi, index, volume).transpose())
         .collect::<Result<_, _>>()?;
     let plan = GuestPlan {
-        vmi_uid: vmi.metadata.uid.clone().unwrap_or_default(),
+        vmi_uid: uid,
         domain_name: domain_xml::domain_name(vmi),
         domain_uuid: firmware_uuid(vmi),
         domain_xml,
