@@ -57,6 +57,9 @@ pub(crate) struct Known {
     pub(crate) resolver: crate::Resolver,
 }
 
+/// Names the parent of all pods' cgroups, so that it can be removed without settings.
+pub(crate) const CGROUP_PARENT_FILE: &str = "cgroup-parent";
+
 impl EmbeddedNode {
     /// Checks that pods can run here at all. Nothing is changed but for the node's directory.
     pub fn new(settings: Settings) -> Result<Self, NodeError> {
@@ -66,6 +69,12 @@ impl EmbeddedNode {
             .and_then(|()| {
                 let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
                 fs::set_permissions(&pods, private)
+            })
+            .and_then(|()| {
+                fs::write(
+                    settings.root.join(CGROUP_PARENT_FILE),
+                    &settings.cgroup_parent,
+                )
             })
             .map_err(|source| NodeError::Directory { dir: pods, source })?;
         let client = settings.client.clone();

@@ -10,7 +10,13 @@ use futures::future::join_all;
 use pod_supervisor::{cgroup, layout, model::Sandbox, protocol::Request};
 use tokio::time::{Instant, sleep};
 
-use crate::{Failure, Network, node::pod_dirs, supervisor, supervisor::Link, volumes::mounts};
+use crate::{
+    Failure, Network,
+    node::{CGROUP_PARENT_FILE, pod_dirs},
+    supervisor,
+    supervisor::Link,
+    volumes::mounts,
+};
 
 /// A killed process is gone in a moment, unless the kernel holds it in a system call.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +42,11 @@ pub enum TeardownError {
         #[source]
         source: io::Error,
     },
+    #[error("remove the cgroup of all pods")]
+    Group {
+        #[source]
+        source: io::Error,
+    },
 }
 
 impl TeardownError {
@@ -44,6 +55,7 @@ impl TeardownError {
             Self::Processes { .. } => "ProcessesRemain",
             Self::Network { .. } => "NetworkRemains",
             Self::Files { .. } => "FilesRemain",
+            Self::Group { .. } => "CgroupRemains",
         }
     }
 }
@@ -66,7 +78,20 @@ pub async fn teardown_all(
         .await
         .into_iter()
         .collect::<Result<Vec<()>, _>>()?;
+    remove_parent(root).map_err(|source| TeardownError::Group { source })?;
     Ok(count)
+}
+
+fn remove_parent(root: &Path) -> io::Result<()> {
+    let file = root.join(CGROUP_PARENT_FILE);
+    match fs::read_to_string(&file) {
+        Ok(parent) => {
+            cgroup::remove_empty(&parent)?;
+            fs::remove_file(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 async fn teardown(

@@ -69,6 +69,26 @@ pub fn remove(path: &str) -> io::Result<()> {
     first_error.map_or(Ok(()), Err)
 }
 
+/// Removes `path` where nothing is in it, neither process nor group.
+pub fn remove_empty(path: &str) -> io::Result<()> {
+    for hierarchy in hierarchies()? {
+        match fs::remove_dir(hierarchy.dir(path)) {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound
+                        | io::ErrorKind::ResourceBusy
+                        | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Does the group exist anywhere?
 pub fn exists(path: &str) -> io::Result<bool> {
     Ok(hierarchies()?

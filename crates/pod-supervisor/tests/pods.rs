@@ -46,7 +46,7 @@ impl Pod {
         let uid = format!("{name}-{}", std::process::id());
         let sandbox = Sandbox {
             hostname: name.to_owned(),
-            cgroup: format!("/pod-supervisor-test/pod{uid}"),
+            cgroup: format!("/pod-supervisor-test-{uid}/pod{uid}"),
             uid,
             network: NetworkMode::Pod,
             sysctls: [(
@@ -199,6 +199,9 @@ impl Drop for Pod {
             assert!(Instant::now() < deadline, "cgroup is still in use");
             std::thread::yield_now();
         }
+        let parent = format!("/pod-supervisor-test-{}", self.sandbox.uid);
+        cgroup::remove_empty(&parent).unwrap();
+        assert!(!cgroup::exists(&parent).unwrap());
     }
 }
 
