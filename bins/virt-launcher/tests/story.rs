@@ -353,6 +353,35 @@ async fn a_qemu_that_dies_while_libvirtd_is_dead_is_a_crash_too() {
 }
 
 #[tokio::test]
+async fn a_start_that_loses_its_libvirtd_is_made_again() {
+    for moment in ["libvirt/qemu/run/ns_guest.pid", "private/serial.log"] {
+        let pod = pod();
+        let mut handler = Handler::connect(&pod);
+        let ask = handler.done(Request::Sync(Box::new(plan())));
+        let path = pod.run_dir().join(moment);
+        let strike = async {
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+            while !path.exists() && tokio::time::Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            kill(only(&pod.pids("libvirtd")), "KILL");
+        };
+        let (state, ()) = tokio::join!(ask, strike);
+        assert_eq!(
+            state.domain,
+            Some(DomainState::Running),
+            "{moment}: {}",
+            pod.log()
+        );
+        only(&pod.pids(QEMU));
+        eprintln!(
+            "{moment}: {} starts",
+            pod.log().matches("phase=Starting").count()
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_polite_guest_shuts_itself_down_within_its_grace() {
     let pod = pod();
     let mut handler = Handler::connect(&pod);

@@ -13,6 +13,8 @@ use crate::{
 const MAX_DOMAINS: usize = 16 << 10;
 /// The server offers a handful.
 const MAX_AUTH_TYPES: usize = 20;
+/// The protocol's own bound.
+const MAX_MEMORY_STATS: u32 = 1024;
 /// A screen of 7680 by 4320 at three bytes a pixel, and a little.
 const MAX_SCREENSHOT: usize = 128 << 20;
 /// Starting and stopping wait for QEMU, which may wait for a slow disk.
@@ -239,6 +241,17 @@ impl Connection {
         })
     }
 
+    /// What is known of a running domain's memory, as libvirt's numbers of kinds with values in
+    /// KiB. It waits until the server has nothing else in hand for this domain: right after the
+    /// server's own start that is the moment when it knows whether QEMU still lives.
+    pub async fn memory_stats(&self, domain: &Domain) -> Result<Vec<(i32, u64)>, Error> {
+        let arguments = domain.encode(Encoder::new()).u32(MAX_MEMORY_STATS).u32(0);
+        let answer = self
+            .call(Call::new(procedure::DOMAIN_MEMORY_STATS, arguments))
+            .await?;
+        Ok(decode_memory_stats(&answer.body)?)
+    }
+
     /// The live XML of a running domain, else the defined one.
     pub async fn xml(&self, domain: &Domain) -> Result<String, Error> {
         self.text(
@@ -371,6 +384,17 @@ pub(crate) fn decode_auth_types(body: &[u8]) -> Result<Vec<i32>, ProtocolError> 
         .collect::<Result<_, _>>()?;
     from.finish()?;
     Ok(types)
+}
+
+pub(crate) fn decode_memory_stats(body: &[u8]) -> Result<Vec<(i32, u64)>, ProtocolError> {
+    let mut from = Decoder::new(body);
+    let limit = usize::try_from(MAX_MEMORY_STATS).unwrap_or(usize::MAX);
+    let mut stats = Vec::new();
+    for _ in 0..from.count(limit)? {
+        stats.push((from.i32()?, from.u64()?));
+    }
+    from.finish()?;
+    Ok(stats)
 }
 
 pub(crate) fn decode_domains(body: &[u8]) -> Result<Vec<Domain>, ProtocolError> {

@@ -49,6 +49,7 @@ pub fn fuzz_decoders(bytes: &[u8]) {
             .count(),
         calls::decode_domains(body).is_ok(),
         calls::decode_auth_types(body).is_ok(),
+        calls::decode_memory_stats(body).is_ok(),
         calls::decode_text(body).is_ok(),
     );
     tracing::trace!(?decoded, "decoded");

@@ -171,6 +171,7 @@ async fn a_life(connection: &Connection, events: &mut Events) -> Duration {
         std::slice::from_ref(&domain)
     );
     assert!(connection.xml(&domain).await.unwrap().contains("pc-q35-"));
+    assert!(!connection.memory_stats(&domain).await.unwrap().is_empty());
 
     let (status, text) = tokio::join!(
         connection.qmp(&domain, r#"{"execute":"query-status"}"#),

@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Phase {
     /// A plan is known, nothing was started.
     Planned,
-    /// libvirt was asked to start it and the answer was not noted yet.
+    /// libvirt was asked to make it, paused; whatever there is of it has never run.
     Starting,
-    /// It has run.
+    /// It was made and is to be let go: it may have run.
+    Resuming,
+    /// It has run, or its plan wants it paused.
     Started,
     Ended(StopReason),
 }
@@ -28,8 +30,10 @@ pub(crate) enum Verdict {
 /// `seen` is `None` when libvirt knows no such domain.
 pub(crate) fn judge(phase: Phase, seen: Option<libvirt::DomainState>) -> Verdict {
     use libvirt::DomainState as Seen;
-    if let Phase::Ended(reason) = phase {
-        return Verdict::Ended(reason);
+    match phase {
+        Phase::Ended(reason) => return Verdict::Ended(reason),
+        Phase::Starting => return Verdict::MayStart,
+        Phase::Planned | Phase::Resuming | Phase::Started => {}
     }
     match seen {
         Some(Seen::Running | Seen::Blocked | Seen::ShuttingDown) => {
@@ -46,15 +50,11 @@ pub(crate) fn judge(phase: Phase, seen: Option<libvirt::DomainState>) -> Verdict
     }
 }
 
-/// A start that is not known to have succeeded may be repeated only if libvirt does not say that
-/// the guest ran.
 fn not_running(phase: Phase, reason: Option<ShutoffReason>) -> Verdict {
-    use ShutoffReason::{Daemon, Failed, Unknown};
-    match (phase, reason) {
-        (Phase::Planned, _) | (Phase::Starting, None | Some(Unknown | Failed | Daemon)) => {
-            Verdict::MayStart
-        }
-        (_, reason) => Verdict::Ended(stop_reason(reason)),
+    if phase == Phase::Planned {
+        Verdict::MayStart
+    } else {
+        Verdict::Ended(stop_reason(reason))
     }
 }
 
@@ -91,38 +91,38 @@ mod tests {
     ];
 
     #[test]
-    fn a_guest_that_has_run_is_never_started_again() {
-        let seen = REASONS
-            .into_iter()
-            .map(|reason| Some(Seen::Shutoff(reason)))
-            .chain([None]);
-        for seen in seen {
-            let started = judge(Phase::Started, seen);
-            assert!(matches!(started, Verdict::Ended(_)), "{seen:?} {started:?}");
+    fn a_guest_that_may_have_run_is_never_started_again() {
+        let seen = REASONS.map(|reason| Some(Seen::Shutoff(reason)));
+        for seen in seen.into_iter().chain([None]) {
+            for phase in [Phase::Resuming, Phase::Started] {
+                let verdict = judge(phase, seen);
+                assert!(
+                    matches!(verdict, Verdict::Ended(_)),
+                    "{phase:?} {seen:?} {verdict:?}"
+                );
+            }
             let ended = judge(Phase::Ended(StopReason::Shutdown), seen);
             assert_eq!(ended, Verdict::Ended(StopReason::Shutdown));
         }
     }
 
     #[test]
-    fn a_start_that_was_cut_off_is_repeated_only_if_the_guest_did_not_run() {
-        for reason in REASONS {
-            use ShutoffReason::{Daemon, Failed, Unknown};
-            let verdict = judge(Phase::Starting, Some(Seen::Shutoff(reason)));
-            let may_start = matches!(reason, Unknown | Failed | Daemon);
-            assert_eq!(
-                verdict == Verdict::MayStart,
-                may_start,
-                "{reason:?} {verdict:?}"
-            );
+    fn a_start_that_was_cut_off_is_repeated_whatever_is_left_of_it() {
+        let shutoff = REASONS.map(|reason| Some(Seen::Shutoff(reason)));
+        let alive = [
+            Some(Seen::Paused(PausedReason::User)),
+            Some(Seen::Running),
+            None,
+        ];
+        for seen in shutoff.into_iter().chain(alive) {
+            assert_eq!(judge(Phase::Starting, seen), Verdict::MayStart, "{seen:?}");
         }
-        assert_eq!(judge(Phase::Starting, None), Verdict::MayStart);
     }
 
     #[test]
     fn the_states_of_a_living_guest_keep_their_cause() {
         let check = |seen, expected| {
-            for phase in [Phase::Planned, Phase::Starting, Phase::Started] {
+            for phase in [Phase::Planned, Phase::Resuming, Phase::Started] {
                 assert_eq!(
                     judge(phase, Some(seen)),
                     Verdict::Alive(expected),

@@ -6,7 +6,8 @@
 //! guest does not notice, and a request that was cut off is made again on the next connection.
 //!
 //! **Invariant**: the domain is defined before it is started, so that libvirt still knows after
-//! the end why it ended; and a start is noted in a file before it is asked for.
+//! the end why it ended. A guest is made paused and let go in a second step, and each step is noted
+//! in a file before it is taken: whatever is cut off, it is known whether the guest ever ran.
 
 mod dhcp_servers;
 mod judge;
@@ -20,7 +21,9 @@ use std::time::Duration;
 use launcher_channel::{
     DomainState, FromLauncher, GuestPlan, GuestState, Reply, Request, StopReason,
 };
-use libvirt::{Connection, Domain, DomainUuid, ErrorCode, Event, Lifecycle, StartMode};
+use libvirt::{
+    Connection, Domain, DomainUuid, ErrorCode, Event, Lifecycle, PausedReason, StartMode,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +41,8 @@ use crate::settings::{self, Paths};
 
 /// A request waits that long for a libvirtd that is being started again.
 const LINK_PATIENCE: Duration = Duration::from_secs(20);
+/// A QEMU that hangs must not keep the launcher from adopting it.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// Starts that QEMU may refuse before the guest counts as impossible to start.
 const STARTS: u32 = 3;
 
@@ -305,11 +310,12 @@ impl Guest {
             return Err(libvirt::Error::Closed.into());
         };
         let plan = &record.plan;
-        let mode = if plan.start_paused {
-            StartMode::Paused
+        let made = if plan.start_paused {
+            Phase::Started
         } else {
-            StartMode::Running
+            Phase::Resuming
         };
+        let cut_off_before = record.phase == Phase::Starting;
         let (steps, servers) = (plan.prepare.clone(), plan.dhcp.clone());
         // Shared instead of copied: an XML may be large, and memory that was touched stays ours.
         let xml: Arc<str> = plan.domain_xml.as_str().into();
@@ -322,23 +328,21 @@ impl Guest {
             .map_err(Refusal::Prepare)?;
         self.dhcp.start(&servers);
         let domain = connection.define(&xml).await.map_err(Refusal::Define)?;
+        if cut_off_before {
+            discard_half_made(&connection, &domain).await?;
+        }
         self.memory.advance(Phase::Starting)?;
-        match connection.start(&domain, mode).await {
+        match connection.start(&domain, StartMode::Paused).await {
             Ok(_) => {
-                self.memory.advance(Phase::Started)?;
-                Ok(self.look().await?)
+                self.memory.advance(made)?;
+                self.look().await
             }
-            Err(source @ libvirt::Error::Remote(_)) => self.start_failed(source).await,
+            Err(source @ libvirt::Error::Remote(_)) => self.start_failed(source),
             Err(err) => Err(err.into()),
         }
     }
 
-    /// libvirt may refuse to start what runs already; looking tells.
-    async fn start_failed(&mut self, source: libvirt::Error) -> Result<(), Refusal> {
-        self.look().await?;
-        if matches!(self.verdict, Some(Verdict::Alive(_))) {
-            return Ok(());
-        }
+    fn start_failed(&mut self, source: libvirt::Error) -> Result<(), Refusal> {
         let attempt = self.memory.count_failed_start()?;
         if attempt >= STARTS {
             self.conclude(Verdict::Ended(StopReason::StartFailed))?;
@@ -361,21 +365,24 @@ impl Guest {
         let Some(domain) = self.domain() else {
             return Ok(());
         };
-        let seen = match connection.state(&domain).await {
+        let mut seen = match connection.state(&domain).await {
             Ok(state) => Some(state),
             Err(err) if err.code() == Some(ErrorCode::NO_DOMAIN) => None,
             Err(err) => return Err(err.into()),
         };
+        if phase == Phase::Resuming
+            && seen == Some(libvirt::DomainState::Paused(PausedReason::User))
+        {
+            connection.resume(&domain).await?;
+            self.memory.advance(Phase::Started)?;
+            seen = Some(connection.state(&domain).await?);
+        }
         let verdict = match judge(phase, seen) {
             Verdict::Ended(StopReason::Crashed) if self.panicked => {
                 Verdict::Ended(StopReason::Panicked)
             }
             verdict => verdict,
         };
-        // Paused while it is being started is not a state of the guest yet.
-        if phase == Phase::Starting && matches!(verdict, Verdict::Alive(DomainState::PausedOther)) {
-            return Ok(());
-        }
         if matches!(verdict, Verdict::Alive(_)) && self.machine.is_none() {
             self.machine = machine_of(&connection.xml(&domain).await?);
         }
@@ -472,6 +479,7 @@ impl Guest {
                 tracing::info!("connected to libvirtd");
                 self.link = Some(link);
                 self.reconnect.reset();
+                self.settle().await;
                 if let Err(err) = self.look().await {
                     tracing::warn!(%err, "cannot look at the guest");
                     self.link = None;
@@ -481,6 +489,27 @@ impl Guest {
         }
         if self.link.is_none() {
             self.reconnect_at = Instant::now() + self.reconnect.pause();
+        }
+    }
+
+    /// A libvirtd that has just started tells what its files say of the guest until it has tried
+    /// to reach QEMU, and if that fails there is no event. So the first answer is waited for that
+    /// only comes after the attempt; what it says does not matter.
+    async fn settle(&self) {
+        let adopting = matches!(
+            self.memory.phase(),
+            Some(Phase::Starting | Phase::Resuming | Phase::Started)
+        );
+        let (true, Some(connection), Some(domain)) = (adopting, self.connection(), self.domain())
+        else {
+            return;
+        };
+        if let Err(err) = connection
+            .with_limit(SETTLE_LIMIT)
+            .memory_stats(&domain)
+            .await
+        {
+            tracing::debug!(%err, "the guest does not answer");
         }
     }
 
@@ -522,6 +551,17 @@ impl Guest {
                 }
             }
         }
+    }
+}
+
+/// Ends the QEMU of a start that was cut off. Its guest was never let go, so nothing is lost.
+async fn discard_half_made(connection: &Connection, domain: &Domain) -> Result<(), libvirt::Error> {
+    match connection.destroy(domain).await {
+        Err(err @ libvirt::Error::Remote(_)) => {
+            tracing::debug!(%err, "nothing is left of the start that was cut off");
+            Ok(())
+        }
+        ended => ended,
     }
 }
 

@@ -52,7 +52,7 @@ impl Memory {
     pub(crate) fn plan(&mut self, plan: GuestPlan) -> io::Result<()> {
         let failed_starts = match &self.record {
             Some(Record {
-                phase: Phase::Started | Phase::Ended(_),
+                phase: Phase::Resuming | Phase::Started | Phase::Ended(_),
                 ..
             }) => return Ok(()),
             Some(record) => record.failed_starts,
@@ -78,7 +78,7 @@ impl Memory {
         }
         tracing::info!(?phase, "the guest goes on");
         record.phase = phase;
-        if matches!(phase, Phase::Started | Phase::Ended(_)) {
+        if matches!(phase, Phase::Resuming | Phase::Started | Phase::Ended(_)) {
             record.plan.prepare = Vec::new();
             record.plan.domain_xml = String::new();
         }

@@ -59,10 +59,10 @@ impl Refusal {
             | Self::BadUuid(_)
             | Self::NotRunning
             | Self::Ending
-            | Self::Define(_) => false,
+            | Self::Define(libvirt::Error::Remote(_)) => false,
             Self::Prepare(err) => err.may_pass(),
             Self::Start { attempt, of, .. } => attempt < of,
-            Self::StillRunning | Self::Libvirt(_) | Self::Memory(_) => true,
+            Self::StillRunning | Self::Define(_) | Self::Libvirt(_) | Self::Memory(_) => true,
         }
     }
 
