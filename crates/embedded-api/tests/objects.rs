@@ -381,7 +381,15 @@ async fn definition_is_served_at_once_and_takes_its_objects_along() {
     let crd_at = format!("{DEFINITIONS}/widgets.example.com");
     api.delete(&crd_at).await;
     api.gone(&crd_at).await;
-    assert_eq!(api.get(WIDGETS).await.0, StatusCode::NOT_FOUND);
+    // The definition is gone a moment before its kind is.
+    let unserved = async {
+        while api.get(WIDGETS).await.0 != StatusCode::NOT_FOUND {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), unserved)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

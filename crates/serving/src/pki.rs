@@ -309,10 +309,14 @@ fn leaf_params(leaf: &Leaf) -> Result<CertificateParams, rcgen::Error> {
     params
         .distinguished_name
         .push(DnType::CommonName, leaf.common_name.as_str());
-    for organization in &leaf.organizations {
-        params
-            .distinguished_name
-            .push(DnType::OrganizationName, organization.as_str());
+    // The library keeps one value per attribute type; the same type spelled as a number is another
+    // key to it, which gives room for two.
+    let kinds = [
+        DnType::OrganizationName,
+        DnType::CustomDnType(vec![2, 5, 4, 10]),
+    ];
+    for (kind, organization) in kinds.into_iter().zip(&leaf.organizations) {
+        params.distinguished_name.push(kind, organization.as_str());
     }
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -124,12 +124,18 @@ impl Running {
 
     /// Waits until the object is gone.
     pub(crate) async fn gone(&self, uri: &str) {
-        let collection = uri.rsplit_once('/').unwrap();
-        let watched = format!(
-            "{}?watch=1&fieldSelector=metadata.name%3D{}",
-            collection.0, collection.1
-        );
-        let mut events = self.watch(&watched).await;
+        let (collection, name) = uri.rsplit_once('/').unwrap();
+        // A watch looks at what is when it is first read: from a version on, it misses nothing.
+        let (_, list) = self.get(collection).await;
+        let version = list["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let mut events = self
+            .watch(&format!(
+                "{collection}?watch=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}"
+            ))
+            .await;
         while self.get(uri).await.0 != StatusCode::NOT_FOUND {
             events.next().await;
         }
