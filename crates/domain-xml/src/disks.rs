@@ -48,6 +48,12 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Disk<'a>>, RenderError> {
     Ok(all)
 }
 
+/// The device name of each disk in the guest, by the name of its volume, in the order of the VMI.
+pub fn disk_targets(input: &Input<'_>) -> Result<Vec<(String, String)>, RenderError> {
+    let named = |disk: Disk<'_>| (disk.spec.name.clone(), disk.target);
+    Ok(of(input)?.into_iter().map(named).collect())
+}
+
 impl Disk<'_> {
     pub(crate) fn is_virtio(&self) -> bool {
         self.bus == DiskBus::Virtio

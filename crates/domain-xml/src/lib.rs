@@ -27,6 +27,7 @@ mod os;
 mod peripherals;
 mod unsupported;
 
+pub use disks::disk_targets;
 pub use domain::{domain_name, guest_memory, render};
 pub use error::RenderError;
 pub use facts::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};

@@ -264,6 +264,14 @@ impl Container {
         }
     }
 
+    /// A process that was gone before we could hold it, and that nobody told us the end of.
+    pub(crate) fn settle_if_lost(&mut self, sandbox: &Sandbox) {
+        let running = matches!(self.status.state, State::Running { .. });
+        if running && matches!(self.phase, Phase::Ended) {
+            self.ended(sandbox, UNKNOWN_EXIT, EndReason::Unknown);
+        }
+    }
+
     /// True when the process of this container has the number `pid` and is our child.
     pub(crate) fn is_parent_of(&self, pid: i32) -> bool {
         matches!(&self.phase, Phase::Running { process, parent: Parent::Us, .. }

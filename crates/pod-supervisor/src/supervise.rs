@@ -361,6 +361,7 @@ impl Supervisor {
             let (_, exit) = self.unclaimed.swap_remove(at);
             container.on_exit(&self.sandbox, exit);
         }
+        container.settle_if_lost(&self.sandbox);
         if let Some(stop) = self.stopping {
             container.no_more_restarts();
             if !container.has_ended() {

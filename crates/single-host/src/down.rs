@@ -108,17 +108,11 @@ fn end(holder: Option<i32>) -> Result<()> {
 }
 
 fn wait_for_lock(state: &StateDir) -> Result<Lock> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let waiting = state.clone();
-    // The wait cannot be cut short, so it has a thread that may stay behind.
-    std::thread::spawn(move || sender.send(Lock::wait(&waiting)));
-    match receiver.recv_timeout(PATIENCE) {
-        Ok(lock) => lock,
-        Err(_elapsed) => {
-            let seconds = PATIENCE.as_secs();
-            bail!(
-                "the running process did not end within {seconds} s; end it with kill -9 and try again"
-            )
-        }
-    }
+    let seconds = PATIENCE.as_secs();
+    Lock::wait(state, PATIENCE)?.with_context(|| {
+        format!(
+            "wait for the running process: it did not end within {seconds} s; end it with kill -9 \
+             and try again"
+        )
+    })
 }

@@ -8,6 +8,7 @@ use std::{
     io::{Read, Seek, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -151,20 +152,38 @@ impl StateDir {
             }
             Err(err) => return Err(err).context("lock the state directory"),
         }
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .context("write the lock")?;
-        writeln!(file, "{}", std::process::id()).context("write the lock")?;
-        Ok(Locked::Ours(Lock { file }))
+        Ok(Locked::Ours(Lock::signed(file)?))
     }
 }
 
 impl Lock {
-    /// Waits until whoever holds the lock has ended, then holds it.
-    pub(crate) fn wait(dir: &StateDir) -> Result<Self> {
+    /// Waits until whoever holds the lock has ended, then holds it; `None` after that time.
+    pub(crate) fn wait(dir: &StateDir, patience: Duration) -> Result<Option<Self>> {
         let path = dir.root.join("lock");
-        let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-        flock(&file, FlockOperation::LockExclusive).context("wait for the lock")?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("open {}", path.display()))?;
+        let waiting = file.try_clone().context("wait for the lock")?;
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // The wait cannot be cut short, so it has a thread that may stay behind.
+        std::thread::spawn(move || sender.send(flock(&waiting, FlockOperation::LockExclusive)));
+        match receiver.recv_timeout(patience) {
+            Ok(locked) => {
+                locked.context("wait for the lock")?;
+                Ok(Some(Self::signed(file)?))
+            }
+            Err(_elapsed) => Ok(None),
+        }
+    }
+
+    /// Writes down who holds it.
+    fn signed(mut file: File) -> Result<Self> {
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .context("write the lock")?;
+        writeln!(file, "{}", std::process::id()).context("write the lock")?;
         Ok(Self { file })
     }
 }
@@ -172,7 +191,7 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         // Closing the file gives the lock back as well.
-        drop(flock(&self.file, FlockOperation::Unlock));
+        let _closed_soon = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

@@ -1,7 +1,11 @@
 //! Saying what is up.
 
 use anyhow::{Context, Result};
-use kube::{Api, Client, Config, ResourceExt, api::ListParams, config::Kubeconfig};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use kubevirt_api::VirtualMachine;
 use serde::Serialize;
 
@@ -103,7 +107,7 @@ fn report(flags: &cli::Status) -> Result<Report> {
 
 async fn machines(state: &StateDir) -> Result<Vec<Machine>> {
     let kubeconfig = Kubeconfig::read_from(state.kubeconfig()).context("read the kubeconfig")?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let api: Api<VirtualMachine> = Api::all(Client::try_from(config)?);
     let list = api
         .list(&ListParams::default())

@@ -9,26 +9,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::say_up_already;
-use crate::{
-    cli,
-    printer::Printer,
-    state_dir::{Locked, StateDir},
-};
+use crate::{cli, printer::Printer, state_dir::StateDir};
 
 /// The line by which the background process says that all is up.
 const READY: &str = "ferrovirt: ready";
 
 /// Starts the background process and passes its progress on until it is up or has failed.
 pub(super) fn up(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> {
-    match state.lock()? {
-        Locked::Theirs(holder) => {
-            say_up_already(state, holder, printer);
-            return Ok(());
-        }
-        // Given back for the process that is started now.
-        Locked::Ours(lock) => drop(lock),
-    }
     let path = state.log();
     let log = OpenOptions::new()
         .create(true)
@@ -36,7 +23,7 @@ pub(super) fn up(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<
         .mode(0o600)
         .open(&path)
         .with_context(|| format!("open {}", path.display()))?;
-    let begin = log.metadata().map(|meta| meta.len()).unwrap_or(0);
+    let begin = log.metadata().map_or(0, |meta| meta.len());
     let program = std::env::current_exe().context("find this program")?;
     let mut child = Command::new(program)
         .args(arguments(flags))

@@ -11,7 +11,7 @@ pub(crate) mod network;
 mod node;
 mod probe;
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use embedded_api::{Database, EmbeddedApi, KubeletClient};
@@ -24,8 +24,11 @@ use crate::{
     cli, identities, kubeconfig, logging,
     printer::Printer,
     requirements,
-    state_dir::{Locked, StateDir},
+    state_dir::{Lock, Locked, StateDir},
 };
+
+/// For a dying process to give back what it holds.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What later commands need to know of the last `up`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,16 +43,19 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     requirements::host()?;
     let state = StateDir::create(&flags.state.state_dir)?;
     requirements::room(state.root())?;
+    let Some(lock) = take(&state)? else {
+        let holder = match state.lock()? {
+            Locked::Theirs(holder) => holder,
+            Locked::Ours(_) => None,
+        };
+        say_up_already(&state, holder, printer);
+        return Ok(());
+    };
     if flags.detach {
+        // Given back for the process that is started now.
+        drop(lock);
         return detach::up(flags, &state, printer);
     }
-    let lock = match state.lock()? {
-        Locked::Ours(lock) => lock,
-        Locked::Theirs(holder) => {
-            say_up_already(&state, holder, printer);
-            return Ok(());
-        }
-    };
     if flags.detached {
         detach::leave_session()?;
     }
@@ -64,7 +70,25 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     ended
 }
 
-pub(crate) fn say_up_already(state: &StateDir, holder: Option<i32>, printer: Printer) {
+/// The lock, unless a process that answers holds it. One that was just killed gives it back in a
+/// moment.
+fn take(state: &StateDir) -> Result<Option<Lock>> {
+    match state.lock()? {
+        Locked::Ours(lock) => Ok(Some(lock)),
+        Locked::Theirs(_) if answers(state) => Ok(None),
+        Locked::Theirs(_) => Lock::wait(state, PATIENCE),
+    }
+}
+
+fn answers(state: &StateDir) -> bool {
+    let remembered = std::fs::read(state.settings()).ok();
+    let remembered = remembered.and_then(|bytes| serde_json::from_slice::<Remembered>(&bytes).ok());
+    remembered.is_some_and(|remembered| {
+        std::net::TcpStream::connect_timeout(&remembered.listen, PATIENCE).is_ok()
+    })
+}
+
+fn say_up_already(state: &StateDir, holder: Option<i32>, printer: Printer) {
     let holder = holder
         .map(|pid| format!(" (process {pid})"))
         .unwrap_or_default();

@@ -44,7 +44,7 @@ pub(super) async fn bring_up(
         printer.line("Looking at what guests can have on this host (once) ...");
         let probing = stop.child_token();
         let node = run(host, parts, devices(|_| true), (tasks, &probing)).await?;
-        let found = probe::probe(host, parts).await;
+        let found = Box::pin(probe::probe(host, parts)).await;
         probing.cancel();
         node.await.context("stop the node after the probe")?;
         found?

@@ -53,11 +53,11 @@ pub(super) async fn probe(host: &Host<'_>, parts: &Parts) -> Result<Capabilities
     } else if !Path::new("/dev/kvm").exists() {
         device = Device::None("the host has no /dev/kvm".to_owned());
     }
-    run(host, &work, &device).await?;
+    Box::pin(run(host, &work, &device)).await?;
     let found = read(&work)?;
     if found["repeatWithoutKvm"] == true {
         let reason = found["kvmReason"].as_str().unwrap_or_default().to_owned();
-        run(host, &work, &Device::None(reason)).await?;
+        Box::pin(run(host, &work, &Device::None(reason))).await?;
     }
     remove(&dir)?;
     let part = dir.with_extension("part");
@@ -129,7 +129,9 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
         }
         Ok(())
     };
-    remove_pod().await.context("remove an earlier probe")?;
+    Box::pin(remove_pod())
+        .await
+        .context("remove an earlier probe")?;
     let pod = pod(host, work, device).context("write the probe's pod")?;
     api.create(&PostParams::default(), &pod)
         .await
@@ -161,7 +163,7 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
             log.unwrap_or_else(|err| format!("no log: {err}")),
         );
     }
-    remove_pod().await.context("remove the probe")
+    Box::pin(remove_pod()).await.context("remove the probe")
 }
 
 fn pod(host: &Host<'_>, work: &Path, device: &Device) -> Result<Pod> {
