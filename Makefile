@@ -1,0 +1,27 @@
+# The doors to this repository. Everything of substance is in scripts/ and `cargo xtask`.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-down test check
+
+# Artefacts stay outside of the clone, so that a fresh clone on the same machine builds quickly.
+XDG_CACHE_HOME ?= $(HOME)/.cache
+export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/ferrovirt/target
+
+help:
+	@echo 'make demo       from nothing to a guest that greets on its console (as root)'
+	@echo 'make demo-down  take all of that away again'
+	@echo 'make test       install what is missing, run every check and test (as root)'
+	@echo 'make check      format, lints, generated files, tidiness, licences'
+
+demo:
+	@scripts/demo.sh
+
+demo-down:
+	@scripts/demo-down.sh
+
+test:
+	@scripts/test.sh
+
+check:
+	@scripts/setup.sh build
+	@cargo xtask check

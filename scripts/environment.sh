@@ -1,0 +1,35 @@
+# Sourced by the other scripts: where things are, and what every one of them needs.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/target}
+images=$cache/images
+programs=$CARGO_TARGET_DIR/debug
+# What is built and run here is never the user's usual cluster.
+unset KUBECONFIG
+# rustup's directory, for shells that did not read its profile.
+command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+
+fail() {
+    echo "$(basename "$0"): $*" >&2
+    exit 1
+}
+
+need_root() {
+    [ "$(id -u)" -eq 0 ] || fail "this makes containers and networks and needs root: run it with sudo"
+}
+
+need_cargo() {
+    command -v cargo >/dev/null ||
+        fail "there is no cargo: install a Rust toolchain from https://rustup.rs and try again"
+}
+
+# The programs of the single host, in the everyday profile.
+build_programs() {
+    cargo build --locked --package ferrovirt-bin --package virtctl-bin --package pod-supervisor-bin
+}
+
+# The launcher image and the tiny guest; both are kept once they are made.
+build_images() {
+    cargo xtask image launcher && cargo xtask guest
+}
