@@ -42,6 +42,7 @@ const IN_VMI: &[(&str, &str)] = &[
         "list single ports under ports",
     ),
     ("domain.devices.interfaces[*].pciAddress", LEAVE_OUT),
+    ("domain.devices.interfaces[*].dhcpOptions", LEAVE_OUT),
     ("domain.devices.disks[*].lun", "use disk: {bus: virtio}"),
     ("domain.devices.disks[*].disk.pciAddress", LEAVE_OUT),
     ("domain.devices.disks[*].dedicatedIOThread=true", LEAVE_OUT),

@@ -90,8 +90,7 @@ async fn take_away(state: &StateDir, remembered: &Remembered) -> Result<()> {
     let pods = PodNetwork::open(settings)
         .await
         .context("open the pod network")?;
-    let on_bridge = network::PodsOnBridge(pods.clone());
-    embedded_node::teardown_all(&state.node(), &on_bridge, GRACE)
+    embedded_node::teardown_all(&state.node(), &pods, GRACE)
         .await
         .context("stop the pods")?;
     pods.teardown().await.context("remove the pod network")?;

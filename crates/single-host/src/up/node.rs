@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_handler::Capabilities;
 
-use super::{components::Host, network::PodsOnBridge, probe};
+use super::{components::Host, probe};
 use crate::printer::Printer;
 
 /// The device of guests that do not run by software.
@@ -94,7 +94,7 @@ async fn run(
         supervisor: program.with_file_name("pod-supervisor"),
         client: host.client("system:node"),
         images: Arc::new(parts.images.clone()),
-        network: Arc::new(PodsOnBridge(parts.network.clone())),
+        network: Arc::new(parts.network.clone()),
         clock: Clock::system(),
         address: parts.address,
         endpoint: Endpoint { listener, tls },

@@ -7,12 +7,8 @@ use kubevirt_api::vm_status::{
 };
 use kubevirt_api::{API_VERSION, VirtualMachine, VirtualMachineInstance, annotations, finalizers};
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::view::Vm;
-
-/// Name space of firmware UUIDs that follow from the VM's name.
-const FIRMWARE: Uuid = Uuid::from_u128(0x6a1a_24a1_4061_4607_8bf4_a396_3d0c_5895);
 
 /// The VMI to create for a VM.
 pub(super) fn vmi(vm: &Vm, requests: &[Request]) -> Value {
@@ -71,7 +67,7 @@ fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
     if given.is_some_and(|uuid| !uuid.is_empty()) {
         return;
     }
-    let uuid = Uuid::new_v5(&FIRMWARE, vm_name.as_bytes());
+    let uuid = admission::defaults::controller::firmware_uuid(vm_name);
     // Indexing makes objects on the way; a template that is none is refused by the schema long
     // before.
     if spec.is_object() {

@@ -156,7 +156,9 @@ fn render_conditions(
             let says = Statement::fails(reason, message);
             conditions::set(&mut all, Type::Synchronized, &says, now);
         }
-        None => conditions::remove(&mut all, &Type::Synchronized),
+        // What the handler complained of is the handler's to take back.
+        None if !handler_complains(before) => conditions::remove(&mut all, &Type::Synchronized),
+        None => {}
     }
     let scheduled = Type::from(POD_SCHEDULED);
     match pod.and_then(|pod| pod_condition(pod, POD_SCHEDULED)) {
@@ -167,6 +169,26 @@ fn render_conditions(
         _ => conditions::remove(&mut all, &scheduled),
     }
     all
+}
+
+/// Reasons of complaints that this controller makes: its own, and those of a kubelet about a
+/// container that does not start. All others come from the node's handler.
+const COMPLAINTS: [&str; 9] = [
+    reasons::vmi::FAILED_CREATE,
+    reasons::vmi::ERR_IMAGE_PULL,
+    reasons::vmi::IMAGE_PULL_BACK_OFF,
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+];
+
+fn handler_complains(before: &[VirtualMachineInstanceCondition]) -> bool {
+    let said = conditions::find(before, &Type::Synchronized);
+    let reason = said.map(|said| said.reason.as_deref().unwrap_or_default());
+    reason.is_some_and(|reason| !COMPLAINTS.contains(&reason))
 }
 
 /// Says whether the guest can be used. Once it runs the handler says so, who alone knows whether
