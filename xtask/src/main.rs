@@ -4,6 +4,7 @@
 //! of what it was made of, so that a second run takes no time; whatever is cut off half-way is not
 //! taken for finished by the next run.
 
+mod bench;
 mod cache;
 mod check;
 mod cpio;
@@ -46,6 +47,11 @@ enum Task {
     },
     /// Everything a commit must pass: format, lints, generated files, tidiness, licences.
     Check,
+    /// Measure what SPECIFICATION.md promises.
+    Bench {
+        #[command(subcommand)]
+        bench: BenchTask,
+    },
     /// The tidiness part of the check alone.
     Tidy,
     /// The licences part of the check alone.
@@ -62,6 +68,12 @@ enum ImageTask {
     },
 }
 
+#[derive(Subcommand)]
+enum BenchTask {
+    /// Starts, memory, writes and sizes of virtual machines, on a host brought up for it.
+    Vm(bench::Options),
+}
+
 fn main() -> anyhow::Result<()> {
     let printer = Printer::new();
     match Arguments::parse().task {
@@ -71,6 +83,9 @@ fn main() -> anyhow::Result<()> {
         Task::Guest => guest::tiny(&printer),
         Task::Generate { check } => generate::run(check),
         Task::Check => check::run_all(&printer),
+        Task::Bench {
+            bench: BenchTask::Vm(options),
+        } => bench::vm(&printer, &options),
         Task::Tidy => tidy::run(&printer),
         Task::Licences => licences::run(&printer),
     }

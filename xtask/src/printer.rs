@@ -3,15 +3,19 @@
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
-/// Writes lines to standard error, where progress belongs.
+/// Writes progress to standard error, results to standard output.
 #[derive(Debug)]
 pub(crate) struct Printer {
     out: io::Stderr,
+    results: io::Stdout,
 }
 
 impl Printer {
     pub(crate) fn new() -> Self {
-        Self { out: io::stderr() }
+        Self {
+            out: io::stderr(),
+            results: io::stdout(),
+        }
     }
 
     /// One line. A closed terminal is no reason to stop building.
@@ -19,5 +23,10 @@ impl Printer {
         if writeln!(self.out.lock(), "{text}").is_err() {
             // Nobody is left to tell.
         }
+    }
+
+    /// What was asked for, to standard output.
+    pub(crate) fn result(&self, text: impl Display) -> io::Result<()> {
+        writeln!(self.results.lock(), "{text}")
     }
 }

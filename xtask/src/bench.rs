@@ -1,0 +1,98 @@
+//! `xtask bench vm`: measures what SPECIFICATION.md promises, on a single host brought up for it.
+//!
+//! - `host` builds the programs, brings the host up and takes it down whatever happens;
+//! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
+//! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;
+//! - `promises` are read from `deploy/promises.tsv`, `report` shows figures beside them.
+//!
+//! **Invariants**: times are this process's monotonic ones; a VM is compared with an empty pod of
+//! the same image on the same host in the same run, in turns; nothing waits for a fixed time but the
+//! window in which writes are counted.
+
+mod figures;
+mod greeting;
+mod host;
+mod latency;
+mod memory;
+mod promises;
+mod report;
+mod session;
+mod sightings;
+mod sizes;
+mod starts;
+mod writes;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::printer::Printer;
+
+use host::Host;
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Fail when a promise is broken.
+    #[arg(long)]
+    enforce: bool,
+    #[arg(long, short, value_enum)]
+    output: Option<Output>,
+    /// Starts of one VM, and of one empty pod.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    singles: u32,
+    /// Starts of ten VMs at once, and of ten empty pods.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    tens: u32,
+    /// Addresses of pods; must not overlap with a network of this machine.
+    #[arg(long, default_value = "10.254.253.0/24", value_name = "CIDR")]
+    pod_cidr: String,
+    /// What the host logs, in the syntax of tracing's filters.
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// Where to leave the host's log.
+    #[arg(long, value_name = "FILE")]
+    keep_log: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Output {
+    Json,
+}
+
+/// Measures, shows, and fails if asked to hold the promises.
+pub(crate) fn vm(printer: &Printer, options: &Options) -> Result<()> {
+    let promises = promises::read()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    let report = runtime.block_on(Box::pin(measured(printer, options)))?;
+    match options.output {
+        None => printer.result(report.table(&promises))?,
+        Some(Output::Json) => printer.result(report.json(&promises)?)?,
+    }
+    let broken = promises::broken(&promises, &report.figures);
+    if options.enforce && !broken.is_empty() {
+        bail!("broken promises: {}", broken.join(", "));
+    }
+    Ok(())
+}
+
+async fn measured(printer: &Printer, options: &Options) -> Result<report::Report> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let host = Host::bring_up(printer, options)?;
+    let outcome = tokio::select! {
+        outcome = Box::pin(session::measure(printer, options, &host)) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
+    };
+    if let Some(path) = &options.keep_log {
+        host.copy_log(path)?;
+    }
+    let outcome = outcome.with_context(|| host.last_words());
+    host.take_down()?;
+    outcome
+}

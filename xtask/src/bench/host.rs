@@ -1,0 +1,158 @@
+//! A single host of our own: built, brought up in a directory nobody else uses, taken down.
+//!
+//! **Invariant**: once `up` was tried, `reset` runs, also when measuring fails or is interrupted.
+
+use std::{
+    cell::Cell,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use super::Options;
+use crate::{
+    printer::Printer,
+    workspace::{cargo, metadata, root, run, run_quietly},
+};
+
+const PACKAGES: [&str; 3] = ["ferrovirt-bin", "pod-supervisor-bin", "virtctl-bin"];
+/// Lines of the log that tell why something went wrong.
+const LAST_LINES: usize = 10;
+
+#[derive(Debug)]
+pub(super) struct Host {
+    /// Where the programs are.
+    pub(super) programs: PathBuf,
+    pub(super) images: PathBuf,
+    pub(super) state: PathBuf,
+    /// How guests run here, in the words of `up`.
+    pub(super) guests: String,
+    down: Cell<bool>,
+}
+
+impl Host {
+    pub(super) fn bring_up(printer: &Printer, options: &Options) -> Result<Self> {
+        let programs = build(printer)?;
+        let images = images()?;
+        let state = tempfile::Builder::new()
+            .prefix("ferrovirt-bench-")
+            .tempdir()
+            .context("make a state directory")?
+            .keep();
+        let mut host = Self {
+            programs,
+            images,
+            state,
+            guests: String::new(),
+            down: Cell::new(false),
+        };
+        let mut up = Command::new(host.programs.join("ferrovirt"));
+        up.args(["up", "--detach", "--listen", "127.0.0.1:0", "--pod-cidr"])
+            .arg(&options.pod_cidr)
+            .arg("--state-dir")
+            .arg(&host.state)
+            .arg("--images")
+            .arg(&host.images);
+        if let Some(filter) = &options.log {
+            up.arg("--log").arg(filter);
+        }
+        printer.line("bringing up a host");
+        let words = String::from_utf8(run_quietly(&mut up)?).context("read what up says")?;
+        let guests = words.lines().find(|line| line.starts_with("Guests run by"));
+        host.guests = guests.map_or_else(String::new, ToOwned::to_owned);
+        Ok(host)
+    }
+
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.state.join("kubeconfig")
+    }
+
+    pub(super) async fn client(&self) -> Result<Client> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
+        let config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// The process of `ferrovirt up`.
+    pub(super) fn process(&self) -> Result<u32> {
+        let path = self.state.join("lock");
+        let text = fs::read_to_string(&path).context("read who holds the state directory")?;
+        text.trim()
+            .parse()
+            .context("understand who holds the state directory")
+    }
+
+    pub(super) fn last_words(&self) -> String {
+        let text = fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let begin = lines.len().saturating_sub(LAST_LINES);
+        let last = lines.get(begin..).unwrap_or_default().join("\n  ");
+        format!("measure; the end of the host's log:\n  {last}\n")
+    }
+
+    pub(super) fn copy_log(&self, to: &Path) -> Result<()> {
+        fs::copy(self.log(), to)
+            .map(drop)
+            .with_context(|| format!("copy the log to {}", to.display()))
+    }
+
+    pub(super) fn take_down(&self) -> Result<()> {
+        self.down.set(true);
+        run_quietly(
+            Command::new(self.programs.join("ferrovirt"))
+                .args(["reset", "--yes", "--state-dir"])
+                .arg(&self.state),
+        )?;
+        match fs::remove_dir(&self.state) {
+            Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
+                Err(err).with_context(|| format!("remove {}", self.state.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.state.join("ferrovirt.log")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if !self.down.get()
+            && let Err(err) = self.take_down()
+        {
+            Printer::new().line(format_args!("{err:#}"));
+        }
+    }
+}
+
+fn build(printer: &Printer) -> Result<PathBuf> {
+    printer.line("building the programs (profile release)");
+    let mut build = Command::new(cargo());
+    build.args(["build", "--quiet", "--locked", "--profile", "release"]);
+    for package in PACKAGES {
+        build.args(["--package", package]);
+    }
+    run(build.current_dir(root()))?;
+    Ok(metadata()?.target_directory.join("release"))
+}
+
+/// Where `xtask image` and `xtask guest` leave what they made.
+fn images() -> Result<PathBuf> {
+    let images = crate::cache::Cache::open()?.images();
+    for name in ["virt-launcher.oci", "guest-tiny.oci"] {
+        anyhow::ensure!(
+            images.join(name).exists(),
+            "{name} is not in {}: run `cargo xtask image launcher` and `cargo xtask guest` first",
+            images.display()
+        );
+    }
+    Ok(images)
+}
