@@ -22,6 +22,7 @@ mod monitor;
 mod prepare;
 mod probe;
 mod run;
+mod serial_log;
 mod serve;
 mod settings;
 mod signals;

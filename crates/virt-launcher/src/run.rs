@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::guest::{Guest, Memory, Parts};
+use crate::serial_log;
 use crate::serve::{self, Desk};
 use crate::settings::{self, Paths};
 use crate::signals;
@@ -45,6 +46,10 @@ async fn keep(paths: &Paths, identity: settings::Guest) -> Result<ExitCode, Box<
         uid = identity.uid,
         "keeping a guest"
     );
+    tasks.spawn(serial_log::keep_small(
+        serial_log::path(&identity.uid),
+        stop.clone(),
+    ));
     let memory = Memory::open(&paths.record())?;
     let (told, states) = watch::channel(None);
     let (commands, received) = mpsc::channel(COMMANDS);
