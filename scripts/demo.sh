@@ -37,7 +37,7 @@ flags=(--detach --images "$images" --state-dir "$state")
 # shellcheck disable=SC2206  # words are meant to be split
 flags+=(${FERROVIRT_UP_FLAGS:-})
 # What to type next is said at the end, when there is a guest to talk to.
-"$programs/ferrovirt" up "${flags[@]}" | sed '/^Ferrovirt is up\. Next:/,$d'
+"$programs/ferrovirt" up "${flags[@]}" | sed '/^Ferrovirt is up\. Next:/,$d; /^Guests run/d'
 export KUBECONFIG=$state/kubeconfig
 
 if grep -qs '"kvm": *true' "$state"/capabilities/*/node.json; then
@@ -52,11 +52,14 @@ began=$SECONDS
 was_running=$(kubectl get vmi "$vm" --ignore-not-found --output 'jsonpath={.status.phase}')
 kubectl apply --filename "examples/vm-$vm.yaml"
 
-# Its phases, one line for each change.
+# Its status, one line for each change.
 {
-    kubectl get vmi "$vm" --ignore-not-found --watch --output \
-        'jsonpath={.status.phase}{"\n"}' 2>/dev/null |
-        awk -v vm="$vm" '$0 != "" && $0 != last { print "  " vm ": " $0; fflush(); last = $0 }'
+    kubectl get vm "$vm" --watch --output 'jsonpath={.status.printableStatus}{"\n"}' 2>/dev/null |
+        while IFS= read -r status; do
+            # The first event may come before there is a status.
+            [ -z "$status" ] || [ "$status" = "${last:-}" ] || echo "  $vm: $status"
+            last=$status
+        done
 } &
 watcher=$!
 coproc console { exec "$programs/virtctl" console "$vm" 2>&1; }
