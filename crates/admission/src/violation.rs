@@ -33,7 +33,7 @@ impl Cause {
 pub struct Violation {
     /// Path from the root of the object, such as `spec.domain.devices.disks[0].name`.
     pub field: String,
-    /// Names the field too, since clients show only this.
+    /// A sentence of its own, with the field.
     pub message: String,
     pub cause: Cause,
 }
@@ -66,8 +66,14 @@ impl Violation {
         Self::new(Cause::NotSupported, field, detail)
     }
 
+    /// As a cause of a `Status`: clients put the field in front of the message themselves.
     pub(crate) fn to_json(&self) -> Value {
-        json!({ "reason": self.cause.as_str(), "field": self.field, "message": self.message })
+        let detail = self
+            .message
+            .strip_prefix(&self.field)
+            .and_then(|rest| rest.strip_prefix(": "));
+        let message = detail.unwrap_or(&self.message);
+        json!({ "reason": self.cause.as_str(), "field": self.field, "message": message })
     }
 }
 

@@ -584,6 +584,13 @@ fn what_keeps_a_pod_from_starting_is_said() {
         json!({"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]}),
     );
     home.create(
+        "image-volume",
+        json!({
+            "volumes": [{"name": "v", "image": {"reference": "missing:1"}}],
+            "containers": [{"name": "main", "image": "busybox:1"}],
+        }),
+    );
+    home.create(
         "config",
         json!({"containers": [{
             "name": "main", "image": "busybox:1",
@@ -596,9 +603,11 @@ fn what_keeps_a_pod_from_starting_is_said() {
         "name": "main", "image": "busybox:1", "command": ["/bin/nothing"]}]}),
     );
     let waiting = |status: &Value| status["containerStatuses"][0]["state"]["waiting"].clone();
-    home.wait_until("image", "reason", |s| {
-        waiting(s)["reason"] == "ErrImageNeverPull"
-    });
+    for name in ["image", "image-volume"] {
+        home.wait_until(name, "reason", |s| {
+            waiting(s)["reason"] == "ErrImageNeverPull"
+        });
+    }
     home.wait_until("config", "reason", |s| {
         waiting(s)["reason"] == "CreateContainerConfigError"
     });

@@ -689,13 +689,20 @@ impl Worker {
     }
 
     fn view<'a>(&'a self, work: &'a Work) -> ContainerView<'a> {
-        let image = work.image.failure().map(|failure| Waiting {
-            reason: match failure.reason {
-                "ErrImagePull" if work.image.tries() > 1 => "ImagePullBackOff",
-                reason => reason,
-            },
-            message: &failure.message,
-        });
+        let own = work
+            .image
+            .failure()
+            .map(|failure| (failure, work.image.tries()));
+        // The image of a volume holds a container up just as its own does.
+        let image = own
+            .or_else(|| self.volume_image())
+            .map(|(failure, tries)| Waiting {
+                reason: match failure.reason {
+                    "ErrImagePull" if tries > 1 => "ImagePullBackOff",
+                    reason => reason,
+                },
+                message: &failure.message,
+            });
         let start = work.start.failure().map(|failure| Waiting {
             reason: failure.reason,
             message: &failure.message,
@@ -707,6 +714,15 @@ impl Worker {
             digest: work.digest.as_deref(),
             failure: image.or(start),
         }
+    }
+
+    /// The image of a volume that cannot be had, and how often it was tried.
+    fn volume_image(&self) -> Option<(&Failure, u32)> {
+        let failure = self.volumes.failure()?;
+        let image = ["ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
+        image
+            .contains(&failure.reason)
+            .then(|| (failure, self.volumes.tries()))
     }
 
     /// What keeps the whole pod from starting.
