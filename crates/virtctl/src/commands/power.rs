@@ -7,6 +7,8 @@ use kubevirt_api::{
     subresource_bodies::{PauseOptions, RestartOptions, StartOptions, StopOptions, UnpauseOptions},
 };
 
+use serde::Serialize;
+
 use crate::{
     cli::{DryRun, Grace, Kind, Target},
     connect::Cluster,
@@ -23,16 +25,16 @@ pub(crate) async fn start(
     let options = StartOptions {
         paused: paused.then_some(true),
         dry_run: words(dry_run),
-        ..Default::default()
+        ..StartOptions::default()
     };
-    put(
-        cluster,
-        &path(cluster, "virtualmachines", vm, "start"),
-        &options,
-    )
-    .await?;
-    scheduled(printer, "VM", vm, "start", dry_run);
-    Ok(())
+    Ask {
+        kind: Kind::Vm,
+        name: vm,
+        verb: "start",
+        dry_run,
+    }
+    .send(cluster, printer, &options)
+    .await
 }
 
 pub(crate) async fn stop(
@@ -44,16 +46,16 @@ pub(crate) async fn stop(
     let options = StopOptions {
         grace_period: forced(grace)?,
         dry_run: words(dry_run),
-        ..Default::default()
+        ..StopOptions::default()
     };
-    put(
-        cluster,
-        &path(cluster, "virtualmachines", vm, "stop"),
-        &options,
-    )
-    .await?;
-    scheduled(printer, "VM", vm, "stop", dry_run);
-    Ok(())
+    Ask {
+        kind: Kind::Vm,
+        name: vm,
+        verb: "stop",
+        dry_run,
+    }
+    .send(cluster, printer, &options)
+    .await
 }
 
 pub(crate) async fn restart(
@@ -65,16 +67,15 @@ pub(crate) async fn restart(
     let options = RestartOptions {
         grace_period_seconds: forced(grace)?,
         dry_run: words(dry_run),
-        ..Default::default()
+        ..RestartOptions::default()
     };
-    put(
-        cluster,
-        &path(cluster, "virtualmachines", vm, "restart"),
-        &options,
-    )
-    .await?;
-    scheduled(printer, "VM", vm, "restart", dry_run);
-    Ok(())
+    let verb = Ask {
+        kind: Kind::Vm,
+        name: vm,
+        verb: "restart",
+        dry_run,
+    };
+    verb.send(cluster, printer, &options).await
 }
 
 pub(crate) async fn pause(
@@ -83,19 +84,19 @@ pub(crate) async fn pause(
     target: &Target,
     dry_run: DryRun,
 ) -> Result<()> {
-    let vmi = vmi_of(cluster, target).await?;
     let options = PauseOptions {
         dry_run: words(dry_run),
-        ..Default::default()
+        ..PauseOptions::default()
     };
-    put(
-        cluster,
-        &path(cluster, "virtualmachineinstances", &vmi, "pause"),
-        &options,
-    )
-    .await?;
-    scheduled(printer, "VMI", &vmi, "pause", dry_run);
-    Ok(())
+    let name = &vmi_of(cluster, target).await?;
+    Ask {
+        kind: Kind::Vmi,
+        name,
+        verb: "pause",
+        dry_run,
+    }
+    .send(cluster, printer, &options)
+    .await
 }
 
 pub(crate) async fn unpause(
@@ -104,19 +105,55 @@ pub(crate) async fn unpause(
     target: &Target,
     dry_run: DryRun,
 ) -> Result<()> {
-    let vmi = vmi_of(cluster, target).await?;
     let options = UnpauseOptions {
         dry_run: words(dry_run),
-        ..Default::default()
+        ..UnpauseOptions::default()
     };
-    put(
-        cluster,
-        &path(cluster, "virtualmachineinstances", &vmi, "unpause"),
-        &options,
-    )
-    .await?;
-    scheduled(printer, "VMI", &vmi, "unpause", dry_run);
-    Ok(())
+    let name = &vmi_of(cluster, target).await?;
+    Ask {
+        kind: Kind::Vmi,
+        name,
+        verb: "unpause",
+        dry_run,
+    }
+    .send(cluster, printer, &options)
+    .await
+}
+
+/// A request to the aggregated API and the line that reports it.
+struct Ask<'a> {
+    kind: Kind,
+    name: &'a str,
+    verb: &'static str,
+    dry_run: DryRun,
+}
+
+impl Ask<'_> {
+    async fn send(
+        &self,
+        cluster: &Cluster,
+        printer: Printer,
+        options: &(impl Serialize + Sync),
+    ) -> Result<()> {
+        let Self {
+            kind,
+            name,
+            verb,
+            dry_run,
+        } = self;
+        let (word, plural) = match kind {
+            Kind::Vm => ("VM", "virtualmachines"),
+            Kind::Vmi => ("VMI", "virtualmachineinstances"),
+        };
+        put(cluster, &path(cluster, plural, name, verb), options).await?;
+        let dry = if dry_run.dry_run {
+            " (dry run: nothing was changed)"
+        } else {
+            ""
+        };
+        printer.line(&format!("{word} {name} was scheduled to {verb}{dry}"));
+        Ok(())
+    }
 }
 
 /// The VMI of a VM has the VM's name; the VM must exist all the same.
@@ -143,13 +180,4 @@ fn words(dry_run: DryRun) -> Vec<String> {
     } else {
         vec![]
     }
-}
-
-fn scheduled(printer: Printer, kind: &str, name: &str, verb: &str, dry_run: DryRun) {
-    let dry = if dry_run.dry_run {
-        " (dry run: nothing was changed)"
-    } else {
-        ""
-    };
-    printer.line(&format!("{kind} {name} was scheduled to {verb}{dry}"));
 }
