@@ -92,8 +92,8 @@ impl VolumeDir {
         UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
     }
 
-    /// Places a file in the volume, owned by `owner`, replacing nothing. Directories on the way
-    /// are made. A file that is there already stays as it is.
+    /// Places a file in the volume, owned by `owner` (who may replace it), replacing nothing.
+    /// Directories on the way are made. A file that is there already stays as it is.
     pub fn place(&self, path: &str, content: &[u8], owner: u32) -> io::Result<()> {
         let path = Path::new(path);
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -106,7 +106,7 @@ impl VolumeDir {
         part.push(".part");
         let _gone = rustix::fs::unlinkat(parent, &part, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat2(parent, &part, flags, Mode::from_raw_mode(0o440), CONFINED)?;
+        let file = rustix::fs::openat2(parent, &part, flags, Mode::from_raw_mode(0o600), CONFINED)?;
         let mut file = std::fs::File::from(file);
         io::Write::write_all(&mut file, content)?;
         let (uid, gid) = owner_of(owner);
@@ -188,7 +188,11 @@ mod tests {
         dir.place("a/b/file", b"first", 107).unwrap();
         dir.place("a/b/file", b"second", 107).unwrap();
         let placed = pods.empty_dir(&uid, "private").join("a/b/file");
-        assert_eq!(std::fs::read(placed).unwrap(), b"first");
+        assert_eq!(std::fs::read(&placed).unwrap(), b"first");
+        // libvirtd writes its cache anew when it does not fit the image, and must be able to.
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&placed.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
