@@ -48,6 +48,9 @@ pub(crate) struct Options {
     /// Addresses of pods; must not overlap with a network of this machine.
     #[arg(long, default_value = "10.254.253.0/24", value_name = "CIDR")]
     pod_cidr: String,
+    /// Take the programs in this directory instead of building them.
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
     /// What the host logs, in the syntax of tracing's filters.
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,

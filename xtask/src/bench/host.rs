@@ -38,7 +38,10 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn bring_up(printer: &Printer, options: &Options) -> Result<Self> {
-        let programs = build(printer)?;
+        let programs = match &options.programs {
+            Some(programs) => programs.clone(),
+            None => build(printer)?,
+        };
         let images = images()?;
         let state = tempfile::Builder::new()
             .prefix("ferrovirt-bench-")

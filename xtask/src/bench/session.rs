@@ -92,9 +92,14 @@ impl Session<'_> {
             pods.extend(started);
             let started = self.start(Subject::Vm, vec![format!("one-{turn}")]).await?;
             for start in &started {
-                counts.push(writes::of_start(&self.sightings, start).await?);
+                // The guest greets once, and soon.
                 if turn == repetitions {
                     self.greeted(start).await?;
+                }
+                counts.push(writes::of_start(&self.sightings, start).await?);
+                if turn == repetitions {
+                    let process = self.host.process()?;
+                    self.figures.extend(memory::of_process(process)?);
                 }
             }
             self.remove(Subject::Vm, &started).await?;
@@ -114,8 +119,6 @@ impl Session<'_> {
         let greeted = greeting::wait(self.host, &start.name).await?;
         let took = milliseconds(greeted.duration_since(start.sent));
         self.figure("vm.start.greeting", took, "ms");
-        let process = self.host.process()?;
-        self.figures.extend(memory::of_process(process)?);
         Ok(())
     }
 
