@@ -23,8 +23,8 @@ pub struct Cli {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
-    /// Path to the kubeconfig file
-    #[arg(long, global = true, env = "KUBECONFIG", value_name = "FILE")]
+    /// Path to the kubeconfig file; without it the files that `KUBECONFIG` lists
+    #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use
     #[arg(long, global = true)]
@@ -161,7 +161,7 @@ pub struct Grace {
 #[derive(Debug, Clone, Args)]
 pub struct Target {
     /// What NAME is
-    #[arg(value_enum)]
+    #[arg(value_enum, ignore_case = true)]
     pub kind: Kind,
     pub name: String,
 }
@@ -214,5 +214,16 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn kinds_are_known_in_any_case_and_number() {
+        for kind in ["vm", "VM", "VirtualMachine", "virtualmachines"] {
+            let cli = Cli::try_parse_from(["virtctl", "pause", kind, "x"]).unwrap();
+            let Command::Pause { target, .. } = cli.command else {
+                panic!("{kind} is another command");
+            };
+            assert_eq!(target.kind, Kind::Vm);
+        }
     }
 }

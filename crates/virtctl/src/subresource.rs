@@ -20,7 +20,9 @@ pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 /// A stream that was not opened.
 #[derive(Debug)]
 pub(crate) enum NotOpened {
-    /// The guest is not there, or not yet.
+    /// There is no such guest, or not yet.
+    Missing(String),
+    /// The guest does not run, or has no such device.
     NotRunning(String),
     Failed(anyhow::Error),
 }
@@ -65,7 +67,8 @@ pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpene
     if code != StatusCode::SWITCHING_PROTOCOLS {
         let message = refusal(answer).await;
         return Err(match code {
-            StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => NotOpened::NotRunning(message),
+            StatusCode::NOT_FOUND => NotOpened::Missing(message),
+            StatusCode::BAD_REQUEST => NotOpened::NotRunning(message),
             _ => NotOpened::Failed(anyhow::anyhow!(message)),
         });
     }

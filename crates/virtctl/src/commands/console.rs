@@ -8,14 +8,17 @@ use kube::{
     Api,
     runtime::{WatchStreamExt, watcher},
 };
-use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase};
+use kubevirt_api::{
+    VirtualMachine, VirtualMachineInstance, vm::VirtualMachineRunStrategy as Strategy,
+    vmi_status::VirtualMachineInstancePhase as Phase,
+};
 use tokio::io::AsyncReadExt;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::{
     connect::Cluster,
     printer::Printer,
-    subresource::{NotOpened, Stream, open, path},
+    subresource::{NotOpened, Stream, open, path, plain},
 };
 
 /// Ctrl+]
@@ -33,7 +36,7 @@ pub(crate) async fn console(
         "Successfully connected to {vmi} console. Press Ctrl+] or Ctrl+5 to exit console."
     ));
     let raw = RawMode::enter()?;
-    let ended = join(stream, printer).await;
+    let ended = join(stream, printer, vmi).await;
     drop(raw);
     ended
 }
@@ -46,15 +49,22 @@ pub(crate) async fn open_when_running(
     minutes: u64,
 ) -> Result<Stream> {
     let waiting = async {
+        let mut ran = false;
         loop {
-            match open(&cluster.client, path).await {
+            let message = match open(&cluster.client, path).await {
                 Ok(stream) => return Ok(stream),
                 Err(NotOpened::Failed(err)) => return Err(err),
-                Err(NotOpened::NotRunning(message)) => {
-                    printer.note(&format!("Waiting for {vmi} to run ({message})"));
-                    running(cluster, vmi).await?;
+                // It runs, so waiting would not help.
+                Err(NotOpened::NotRunning(message)) if ran => bail!(message),
+                Err(NotOpened::NotRunning(message)) => message,
+                Err(NotOpened::Missing(message)) => {
+                    expected(cluster, vmi).await?;
+                    message
                 }
-            }
+            };
+            printer.note(&format!("Waiting for {vmi} to run ({message})"));
+            running(cluster, vmi).await?;
+            ran = true;
         }
     };
     match tokio::time::timeout(Duration::from_secs(minutes.saturating_mul(60)), waiting).await {
@@ -63,6 +73,30 @@ pub(crate) async fn open_when_running(
             "{vmi} did not run within {minutes} min; `kubectl describe vmi {vmi}` says what it waits for"
         ),
     }
+}
+
+/// Fails when there is no such guest and none will come by itself.
+pub(crate) async fn expected(cluster: &Cluster, name: &str) -> Result<()> {
+    let vmis: Api<VirtualMachineInstance> =
+        Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    if vmis.get_metadata_opt(name).await.map_err(plain)?.is_some() {
+        return Ok(());
+    }
+    let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let Some(vm) = vms.get_opt(name).await.map_err(plain)? else {
+        bail!("virtualmachineinstance.kubevirt.io {name:?} not found");
+    };
+    if is_off(&vm) {
+        bail!("VM {name} is not set to run: start it with `virtctl start {name}`");
+    }
+    Ok(())
+}
+
+/// Off, and not asked to start either.
+fn is_off(vm: &VirtualMachine) -> bool {
+    let halted = vm.spec.run_strategy == Some(Strategy::Halted) || vm.spec.running == Some(false);
+    let status = vm.status.as_ref();
+    halted && status.is_none_or(|status| status.state_change_requests.is_empty())
 }
 
 /// Comes back when the VMI runs.
@@ -84,7 +118,7 @@ async fn running(cluster: &Cluster, name: &str) -> Result<()> {
     bail!("the watch of {name} ended")
 }
 
-async fn join(stream: Stream, printer: Printer) -> Result<()> {
+async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
     let (mut to_guest, mut from_guest) = stream.split();
     let typing = async {
         let mut stdin = tokio::io::stdin();
@@ -117,14 +151,18 @@ async fn join(stream: Stream, printer: Printer) -> Result<()> {
         }
     };
     let printing = async {
-        while let Some(message) = from_guest.next().await {
-            match message.context("read from the guest")? {
+        // However the other side ends, to the user it is the same: the console is gone.
+        while let Some(Ok(message)) = from_guest.next().await {
+            match message {
                 Message::Binary(bytes) => printer.raw(&bytes).context("write to the terminal")?,
                 Message::Close(_) => break,
                 _ => {}
             }
         }
-        Ok(())
+        bail!(
+            "the console of {vmi} was closed: the guest was switched off, somebody else opened \
+             its console, or the connection broke"
+        )
     };
     tokio::select! {
         ended = typing => ended,
@@ -153,5 +191,26 @@ impl Drop for RawMode {
             // Nothing can be done about a terminal that is gone.
             drop(crossterm::terminal::disable_raw_mode());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubevirt_api::vm_status::{VirtualMachineStateChangeRequest, VirtualMachineStatus};
+
+    use super::*;
+
+    #[test]
+    fn a_halted_vm_is_off_until_it_is_asked_to_start() {
+        let mut vm = VirtualMachine::default();
+        vm.spec.run_strategy = Some(Strategy::Always);
+        assert!(!is_off(&vm));
+        vm.spec.run_strategy = Some(Strategy::Halted);
+        assert!(is_off(&vm));
+        vm.status = Some(VirtualMachineStatus {
+            state_change_requests: vec![VirtualMachineStateChangeRequest::default()],
+            ..Default::default()
+        });
+        assert!(!is_off(&vm));
     }
 }

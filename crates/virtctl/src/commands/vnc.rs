@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 
-use super::console::open_when_running;
+use super::console::{expected, open_when_running};
 use crate::{
     cli::Vnc,
     connect::Cluster,
@@ -31,6 +31,7 @@ const VIEWERS: [&str; 4] = [
 ];
 
 pub(crate) async fn vnc(cluster: &Cluster, printer: Printer, flags: &Vnc) -> Result<()> {
+    expected(cluster, &flags.vmi).await?;
     let listener = TcpListener::bind((flags.address, flags.port))
         .await
         .with_context(|| format!("listen on {}:{}", flags.address, flags.port))?;
