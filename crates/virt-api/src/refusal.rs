@@ -5,7 +5,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A request that is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(crate) struct Refusal {
     pub(crate) code: StatusCode,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
+    /// The object that it is about: its kind as resource, and its name.
+    object: Option<(String, String)>,
 }
 
 impl Refusal {
@@ -25,11 +27,11 @@ impl Refusal {
     }
 
     pub(crate) fn not_found(kind: &str, name: &str) -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "NotFound",
-            format!("{kind}.kubevirt.io {name:?} not found"),
-        )
+        let message = format!("{kind}.kubevirt.io {name:?} not found");
+        Self {
+            object: Some((kind.to_owned(), name.to_owned())),
+            ..Self::new(StatusCode::NOT_FOUND, "NotFound", message)
+        }
     }
 
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
@@ -57,7 +59,31 @@ impl Refusal {
             code,
             reason,
             message: message.into(),
+            object: None,
         }
+    }
+
+    /// Names the object of a conflict, in the words that all of Kubernetes has for it.
+    pub(crate) fn about(mut self, kind: &str, name: &str) -> Self {
+        const WORDS: &str = "Operation cannot be fulfilled on";
+        if self.code == StatusCode::CONFLICT && self.object.is_none() {
+            if !self.message.starts_with(WORDS) {
+                self.message = format!("{WORDS} {kind}.kubevirt.io {name:?}: {}", self.message);
+            }
+            self.object = Some((kind.to_owned(), name.to_owned()));
+        }
+        self
+    }
+
+    fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+        });
+        if let Some((kind, name)) = &self.object {
+            status["details"] = json!({"name": name, "group": "kubevirt.io", "kind": kind});
+        }
+        status
     }
 }
 
@@ -83,10 +109,35 @@ impl From<kube::Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
-        });
-        (self.code, Json(body)).into_response()
+        (self.code, Json(self.status())).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conflict_names_its_object_once() {
+        let refusal = Refusal::conflict("VM is already running").about("virtualmachine", "tiny");
+        let again = refusal.clone().about("virtualmachine", "tiny");
+        assert_eq!(again, refusal);
+        let status = refusal.status();
+        assert_eq!(
+            status["message"],
+            "Operation cannot be fulfilled on virtualmachine.kubevirt.io \"tiny\": \
+             VM is already running"
+        );
+        let details = json!({"name": "tiny", "group": "kubevirt.io", "kind": "virtualmachine"});
+        assert_eq!(status["details"], details);
+    }
+
+    #[test]
+    fn only_conflicts_and_missing_objects_have_details() {
+        let refusal = Refusal::bad_request("no").about("virtualmachine", "tiny");
+        assert_eq!(refusal.message, "no");
+        assert_eq!(refusal.status().get("details"), None);
+        let missing = Refusal::not_found("virtualmachine", "tiny").status();
+        assert_eq!(missing["details"]["name"], "tiny");
     }
 }

@@ -36,6 +36,14 @@ impl Object {
             Self::Vmi => "virtualmachineinstances",
         }
     }
+
+    /// As refusals name it.
+    pub(crate) fn singular(self) -> &'static str {
+        match self {
+            Self::Vm => "virtualmachine",
+            Self::Vmi => "virtualmachineinstance",
+        }
+    }
 }
 
 /// One verb, as routes, discovery and rights need it.

@@ -83,7 +83,7 @@ async fn handle<V: VmVerb>(
     let vm = vms
         .get_opt(&name)
         .await?
-        .ok_or_else(|| Refusal::not_found("virtualmachine", &name))?;
+        .ok_or_else(|| Refusal::not_found(Object::Vm.singular(), &name))?;
     let vmi = vmis.get_opt(&name).await?;
     let changes = V::decide(
         &SeenVm {
@@ -91,9 +91,11 @@ async fn handle<V: VmVerb>(
             vmi: vmi.as_ref(),
         },
         &body,
-    )?;
-    for change in changes {
-        make(&vms, &vmis, &name, change, V::dry_run(&body)).await?;
+    );
+    let about = |refusal: Refusal| refusal.about(Object::Vm.singular(), &name);
+    for change in changes.map_err(about)? {
+        let made = make(&vms, &vmis, &name, change, V::dry_run(&body)).await;
+        made.map_err(about)?;
     }
     Ok(StatusCode::ACCEPTED)
 }

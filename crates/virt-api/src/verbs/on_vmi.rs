@@ -60,7 +60,7 @@ async fn call<V: VmiVerb>(
     caller::authorize(&shared, user, &access).await?;
     let body: V::Body = on_vm::body(request).await?;
     let vmi = vmi(&shared, &namespace, &name).await?;
-    V::admit(&vmi)?;
+    V::admit(&vmi).map_err(|refusal| refusal.about(Object::Vmi.singular(), &name))?;
     if V::dry_run(&body).iter().any(|word| word == "All") {
         return Ok(StatusCode::OK.into_response());
     }
@@ -76,7 +76,7 @@ async fn stream<V: StreamVerb>(
     let user = caller::user(&shared, &request)?;
     caller::authorize(&shared, user, &access).await?;
     let vmi = vmi(&shared, &namespace, &name).await?;
-    V::admit(&vmi)?;
+    V::admit(&vmi).map_err(|refusal| refusal.about(Object::Vmi.singular(), &name))?;
     streams::join(&shared, &vmi, V::NAME, request).await
 }
 
@@ -101,7 +101,7 @@ async fn vmi(
 ) -> Result<VirtualMachineInstance, Refusal> {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(shared.client.clone(), namespace);
     let vmi = vmis.get_opt(name).await?;
-    vmi.ok_or_else(|| Refusal::not_found("virtualmachineinstance", name))
+    vmi.ok_or_else(|| Refusal::not_found(Object::Vmi.singular(), name))
 }
 
 pub(crate) fn phase(vmi: &VirtualMachineInstance) -> Phase {
