@@ -12,8 +12,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
     pin::pin,
-    process::Command,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -159,7 +158,7 @@ impl Home {
         let settings = Settings {
             node_name: "here".into(),
             root: self.root(),
-            supervisor: supervisor().into(),
+            supervisor: supervisor(),
             client: self.client.clone(),
             images: Arc::new(BusyBox {
                 root: self.dir.path().join("image"),
@@ -351,22 +350,16 @@ impl Drop for Home {
 }
 
 /// The program is of another package, so cargo neither builds it for us nor names it.
-fn supervisor() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "-p", "pod-supervisor-bin"])
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let tests = std::env::current_exe().unwrap();
-        tests
-            .parent()
-            .unwrap()
-            .parent()
-            .unwrap()
-            .join("pod-supervisor")
-    })
+/// The program as it was built last: `cargo build --workspace --bins` comes before the tests. To
+/// build it from here would replace it under tests that run it.
+fn supervisor() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("pod-supervisor");
+    assert!(
+        program.exists(),
+        "run `cargo build --workspace --bins` first"
+    );
+    program
 }
 
 fn busybox_root(root: &Path) {

@@ -11,7 +11,6 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -205,23 +204,16 @@ impl Drop for Pod {
     }
 }
 
-/// The binary belongs to another package, so cargo neither builds it for us nor names it.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "-p", "pod-supervisor-bin"])
-            .status()
-            .unwrap();
-        assert!(status.success());
-        let tests = std::env::current_exe().unwrap();
-        tests
-            .parent()
-            .unwrap()
-            .parent()
-            .unwrap()
-            .join("pod-supervisor")
-    })
+/// The program as it was built last: `cargo build --workspace --bins` comes before the tests. To
+/// build it from here would replace it under tests that run it.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("pod-supervisor");
+    assert!(
+        program.exists(),
+        "run `cargo build --workspace --bins` first"
+    );
+    program
 }
 
 fn busybox_root(root: &Path) {
