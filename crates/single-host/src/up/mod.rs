@@ -3,6 +3,7 @@
 //! Each step may find what an earlier process left and goes on from there. Whatever fails before
 //! the API answers has changed nothing that the next `up` would trip over.
 
+mod allocator;
 mod components;
 mod detach;
 mod images;
@@ -59,6 +60,7 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     if flags.detached {
         detach::leave_session()?;
     }
+    allocator::keep_small();
     logging::start(flags.log.as_deref(), flags.detached)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
