@@ -1,0 +1,202 @@
+//! A single host of its own: state directory, port, pod network, and a process to start and kill.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{Outcome, images, kill, program, run, traces};
+
+/// How often another pod network is tried when one is taken.
+const NETWORKS: u32 = 8;
+
+/// A host that is up, or was.
+#[derive(Debug)]
+pub struct Host {
+    base: TempDir,
+    /// Held for as long as this process lives, so that others know whose the directory is.
+    _owner: File,
+    port: u16,
+    network: u32,
+}
+
+impl Host {
+    /// A host that nothing was done with yet.
+    pub fn new() -> Self {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        let base = tempfile::Builder::new()
+            .prefix("ferrovirt-stories-")
+            .tempdir()
+            .expect("make a temporary directory");
+        let owner = File::create(base.path().join("owner")).expect("make the owner's file");
+        owner.lock().expect("lock the owner's file");
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        Self {
+            base,
+            _owner: owner,
+            port: free_port(),
+            network: std::process::id().wrapping_mul(31).wrapping_add(number),
+        }
+    }
+
+    /// A host that is up.
+    pub async fn up() -> Self {
+        let mut host = Self::new();
+        for _ in 0..NETWORKS {
+            let outcome = host.start(&[]).await;
+            if !outcome.is_success && outcome.stderr.contains("overlaps") {
+                host.network = host.network.wrapping_add(1);
+                continue;
+            }
+            outcome.good();
+            return host;
+        }
+        panic!("no pod network is free")
+    }
+
+    /// `ferrovirt up --detach`.
+    pub async fn start(&self, flags: &[&str]) -> Outcome {
+        run(
+            Command::new(program("ferrovirt")).args(self.up_arguments(flags)),
+            b"",
+        )
+        .await
+    }
+
+    /// The arguments that [`Host::start`] gives.
+    pub fn up_arguments(&self, flags: &[&str]) -> Vec<String> {
+        let mut all = vec![
+            "up".to_owned(),
+            "--detach".to_owned(),
+            format!("--images={}", images().display()),
+            format!("--state-dir={}", self.state_dir().display()),
+            format!("--listen=127.0.0.1:{}", self.port),
+            format!("--pod-cidr={}", self.pod_cidr()),
+        ];
+        all.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        all
+    }
+
+    /// Any other command of `ferrovirt`.
+    pub async fn ferrovirt(&self, command: &str, flags: &[&str], input: &[u8]) -> Outcome {
+        let mut program = Command::new(program("ferrovirt"));
+        program
+            .arg(command)
+            .arg("--state-dir")
+            .arg(self.state_dir());
+        run(program.args(flags), input).await
+    }
+
+    pub async fn kubectl(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut program = Command::new("kubectl");
+        program
+            .env("KUBECONFIG", self.kubeconfig())
+            // Discovery is remembered by address, and ports come back.
+            .arg(format!(
+                "--cache-dir={}",
+                self.base.path().join("kubectl").display()
+            ));
+        run(program.args(arguments), input).await
+    }
+
+    pub async fn virtctl(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut program = Command::new(program("virtctl"));
+        program.env("KUBECONFIG", self.kubeconfig());
+        run(program.args(arguments), input).await
+    }
+
+    /// A client of the administrator.
+    pub async fn client(&self) -> Client {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).expect("read the kubeconfig");
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .expect("understand the kubeconfig");
+        config.read_timeout = None;
+        Client::try_from(config).expect("make a client")
+    }
+
+    /// The number of the background process.
+    pub fn process(&self) -> i32 {
+        let lock = std::fs::read_to_string(self.state_dir().join("lock")).expect("read the lock");
+        lock.trim().parse().expect("the lock names a process")
+    }
+
+    /// `kill -9` of the background process.
+    pub fn kill(&self) {
+        kill(self.process());
+    }
+
+    pub fn base(&self) -> &Path {
+        self.base.path()
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.base.path().join("state")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.state_dir().join("kubeconfig")
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn pod_cidr(&self) -> String {
+        // Any part of this will do, as long as hosts of parallel runs rarely choose the same.
+        let (second, third) = (224 + self.network / 256 % 16, self.network % 256);
+        format!("10.{second}.{third}.0/24")
+    }
+
+    /// The log of the background process.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.state_dir().join("ferrovirt.log")).unwrap_or_default()
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let is_failing = std::thread::panicking();
+        if is_failing {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let from = lines.len().saturating_sub(40);
+            println!("the host's log ends:\n{}", lines[from..].join("\n"));
+        }
+        if !self.state_dir().exists() {
+            return;
+        }
+        let ended = std::process::Command::new(program("ferrovirt"))
+            .args(["reset", "--yes", "--state-dir"])
+            .arg(self.state_dir())
+            .output();
+        let found = traces(&self.state_dir());
+        match ended {
+            Ok(output) if output.status.success() && found.is_empty() => {}
+            ended if is_failing => println!("taking the host down: {ended:?}, left: {found:?}"),
+            ended => panic!("taking the host down: {ended:?}, left: {found:?}"),
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("find a free port")
+        .port()
+}

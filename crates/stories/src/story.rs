@@ -1,0 +1,246 @@
+//! A test's own namespace, on a host that it shares with the other tests of its process.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicU32, Ordering},
+};
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+};
+use serde_json::Value;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+
+use crate::{Console, Host, Machine, Outcome, eventually, wait_for};
+
+/// Emulated guests keep a core busy while they start, so few stories are told at once.
+static TELLERS: Semaphore = Semaphore::const_new(3);
+/// The host that is shared by the stories of this process, while there are any.
+static SHARED: Mutex<Weak<Host>> = Mutex::const_new(Weak::new());
+
+/// What a test works with.
+pub struct Story {
+    pub host: Arc<Host>,
+    pub namespace: String,
+    pub client: Client,
+    _teller: SemaphorePermit<'static>,
+}
+
+impl std::fmt::Debug for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Story")
+            .field("host", &self.host)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Begins a story on the shared host.
+pub async fn story() -> Story {
+    let mut shared = SHARED.lock().await;
+    let host = match shared.upgrade() {
+        Some(host) => host,
+        None => Arc::new(Host::up().await),
+    };
+    *shared = Arc::downgrade(&host);
+    drop(shared);
+    Story::on(host).await
+}
+
+impl Story {
+    /// Begins a story on a host of its own.
+    pub async fn on(host: Arc<Host>) -> Self {
+        static COUNTER: AtomicU32 = AtomicU32::new(1);
+        let teller = TELLERS.acquire().await.expect("it is never closed");
+        let client = host.client().await;
+        let namespace = format!("story-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
+        let mut object = Namespace::default();
+        object.metadata.name = Some(namespace.clone());
+        Api::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .expect("make a namespace");
+        Self {
+            host,
+            namespace,
+            client,
+            _teller: teller,
+        }
+    }
+
+    pub async fn kubectl(&self, arguments: &[&str]) -> Outcome {
+        self.kubectl_with(arguments, b"").await
+    }
+
+    pub async fn kubectl_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut all = vec!["--namespace", &self.namespace];
+        all.extend(arguments);
+        self.host.kubectl(&all, input).await
+    }
+
+    pub async fn virtctl(&self, arguments: &[&str]) -> Outcome {
+        self.virtctl_with(arguments, b"").await
+    }
+
+    pub async fn virtctl_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        let mut all = vec!["--namespace", &self.namespace];
+        all.extend(arguments);
+        self.host.virtctl(&all, input).await
+    }
+
+    /// `kubectl apply`, which must be taken.
+    pub async fn apply(&self, machine: &Machine) {
+        self.try_apply(machine).await.good();
+    }
+
+    pub async fn try_apply(&self, machine: &Machine) -> Outcome {
+        self.kubectl_with(&["apply", "--filename=-"], &machine.manifest())
+            .await
+    }
+
+    pub fn vms(&self) -> Api<DynamicObject> {
+        self.api("kubevirt.io", "VirtualMachine")
+    }
+
+    pub fn vmis(&self) -> Api<DynamicObject> {
+        self.api("kubevirt.io", "VirtualMachineInstance")
+    }
+
+    pub fn pods(&self) -> Api<DynamicObject> {
+        self.api("", "Pod")
+    }
+
+    fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(group, "v1", kind);
+        let resource = ApiResource::from_gvk(&kind);
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// Waits for the status that `kubectl get vm` shows.
+    pub async fn vm_is(&self, name: &str, status: &str) -> Value {
+        let shows = |vm: &Value| vm["status"]["printableStatus"] == status;
+        wait_for(&self.vms(), name, status, shows).await
+    }
+
+    /// Waits for a phase of the instance.
+    pub async fn vmi_is(&self, name: &str, phase: &str) -> Value {
+        let has = |vmi: &Value| vmi["status"]["phase"] == phase;
+        wait_for(&self.vmis(), name, phase, has).await
+    }
+
+    /// Waits for an instance other than `earlier` to run.
+    pub async fn runs_again(&self, name: &str, earlier: &Value) -> Value {
+        let earlier = earlier["metadata"]["uid"].clone();
+        let other = move |vmi: &Value| {
+            vmi["status"]["phase"] == "Running" && vmi["metadata"]["uid"] != earlier
+        };
+        wait_for(&self.vmis(), name, "running again", other).await
+    }
+
+    pub async fn is_gone(&self, api: &Api<DynamicObject>, name: &str) {
+        wait_for(api, name, "gone", Value::is_null).await;
+    }
+
+    /// The pods of this story: name and UID.
+    pub async fn pod_list(&self) -> Vec<(String, String)> {
+        let list = self
+            .pods()
+            .list(&ListParams::default())
+            .await
+            .expect("list pods");
+        let named = |pod: DynamicObject| {
+            (
+                pod.metadata.name.unwrap_or_default(),
+                pod.metadata.uid.unwrap_or_default(),
+            )
+        };
+        list.items.into_iter().map(named).collect()
+    }
+
+    /// The UID of the one pod of this story.
+    pub async fn pod_uid(&self) -> String {
+        let pods = self.pod_list().await;
+        let [(_, uid)] = &pods[..] else {
+            panic!("looking for one pod among {pods:?}")
+        };
+        uid.clone()
+    }
+
+    /// The console of an instance that runs.
+    pub async fn console(&self, name: &str) -> Console {
+        let path = self.subresource("virtualmachineinstances", name, "console");
+        Console::open(&self.client, &path)
+            .await
+            .unwrap_or_else(|err| panic!("open the console of {name}: {err}"))
+    }
+
+    /// The console of an instance whose guest has a shell for us.
+    pub async fn shell(&self, name: &str) -> Console {
+        self.vmi_is(name, "Running").await;
+        self.greeting(name).await;
+        let mut console = self.console(name).await;
+        console.send("\n").await;
+        console.expect("# ").await;
+        console
+    }
+
+    /// What the guest wrote to its console up to the greeting, which may have been before anybody
+    /// could open it.
+    pub async fn greeting(&self, name: &str) -> String {
+        let vmi = self.vmi_is(name, "Running").await;
+        eventually("greeting", || {
+            let text = self.serial_log(&vmi);
+            let is_there = text.contains("Welcome to Ferrovirt tiny guest");
+            if is_there { Ok(text) } else { Err(text) }
+        })
+        .await
+    }
+
+    /// All that an instance's guest has written to its serial console.
+    pub fn serial_log(&self, vmi: &Value) -> String {
+        let uid = vmi["metadata"]["uid"]
+            .as_str()
+            .expect("an instance has a UID");
+        let pods = self.host.state_dir().join("node/pods");
+        let tail = format!("volumes/kubernetes.io~empty-dir/private/{uid}/virt-serial0-log");
+        let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
+        let found = entries
+            .map(|entry| entry.path().join(&tail))
+            .find(|path| path.exists());
+        let bytes = found
+            .and_then(|path| std::fs::read(path).ok())
+            .unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub fn subresource(&self, plural: &str, name: &str, subresource: &str) -> String {
+        let namespace = &self.namespace;
+        format!(
+            "/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{plural}/{name}/{subresource}"
+        )
+    }
+}
+
+impl Drop for Story {
+    fn drop(&mut self) {
+        let kubectl = |arguments: &[&str]| {
+            std::process::Command::new("kubectl")
+                .env("KUBECONFIG", self.host.kubeconfig())
+                .args(["--request-timeout=10s", "--namespace", &self.namespace])
+                .args(arguments)
+                .output()
+        };
+        if std::thread::panicking() {
+            let objects = kubectl(&["get", "vm,vmi,pods,events", "--output=wide"]);
+            let objects = objects.map(|output| output.stdout).unwrap_or_default();
+            println!(
+                "the story's objects:\n{}",
+                String::from_utf8_lossy(&objects)
+            );
+        }
+        // Guests of a story that is over would slow the others down.
+        drop(kubectl(&["delete", "vm,vmi", "--all", "--wait=false"]));
+    }
+}

@@ -1,0 +1,148 @@
+//! What is wrong is refused in one sentence that says where and what to do, and nothing is half done.
+
+use serde_json::json;
+use stories::{Host, machine, program, run, story, traces, wait_for};
+use tokio::process::Command;
+
+#[tokio::test]
+async fn a_wrong_type_is_refused_with_its_path() {
+    let story = story().await;
+    let bad = machine("bad").set("/spec/template/spec/domain/devices/disks", json!("root"));
+    let complaint = story.try_apply(&bad).await.complaint();
+    assert!(
+        complaint.contains("spec.template.spec.domain.devices.disks"),
+        "{complaint}"
+    );
+    assert!(
+        story
+            .vms()
+            .get_opt("bad")
+            .await
+            .expect("ask for it")
+            .is_none()
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_run_strategy_is_refused_with_its_path() {
+    let story = story().await;
+    let complaint = story
+        .try_apply(&machine("bad").strategy("Sometimes"))
+        .await
+        .complaint();
+    assert!(complaint.contains("spec.runStrategy"), "{complaint}");
+    assert!(complaint.contains("Sometimes"), "{complaint}");
+}
+
+#[tokio::test]
+async fn a_disk_without_volume_is_refused_with_its_path() {
+    let story = story().await;
+    let bad = machine("bad").set("/spec/template/spec/domain/devices/disks/1/name", "nowhere");
+    let complaint = story.try_apply(&bad).await.complaint();
+    let path = "spec.template.spec.domain.devices.disks[1].name";
+    assert!(
+        complaint.contains(path) && complaint.contains("nowhere"),
+        "{complaint}"
+    );
+}
+
+#[tokio::test]
+async fn a_missing_image_shows_in_the_status() {
+    let story = story().await;
+    story
+        .apply(&machine("lost").image("127.0.0.1:1/nobody/nothing:1"))
+        .await;
+    let is_told = |vm: &serde_json::Value| {
+        let shown = vm["status"]["printableStatus"].as_str();
+        matches!(shown, Some("ErrImagePull" | "ImagePullBackOff"))
+    };
+    let vm = wait_for(&story.vms(), "lost", "told about its image", is_told).await;
+    assert!(
+        vm["status"].to_string().contains("nobody/nothing"),
+        "{}",
+        vm["status"]
+    );
+    story
+        .kubectl(&["delete", "vm", "lost", "--timeout=60s"])
+        .await
+        .good();
+}
+
+#[tokio::test]
+async fn a_second_up_says_that_it_is_up_and_status_agrees() {
+    let story = story().await;
+    let said = story.host.start(&[]).await.good();
+    assert!(said.contains("up already"), "{said}");
+    let said = story.host.ferrovirt("status", &[], b"").await.good();
+    assert!(said.contains("Ferrovirt is up"), "{said}");
+    let json = story
+        .host
+        .ferrovirt("status", &["--output=json"], b"")
+        .await
+        .good();
+    let json: serde_json::Value = serde_json::from_str(&json).expect("read the status");
+    assert_eq!(json["up"], true);
+    assert_eq!(json["process"], story.host.process());
+}
+
+#[tokio::test]
+async fn reset_asks_first() {
+    let story = story().await;
+    let complaint = story
+        .host
+        .ferrovirt("reset", &[], b"no\n")
+        .await
+        .complaint();
+    assert!(complaint.contains("nothing was changed"), "{complaint}");
+    let said = story.host.ferrovirt("status", &[], b"").await.good();
+    assert!(said.contains("Ferrovirt is up"), "{said}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let host = Host::new();
+    let listener = std::net::TcpListener::bind(("127.0.0.1", host.port())).expect("take the port");
+    let complaint = host.start(&[]).await.complaint();
+    assert!(
+        complaint.contains("another program listens there"),
+        "{complaint}"
+    );
+    drop(listener);
+}
+
+#[tokio::test]
+async fn without_root_it_says_so_and_does_nothing() {
+    let host = Host::new();
+    // Built programs may lie where only root can look.
+    let copy = host.base().join("ferrovirt");
+    std::fs::copy(program("ferrovirt"), &copy).expect("copy the program");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(host.base(), open).expect("let nobody in");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(&copy).args(host.up_arguments(&[]));
+    let complaint = run(&mut command, b"").await.complaint();
+    assert!(complaint.contains("needs root"), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert_eq!(traces(&host.state_dir()), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_named() {
+    let host = Host::new();
+    let disk = host.base().join("full");
+    std::fs::create_dir(&disk).expect("make a directory");
+    let mut mount = Command::new("mount");
+    mount
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(&disk);
+    run(&mut mount, b"").await.good();
+    let state = format!("--state-dir={}", disk.join("state").display());
+    let images = format!("--images={}", stories::images().display());
+    let mut command = Command::new(program("ferrovirt"));
+    let outcome = run(command.args(["up", "--detach", &state, &images]), b"").await;
+    run(Command::new("umount").arg(&disk), b"").await.good();
+    let complaint = outcome.complaint();
+    assert!(complaint.contains("MiB left"), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+}
