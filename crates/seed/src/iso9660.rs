@@ -120,7 +120,11 @@ impl Volume {
         out.push(if naming == Naming::Primary { 1 } else { 2 });
         out.extend(b"CD001\x01\0");
         out.extend(text("", 32));
-        out.extend(text(label, 32));
+        // Not with blanks here: some readers take those for a part of the label.
+        out.extend(match naming {
+            Naming::Primary => text(label, 32),
+            Naming::Joliet => pad(utf16_be(label), &[0], 32),
+        });
         out.extend([0; 8]);
         out.extend(both_u32(sectors));
         let escapes: &[u8] = if naming == Naming::Joliet {

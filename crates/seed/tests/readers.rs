@@ -136,3 +136,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_wide_label_ends_where_its_text_ends() {
+    let image = iso9660("cidata", &[("meta-data", b"x")]).unwrap();
+    let label = &image[17 * 2048 + 40..17 * 2048 + 72];
+    let text: Vec<u8> = "cidata".bytes().flat_map(|letter| [0, letter]).collect();
+    assert_eq!(label[..12], text);
+    assert_eq!(label[12..], [0; 20]);
+}

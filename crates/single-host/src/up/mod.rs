@@ -12,7 +12,12 @@ pub(crate) mod network;
 mod node;
 mod probe;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io::{Read, Write},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use embedded_api::{Database, EmbeddedApi, KubeletClient};
@@ -82,12 +87,19 @@ fn take(state: &StateDir) -> Result<Option<Lock>> {
     }
 }
 
+/// Whether a living process is behind the API server's port. The kernel takes connections for a
+/// dying one too, so an answer is asked for: TLS refuses what is not TLS.
 fn answers(state: &StateDir) -> bool {
     let remembered = std::fs::read(state.settings()).ok();
     let remembered = remembered.and_then(|bytes| serde_json::from_slice::<Remembered>(&bytes).ok());
-    remembered.is_some_and(|remembered| {
-        std::net::TcpStream::connect_timeout(&remembered.listen, PATIENCE).is_ok()
-    })
+    remembered.is_some_and(|remembered| is_refused(remembered.listen).unwrap_or(false))
+}
+
+fn is_refused(listen: std::net::SocketAddr) -> std::io::Result<bool> {
+    let mut stream = std::net::TcpStream::connect_timeout(&listen, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    Ok(stream.read(&mut [0; 16])? > 0)
 }
 
 fn say_up_already(state: &StateDir, holder: Option<i32>, printer: Printer) {

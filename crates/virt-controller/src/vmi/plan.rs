@@ -108,7 +108,8 @@ fn plan_started(seen: &Observed, plan: &mut Plan) {
         PodState::Missing => plan.phase = Phase::Failed,
         state @ (PodState::Succeeded | PodState::Failed) => {
             // The handler knows best how the guest ended, but it may be gone.
-            let ended = pod.and_then(finished_at).unwrap_or(seen.now);
+            // Where no container says when it ended, none will.
+            let ended = pod.and_then(finished_at).unwrap_or(Timestamp::UNIX_EPOCH);
             match wait_until(seen.now, ended, HANDLER_GRACE) {
                 Some(wait) => plan.look_again_in = Some(wait),
                 None if state == PodState::Succeeded => plan.phase = Phase::Succeeded,

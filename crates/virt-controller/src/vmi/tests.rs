@@ -125,6 +125,14 @@ fn end_that_no_handler_records_is_recorded_after_a_moment() {
 }
 
 #[test]
+fn pod_that_failed_without_a_word_from_its_container_ends_the_guest_at_once() {
+    let mut pod = pod("Failed");
+    pod["status"]["containerStatuses"][0]["state"] =
+        json!({"waiting": {"reason": "ContainerCreating"}});
+    assert_eq!(plan(&see(vmi("Running"), Some(pod))).phase, Phase::Failed);
+}
+
+#[test]
 fn guest_that_no_handler_ends_is_ended_by_its_pod() {
     let mut seen = see(deleting(vmi("Running")), Some(pod("Running")));
     assert_eq!(plan(&seen).look_again_in, Some(Duration::from_secs(70)));
