@@ -40,10 +40,12 @@ need_programs() {
     need_root && need_cargo
 }
 
-# All tests and doc tests; their numbers are added to ours.
+# A run of cargo's tests; their numbers are added to ours.
 run_tests() {
-    local log=$1 status numbers
-    cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"
+    local status numbers
+    echo "== $1"
+    shift
+    cargo test --locked --workspace --no-fail-fast "$@" 2>&1 | tee "$log"
     status=${PIPESTATUS[0]}
     numbers=$(awk '/^test result: / { good += $4; bad += $6 } END { print good + 0, bad + 0 }' "$log")
     passed=$((passed + ${numbers% *}))
@@ -52,6 +54,7 @@ run_tests() {
     if [ "$status" -ne 0 ] && [ "${numbers#* }" -eq 0 ]; then
         failed=$((failed + 1))
     fi
+    grep -E '^test .* FAILED$|^error: test failed|^error(\[E[0-9]+\])?: ' "$log" >>"$complaints"
 }
 
 must "needs" need_programs
@@ -60,10 +63,12 @@ must "programs" cargo build --locked --workspace --bins
 must "leftovers" scripts/sweep.sh
 must "images" build_images
 judge "checks" cargo xtask check
-echo "== tests"
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-run_tests "$log"
-grep -E '^test .* FAILED$|^error: test failed|^error(\[E[0-9]+\])?: ' "$log" >&2
+complaints=$(mktemp)
+trap 'rm -f "$log" "$complaints"' EXIT
+run_tests "tests and doc tests" --exclude stories
+# Stories mostly wait for guests, so more of them than processors are told at once.
+RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} run_tests "stories" --test stories
 judge "nothing left behind" scripts/sweep.sh
+cat "$complaints" >&2
 finish

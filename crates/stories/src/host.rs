@@ -108,9 +108,14 @@ impl Host {
     }
 
     pub async fn virtctl(&self, arguments: &[&str], input: &[u8]) -> Outcome {
+        run(self.virtctl_command().args(arguments), input).await
+    }
+
+    /// `virtctl`, to be given arguments.
+    pub fn virtctl_command(&self) -> Command {
         let mut program = Command::new(program("virtctl"));
         program.env("KUBECONFIG", self.kubeconfig());
-        run(program.args(arguments), input).await
+        program
     }
 
     /// A client of the administrator.

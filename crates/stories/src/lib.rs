@@ -6,7 +6,7 @@
 //! - `story` gives each test a namespace on a host that the tests of a process share;
 //! - `manifests` are the VMs that the stories tell about;
 //! - `waiting` watches objects until something is so;
-//! - `console` is a guest's serial console, by websocket;
+//! - `console` is a guest's serial console, by websocket; `terminal` a program that is talked to;
 //! - `processes` finds what runs in a pod, to kill it;
 //! - `traces` is what a host has left on the machine.
 //!
@@ -27,6 +27,7 @@ mod manifests;
 mod processes;
 mod programs;
 mod story;
+mod terminal;
 mod traces;
 mod waiting;
 
@@ -36,5 +37,6 @@ pub use manifests::{Machine, machine};
 pub use processes::{kill, kill_in_pod, processes_of_pod};
 pub use programs::{Outcome, images, program, run};
 pub use story::{Story, story};
+pub use terminal::Terminal;
 pub use traces::traces;
 pub use waiting::{DEADLINE, eventually, wait_for};

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
-use crate::{Console, Host, Machine, Outcome, eventually, wait_for};
+use crate::{Console, Host, Machine, Outcome, Terminal, eventually, wait_for};
 
 /// Emulated guests keep a core busy while they start, so few stories are told at once.
 static TELLERS: Semaphore = Semaphore::const_new(3);
@@ -81,13 +81,18 @@ impl Story {
     }
 
     pub async fn virtctl(&self, arguments: &[&str]) -> Outcome {
-        self.virtctl_with(arguments, b"").await
-    }
-
-    pub async fn virtctl_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
         let mut all = vec!["--namespace", &self.namespace];
         all.extend(arguments);
-        self.host.virtctl(&all, input).await
+        self.host.virtctl(&all, b"").await
+    }
+
+    /// `virtctl` with pipes to talk through.
+    pub fn virtctl_terminal(&self, arguments: &[&str]) -> Terminal {
+        let mut command = self.host.virtctl_command();
+        command
+            .args(["--namespace", &self.namespace])
+            .args(arguments);
+        Terminal::start(&mut command)
     }
 
     /// `kubectl apply`, which must be taken.

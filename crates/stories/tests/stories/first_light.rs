@@ -1,6 +1,7 @@
 //! From a manifest to a guest that can be talked to.
 
 use stories::{Console, machine, story};
+use tokio::{io::AsyncReadExt, net::TcpStream};
 
 #[tokio::test]
 async fn a_guest_greets_on_its_console_and_shows_its_cloud_init_line() {
@@ -39,14 +40,14 @@ async fn the_console_answers_a_plain_websocket_client_and_virtctl() {
     assert_eq!(console.shell("echo $((6 * 7))").await, "42");
     drop(console);
 
-    // What is sent after the separator ends the session, as on a terminal.
-    let input = b"\necho $((7 * 8)); sleep 1\n";
-    let mut typed = input.to_vec();
-    typed.push(0x1d);
-    let outcome = story
-        .virtctl_with(&["console", "talk", "--timeout=1"], &typed)
-        .await;
-    assert!(outcome.is_success, "{outcome:?}");
+    let mut terminal = story.virtctl_terminal(&["console", "talk", "--timeout=1"]);
+    terminal.send(b"\n").await;
+    terminal.expect("# ").await;
+    terminal.send(b"echo $((7 * 8))\n").await;
+    terminal.expect("\n56").await;
+    // What ends the session on a terminal does so in a pipe.
+    terminal.send(&[0x1d]).await;
+    assert!(terminal.end().await.success());
 }
 
 #[tokio::test]
@@ -80,4 +81,41 @@ async fn kubectl_shows_describes_and_waits_for_machines() {
     assert!(text.contains("Printable Status:"), "{text}");
     let pods = story.pod_list().await;
     story.kubectl(&["logs", &pods[0].0]).await.good();
+}
+
+#[tokio::test]
+async fn virtctl_offers_the_screen_on_a_local_port() {
+    let story = story().await;
+    story.apply(&machine("viewed")).await;
+    story.vmi_is("viewed", "Running").await;
+    let mut proxy = story.virtctl_terminal(&["vnc", "viewed", "--proxy-only"]);
+    let said = proxy.expect("}").await;
+    let said: serde_json::Value = serde_json::from_str(&said).expect("it says the port");
+    let port = said["port"]
+        .as_u64()
+        .and_then(|port| u16::try_from(port).ok());
+    let port = port.expect("a port is a small number");
+    let mut viewer = TcpStream::connect(("127.0.0.1", port))
+        .await
+        .expect("connect to the proxy");
+    let mut banner = [0; 12];
+    viewer
+        .read_exact(&mut banner)
+        .await
+        .expect("read the banner");
+    assert_eq!(&banner, b"RFB 003.008\n");
+}
+
+#[tokio::test]
+async fn an_instance_boots_from_the_kernel_of_an_image() {
+    let story = story().await;
+    let example = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/vmi-kernel-boot.yaml"
+    );
+    story
+        .kubectl(&["apply", "--filename", example])
+        .await
+        .good();
+    story.greeting("kernel-boot").await;
 }
