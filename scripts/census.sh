@@ -10,6 +10,8 @@ section() {
 section processes
 for directory in /proc/[0-9]*; do
     name=$(cat "$directory/comm" 2>/dev/null) || continue
+    # One that has ended and waits for its parent to take note is not there any more.
+    grep -qs '^State:.Z' "$directory/status" && continue
     case $name in
     ferrovirt | pod-supervisor* | virt-launcher* | libvirtd | qemu-system-* | swtpm | passt*) ;;
     *) grep -qs ferrovirt "$directory/cgroup" || continue ;;
