@@ -1,7 +1,7 @@
 //! The node: registers itself, watches pods, and keeps one task per pod.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -132,7 +132,9 @@ impl EmbeddedNode {
             return Err(error);
         }
         tasks.spawn(registration::renew(Arc::clone(&shared), port, stop.clone()));
-        tasks.spawn(take_up(Arc::clone(&shared), stop.clone()));
+        // Read before the first pod can be begun: a directory in the making is no leftover.
+        let left = pod_dirs(&shared.settings.root);
+        tasks.spawn(take_up(Arc::clone(&shared), left, stop.clone()));
         tasks.spawn(watch_pods(Arc::clone(&shared), stop.clone()));
         stop.cancelled().await;
         tasks.close();
@@ -188,16 +190,20 @@ async fn watch_pods(shared: Arc<Shared>, stop: CancellationToken) {
     .await;
 }
 
-/// Pods on disk that the API server does not know any more.
-async fn take_up(shared: Arc<Shared>, stop: CancellationToken) {
+/// Takes down what an earlier node process left of pods that the API server does not know any more.
+async fn take_up(shared: Arc<Shared>, left: Vec<(String, PathBuf)>, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
         () = shared.pods.ready() => {}
     }
-    for (uid, dir) in pod_dirs(&shared.settings.root) {
-        let pod = left_object(&uid, &dir);
-        shared.on_pod(&pod, &stop);
-        if !shared.workers.lock().contains_key(&uid) {
+    let pods = shared.pods.list();
+    let known: HashSet<&str> = pods
+        .iter()
+        .filter_map(|pod| pod.metadata.uid.as_deref())
+        .collect();
+    for (uid, dir) in left {
+        if !known.contains(uid.as_str()) {
+            let pod = left_object(&uid, &dir);
             shared.begin(Arc::new(pod), Wanted::Gone, &stop);
         }
     }

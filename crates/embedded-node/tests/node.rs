@@ -190,9 +190,9 @@ impl Home {
         self.wait(await_condition(api, "here", ready)).unwrap();
     }
 
-    /// As good as SIGKILL: no task of the node runs another instruction.
+    /// As good as SIGKILL: no task of the node runs another instruction when this returns.
     fn kill_node(&mut self) {
-        self.node.take().unwrap().shutdown_background();
+        self.node.take().unwrap().shutdown_timeout(PATIENCE);
     }
 
     fn wait<T>(&self, work: impl Future<Output = T>) -> T {
@@ -338,7 +338,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(node) = self.node.take() {
-            node.shutdown_background();
+            node.shutdown_timeout(PATIENCE);
         }
         self.stop.cancel();
         let root = self.root();
