@@ -40,12 +40,8 @@ flags+=(${FERROVIRT_UP_FLAGS:-})
 "$programs/ferrovirt" up "${flags[@]}" | sed '/^Ferrovirt is up\. Next:/,$d; /^Guests run/d'
 export KUBECONFIG=$state/kubeconfig
 
-if grep -qs '"kvm": *true' "$state"/capabilities/*/node.json; then
-    echo "Guests run on KVM."
-else
-    reason=$(sed -n 's/^ *"kvmReason": *"\(.*\)",*$/\1/p' "$state"/capabilities/*/node.json | head -n 1)
-    echo "Guests run by software emulation, which is slower: ${reason:-KVM was not asked for}."
-fi
+# Also when it was up already.
+"$programs/ferrovirt" status --state-dir "$state" | sed -n 's/^guests run by/Guests run by/p'
 
 step "Starting the virtual machine of examples/vm-$vm.yaml"
 began=$SECONDS

@@ -13,7 +13,7 @@ use crate::{
     cli,
     printer::Printer,
     state_dir::{Locked, StateDir},
-    up::Remembered,
+    up::{Remembered, Virtualization},
 };
 
 #[derive(Debug, Serialize)]
@@ -27,6 +27,8 @@ struct Report {
     api_server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kubeconfig: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guests_run_by: Option<Virtualization>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     virtual_machines: Vec<Machine>,
 }
@@ -66,6 +68,9 @@ fn describe(report: &Report, printer: Printer) {
             printer.line(&format!("{name}: {value}"));
         }
     }
+    if let Some(guests) = &report.guests_run_by {
+        printer.line(&format!("guests run by {guests}"));
+    }
     for machine in &report.virtual_machines {
         printer.line(&format!(
             "VM {}/{}: {}",
@@ -82,6 +87,7 @@ fn report(flags: &cli::Status) -> Result<Report> {
         process: None,
         api_server: None,
         kubeconfig: None,
+        guests_run_by: None,
         virtual_machines: vec![],
     };
     if !path.exists() {
@@ -97,6 +103,7 @@ fn report(flags: &cli::Status) -> Result<Report> {
     if let Ok(bytes) = std::fs::read(state.settings()) {
         let remembered: Remembered = serde_json::from_slice(&bytes).context("read the settings")?;
         report.api_server = Some(format!("https://{}", remembered.listen));
+        report.guests_run_by = remembered.guests_run_by;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

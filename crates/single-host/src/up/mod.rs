@@ -43,6 +43,36 @@ pub(crate) struct Remembered {
     pub(crate) listen: std::net::SocketAddr,
     pub(crate) pod_cidr: String,
     pub(crate) node_name: String,
+    /// Not known before the host was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guests_run_by: Option<Virtualization>,
+}
+
+/// How guests run on this host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "way")]
+pub(crate) enum Virtualization {
+    Kvm,
+    Emulation { reason: String },
+}
+
+impl Virtualization {
+    fn of(facts: &virt_handler::NodeFacts) -> Self {
+        if facts.kvm {
+            return Self::Kvm;
+        }
+        let reason = facts.kvm_reason.clone();
+        Self::Emulation { reason }
+    }
+}
+
+impl std::fmt::Display for Virtualization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kvm => f.write_str("KVM"),
+            Self::Emulation { reason } => write!(f, "software emulation: {reason}"),
+        }
+    }
 }
 
 pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
@@ -90,9 +120,11 @@ fn take(state: &StateDir) -> Result<Option<Lock>> {
 /// Whether a living process is behind the API server's port. The kernel takes connections for a
 /// dying one too, so an answer is asked for: TLS refuses what is not TLS.
 fn answers(state: &StateDir) -> bool {
-    let remembered = std::fs::read(state.settings()).ok();
-    let remembered = remembered.and_then(|bytes| serde_json::from_slice::<Remembered>(&bytes).ok());
-    remembered.is_some_and(|remembered| is_refused(remembered.listen).unwrap_or(false))
+    remembered(state).is_some_and(|remembered| is_refused(remembered.listen).unwrap_or(false))
+}
+
+fn remembered(state: &StateDir) -> Option<Remembered> {
+    serde_json::from_slice(&std::fs::read(state.settings()).ok()?).ok()
 }
 
 fn is_refused(listen: std::net::SocketAddr) -> std::io::Result<bool> {
@@ -110,6 +142,10 @@ fn say_up_already(state: &StateDir, holder: Option<i32>, printer: Printer) {
         "Ferrovirt is up already in {}{holder}.",
         state.root().display()
     ));
+    let guests = remembered(state).and_then(|remembered| remembered.guests_run_by);
+    if let Some(guests) = guests {
+        printer.line(&format!("Guests run by {guests}."));
+    }
     say_next(state, printer);
 }
 
@@ -152,7 +188,7 @@ async fn start(
         node_address,
     };
     let identities = Arc::new(identities::load_or_make(&state.pki(), names)?);
-    remember(flags, state, listen)?;
+    remember(flags, state, listen, None)?;
 
     let api = EmbeddedApi::open(embedded_api::Settings {
         database: Database::File(state.database()),
@@ -185,14 +221,23 @@ async fn start(
         address: node_address,
     };
     let capabilities = node::bring_up(&host, &parts, printer, (tasks, stop)).await?;
+    let guests = Virtualization::of(capabilities.facts());
+    printer.line(&format!("Guests run by {guests}."));
+    remember(flags, state, listen, Some(guests))?;
     components::start(&host, capabilities, (tasks, stop)).await
 }
 
-fn remember(flags: &cli::Up, state: &StateDir, listen: std::net::SocketAddr) -> Result<()> {
+fn remember(
+    flags: &cli::Up,
+    state: &StateDir,
+    listen: std::net::SocketAddr,
+    guests_run_by: Option<Virtualization>,
+) -> Result<()> {
     let remembered = Remembered {
         listen,
         pod_cidr: flags.pod_cidr.clone(),
         node_name: flags.node_name.clone(),
+        guests_run_by,
     };
     let text = serde_json::to_vec_pretty(&remembered)?;
     let path = state.settings();

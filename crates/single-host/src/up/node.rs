@@ -49,16 +49,7 @@ pub(super) async fn bring_up(
         node.await.context("stop the node after the probe")?;
         found?
     };
-    let facts = capabilities.facts();
-    if facts.kvm {
-        printer.line("Guests run by KVM.");
-    } else {
-        printer.line(&format!(
-            "Guests run by software emulation: {}.",
-            facts.kvm_reason
-        ));
-    }
-    let usable = facts.kvm;
+    let usable = capabilities.facts().kvm;
     run(
         host,
         parts,

@@ -73,8 +73,10 @@ async fn a_second_up_says_that_it_is_up_and_status_agrees() {
     let story = story().await;
     let said = story.host.start(&[]).await.good();
     assert!(said.contains("up already"), "{said}");
+    assert!(said.contains("Guests run by "), "{said}");
     let said = story.host.ferrovirt("status", &[], b"").await.good();
     assert!(said.contains("Ferrovirt is up"), "{said}");
+    assert!(said.contains("guests run by "), "{said}");
     let json = story
         .host
         .ferrovirt("status", &["--output=json"], b"")
@@ -83,6 +85,8 @@ async fn a_second_up_says_that_it_is_up_and_status_agrees() {
     let json: serde_json::Value = serde_json::from_str(&json).expect("read the status");
     assert_eq!(json["up"], true);
     assert_eq!(json["process"], story.host.process());
+    let way = &json["guestsRunBy"]["way"];
+    assert!(way == "kvm" || way == "emulation", "{json}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Paths, refusals and what they lead to.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -129,10 +129,7 @@ async fn open(
     };
     let stream = match connected {
         Ok(stream) => stream,
-        Err(err) => {
-            let message = format!("the guest's {device} is not there: {err}");
-            return refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message);
-        }
+        Err(err) => return no_device(device, &err),
     };
     upgrade
         .protocols([PROTOCOL])
@@ -183,6 +180,18 @@ fn not_here(key: &Key) -> Response {
     )
 }
 
+/// QEMU makes a guest's sockets when it starts and takes them away when it ends, so that a missing
+/// one says that the guest is not there yet or any more. Clients wait and ask again on that.
+fn no_device(device: &str, err: &io::Error) -> Response {
+    let message = format!("the guest's {device} is not there: {err}");
+    match err.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            refusal(StatusCode::BAD_REQUEST, "BadRequest", &message)
+        }
+        _ => refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message),
+    }
+}
+
 /// A Kubernetes `Status`, so that `virt-api` may hand it on as it is.
 fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
     let status = json!({
@@ -190,4 +199,23 @@ fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
         "message": message, "reason": reason, "code": code.as_u16(),
     });
     (code, Json(status)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_is_going_or_coming_has_no_device_and_is_worth_waiting_for() {
+        for (kind, code) in [
+            (io::ErrorKind::NotFound, StatusCode::BAD_REQUEST),
+            (io::ErrorKind::ConnectionRefused, StatusCode::BAD_REQUEST),
+            (
+                io::ErrorKind::InvalidData,
+                StatusCode::INTERNAL_SERVER_ERROR,
+            ),
+        ] {
+            assert_eq!(no_device("console", &kind.into()).status(), code, "{kind}");
+        }
+    }
 }

@@ -106,16 +106,33 @@ async fn running(cluster: &Cluster, name: &str) -> Result<()> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut seen = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
     while let Some(vmi) = seen.next().await {
-        let vmi = vmi.context("watch the VMI")?;
-        match vmi.status.and_then(|status| status.phase) {
-            Some(Phase::Running) => return Ok(()),
-            Some(Phase::Failed | Phase::Succeeded) => {
-                bail!("{name} has ended; start its VM again")
-            }
-            _ => {}
+        match standing(&vmi.context("watch the VMI")?) {
+            Standing::Coming => {}
+            Standing::Running => return Ok(()),
+            Standing::Ended => bail!("{name} has ended; start its VM again"),
         }
     }
     bail!("the watch of {name} ended")
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    Coming,
+    Running,
+    Ended,
+}
+
+/// One that is being deleted counts as gone: its successor, which a restart makes under the same
+/// name, is the one to wait for.
+fn standing(vmi: &VirtualMachineInstance) -> Standing {
+    if vmi.metadata.deletion_timestamp.is_some() {
+        return Standing::Coming;
+    }
+    match vmi.status.as_ref().and_then(|status| status.phase.as_ref()) {
+        Some(Phase::Running) => Standing::Running,
+        Some(Phase::Failed | Phase::Succeeded) => Standing::Ended,
+        _ => Standing::Coming,
+    }
 }
 
 async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
@@ -212,5 +229,23 @@ mod tests {
             ..Default::default()
         });
         assert!(!is_off(&vm));
+    }
+
+    #[test]
+    fn an_instance_on_its_way_out_is_not_the_one_to_wait_for() {
+        for (phase, deleted, expected) in [
+            (Phase::Scheduling, false, Standing::Coming),
+            (Phase::Running, false, Standing::Running),
+            (Phase::Failed, false, Standing::Ended),
+            (Phase::Running, true, Standing::Coming),
+            (Phase::Succeeded, true, Standing::Coming),
+        ] {
+            let mut object = serde_json::json!({"metadata": {}, "status": {"phase": phase}});
+            if deleted {
+                object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+            }
+            let vmi = serde_json::from_value(object).expect("a VMI");
+            assert_eq!(standing(&vmi), expected, "{phase:?} {deleted}");
+        }
     }
 }
