@@ -9,6 +9,7 @@
 //! the tests. To support something that was refused so far: delete its row in [`unsupported`].
 
 pub mod cluster_config;
+pub mod rules;
 pub mod violation;
 
 pub mod checks;

@@ -36,6 +36,9 @@ pub struct Violation {
     /// A sentence of its own, with the field.
     pub message: String,
     pub cause: Cause,
+    /// Id of the rule that found it, see [`crate::rules`]; empty for what no rule can judge, such
+    /// as an object that cannot be read.
+    pub rule: &'static str,
 }
 
 impl Violation {
@@ -47,7 +50,22 @@ impl Violation {
             field,
             message,
             cause,
+            rule: "",
         }
+    }
+
+    /// Says which rule found it.
+    #[must_use]
+    pub fn of(self, rule: &'static str) -> Self {
+        Self { rule, ..self }
+    }
+
+    pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self::new(Cause::Forbidden, field, detail)
+    }
+
+    pub fn not_found(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self::new(Cause::NotFound, field, detail)
     }
 
     pub fn invalid(field: impl Into<String>, detail: impl fmt::Display) -> Self {
