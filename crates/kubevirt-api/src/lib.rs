@@ -29,6 +29,7 @@ pub mod volumes;
 pub mod annotations;
 pub mod conditions;
 pub mod crds;
+pub mod duration;
 pub mod finalizers;
 pub mod labels;
 pub mod quantity;

@@ -1,73 +1,85 @@
-//! How the two kinds present themselves to `kube`: group, version, plural, and the envelope of
+//! How kinds present themselves to `kube`: group, version, plural, and the envelope of
 //! `apiVersion` and `kind` around what the structs hold.
 //!
-//! Objects read as v1alpha3 are written back as v1: both versions share one schema.
-
-use std::borrow::Cow;
-
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use serde::{Serialize, Serializer, ser::SerializeStruct};
-
-use crate::{
-    vm::{VirtualMachine, VirtualMachineSpec},
-    vm_status::VirtualMachineStatus,
-    vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec},
-    vmi_status::VirtualMachineInstanceStatus,
-};
+//! Objects read in another version are written back in the one named here: all versions of a kind
+//! share one schema.
 
 pub const GROUP: &str = "kubevirt.io";
 pub const VERSION: &str = "v1";
 pub const API_VERSION: &str = "kubevirt.io/v1";
 
+/// Makes a struct with `metadata`, `spec` and, where given, `status: Option<..>` into a kind.
+///
+/// ```text
+/// kind!(VirtualMachine {
+///     group: "kubevirt.io",
+///     version: "v1",
+///     plural: "virtualmachines",
+///     scope: NamespaceResourceScope,
+///     spec: VirtualMachineSpec,
+///     status: VirtualMachineStatus,
+/// });
+/// ```
 macro_rules! kind {
-    ($type:ident, $spec:ident, $status:ident, $kind:literal, $plural:literal) => {
+    ($type:ident {
+        group: $group:literal,
+        version: $version:literal,
+        plural: $plural:literal,
+        scope: $scope:ident,
+        spec: $spec:ty
+        $(, status: $status:ty)? $(,)?
+    }) => {
         impl $type {
-            pub const KIND: &'static str = $kind;
+            pub const KIND: &'static str = stringify!($type);
             pub const PLURAL: &'static str = $plural;
+            pub const GROUP: &'static str = $group;
+            pub const VERSION: &'static str = $version;
+            pub const API_VERSION: &'static str = concat!($group, "/", $version);
 
             /// An object with nothing but a name and a spec.
             pub fn new(name: &str, spec: $spec) -> Self {
-                let metadata = ObjectMeta {
-                    name: Some(name.to_owned()),
-                    ..ObjectMeta::default()
-                };
                 Self {
-                    metadata,
+                    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                        name: Some(name.to_owned()),
+                        ..Default::default()
+                    },
                     spec,
-                    status: None,
+                    ..Self::default()
                 }
             }
         }
 
         impl kube::Resource for $type {
             type DynamicType = ();
-            type Scope = NamespaceResourceScope;
+            type Scope = k8s_openapi::$scope;
 
-            fn kind((): &()) -> Cow<'_, str> {
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
                 Self::KIND.into()
             }
 
-            fn group((): &()) -> Cow<'_, str> {
-                GROUP.into()
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                Self::GROUP.into()
             }
 
-            fn version((): &()) -> Cow<'_, str> {
-                VERSION.into()
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                Self::VERSION.into()
             }
 
-            fn api_version((): &()) -> Cow<'_, str> {
-                API_VERSION.into()
+            fn api_version((): &()) -> std::borrow::Cow<'_, str> {
+                Self::API_VERSION.into()
             }
 
-            fn plural((): &()) -> Cow<'_, str> {
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
                 Self::PLURAL.into()
             }
 
-            fn meta(&self) -> &ObjectMeta {
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
                 &self.metadata
             }
 
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
+            fn meta_mut(
+                &mut self,
+            ) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
                 &mut self.metadata
             }
         }
@@ -84,47 +96,40 @@ macro_rules! kind {
             }
         }
 
-        impl kube::core::object::HasStatus for $type {
-            type Status = $status;
+        $(
+            impl kube::core::object::HasStatus for $type {
+                type Status = $status;
 
-            fn status(&self) -> Option<&$status> {
-                self.status.as_ref()
+                fn status(&self) -> Option<&$status> {
+                    self.status.as_ref()
+                }
+
+                fn status_mut(&mut self) -> &mut Option<$status> {
+                    &mut self.status
+                }
             }
+        )?
 
-            fn status_mut(&mut self) -> &mut Option<$status> {
-                &mut self.status
-            }
-        }
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct as _;
 
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let fields = if self.status.is_some() { 5 } else { 4 };
-                let mut object = serializer.serialize_struct(Self::KIND, fields)?;
-                object.serialize_field("apiVersion", API_VERSION)?;
+                let mut object = serializer.serialize_struct(Self::KIND, 5)?;
+                object.serialize_field("apiVersion", Self::API_VERSION)?;
                 object.serialize_field("kind", Self::KIND)?;
                 object.serialize_field("metadata", &self.metadata)?;
                 object.serialize_field("spec", &self.spec)?;
-                match &self.status {
-                    Some(status) => object.serialize_field("status", status)?,
-                    None => object.skip_field("status")?,
-                }
+                $(
+                    let status: Option<&$status> = self.status.as_ref();
+                    match status {
+                        Some(status) => object.serialize_field("status", status)?,
+                        None => object.skip_field("status")?,
+                    }
+                )?
                 object.end()
             }
         }
     };
 }
 
-kind!(
-    VirtualMachine,
-    VirtualMachineSpec,
-    VirtualMachineStatus,
-    "VirtualMachine",
-    "virtualmachines"
-);
-kind!(
-    VirtualMachineInstance,
-    VirtualMachineInstanceSpec,
-    VirtualMachineInstanceStatus,
-    "VirtualMachineInstance",
-    "virtualmachineinstances"
-);
+pub(crate) use kind;

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    data_volume::DataVolumeTemplateSpec, open_enum::open_enum, tolerant::null_as_default,
-    vm_status::VirtualMachineStatus, vmi::VirtualMachineInstanceSpec,
+    data_volume::DataVolumeTemplateSpec, open_enum::open_enum, resource::kind,
+    tolerant::null_as_default, vm_status::VirtualMachineStatus, vmi::VirtualMachineInstanceSpec,
 };
 
 /// A VM that exists whether its guest runs or not; it makes a `VirtualMachineInstance` whenever
@@ -20,6 +20,15 @@ pub struct VirtualMachine {
     pub spec: VirtualMachineSpec,
     pub status: Option<VirtualMachineStatus>,
 }
+
+kind!(VirtualMachine {
+    group: "kubevirt.io",
+    version: "v1",
+    plural: "virtualmachines",
+    scope: NamespaceResourceScope,
+    spec: VirtualMachineSpec,
+    status: VirtualMachineStatus,
+});
 
 /// What the user wants of a VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

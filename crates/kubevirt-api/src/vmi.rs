@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     access_credentials::AccessCredential, domain::DomainSpec, network::Network,
-    open_enum::open_enum, tolerant::null_as_default, vmi_status::VirtualMachineInstanceStatus,
-    volumes::Volume,
+    open_enum::open_enum, resource::kind, tolerant::null_as_default,
+    vmi_status::VirtualMachineInstanceStatus, volumes::Volume,
 };
 
 /// One run of a guest. Its spec never changes; when the guest is over, so is the object's use.
@@ -28,6 +28,15 @@ pub struct VirtualMachineInstance {
     pub spec: VirtualMachineInstanceSpec,
     pub status: Option<VirtualMachineInstanceStatus>,
 }
+
+kind!(VirtualMachineInstance {
+    group: "kubevirt.io",
+    version: "v1",
+    plural: "virtualmachineinstances",
+    scope: NamespaceResourceScope,
+    spec: VirtualMachineInstanceSpec,
+    status: VirtualMachineInstanceStatus,
+});
 
 /// What the guest consists of and where it may run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

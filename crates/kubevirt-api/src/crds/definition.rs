@@ -1,262 +1,391 @@
-//! The definitions as a table, and how a row becomes a manifest.
+//! What a definition says besides its schema, and how it becomes a manifest.
 //!
-//! To add a kind: add a row to [`kinds`] and an entry to [`super::ALL`].
+//! To add a kind: a row in the file of its group under `kinds`, `cargo xtask generate`, then the
+//! entry in [`super::ALL`].
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::structural;
-use crate::{
-    GROUP, VirtualMachine, VirtualMachineInstance, vm::VirtualMachineSpec,
-    vm_status::VirtualMachineStatus, vmi::VirtualMachineInstanceSpec,
-    vmi_status::VirtualMachineInstanceStatus,
-};
+use super::kinds;
 
 /// One kind of object.
 #[derive(Debug)]
-struct Definition {
-    kind: &'static str,
-    plural: &'static str,
-    singular: &'static str,
-    short_names: &'static [&'static str],
-    description: &'static str,
-    status: StatusIs,
-    columns: &'static [Column],
-    spec_schema: Value,
-    status_schema: Value,
+pub(super) struct Definition {
+    pub(super) group: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) singular: &'static str,
+    pub(super) short_names: &'static [&'static str],
+    pub(super) categories: &'static [&'static str],
+    pub(super) scope: Scope,
+    /// Label that says which part of the system the definition belongs to.
+    pub(super) label: Option<&'static str>,
+    /// In the order of the manifest; exactly one is stored.
+    pub(super) versions: Vec<Version>,
+    pub(super) status: StatusIs,
+    pub(super) scale: Option<Scale>,
+    pub(super) columns: Vec<Column>,
+}
+
+/// Where objects of a kind live.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+/// One version of a kind.
+#[derive(Debug)]
+pub(super) struct Version {
+    name: &'static str,
+    storage: bool,
+    /// What to use instead of a version that is on its way out.
+    instead: Option<&'static str>,
+    schema: Value,
+}
+
+impl Version {
+    /// Served beside the stored one.
+    pub(super) fn served(name: &'static str, schema: &Value) -> Self {
+        Self {
+            name,
+            storage: false,
+            instead: None,
+            schema: schema.clone(),
+        }
+    }
+
+    /// The one that objects are stored in.
+    pub(super) fn stored(name: &'static str, schema: &Value) -> Self {
+        Self {
+            storage: true,
+            ..Self::served(name, schema)
+        }
+    }
+
+    /// On its way out; every use is answered with a warning that tells what to use instead, as an
+    /// imperative phrase.
+    pub(super) fn deprecated(self, instead: &'static str) -> Self {
+        Self {
+            instead: Some(instead),
+            ..self
+        }
+    }
 }
 
 /// How the status of a kind is written.
-#[derive(Debug, PartialEq, Eq)]
-enum StatusIs {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusIs {
     /// Through a subresource of its own.
     Subresource,
-    /// Together with the rest of the object.
+    /// Together with the rest of the object, or there is none.
     PartOfObject,
 }
 
-/// A column of `kubectl get`.
+/// The paths that `kubectl scale` and autoscalers use.
 #[derive(Debug)]
-struct Column {
-    name: &'static str,
-    path: &'static str,
-    kind: &'static str,
-    shown: Shown,
+pub(super) struct Scale {
+    pub(super) spec: &'static str,
+    pub(super) status: &'static str,
+    pub(super) selector: &'static str,
 }
 
-#[derive(Debug)]
-enum Shown {
-    Always,
-    /// Only with `-o wide`.
-    Wide,
-}
-
-const AGE: Column = Column {
-    name: "Age",
-    path: ".metadata.creationTimestamp",
-    kind: "date",
-    shown: Shown::Always,
+/// `spec.replicas` and its like: where every kind of ours that scales has them.
+pub(super) const REPLICAS: Scale = Scale {
+    spec: ".spec.replicas",
+    status: ".status.replicas",
+    selector: ".status.labelSelector",
 };
 
-const VM_COLUMNS: &[Column] = &[
-    AGE,
-    Column {
-        name: "Status",
-        path: ".status.printableStatus",
-        kind: "string",
-        shown: Shown::Always,
-    },
-    condition(
-        "Ready",
-        ".status.conditions[?(@.type=='Ready')].status",
-        Shown::Always,
-    ),
-];
-
-const VMI_COLUMNS: &[Column] = &[
-    AGE,
-    Column {
-        name: "Phase",
-        path: ".status.phase",
-        kind: "string",
-        shown: Shown::Always,
-    },
-    Column {
-        name: "IP",
-        path: ".status.interfaces[0].ipAddress",
-        kind: "string",
-        shown: Shown::Always,
-    },
-    Column {
-        name: "NodeName",
-        path: ".status.nodeName",
-        kind: "string",
-        shown: Shown::Always,
-    },
-    condition(
-        "Ready",
-        ".status.conditions[?(@.type=='Ready')].status",
-        Shown::Always,
-    ),
-    condition(
-        "Live-Migratable",
-        ".status.conditions[?(@.type=='LiveMigratable')].status",
-        Shown::Wide,
-    ),
-    condition(
-        "Paused",
-        ".status.conditions[?(@.type=='Paused')].status",
-        Shown::Wide,
-    ),
-];
-
-/// File name under `deploy/crds` and text of every definition.
-pub fn render() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
-    kinds()
-        .into_iter()
-        .map(|kind| {
-            let file = format!("{}.yaml", kind.plural);
-            let body = serde_saphyr::to_string(&manifest(&kind))?;
-            Ok((
-                file,
-                format!("# Made by `cargo xtask generate` from the types of kubevirt-api.\n{body}"),
-            ))
-        })
-        .collect()
+/// A column of `kubectl get`.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    name: &'static str,
+    path: String,
+    kind: &'static str,
+    /// Above 0: only with `-o wide`.
+    priority: u8,
 }
 
-fn kinds() -> Vec<Definition> {
-    vec![
-        Definition {
-            kind: VirtualMachine::KIND,
-            plural: VirtualMachine::PLURAL,
-            singular: "virtualmachine",
-            short_names: &["vm", "vms"],
-            description: "A VM that exists whether its guest runs or not.",
-            status: StatusIs::Subresource,
-            columns: VM_COLUMNS,
-            spec_schema: structural::of_spec::<VirtualMachineSpec>(),
-            status_schema: structural::of_status::<VirtualMachineStatus>(),
-        },
-        Definition {
-            kind: VirtualMachineInstance::KIND,
-            plural: VirtualMachineInstance::PLURAL,
-            singular: "virtualmachineinstance",
-            short_names: &["vmi", "vmis"],
-            description: "One run of a guest.",
-            status: StatusIs::PartOfObject,
-            columns: VMI_COLUMNS,
-            spec_schema: structural::of_spec::<VirtualMachineInstanceSpec>(),
-            status_schema: structural::of_status::<VirtualMachineInstanceStatus>(),
-        },
-    ]
-}
+impl Column {
+    pub(super) fn text(name: &'static str, path: &str) -> Self {
+        Self::new(name, path, "string")
+    }
 
-const fn condition(name: &'static str, path: &'static str, shown: Shown) -> Column {
-    Column {
-        name,
-        path,
-        kind: "string",
-        shown,
+    pub(super) fn number(name: &'static str, path: &str) -> Self {
+        Self::new(name, path, "integer")
+    }
+
+    pub(super) fn yes_or_no(name: &'static str, path: &str) -> Self {
+        Self::new(name, path, "boolean")
+    }
+
+    pub(super) fn date(name: &'static str, path: &str) -> Self {
+        Self::new(name, path, "date")
+    }
+
+    pub(super) fn age() -> Self {
+        Self::date("Age", ".metadata.creationTimestamp")
+    }
+
+    /// Status of the condition of that type.
+    pub(super) fn condition(name: &'static str, kind: &str) -> Self {
+        Self::text(
+            name,
+            &format!(".status.conditions[?(@.type=='{kind}')].status"),
+        )
+    }
+
+    pub(super) fn wide(self) -> Self {
+        Self {
+            priority: 1,
+            ..self
+        }
+    }
+
+    fn new(name: &'static str, path: &str, kind: &'static str) -> Self {
+        Self {
+            name,
+            path: path.to_owned(),
+            kind,
+            priority: 0,
+        }
+    }
+
+    fn render(&self) -> Value {
+        let mut value = json!({ "name": self.name, "type": self.kind, "jsonPath": self.path });
+        if self.priority > 0 {
+            value["priority"] = json!(self.priority);
+        }
+        value
     }
 }
 
-fn manifest(kind: &Definition) -> Value {
-    let columns: Vec<Value> = kind.columns.iter().map(column).collect();
-    let status = (kind.status == StatusIs::Subresource).then(|| json!({ "status": {} }));
-    let schema = object_schema(kind.description, &kind.spec_schema, &kind.status_schema);
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{}.{GROUP}", kind.plural),
-            "labels": { "kubevirt.io": "" },
-        },
-        "spec": {
-            "group": GROUP,
-            "names": {
-                "categories": ["all"],
-                "kind": kind.kind,
-                "listKind": format!("{}List", kind.kind),
-                "plural": kind.plural,
-                "shortNames": kind.short_names,
-                "singular": kind.singular,
+/// Schema of a whole object, member by member.
+#[derive(Debug)]
+pub(super) struct Object {
+    description: &'static str,
+    required: Vec<&'static str>,
+    members: Map<String, Value>,
+}
+
+impl Object {
+    /// Only `apiVersion`, `kind` and `metadata`.
+    pub(super) fn new(description: &'static str) -> Self {
+        let members = json!({
+            "apiVersion": {
+                "description": "Group and version that the object is written in.",
+                "type": "string",
             },
-            "scope": "Namespaced",
-            "versions": [
-                version("v1", StoredAs::This, &columns, status.as_ref(), &schema),
-                version("v1alpha3", StoredAs::Other, &columns, status.as_ref(), &schema),
-            ],
-        },
-    })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StoredAs {
-    This,
-    Other,
-}
-
-fn version(
-    name: &str,
-    stored: StoredAs,
-    columns: &[Value],
-    subresources: Option<&Value>,
-    schema: &Value,
-) -> Value {
-    let is_storage = stored == StoredAs::This;
-    let mut version = json!({ "name": name, "served": true, "storage": is_storage });
-    if !is_storage {
-        version["deprecated"] = json!(true);
-        version["deprecationWarning"] = json!(format!(
-            "{GROUP}/{name} is deprecated; use {GROUP}/v1, which has the same fields"
-        ));
-    }
-    version["additionalPrinterColumns"] = json!(columns);
-    if let Some(subresources) = subresources {
-        version["subresources"] = subresources.clone();
-    }
-    version["schema"] = json!({ "openAPIV3Schema": schema });
-    version
-}
-
-fn column(column: &Column) -> Value {
-    let mut value = json!({ "name": column.name, "type": column.kind, "jsonPath": column.path });
-    if matches!(column.shown, Shown::Wide) {
-        value["priority"] = json!(1);
-    }
-    value
-}
-
-fn object_schema(description: &str, spec: &Value, status: &Value) -> Value {
-    json!({
-        "description": description,
-        "type": "object",
-        "required": ["spec"],
-        "properties": {
-            "apiVersion": { "type": "string" },
-            "kind": { "type": "string" },
+            "kind": { "description": "What the object is.", "type": "string" },
             "metadata": { "type": "object" },
-            "spec": spec,
-            "status": status,
-        },
-    })
+        });
+        let members = match members {
+            Value::Object(members) => members,
+            _ => Map::new(),
+        };
+        Self {
+            description,
+            required: Vec::new(),
+            members,
+        }
+    }
+
+    pub(super) fn required(mut self, name: &'static str, schema: Value) -> Self {
+        self.required.push(name);
+        self.optional(name, schema)
+    }
+
+    pub(super) fn optional(mut self, name: &'static str, schema: Value) -> Self {
+        self.members.insert(name.to_owned(), schema);
+        self
+    }
+
+    /// May be absent, or there as `null`.
+    pub(super) fn nullable(self, name: &'static str, mut schema: Value) -> Self {
+        schema["nullable"] = json!(true);
+        self.optional(name, schema)
+    }
+
+    pub(super) fn schema(self) -> Value {
+        let mut schema = json!({
+            "description": self.description,
+            "type": "object",
+            "properties": self.members,
+        });
+        if !self.required.is_empty() {
+            schema["required"] = json!(self.required);
+        }
+        schema
+    }
+}
+
+/// Name and text of every definition, in the order of names.
+pub fn render() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
+    let mut files = kinds::all()
+        .iter()
+        .map(|kind| {
+            let body = serde_saphyr::to_string(&kind.manifest())?;
+            let text =
+                format!("# Made by `cargo xtask generate` from the types of kubevirt-api.\n{body}");
+            Ok((kind.name(), text))
+        })
+        .collect::<Result<Vec<_>, serde_saphyr::ser::Error>>()?;
+    files.sort();
+    Ok(files)
+}
+
+impl Definition {
+    fn name(&self) -> String {
+        format!("{}.{}", self.plural, self.group)
+    }
+
+    fn manifest(&self) -> Value {
+        let versions: Vec<Value> = self
+            .versions
+            .iter()
+            .map(|version| self.version(version))
+            .collect();
+        let mut metadata = json!({ "name": self.name() });
+        if let Some(label) = self.label {
+            metadata["labels"] = json!({ label: "" });
+        }
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": metadata,
+            "spec": {
+                "group": self.group,
+                "names": self.names(),
+                "scope": format!("{:?}", self.scope),
+                "versions": versions,
+            },
+        })
+    }
+
+    fn names(&self) -> Value {
+        let mut names = json!({
+            "kind": self.kind,
+            "listKind": format!("{}List", self.kind),
+            "plural": self.plural,
+            "singular": self.singular,
+        });
+        for (key, words) in [
+            ("categories", self.categories),
+            ("shortNames", self.short_names),
+        ] {
+            if !words.is_empty() {
+                names[key] = json!(words);
+            }
+        }
+        names
+    }
+
+    fn version(&self, version: &Version) -> Value {
+        let mut value = json!({ "name": version.name, "served": true, "storage": version.storage });
+        if let Some(instead) = version.instead {
+            value["deprecated"] = json!(true);
+            value["deprecationWarning"] = json!(format!(
+                "{} of {}/{} is deprecated; {instead}",
+                self.kind, self.group, version.name
+            ));
+        }
+        if !self.columns.is_empty() {
+            value["additionalPrinterColumns"] = self.columns.iter().map(Column::render).collect();
+        }
+        if let Some(subresources) = self.subresources() {
+            value["subresources"] = subresources;
+        }
+        value["schema"] = json!({ "openAPIV3Schema": version.schema });
+        value
+    }
+
+    fn subresources(&self) -> Option<Value> {
+        let mut subresources = Map::new();
+        if self.status == StatusIs::Subresource {
+            subresources.insert("status".to_owned(), json!({}));
+        }
+        if let Some(scale) = &self.scale {
+            let paths = json!({
+                "specReplicasPath": scale.spec,
+                "statusReplicasPath": scale.status,
+                "labelSelectorPath": scale.selector,
+            });
+            subresources.insert("scale".to_owned(), paths);
+        }
+        (!subresources.is_empty()).then_some(Value::Object(subresources))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crds;
 
     #[test]
-    fn checked_in_files_are_current() {
-        for ((file, text), (name, checked_in)) in
-            render().expect("definitions render").iter().zip(crds::ALL)
-        {
-            assert_eq!(format!("{}.{GROUP}", file.trim_end_matches(".yaml")), *name);
-            assert!(
-                text == checked_in,
-                "{file} is stale: run `cargo xtask generate`"
-            );
+    fn every_kind_stores_exactly_one_version() {
+        for kind in kinds::all() {
+            let stored = kind.versions.iter().filter(|version| version.storage);
+            assert_eq!(stored.count(), 1, "{}", kind.name());
         }
+    }
+
+    #[test]
+    fn what_a_row_says_is_in_the_manifest() {
+        let schema = Object::new("A thing.")
+            .required("spec", json!({ "type": "object" }))
+            .nullable("status", json!({ "type": "object" }))
+            .schema();
+        let row = Definition {
+            group: "things.example",
+            kind: "Thing",
+            plural: "things",
+            singular: "thing",
+            short_names: &["th"],
+            categories: &[],
+            scope: Scope::Cluster,
+            label: Some("part.example"),
+            versions: vec![
+                Version::served("v1alpha1", &schema).deprecated("use v1"),
+                Version::stored("v1", &schema),
+            ],
+            status: StatusIs::Subresource,
+            scale: Some(REPLICAS),
+            columns: vec![Column::condition("Ready", "Ready").wide()],
+        };
+        let manifest = row.manifest();
+        assert_eq!(manifest["metadata"]["name"], "things.things.example");
+        assert_eq!(manifest["metadata"]["labels"]["part.example"], "");
+        let spec = &manifest["spec"];
+        assert_eq!(spec["scope"], "Cluster");
+        assert_eq!(spec["names"]["listKind"], "ThingList");
+        assert_eq!(spec["names"].get("categories"), None);
+        let old = &spec["versions"][0];
+        assert_eq!(
+            old["deprecationWarning"],
+            "Thing of things.example/v1alpha1 is deprecated; use v1"
+        );
+        assert_eq!(
+            (&old["storage"], &old["served"]),
+            (&json!(false), &json!(true))
+        );
+        let new = &spec["versions"][1];
+        assert_eq!(new.get("deprecated"), None);
+        assert_eq!(
+            new["subresources"]["scale"]["labelSelectorPath"],
+            ".status.labelSelector"
+        );
+        assert_eq!(
+            new["additionalPrinterColumns"][0],
+            json!({
+                "name": "Ready", "type": "string", "priority": 1,
+                "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
+            })
+        );
+        let schema = &new["schema"]["openAPIV3Schema"];
+        assert_eq!(schema["required"], json!(["spec"]));
+        assert_eq!(schema["properties"]["status"]["nullable"], true);
+        assert_eq!(
+            schema["properties"]["metadata"],
+            json!({ "type": "object" })
+        );
     }
 }

@@ -1,21 +1,89 @@
 //! The `CustomResourceDefinition` manifests: generated from the types, checked in under
 //! `deploy/crds`, and part of the binary so that a single host needs no files.
 //!
-//! The generator itself (feature `schema`) is in [`definition`] and [`structural`].
+//! The generator itself (feature `schema`) is in [`definition`] (what a definition says), `kinds`
+//! (one row a kind, one file a group) and `structural` (from Rust types to schemas). Without the
+//! feature none of it is compiled: programs carry texts, never schemas.
+//!
+//! Invariant: [`ALL`], the rows and the files under `deploy/crds` name the same kinds; a file is
+//! called like its definition.
 
 #[cfg(feature = "schema")]
 pub mod definition;
 #[cfg(feature = "schema")]
+mod kinds;
+#[cfg(feature = "schema")]
 mod structural;
+
+/// Name and text of a definition, from the file of its name.
+macro_rules! crd {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../../deploy/crds/", $name, ".yaml")),
+        )
+    };
+}
 
 /// Name and YAML text of every definition.
 pub const ALL: &[(&str, &str)] = &[
-    (
-        "virtualmachines.kubevirt.io",
-        include_str!("../../../../deploy/crds/virtualmachines.yaml"),
-    ),
-    (
-        "virtualmachineinstances.kubevirt.io",
-        include_str!("../../../../deploy/crds/virtualmachineinstances.yaml"),
-    ),
+    crd!("virtualmachineinstances.kubevirt.io"),
+    crd!("virtualmachines.kubevirt.io"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    fn listed() -> BTreeSet<String> {
+        ALL.iter().map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_file_is_listed_and_nothing_twice() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+        let files: BTreeSet<String> = fs::read_dir(folder)
+            .expect("the folder of the definitions")
+            .map(|entry| {
+                let name = entry.expect("an entry").file_name();
+                let name = name.into_string().expect("text");
+                let stem = name.strip_suffix(".yaml");
+                stem.expect("only definitions lie here").to_owned()
+            })
+            .collect();
+        assert_eq!(files, listed());
+        assert_eq!(ALL.len(), listed().len());
+    }
+
+    #[test]
+    fn names_are_those_in_the_texts() {
+        for (name, text) in ALL {
+            let value: serde_json::Value = serde_saphyr::from_str(text).expect(name);
+            assert_eq!(value["metadata"]["name"], *name);
+        }
+    }
+
+    #[cfg(feature = "schema")]
+    #[test]
+    fn checked_in_files_are_current() {
+        let rendered = definition::render().expect("definitions render");
+        let names: BTreeSet<String> = rendered.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(
+            names,
+            listed(),
+            "rows of `kinds` against `ALL`: add the missing one"
+        );
+        for (name, text) in rendered {
+            let (_, checked_in) = ALL
+                .iter()
+                .find(|(listed, _)| *listed == name)
+                .expect("listed");
+            assert!(
+                text == *checked_in,
+                "{name} is stale: run `cargo xtask generate`"
+            );
+        }
+    }
+}
