@@ -13,6 +13,7 @@ mod generate;
 mod guest;
 mod image;
 mod licences;
+mod parity;
 mod printer;
 mod tidy;
 mod workspace;
@@ -52,6 +53,8 @@ enum Task {
         #[command(subcommand)]
         bench: BenchTask,
     },
+    /// Compare definitions and types with the tables of facts.
+    Parity(parity::Options),
     /// The tidiness part of the check alone.
     Tidy,
     /// The licences part of the check alone.
@@ -86,6 +89,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench {
             bench: BenchTask::Vm(options),
         } => bench::vm(&printer, &options),
+        Task::Parity(options) => parity::run(&printer, &options),
         Task::Tidy => tidy::run(&printer),
         Task::Licences => licences::run(&printer),
     }

@@ -14,6 +14,8 @@ pub mod definition;
 mod kinds;
 #[cfg(feature = "schema")]
 mod structural;
+#[cfg(feature = "schema")]
+pub mod wire;
 
 /// Name and text of a definition, from the file of its name.
 macro_rules! crd {
