@@ -23,6 +23,19 @@ pub struct Clock {
     pub timer: Option<Timer>,
 }
 
+/// What a clock shows; stands inside [`Clock`] with its members at the same level.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClockOffset {
+    /// Clock in UTC, with an offset if wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utc: Option<ClockOffsetUtc>,
+    /// Clock in a time zone, such as Europe/Rome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+}
+
 /// `utc` of [`Clock`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]

@@ -26,6 +26,22 @@ pub mod vmi;
 pub mod vmi_status;
 pub mod volumes;
 
+pub mod backup;
+pub mod clone;
+pub mod export;
+pub mod instancetype;
+pub mod migration_policy;
+pub mod plugin;
+pub mod pool;
+pub mod preference;
+pub mod restore;
+pub mod snapshot;
+
+pub mod cdi_config;
+pub mod data_source;
+pub mod data_volume_status;
+pub mod storage_profile;
+
 pub mod annotations;
 pub mod conditions;
 pub mod crds;

@@ -38,14 +38,12 @@ macro_rules! kind {
 
             /// An object with nothing but a name and a spec.
             pub fn new(name: &str, spec: $spec) -> Self {
-                Self {
-                    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                        name: Some(name.to_owned()),
-                        ..Default::default()
-                    },
+                let mut named = Self {
                     spec,
                     ..Self::default()
-                }
+                };
+                named.metadata.name = Some(name.to_owned());
+                named
             }
         }
 

@@ -31,6 +31,20 @@ macro_rules! crd {
 pub const ALL: &[(&str, &str)] = &[
     crd!("virtualmachineinstances.kubevirt.io"),
     crd!("virtualmachines.kubevirt.io"),
+    crd!("migrationpolicies.migrations.kubevirt.io"),
+    crd!("plugins.plugin.kubevirt.io"),
+    crd!("virtualmachinebackups.backup.kubevirt.io"),
+    crd!("virtualmachinebackuptrackers.backup.kubevirt.io"),
+    crd!("virtualmachineclones.clone.kubevirt.io"),
+    crd!("virtualmachineclusterinstancetypes.instancetype.kubevirt.io"),
+    crd!("virtualmachineclusterpreferences.instancetype.kubevirt.io"),
+    crd!("virtualmachineexports.export.kubevirt.io"),
+    crd!("virtualmachineinstancetypes.instancetype.kubevirt.io"),
+    crd!("virtualmachinepools.pool.kubevirt.io"),
+    crd!("virtualmachinepreferences.instancetype.kubevirt.io"),
+    crd!("virtualmachinerestores.snapshot.kubevirt.io"),
+    crd!("virtualmachinesnapshotcontents.snapshot.kubevirt.io"),
+    crd!("virtualmachinesnapshots.snapshot.kubevirt.io"),
 ];
 
 #[cfg(test)]

@@ -1,9 +1,30 @@
 //! The rows: every kind that has a definition, one file a group.
 
+mod backup;
+mod clone;
+mod export;
+mod instancetype;
 mod kubevirt;
+mod migrations;
+mod plugin;
+mod pool;
+mod snapshot;
 
 use super::definition::Definition;
 
 pub(super) fn all() -> Vec<Definition> {
-    [kubevirt::rows()].into_iter().flatten().collect()
+    [
+        kubevirt::rows(),
+        backup::rows(),
+        clone::rows(),
+        export::rows(),
+        instancetype::rows(),
+        migrations::rows(),
+        plugin::rows(),
+        pool::rows(),
+        snapshot::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

@@ -1,0 +1,117 @@
+//! `DataVolume`: a claim that an importer fills, as an object of its own, and how far the importer
+//! has come. What may also stand in a VM is in `data_volume`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    data_volume::DataVolumeSpec, open_enum::open_enum, resource::kind, tolerant::null_as_default,
+};
+
+/// A claim and what fills it. Made from a VM's `dataVolumeTemplates`, or by people.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct DataVolume {
+    pub metadata: ObjectMeta,
+    pub spec: DataVolumeSpec,
+    pub status: Option<DataVolumeStatus>,
+}
+
+kind!(DataVolume {
+    group: "cdi.kubevirt.io",
+    version: "v1beta1",
+    plural: "datavolumes",
+    scope: NamespaceResourceScope,
+    spec: DataVolumeSpec,
+    status: DataVolumeStatus,
+});
+
+/// How far the importer has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct DataVolumeStatus {
+    /// The claim.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    /// Where it is on its way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<DataVolumePhase>,
+    /// Percentage such as 42.0%, or N/A.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// How often the importer's pod was restarted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_count: Option<i32>,
+    /// Ready, Bound and Running.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub conditions: Vec<DataVolumeCondition>,
+}
+
+/// One statement on a data volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct DataVolumeCondition {
+    /// Ready, Bound or Running.
+    #[serde(rename = "type")]
+    pub type_: DataVolumeConditionType,
+    /// True, False or Unknown.
+    pub status: String,
+    /// When `status` last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// When it was last looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat_time: Option<Time>,
+    /// Stable word for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// A sentence for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+open_enum! {
+    /// Where a data volume is on its way.
+    DataVolumePhase {
+        Unset = "",
+        Pending = "Pending",
+        PvcBound = "PVCBound",
+        ImportScheduled = "ImportScheduled",
+        ImportInProgress = "ImportInProgress",
+        CloneScheduled = "CloneScheduled",
+        CloneInProgress = "CloneInProgress",
+        SnapshotForSmartCloneInProgress = "SnapshotForSmartCloneInProgress",
+        CloneFromSnapshotSourceInProgress = "CloneFromSnapshotSourceInProgress",
+        SmartClonePvcInProgress = "SmartClonePVCInProgress",
+        CsiCloneInProgress = "CSICloneInProgress",
+        ExpansionInProgress = "ExpansionInProgress",
+        NamespaceTransferInProgress = "NamespaceTransferInProgress",
+        UploadScheduled = "UploadScheduled",
+        UploadReady = "UploadReady",
+        WaitForFirstConsumer = "WaitForFirstConsumer",
+        PendingPopulation = "PendingPopulation",
+        Succeeded = "Succeeded",
+        Failed = "Failed",
+        Unknown = "Unknown",
+        Paused = "Paused",
+        PrepClaimInProgress = "PrepClaimInProgress",
+        RebindInProgress = "RebindInProgress",
+    }
+}
+
+open_enum! {
+    /// Types of conditions of data volumes.
+    DataVolumeConditionType {
+        Ready = "Ready",
+        Bound = "Bound",
+        Running = "Running",
+    }
+}

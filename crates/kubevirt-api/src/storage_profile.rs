@@ -1,0 +1,109 @@
+//! `StorageProfile`: what a storage class can do (`cdi.kubevirt.io`). Only read.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+#[cfg(feature = "schema")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
+
+/// What a storage class can do, by the name of the class.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageProfile {
+    pub metadata: ObjectMeta,
+    pub spec: StorageProfileSpec,
+    pub status: Option<StorageProfileStatus>,
+}
+
+kind!(StorageProfile {
+    group: "cdi.kubevirt.io",
+    version: "v1beta1",
+    plural: "storageprofiles",
+    scope: ClusterResourceScope,
+    spec: StorageProfileSpec,
+    status: StorageProfileStatus,
+});
+
+/// What an administrator says of the class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageProfileSpec {
+    /// How claims are copied: copy, snapshot or csi-clone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clone_strategy: Option<CdiCloneStrategy>,
+    /// Ways to claim, best first.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("maxItems" = 8)))]
+    pub claim_property_sets: Vec<ClaimPropertySet>,
+    /// In what form images are kept: snapshot or pvc.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_import_cron_source_format: Option<DataImportCronSourceFormat>,
+    /// Class of volume snapshots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_class: Option<String>,
+}
+
+/// What counts for the class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageProfileStatus {
+    /// Name of the class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_class: Option<String>,
+    /// Who makes its volumes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioner: Option<String>,
+    /// How claims are copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clone_strategy: Option<CdiCloneStrategy>,
+    /// Ways to claim, best first.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("maxItems" = 8)))]
+    pub claim_property_sets: Vec<ClaimPropertySet>,
+    /// In what form images are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_import_cron_source_format: Option<DataImportCronSourceFormat>,
+    /// Class of volume snapshots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot_class: Option<String>,
+}
+
+/// A way to claim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimPropertySet {
+    /// Who may use the volume at once.
+    #[serde(deserialize_with = "null_as_default")]
+    #[cfg_attr(feature = "schema", schemars(extend("maxItems" = 4)))]
+    pub access_modes: Vec<String>,
+    /// Block or Filesystem.
+    pub volume_mode: String,
+}
+
+open_enum! {
+    /// How claims are copied.
+    CdiCloneStrategy {
+        Copy = "copy",
+        Snapshot = "snapshot",
+        CsiClone = "csi-clone",
+    }
+}
+
+open_enum! {
+    /// In what form images are kept.
+    DataImportCronSourceFormat {
+        Snapshot = "snapshot",
+        Pvc = "pvc",
+    }
+}
