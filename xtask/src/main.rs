@@ -9,9 +9,11 @@ mod cache;
 mod check;
 mod cpio;
 mod debian;
+mod differential;
 mod generate;
 mod guest;
 mod image;
+mod kubernetes;
 mod licences;
 mod parity;
 mod printer;
@@ -55,6 +57,8 @@ enum Task {
     },
     /// Compare definitions and types with the tables of facts.
     Parity(parity::Options),
+    /// Ask our API server and a real one the same, and compare the answers.
+    Differential(differential::Options),
     /// The tidiness part of the check alone.
     Tidy,
     /// The licences part of the check alone.
@@ -90,6 +94,7 @@ fn main() -> anyhow::Result<()> {
             bench: BenchTask::Vm(options),
         } => bench::vm(&printer, &options),
         Task::Parity(options) => parity::run(&printer, &options),
+        Task::Differential(options) => differential::run(&printer, &options),
         Task::Tidy => tidy::run(&printer),
         Task::Licences => licences::run(&printer),
     }

@@ -1,0 +1,21 @@
+//! The embedded API server, in this process and in memory.
+//!
+//! Its upkeep does not run, as a kube-apiserver alone has nobody who collects garbage or empties
+//! namespaces either.
+
+use anyhow::{Context as _, Result};
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use kube::Client;
+
+/// A client of a new, empty server.
+pub(super) async fn start() -> Result<Client> {
+    let api = EmbeddedApi::open(Settings {
+        database: Database::Memory,
+        clock: Clock::Wall,
+        front_proxy: None,
+        kubelet: None,
+    })
+    .await
+    .context("open the embedded API server")?;
+    Ok(api.client(Identity::component("judge"), "default"))
+}

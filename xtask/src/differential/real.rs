@@ -1,0 +1,219 @@
+//! A kube-apiserver with its etcd, in a temporary directory, on loopback.
+//!
+//! **Invariant**: both processes are killed when we end: by [`ControlPlane`]'s drop, or, when we are
+//! killed ourselves, by the kernel.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use jiff::{SignedDuration, Timestamp};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serving::{Authority, Identity, Leaf, Usage, Validity};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use crate::kubernetes;
+
+/// From nothing to ready takes about five seconds.
+const PATIENCE: Duration = Duration::from_mins(2);
+const PAUSE: Duration = Duration::from_millis(50);
+/// Lines of a log that tell why something went wrong.
+const LAST_LINES: usize = 15;
+/// Plugins whose work a single host leaves out: nobody there taints nodes, holds claims or mounts
+/// tokens.
+const WITHOUT: &str =
+    "ServiceAccount,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition";
+
+/// The two processes and where they live.
+#[derive(Debug)]
+pub(super) struct ControlPlane {
+    directory: TempDir,
+    etcd: Child,
+    api_server: Child,
+    kubeconfig: Kubeconfig,
+}
+
+impl ControlPlane {
+    /// Starts both. Call it on a thread that lives as long as the process.
+    pub(super) fn start(programs: &kubernetes::ControlPlane) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("ferrovirt-differential-")
+            .tempdir()
+            .context("make a directory")?;
+        let at = directory.path();
+        let [client_port, peer_port, secure_port] = free_ports()?;
+        let certificates = Certificates::make(at)?;
+        let etcd = spawn(at, &programs.etcd, &etcd_flags(at, client_port, peer_port))?;
+        let flags = api_server_flags(at, client_port, secure_port);
+        let api_server = spawn(at, &programs.api_server, &flags)?;
+        Ok(Self {
+            directory,
+            etcd,
+            api_server,
+            kubeconfig: certificates.kubeconfig(secure_port)?,
+        })
+    }
+
+    /// A client, once the server is ready.
+    pub(super) async fn client(&self) -> Result<Client> {
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await?;
+        let client = Client::try_from(config)?;
+        let ready = async {
+            loop {
+                let request = http::Request::get("/readyz").body(Vec::new())?;
+                match client.request_text(request).await {
+                    Ok(_) => return anyhow::Ok(()),
+                    Err(_) => tokio::time::sleep(PAUSE).await,
+                }
+            }
+        };
+        match tokio::time::timeout(PATIENCE, ready).await {
+            Ok(outcome) => outcome?,
+            Err(_) => bail!("the API server is not ready after {} s", PATIENCE.as_secs()),
+        }
+        Ok(client)
+    }
+
+    /// What both said last.
+    pub(super) fn last_words(&self) -> String {
+        let said = ["etcd", "kube-apiserver"].map(|program| {
+            let log = self.directory.path().join(format!("{program}.log"));
+            let text = fs::read_to_string(log).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let begin = lines.len().saturating_sub(LAST_LINES);
+            let last = lines.get(begin..).unwrap_or_default().join("\n  ");
+            format!("; the end of the log of {program}:\n  {last}\n")
+        });
+        format!("ask the servers{}", said.concat())
+    }
+
+    /// Ends both, the API server first: it would wait for an etcd that is gone.
+    pub(super) async fn stop(&mut self) -> Result<()> {
+        self.api_server.kill().await.context("end the API server")?;
+        self.etcd.kill().await.context("end etcd")
+    }
+}
+
+/// Everything that is signed, and the files it lies in.
+struct Certificates {
+    authority: Authority,
+    admin: Identity,
+}
+
+impl Certificates {
+    fn make(at: &Path) -> Result<Self> {
+        let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(24));
+        let authority = Authority::create("differential", validity)?;
+        let server = authority.issue(&Leaf {
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            usage: Usage::Server,
+            ..Leaf::server("kubernetes.default.svc", validity)
+        })?;
+        let admin = authority.issue(&Leaf::user("judge", &["system:masters"], validity))?;
+        let accounts = authority.issue(&Leaf::server("service-accounts", validity))?;
+        server.save(&at.join("server.crt"), &at.join("server.key"))?;
+        accounts.save(&at.join("accounts.crt"), &at.join("accounts.key"))?;
+        let trust = at.join("ca.crt");
+        fs::write(&trust, authority.trust().pem()).context("write the authority")?;
+        Ok(Self { authority, admin })
+    }
+
+    fn kubeconfig(&self, port: u16) -> Result<Kubeconfig> {
+        let base64 = |pem: &str| k8s_openapi::ByteString(pem.as_bytes().to_vec());
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                "certificate-authority-data": base64(self.authority.trust().pem()),
+            }}],
+            "users": [{"name": "it", "user": {
+                "client-certificate-data": base64(self.admin.certificate_pem()),
+                "client-key-data": base64(self.admin.key_pem()),
+            }}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        });
+        serde_json::from_value(text).context("make a kubeconfig")
+    }
+}
+
+fn etcd_flags(at: &Path, client_port: u16, peer_port: u16) -> Vec<String> {
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    vec![
+        format!("--data-dir={}", at.join("etcd").display()),
+        format!("--listen-client-urls={}", url(client_port)),
+        format!("--advertise-client-urls={}", url(client_port)),
+        format!("--listen-peer-urls={}", url(peer_port)),
+        format!("--initial-advertise-peer-urls={}", url(peer_port)),
+        format!("--initial-cluster=default={}", url(peer_port)),
+        "--unsafe-no-fsync=true".to_owned(),
+        "--log-level=warn".to_owned(),
+    ]
+}
+
+fn api_server_flags(at: &Path, etcd_port: u16, port: u16) -> Vec<String> {
+    let file = |name: &str| at.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--cert-dir={}", file("certificates")),
+        format!("--tls-cert-file={}", file("server.crt")),
+        format!("--tls-private-key-file={}", file("server.key")),
+        format!("--client-ca-file={}", file("ca.crt")),
+        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        // A certificate holds the public key, and the server takes it from there.
+        format!("--service-account-key-file={}", file("accounts.crt")),
+        format!(
+            "--service-account-signing-key-file={}",
+            file("accounts.key")
+        ),
+        "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+        // As on a single host, where roles are not looked at yet.
+        "--authorization-mode=AlwaysAllow".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        format!("--disable-admission-plugins={WITHOUT}"),
+    ]
+}
+
+/// Ports nobody listens on now. Held together until all are known, so that they differ.
+fn free_ports() -> Result<[u16; 3]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port");
+    let listeners = [listen()?, listen()?, listen()?];
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr()?.port();
+    }
+    Ok(ports)
+}
+
+/// Runs a program that dies with us; what it says goes to a file in `at`.
+fn spawn(at: &Path, program: &Path, flags: &[String]) -> Result<Child> {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let log: PathBuf = at.join(format!("{name}.log"));
+    let log = fs::File::create(&log).with_context(|| format!("make {}", log.display()))?;
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(program)
+        .args(flags)
+        .current_dir(at)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("share the log")?)
+        .stderr(log)
+        // Ctrl-C at the terminal is for us alone.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("start {name}"))
+}
