@@ -1,0 +1,93 @@
+//! Objects against the definitions that the API server loads, unknown fields being faults.
+
+use std::collections::BTreeMap;
+
+use apimachinery::schema::Schema;
+use serde_json::{Value, json};
+
+use crate::catalogue::{AWAITED, examples, group_and_version, is_ours, kind};
+
+/// Schemas of all versions that are served.
+pub(crate) struct Schemas(BTreeMap<[String; 3], Schema>);
+
+impl Schemas {
+    pub(crate) fn load() -> Self {
+        let mut all = BTreeMap::new();
+        for (name, text) in kubevirt_api::crds::ALL {
+            let crd: Value = serde_saphyr::from_str(text).expect("YAML");
+            let spec = &crd["spec"];
+            for version in spec["versions"].as_array().expect("versions") {
+                let schema = Schema::parse(&version["schema"]["openAPIV3Schema"], name)
+                    .map_err(|found| format!("{name}: {found:?}"))
+                    .expect("a structural schema");
+                let key = [&spec["group"], &version["name"], &spec["names"]["kind"]]
+                    .map(|part| part.as_str().expect("text").to_owned());
+                all.insert(key, schema);
+            }
+        }
+        Self(all)
+    }
+
+    /// None for a kind that is not defined.
+    pub(crate) fn of(&self, object: &Value) -> Option<&Schema> {
+        let (group, version) = group_and_version(object);
+        self.0
+            .get(&[group, version, kind(object)].map(str::to_owned))
+    }
+}
+
+/// Everything that is wrong with an object, the strict way.
+pub(crate) fn faults(schema: &Schema, object: &Value) -> Vec<String> {
+    let mut faults: Vec<String> = schema
+        .unknown_fields(object)
+        .into_iter()
+        .map(|path| format!("{path}: unknown field"))
+        .collect();
+    let mut filled = object.clone();
+    schema.fill_defaults(&mut filled);
+    faults.extend(
+        schema
+            .validate(&filled)
+            .iter()
+            .map(|violation| format!("{}: {}", violation.field, violation.body())),
+    );
+    faults
+}
+
+#[test]
+fn every_field_of_an_example_is_known_and_well_formed() {
+    let schemas = Schemas::load();
+    let mut found = Vec::new();
+    for example in examples() {
+        for object in example.objects.iter().filter(|object| is_ours(object)) {
+            let faults = match schemas.of(object) {
+                Some(schema) => faults(schema, object),
+                None if AWAITED.contains(&kind(object)) => Vec::new(),
+                None => vec![format!(
+                    "{} {}: not defined",
+                    object["apiVersion"],
+                    kind(object)
+                )],
+            };
+            found.extend(
+                faults
+                    .into_iter()
+                    .map(|fault| format!("{}: {fault}", example.file)),
+            );
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_misspelt_field_and_a_wrong_type_are_found() {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "spec": { "domain": { "devices": { "disk": [] }, "cpu": { "cores": "two" } } },
+    });
+    let schemas = Schemas::load();
+    let found = faults(schemas.of(&object).expect("defined"), &object).join("\n");
+    assert!(found.contains("spec.domain.devices.disk"), "{found}");
+    assert!(found.contains("spec.domain.cpu.cores"), "{found}");
+}

@@ -1,0 +1,83 @@
+//! What stands in strings inside the manifests: cloud-init seeds, JSON in annotations and in
+//! network definitions. A slip there shows only in a guest.
+
+use serde_json::Value;
+
+use crate::catalogue::examples;
+
+/// Keys whose text is read by something else, and as what.
+const EMBEDDED: &[(&str, Language)] = &[
+    ("userData", Language::UserData),
+    ("userdata", Language::UserData),
+    ("networkData", Language::Yaml),
+    ("networkdata", Language::Yaml),
+    ("hooks.kubevirt.io/hookSidecars", Language::Json),
+    ("config", Language::Json),
+    ("patches", Language::Json),
+];
+
+#[derive(Clone, Copy)]
+enum Language {
+    Json,
+    UserData,
+    Yaml,
+}
+
+#[test]
+fn texts_inside_of_examples_can_be_read() {
+    let mut read = 0;
+    for example in examples() {
+        for object in &example.objects {
+            visit("", object, &mut |language, text| {
+                read += 1;
+                if let Err(fault) = check(language, text) {
+                    panic!("{}: {fault} in\n{text}", example.file);
+                }
+            });
+        }
+    }
+    assert!(read > 20, "only {read} texts were found");
+}
+
+#[test]
+fn slips_are_found() {
+    assert!(check(Language::Json, "[{]").is_err());
+    assert!(check(Language::Yaml, "a: b: c").is_err());
+    assert!(check(Language::UserData, "echo hello").is_err());
+    assert!(check(Language::UserData, "#cloud-config\n- a\n").is_err());
+}
+
+fn visit(key: &str, value: &Value, found: &mut impl FnMut(Language, &str)) {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(key, value)| visit(key, value, found)),
+        Value::Array(items) => items.iter().for_each(|item| visit(key, item, found)),
+        Value::String(text) => {
+            if let Some((_, language)) = EMBEDDED.iter().find(|(name, _)| *name == key) {
+                found(*language, text);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check(language: Language, text: &str) -> Result<(), String> {
+    match language {
+        Language::Json => serde_json::from_str::<Value>(text)
+            .map(drop)
+            .map_err(|error| error.to_string()),
+        Language::Yaml => mapping(text),
+        Language::UserData if text.starts_with("#!/bin/sh\n") => Ok(()),
+        Language::UserData if text.starts_with("#cloud-config\n") => mapping(text),
+        Language::UserData => Err("neither a script nor #cloud-config".to_owned()),
+    }
+}
+
+fn mapping(text: &str) -> Result<(), String> {
+    match serde_saphyr::from_str::<Value>(text) {
+        Ok(Value::Object(_)) => Ok(()),
+        Ok(other) => Err(format!("no mapping: {other}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
