@@ -14,6 +14,7 @@ pub mod violation;
 
 pub mod checks;
 pub mod defaults;
+pub mod kinds;
 pub mod unsupported;
 pub mod vm;
 pub mod vmi;
@@ -23,5 +24,5 @@ pub mod review;
 
 pub use cluster_config::ClusterConfig;
 pub use defaults::Surroundings;
-pub use review::review;
+pub use review::{review, review_among};
 pub use violation::{Cause, Violation};

@@ -12,6 +12,7 @@ use crate::{
     ClusterConfig, Surroundings, Violation,
     checks::Requester,
     defaults::{self, vm::Age},
+    kinds::{self, Judgement, Neighbours},
     merge::carry_over,
     vm, vmi,
 };
@@ -26,18 +27,25 @@ pub enum Stage {
 /// So many messages are joined in the summary; all are in the details.
 const SUMMARY: usize = 10;
 
-/// Answers a whole `AdmissionReview` with another.
+/// Answers a whole `AdmissionReview` with another, as if nothing else were in the cluster.
 pub fn review(
     stage: Stage,
     review: &Value,
     config: &ClusterConfig,
     around: Surroundings<'_>,
 ) -> Value {
-    let request = &review["request"];
-    let response = match stage {
-        Stage::Mutate => mutate(request, config, around),
-        Stage::Validate => validate(request, config, around),
-    };
+    review_among(stage, review, config, around, &Neighbours::default())
+}
+
+/// Answers a whole `AdmissionReview` with another; `among` holds what [`kinds::needs`] asked for.
+pub fn review_among(
+    stage: Stage,
+    review: &Value,
+    config: &ClusterConfig,
+    around: Surroundings<'_>,
+    among: &Neighbours,
+) -> Value {
+    let response = answer(stage, &review["request"], config, around, among);
     json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -47,34 +55,51 @@ pub fn review(
 
 /// The response to a `request` of the mutating webhooks: defaults, as a patch.
 pub fn mutate(request: &Value, config: &ClusterConfig, around: Surroundings<'_>) -> Value {
-    response(
+    answer(
+        Stage::Mutate,
         request,
-        &Call {
-            request,
-            config,
-            around,
-        }
-        .answer(Stage::Mutate),
+        config,
+        around,
+        &Neighbours::default(),
     )
 }
 
 /// The response to a `request` of the validating webhooks.
 pub fn validate(request: &Value, config: &ClusterConfig, around: Surroundings<'_>) -> Value {
-    response(
+    answer(
+        Stage::Validate,
         request,
-        &Call {
-            request,
-            config,
-            around,
-        }
-        .answer(Stage::Validate),
+        config,
+        around,
+        &Neighbours::default(),
     )
 }
 
+fn answer(
+    stage: Stage,
+    request: &Value,
+    config: &ClusterConfig,
+    around: Surroundings<'_>,
+    among: &Neighbours,
+) -> Value {
+    let call = Call {
+        request,
+        config,
+        around,
+        among,
+    };
+    response(request, &call.answer(stage))
+}
+
 fn response(request: &Value, verdict: &Verdict) -> Value {
-    let mut response = json!({ "uid": request["uid"], "allowed": verdict.violations.is_empty() });
-    if !verdict.violations.is_empty() {
-        response["status"] = refusal(request, &verdict.violations);
+    let status = if verdict.violations.is_empty() {
+        verdict.plain.as_deref().map(plain_refusal)
+    } else {
+        Some(refusal(request, &verdict.violations))
+    };
+    let mut response = json!({ "uid": request["uid"], "allowed": status.is_none() });
+    if let Some(status) = status {
+        response["status"] = status;
     }
     if let Some(patch) = &verdict.patch {
         response["patchType"] = json!("JSONPatch");
@@ -89,8 +114,21 @@ fn response(request: &Value, verdict: &Verdict) -> Value {
 #[derive(Default)]
 struct Verdict {
     violations: Vec<Violation>,
+    /// Why the request as a whole cannot be had.
+    plain: Option<String>,
     warnings: Vec<String>,
     patch: Option<String>,
+}
+
+impl From<Judgement> for Verdict {
+    fn from(judgement: Judgement) -> Self {
+        Self {
+            violations: judgement.violations,
+            plain: judgement.plain.map(|(_, message)| message),
+            warnings: judgement.warnings,
+            patch: None,
+        }
+    }
 }
 
 impl From<Vec<Violation>> for Verdict {
@@ -112,10 +150,15 @@ struct Call<'a> {
     request: &'a Value,
     config: &'a ClusterConfig,
     around: Surroundings<'a>,
+    among: &'a Neighbours,
 }
 
 impl Call<'_> {
     fn answer(&self, stage: Stage) -> Verdict {
+        if let Some(row) = kinds::find(&self.request["kind"]) {
+            let answer = self.answer_for(row, stage);
+            return answer.unwrap_or_else(|violation| vec![violation].into());
+        }
         let operation = match self.request["operation"].as_str() {
             Some("CREATE") => Operation::Create,
             Some("UPDATE") => Operation::Update,
@@ -133,6 +176,29 @@ impl Call<'_> {
             _ => return Verdict::default(),
         };
         answer.unwrap_or_else(|violation| vec![violation].into())
+    }
+
+    /// For a kind that is a row of [`kinds::ROWS`].
+    fn answer_for(&self, row: &kinds::Row, stage: Stage) -> Result<Verdict, Violation> {
+        let operation = kinds::Operation::read(&self.request["operation"]);
+        let Some(operation) = operation.filter(|_| !has_text(&self.request["subResource"])) else {
+            return Ok(Verdict::default());
+        };
+        let request = kinds::Request {
+            raw: self.request,
+            operation,
+            requester: self.requester(),
+            config: self.config,
+            around: self.around,
+            among: self.among,
+        };
+        Ok(match stage {
+            Stage::Mutate => match row.fill(&request)? {
+                Some([before, after]) => self.patch(&before, &after),
+                None => Verdict::default(),
+            },
+            Stage::Validate => row.judge(&request)?.into(),
+        })
     }
 
     fn mutate_vm(&self, operation: Operation) -> Result<Verdict, Violation> {
@@ -176,7 +242,7 @@ impl Call<'_> {
         Ok(Verdict {
             violations: vm::validate(&new, old.as_ref(), self.config, requester, self.around),
             warnings: vm::warnings(&new),
-            patch: None,
+            ..Verdict::default()
         })
     }
 
@@ -242,14 +308,22 @@ impl Call<'_> {
     }
 
     fn object<T: DeserializeOwned>(&self, name: &str) -> Result<T, Violation> {
-        serde_path_to_error::deserialize(&self.request[name]).map_err(|error| {
-            let field = match error.path().to_string() {
-                path if path == "." => name.to_owned(),
-                path => path,
-            };
-            Violation::invalid(field, error.inner())
-        })
+        read_object(self.request, name)
     }
+}
+
+/// Reads `object` or `oldObject` of a request.
+pub(crate) fn read_object<T: DeserializeOwned>(
+    request: &Value,
+    name: &str,
+) -> Result<T, Violation> {
+    serde_path_to_error::deserialize(&request[name]).map_err(|error| {
+        let field = match error.path().to_string() {
+            path if path == "." => name.to_owned(),
+            path => path,
+        };
+        Violation::invalid(field, error.inner())
+    })
 }
 
 fn patch_text(old: &Value, new: &Value) -> Option<String> {
@@ -262,6 +336,10 @@ fn patch_text(old: &Value, new: &Value) -> Option<String> {
 
 fn has_text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
+}
+
+fn plain_refusal(message: &str) -> Value {
+    json!({ "status": "Failure", "message": message, "reason": "BadRequest", "code": 400 })
 }
 
 fn refusal(request: &Value, violations: &[Violation]) -> Value {

@@ -60,6 +60,13 @@ impl Violation {
         Self { rule, ..self }
     }
 
+    /// The same of an object that stands inside another, at `path`: `spec.a` becomes `path.spec.a`.
+    #[must_use]
+    pub(crate) fn below(self, path: &str) -> Self {
+        let detail = self.detail().to_owned();
+        Self::new(self.cause, format!("{path}.{}", self.field), detail).of(self.rule)
+    }
+
     pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::new(Cause::Forbidden, field, detail)
     }
@@ -84,14 +91,18 @@ impl Violation {
         Self::new(Cause::NotSupported, field, detail)
     }
 
-    /// As a cause of a `Status`: clients put the field in front of the message themselves.
-    pub(crate) fn to_json(&self) -> Value {
+    /// What is wrong, without the field.
+    fn detail(&self) -> &str {
         let detail = self
             .message
             .strip_prefix(&self.field)
             .and_then(|rest| rest.strip_prefix(": "));
-        let message = detail.unwrap_or(&self.message);
-        json!({ "reason": self.cause.as_str(), "field": self.field, "message": message })
+        detail.unwrap_or(&self.message)
+    }
+
+    /// As a cause of a `Status`: clients put the field in front of the message themselves.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "reason": self.cause.as_str(), "field": self.field, "message": self.detail() })
     }
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
+use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default};
 
 /// Copies the disks of a running VM once: into a claim (Push), or by offering them to a backup
 /// program (Pull).
@@ -60,7 +60,7 @@ pub struct VirtualMachineBackupSpec {
     pub token_secret_ref: Option<String>,
     /// How long a Pull backup stays on offer, such as 30m; 2h when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_duration: Option<String>,
+    pub ttl_duration: Option<Duration>,
 }
 
 /// How far a backup has come.

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
+use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default};
 
 /// Offers the disks and the definition of a VM, a snapshot, a claim or a backup for download over
 /// HTTPS while it exists.
@@ -47,7 +47,7 @@ pub struct VirtualMachineExportSpec {
     pub token_secret_ref: Option<String>,
     /// How long the export lives, such as 30m; 2h when unset. Then it is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_duration: Option<String>,
+    pub ttl_duration: Option<Duration>,
 }
 
 /// How far an export has come, and where to download.

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
+use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default};
 
 /// Hooks into the life of VMs: programs and expressions that change a guest's definition, or that
 /// are called on its node.
@@ -102,7 +102,7 @@ pub struct DomainHook {
     pub failure_strategy: Option<FailureStrategy>,
     /// How long the hook may take, such as 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<String>,
+    pub timeout: Option<Duration>,
 }
 
 /// Changes a guest's definition by an expression.
@@ -146,7 +146,7 @@ pub struct NodeHook {
     pub failure_strategy: Option<FailureStrategy>,
     /// How long the hook may take, such as 10s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<String>,
+    pub timeout: Option<Duration>,
 }
 
 /// An object that belongs to the plugin.

@@ -13,7 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    open_enum::open_enum, resource::kind, tolerant::null_as_default, vm::VirtualMachineSpec,
+    duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default,
+    vm::VirtualMachineSpec,
 };
 
 /// Keeps a number of VMs that are made from one template, each with a name and disks of its own.
@@ -108,7 +109,7 @@ pub struct VirtualMachinePoolAutohealingStrategy {
     pub start_up_failure_threshold: Option<u32>,
     /// After failing for so long, such as 5m (the default).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_failing_to_start_duration: Option<String>,
+    pub min_failing_to_start_duration: Option<Duration>,
 }
 
 /// How VMs are removed when there are too many: one of unmanaged, opportunistic and proactive.

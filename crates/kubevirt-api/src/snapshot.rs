@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    open_enum::open_enum, resource::kind, tolerant::null_as_default, vm::VirtualMachineSpec,
-    vm_status::VirtualMachineStatus,
+    duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default,
+    vm::VirtualMachineSpec, vm_status::VirtualMachineStatus,
 };
 
 /// A copy of a VM's definition and disks as of one moment, kept under a name; a
@@ -51,7 +51,7 @@ pub struct VirtualMachineSnapshotSpec {
     /// How long the snapshot may take before it counts as failed, such as 10m; 5m when unset, 0 for
     /// no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure_deadline: Option<String>,
+    pub failure_deadline: Option<Duration>,
 }
 
 /// How far a snapshot has come.

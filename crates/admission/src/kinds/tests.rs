@@ -1,0 +1,252 @@
+//! Runs the cases under `tests/kinds/` and counts them against the rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::*;
+
+/// Every gate that a case may switch off.
+const GATES: &[&str] = &[
+    "IncrementalBackup",
+    "MigrationDowntimeTuning",
+    "MigrationStallDetection",
+    "OCIExport",
+    "Plugins",
+    "Snapshot",
+];
+
+const FILES: &[(&str, &str)] = &[
+    ("backup", include_str!("../../tests/kinds/backup.yaml")),
+    ("clone", include_str!("../../tests/kinds/clone.yaml")),
+    ("export", include_str!("../../tests/kinds/export.yaml")),
+    (
+        "instancetype",
+        include_str!("../../tests/kinds/instancetype.yaml"),
+    ),
+    (
+        "migration-policy",
+        include_str!("../../tests/kinds/migration-policy.yaml"),
+    ),
+    ("plugin", include_str!("../../tests/kinds/plugin.yaml")),
+    ("pool", include_str!("../../tests/kinds/pool.yaml")),
+    ("snapshot", include_str!("../../tests/kinds/snapshot.yaml")),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Good objects, by name.
+    objects: BTreeMap<String, Value>,
+    cases: Vec<Case>,
+}
+
+/// One question and the answer to expect; without `refused`, `plain` and `fills`, that all is well.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    rule: String,
+    on: String,
+    /// What is different from the good object; null takes away.
+    #[serde(default)]
+    set: BTreeMap<String, Value>,
+    /// What was different before; makes the question one of an update.
+    old: Option<BTreeMap<String, Value>>,
+    /// The question is one of a deletion.
+    #[serde(default)]
+    delete: bool,
+    /// Gates that are off; all others of [`GATES`] are on.
+    #[serde(default)]
+    off: BTreeSet<String>,
+    user: Option<String>,
+    #[serde(default)]
+    among: Neighbours,
+    /// Field and cause that the rule finds.
+    refused: Option<(String, String)>,
+    /// Part of a refusal without a field.
+    plain: Option<String>,
+    /// Part of a warning.
+    warned: Option<String>,
+    /// What is filled in, where.
+    fills: Option<BTreeMap<String, Value>>,
+}
+
+impl Case {
+    fn is_good(&self) -> bool {
+        self.refused.is_none() && self.plain.is_none() && self.fills.is_none()
+    }
+
+    fn config(&self) -> ClusterConfig {
+        let on: Vec<&&str> = GATES
+            .iter()
+            .filter(|gate| !self.off.contains(**gate))
+            .collect();
+        let written = json!({
+            "developerConfiguration": { "featureGates": on, "disabledFeatureGates": self.off },
+        });
+        ClusterConfig::from_kubevirt(&serde_json::from_value(written).expect("configuration"))
+    }
+
+    fn request(&self, base: &Value) -> Value {
+        let object = changed(base, &self.set);
+        let (group, version) = base["apiVersion"]
+            .as_str()
+            .and_then(|text| text.split_once('/'))
+            .expect("group and version");
+        let kind = json!({ "group": group, "version": version, "kind": base["kind"] });
+        let user = self.user.as_deref().unwrap_or("somebody");
+        let mut request = json!({ "kind": kind, "userInfo": { "username": user } });
+        match &self.old {
+            Some(old) => {
+                request["operation"] = json!("UPDATE");
+                request["oldObject"] = changed(base, old);
+                request["object"] = object;
+            }
+            None if self.delete => {
+                request["operation"] = json!("DELETE");
+                request["oldObject"] = object;
+            }
+            None => {
+                request["operation"] = json!("CREATE");
+                request["object"] = object;
+            }
+        }
+        request
+    }
+}
+
+fn changed(base: &Value, set: &BTreeMap<String, Value>) -> Value {
+    let mut object = base.clone();
+    for (pointer, value) in set {
+        put(&mut object, pointer, value);
+    }
+    object
+}
+
+/// Makes the objects on the way; elements of lists must be there.
+fn put(object: &mut Value, pointer: &str, value: &Value) {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+    let mut at = object;
+    for step in parent.split('/').skip(1) {
+        at = if let Ok(i) = step.parse::<usize>() {
+            &mut at[i]
+        } else {
+            if at[step].is_null() {
+                at[step] = Value::Object(Map::new());
+            }
+            &mut at[step]
+        };
+    }
+    match (at.as_object_mut(), value) {
+        (Some(parent), Value::Null) => {
+            parent.remove(key);
+        }
+        (Some(parent), value) => {
+            parent.insert(key.to_owned(), value.clone());
+        }
+        (None, value) => at[key.parse::<usize>().expect("an index")] = value.clone(),
+    }
+}
+
+fn check(file: &str, number: usize, case: &Case, base: &Value) {
+    let what = format!("{file}.yaml case {number} ({})", case.rule);
+    let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time");
+    let new_uuid = || Uuid::from_u128(0xabcd_ef00_0000_0000_0000_0000_0000_0001);
+    let around = Surroundings {
+        now: &now,
+        new_uuid: &new_uuid,
+    };
+    let config = case.config();
+    let raw = case.request(base);
+    let requester = if config.is_component(raw["userInfo"]["username"].as_str().expect("a user")) {
+        Requester::Component
+    } else {
+        Requester::User
+    };
+    let row = find(&raw["kind"]).unwrap_or_else(|| panic!("{what}: no row for the kind"));
+    let request = Request {
+        raw: &raw,
+        operation: Operation::read(&raw["operation"]).expect("an operation"),
+        requester,
+        config: &config,
+        around,
+        among: &case.among,
+    };
+    let filled = row.fill(&request).expect("readable");
+    if let Some(fills) = &case.fills {
+        let [before, after] = filled.unwrap_or_else(|| panic!("{what}: nothing is filled in"));
+        for (pointer, value) in fills {
+            assert_eq!(after.pointer(pointer), Some(value), "{what}");
+            assert_ne!(
+                before.pointer(pointer),
+                Some(value),
+                "{what}: it was there before"
+            );
+        }
+        return;
+    }
+    if request.operation == Operation::Create
+        && let Some([before, after]) = filled
+        && D4.contains(&case.rule.as_str())
+    {
+        assert_eq!(before, after, "{what}: changed");
+    }
+    let judgement = row.judge(&request).expect("readable");
+    if let Some((field, cause)) = &case.refused {
+        let found = judgement.violations.iter().any(|violation| {
+            violation.rule == case.rule
+                && violation.field == *field
+                && violation.cause.as_str() == format!("FieldValue{cause}")
+        });
+        assert!(found, "{what}: {judgement:#?}");
+        assert!(judgement.plain.is_none(), "{what}: {judgement:#?}");
+    } else if let Some(part) = &case.plain {
+        let (rule, message) = judgement
+            .plain
+            .unwrap_or_else(|| panic!("{what}: no refusal"));
+        assert_eq!(rule, case.rule, "{what}: {message}");
+        assert!(message.contains(part), "{what}: {message}");
+    } else {
+        assert_eq!(judgement.violations, [], "{what}");
+        assert_eq!(judgement.plain, None, "{what}");
+    }
+    match &case.warned {
+        Some(part) => assert!(
+            judgement
+                .warnings
+                .iter()
+                .any(|warning| warning.contains(part)),
+            "{what}: {:?}",
+            judgement.warnings
+        ),
+        None => assert_eq!(judgement.warnings, Vec::<String>::new(), "{what}"),
+    }
+}
+
+/// Rules that fill in.
+const D4: &[&str] = &["clone.target"];
+
+#[test]
+fn every_case_holds_and_every_rule_has_both_kinds() {
+    let mut good = BTreeSet::new();
+    let mut bad = BTreeSet::new();
+    for (name, text) in FILES {
+        let file: File = serde_saphyr::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (i, case) in file.cases.iter().enumerate() {
+            let base = &file.objects[&case.on];
+            check(name, i + 1, case, base);
+            let list = if case.is_good() { &mut good } else { &mut bad };
+            list.insert(case.rule.clone());
+        }
+    }
+    let known: BTreeSet<String> = rules().iter().map(|rule| rule.id.to_owned()).collect();
+    assert_eq!(rules().len(), known.len(), "ids are unique");
+    assert_eq!(good, known, "every rule has a case that passes");
+    assert_eq!(
+        bad, known,
+        "every rule has a case that it refuses or fills in"
+    );
+}
