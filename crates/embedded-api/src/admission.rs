@@ -311,7 +311,11 @@ fn options_kind(operation: Operation) -> &'static str {
 async fn post(api: &Api, webhook: &Value, review: &Value) -> Result<Value, ApiError> {
     let config = &webhook["clientConfig"];
     let (target, path) = address(api, config).await?;
-    let client = backend::client(api, config["caBundle"].as_str().unwrap_or_default(), None)?;
+    let client = backend::client(
+        api,
+        config["caBundle"].as_str().unwrap_or_default(),
+        backend::As::Nobody,
+    )?;
     let failed = |why: String| ApiError::from(Status::internal(why));
     let request = Request::post(path)
         .header(header::CONTENT_TYPE, "application/json")

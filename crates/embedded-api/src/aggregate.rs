@@ -57,7 +57,7 @@ pub(crate) async fn send(
     request: Request,
 ) -> Result<Response<hyper::body::Incoming>, ApiError> {
     let target = backend::resolve(api, &to.namespace, &to.service, to.port).await?;
-    let client = backend::client(api, &to.ca_bundle, api.front_proxy.as_ref())?;
+    let client = backend::client(api, &to.ca_bundle, backend::As::FrontProxy)?;
     client.send(&target, request).await.map_err(|error| {
         let why = format!("error trying to reach service: {}", backend::chain(&error));
         Status::service_unavailable(why).into()

@@ -11,6 +11,7 @@ use tower::ServiceExt as _;
 
 use crate::{
     auth::Identity,
+    backend,
     clock::Clock,
     error::ApiError,
     registry::{Aggregated, Backend, Registry, Served, custom},
@@ -64,6 +65,7 @@ pub(crate) struct Parts {
     pub stopping: CancellationToken,
     /// Connections to other servers.
     pub tasks: TaskTracker,
+    pub clients: backend::Clients,
 }
 
 impl Deref for Api {
@@ -206,6 +208,7 @@ impl EmbeddedApi {
             kubelet: settings.kubelet,
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            clients: backend::Clients::default(),
         }));
         api.load_definitions().await.map_err(OpenError::Prepare)?;
         api.load_services().await.map_err(OpenError::Prepare)?;

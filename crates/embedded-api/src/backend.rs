@@ -3,10 +3,13 @@
 //! Invariant: a server is called at the address that the Endpoints of its service name, and must
 //! show a certificate for `<service>.<namespace>.svc` that the given authority signed.
 
+use std::collections::HashMap;
+
 use apimachinery::Status;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use parking_lot::Mutex;
 use serde_json::Value;
-use serving::{HttpsClient, Identity, Target, Trust};
+use serving::{HttpsClient, Target, Trust};
 
 use crate::{api::Api, error::ApiError, store::Collection};
 
@@ -62,17 +65,46 @@ pub(crate) async fn resolve(
     Err(unavailable("has no ready endpoint").into())
 }
 
+/// Whom our requests to another server are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum As {
+    Nobody,
+    FrontProxy,
+}
+
+/// Clients by what they trust and who they are. A client remembers its TLS sessions, so that one
+/// that is kept does not start from nothing with each call.
+#[derive(Debug, Default)]
+pub(crate) struct Clients(Mutex<HashMap<(String, As), HttpsClient>>);
+
+/// A few webhooks and APIs; whatever changes its `caBundle` leaves an old one behind.
+const KEPT: usize = 16;
+
 /// A client that trusts a `caBundle` as objects carry it: PEM in base64.
-pub(crate) fn client(
-    api: &Api,
-    ca_bundle: &str,
-    identity: Option<&Identity>,
-) -> Result<HttpsClient, ApiError> {
+pub(crate) fn client(api: &Api, ca_bundle: &str, who: As) -> Result<HttpsClient, ApiError> {
+    let mut kept = api.clients.0.lock();
+    let key = (ca_bundle.to_owned(), who);
+    if let Some(client) = kept.get(&key) {
+        return Ok(client.clone());
+    }
+    let client = new_client(api, ca_bundle, who)?;
+    if kept.len() >= KEPT {
+        kept.clear();
+    }
+    kept.insert(key, client.clone());
+    Ok(client)
+}
+
+fn new_client(api: &Api, ca_bundle: &str, who: As) -> Result<HttpsClient, ApiError> {
     let wrong = |why: &str| ApiError::from(Status::service_unavailable(format!("caBundle: {why}")));
     let pem = STANDARD
         .decode(ca_bundle)
         .map_err(|_| wrong("is not base64"))?;
     let pem = String::from_utf8(pem).map_err(|_| wrong("is not PEM"))?;
+    let identity = match who {
+        As::Nobody => None,
+        As::FrontProxy => api.front_proxy.as_ref(),
+    };
     HttpsClient::new(&Trust::from_pem(pem), identity, api.tasks.clone())
         .map_err(|error| wrong(&chain(&error)))
 }
