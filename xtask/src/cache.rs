@@ -20,19 +20,22 @@ pub(crate) struct Cache {
     _lock: File,
 }
 
+/// The cache directory itself, for what keeps its own order in it.
+pub(crate) fn directory() -> Result<PathBuf> {
+    let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
+        Some(base) => PathBuf::from(base),
+        None => PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache"),
+    };
+    Ok(base.join("ferrovirt"))
+}
+
 /// Collects what a thing is made of.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs(Vec<u8>);
 
 impl Cache {
     pub(crate) fn open() -> Result<Self> {
-        let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
-            Some(base) => PathBuf::from(base),
-            None => {
-                PathBuf::from(std::env::var_os("HOME").context("HOME is not set")?).join(".cache")
-            }
-        };
-        let root = base.join("ferrovirt");
+        let root = directory()?;
         for directory in ["images", "work"] {
             let path = root.join(directory);
             fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;

@@ -10,6 +10,7 @@ mod check;
 mod cpio;
 mod debian;
 mod differential;
+mod fuzz;
 mod generate;
 mod guest;
 mod image;
@@ -55,6 +56,8 @@ enum Task {
         #[command(subcommand)]
         bench: BenchTask,
     },
+    /// Throw made-up bytes at a parser until it breaks or the time is over.
+    Fuzz(fuzz::Options),
     /// Compare definitions and types with the tables of facts.
     Parity(parity::Options),
     /// Ask our API server and a real one the same, and compare the answers.
@@ -93,6 +96,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench {
             bench: BenchTask::Vm(options),
         } => bench::vm(&printer, &options),
+        Task::Fuzz(options) => fuzz::run(&printer, &options),
         Task::Parity(options) => parity::run(&printer, &options),
         Task::Differential(options) => differential::run(&printer, &options),
         Task::Tidy => tidy::run(&printer),

@@ -51,6 +51,7 @@ pub mod labels;
 pub mod quantity;
 pub mod reasons;
 
+mod every_kind;
 mod open_enum;
 mod resource;
 mod tolerant;

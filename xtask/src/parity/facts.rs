@@ -171,8 +171,7 @@ impl Facts {
 /// The other type that a shape names.
 pub(super) fn named_in(shape: &Shape, here: &str) -> Option<TypeName> {
     match shape {
-        Shape::Reference(reference) => Some(resolve(reference, here)),
-        Shape::Named(name, _) => Some((here.to_owned(), name.clone())),
+        Shape::Reference(reference) | Shape::Named(reference, _) => Some(resolve(reference, here)),
         Shape::List(inner) | Shape::Map(inner) => named_in(inner, here),
         _ => None,
     }

@@ -150,7 +150,9 @@ impl Walk<'_> {
         self.in_status |= field == "status";
         self.shape(index, &row.shape, &row.group_version, &node);
         if self.is_held_to_marks(row) {
+            let by_hand = self.side == Side::Type && self.facts.is_kind(&row.type_key());
             if let Some(wanted) = row.required
+                && !by_hand
                 && wanted != parent.requires(field)
             {
                 let words = if wanted {
@@ -163,6 +165,15 @@ impl Walk<'_> {
             self.marks(index, row, &node);
         }
         self.in_status = was_in_status;
+    }
+
+    /// Marks that the schema of a type can have: `schemars` calls a default what is read when a
+    /// field is missing, and rules are the business of definitions.
+    fn can_have(&self, gap: &str) -> bool {
+        self.side == Side::Definition
+            || !["has default", "lacks has a CEL rule", "has 0 rules"]
+                .iter()
+                .any(|start| gap.starts_with(start))
     }
 
     fn is_held_to_marks(&self, row: &Row) -> bool {
@@ -193,7 +204,9 @@ impl Walk<'_> {
             .collect();
         let gaps = marks::lacking(&row.marks, node).into_iter();
         for gap in gaps.chain(marks::surplus(&all, node)) {
-            self.gap(index, gap);
+            if self.can_have(&gap) {
+                self.gap(index, gap);
+            }
         }
     }
 
@@ -203,7 +216,7 @@ impl Walk<'_> {
                 return self.reference(index, &resolve(reference, here), node);
             }
             Shape::Named(name, base) => {
-                self.words(index, &(here.to_owned(), name.clone()), node);
+                self.words(index, &resolve(name, here), node);
                 return self.shape(index, base, here, node);
             }
             Shape::List(inner) => {
@@ -293,8 +306,8 @@ impl Walk<'_> {
 
     /// The words of a named scalar. In a status they may be left open.
     fn words(&mut self, index: usize, name: &TypeName, node: &Node) {
+        // Scalars that the tables only name have no words to compare.
         let Some((alias_index, alias)) = self.facts.alias(name) else {
-            self.gap(index, format!("the tables do not tell of {}", name.1));
             return;
         };
         self.findings.seen.insert((self.side, alias_index));
@@ -306,6 +319,13 @@ impl Walk<'_> {
                 self.gap(index, "has no enumeration".to_owned());
             }
             return;
+        };
+        let found: Vec<&str> = match self.strictness {
+            Strictness::Whole => found,
+            Strictness::OlderVersion => found
+                .into_iter()
+                .filter(|word| alias.words.iter().any(|wanted| wanted == word))
+                .collect(),
         };
         for gap in word_differences(&alias.words, &found) {
             self.gap(index, gap);

@@ -14,7 +14,7 @@ pub(super) enum Shape {
     Object,
     Reference(Reference),
     /// A scalar with a name, whose words may be listed.
-    Named(String, Box<Shape>),
+    Named(Reference, Box<Shape>),
     Text,
     Time,
     Bytes,
@@ -87,7 +87,7 @@ pub(super) fn parse(text: &str) -> Result<Shape> {
     }
     if let Some(rest) = text.strip_prefix("alias:") {
         let (name, base) = rest.split_once('=').context("an alias is of something")?;
-        return Ok(Shape::Named(name.to_owned(), Box::new(parse(base)?)));
+        return Ok(Shape::Named(reference(name), Box::new(parse(base)?)));
     }
     if let Some(rest) = text.strip_prefix("ref:") {
         return Ok(Shape::Reference(reference(rest)));
@@ -134,13 +134,12 @@ mod tests {
 
     #[test]
     fn types_are_read() {
-        let named = || Box::new(Shape::Named("Mode".into(), Box::new(Shape::Text)));
-        let reference = |group_version: Option<&str>, name: &str| {
-            Shape::Reference(Reference {
-                group_version: group_version.map(str::to_owned),
-                name: name.to_owned(),
-            })
+        let full = |group_version: Option<&str>, name: &str| Reference {
+            group_version: group_version.map(str::to_owned),
+            name: name.to_owned(),
         };
+        let reference = |group_version, name| Shape::Reference(full(group_version, name));
+        let named = || Box::new(Shape::Named(full(None, "Mode"), Box::new(Shape::Text)));
         for (text, expected) in [
             ("string", Shape::Text),
             (

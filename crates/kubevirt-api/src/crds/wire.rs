@@ -6,7 +6,11 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 
-use crate::{cluster_config, subresource_bodies, vm, vm_status, vmi, vmi_status};
+use crate::{
+    backup, cdi_config, clone, cluster_config, data_source, data_volume_status, export,
+    instancetype, migration_policy, plugin, pool, preference, restore, snapshot, storage_profile,
+    subresource_bodies, vm, vm_status, vmi, vmi_status,
+};
 
 /// One type: what it is called on the wire, and its schema with everything it refers to.
 #[derive(Clone, Copy, Debug)]
@@ -19,37 +23,103 @@ pub struct WireType {
 }
 
 /// Group, name and words of enumerations that no field of a listed type has.
-pub const WORDS: &[(&str, &str, &[&str])] = &[];
+pub const WORDS: &[(&str, &str, &[&str])] = &[
+    ("backup.kubevirt.io", "BackupCmd", backup::BackupCmd::KNOWN),
+    (
+        "backup.kubevirt.io",
+        "ConditionType",
+        backup::ConditionType::KNOWN,
+    ),
+    (
+        "backup.kubevirt.io",
+        "QuiesceStatus",
+        backup::QuiesceStatus::KNOWN,
+    ),
+    (
+        "cdi.kubevirt.io",
+        "DataVolumeConditionType",
+        data_volume_status::DataVolumeConditionType::KNOWN,
+    ),
+    (
+        "plugin.kubevirt.io",
+        "InvocationContext",
+        plugin::InvocationContext::KNOWN,
+    ),
+];
 
 macro_rules! wire_types {
-    ($($group:literal / $version:literal { $($module:ident :: $type:ident $(as $name:literal)?,)+ })+) => {
+    ($($group:literal / $version:literal { $($module:ident :: $type:ident,)+ })+) => {
         vec![$($(WireType {
             group: $group,
             version: $version,
-            name: wire_types!(@name $type $($name)?),
+            name: stringify!($type),
             schema: schema::<$module::$type>,
         },)+)+]
     };
-    (@name $type:ident) => { stringify!($type) };
-    (@name $type:ident $name:literal) => { $name };
 }
 
 /// Every type that is the root of others.
 pub fn types() -> Vec<WireType> {
     wire_types! {
+        "backup.kubevirt.io" / "v1alpha1" {
+            backup::BackupOptions,
+            backup::VirtualMachineBackupSpec,
+            backup::VirtualMachineBackupStatus,
+            backup::VirtualMachineBackupTrackerSpec,
+            backup::VirtualMachineBackupTrackerStatus,
+        }
+        "cdi.kubevirt.io" / "v1beta1" {
+            cdi_config::CDIConfig,
+            data_source::DataSource,
+            data_source::DataSourceRefSourceDataSource,
+            data_volume_status::DataVolume,
+            storage_profile::StorageProfile,
+        }
+        "clone.kubevirt.io" / "v1beta1" {
+            clone::VirtualMachineCloneSpec,
+            clone::VirtualMachineCloneStatus,
+        }
+        "export.kubevirt.io" / "v1" {
+            export::VirtualMachineExportSpec,
+            export::VirtualMachineExportStatus,
+        }
+        "instancetype.kubevirt.io" / "v1beta1" {
+            instancetype::VirtualMachineInstancetypeSpec,
+            preference::VirtualMachinePreferenceSpec,
+        }
         "kubevirt.io" / "v1" {
             cluster_config::KubeVirtConfiguration,
             subresource_bodies::AddVolumeOptions,
             subresource_bodies::PauseOptions,
+            subresource_bodies::RemoveVolumeOptions,
             subresource_bodies::RestartOptions,
             subresource_bodies::StartOptions,
             subresource_bodies::StopOptions,
-            subresource_bodies::RemoveVolumeOptions,
             subresource_bodies::UnpauseOptions,
             vm::VirtualMachineSpec,
             vm_status::VirtualMachineStatus,
             vmi::VirtualMachineInstanceSpec,
             vmi_status::VirtualMachineInstanceStatus,
+        }
+        "migrations.kubevirt.io" / "v1alpha1" {
+            migration_policy::MigrationPolicySpec,
+            migration_policy::MigrationPolicyStatus,
+        }
+        "plugin.kubevirt.io" / "v1alpha1" {
+            plugin::PluginSpec,
+            plugin::PluginStatus,
+        }
+        "pool.kubevirt.io" / "v1beta1" {
+            pool::VirtualMachinePoolSpec,
+            pool::VirtualMachinePoolStatus,
+        }
+        "snapshot.kubevirt.io" / "v1beta1" {
+            restore::VirtualMachineRestoreSpec,
+            restore::VirtualMachineRestoreStatus,
+            snapshot::VirtualMachineSnapshotContentSpec,
+            snapshot::VirtualMachineSnapshotContentStatus,
+            snapshot::VirtualMachineSnapshotSpec,
+            snapshot::VirtualMachineSnapshotStatus,
         }
     }
 }

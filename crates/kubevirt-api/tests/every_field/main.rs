@@ -1,0 +1,151 @@
+//! Objects that are made up from the schemas, of every kind, until every field was there: what is
+//! read is written again, as JSON and as YAML, byte for byte.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "bounds of schemas are small or those of the integers themselves"
+)]
+
+mod objects;
+
+use std::{cell::RefCell, collections::BTreeSet};
+
+use kubevirt_api::{VirtualMachineInstance, crds};
+use proptest::{
+    strategy::{Strategy as _, ValueTree as _},
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use objects::{Objects, paths};
+
+/// So many objects of a kind at most.
+const CASES: usize = 600;
+/// And so many at least, however early every field was reached.
+const AT_LEAST: usize = 24;
+
+macro_rules! kinds {
+    ($($kind:ty,)+) => {
+        /// Every kind, by the name of its definition, with the test of one object.
+        fn kinds() -> Vec<(String, fn(&Value))> {
+            vec![$((
+                format!("{}.{}", <$kind>::PLURAL, <$kind>::GROUP),
+                survives::<$kind> as fn(&Value),
+            ),)+]
+        }
+    };
+}
+kubevirt_api::for_every_kind!(kinds);
+
+fn survives<T: Serialize + DeserializeOwned>(object: &Value) {
+    let json = serde_json::to_string_pretty(object).expect("writes");
+    let typed: T = serde_json::from_str(&json).expect(&json);
+    same(
+        &json,
+        &serde_json::to_string_pretty(&typed).expect("writes"),
+    );
+    let yaml = serde_saphyr::to_string(object).expect("writes");
+    let typed: T = serde_saphyr::from_str(&yaml).expect(&yaml);
+    same(&yaml, &serde_saphyr::to_string(&typed).expect("writes"));
+}
+
+#[test]
+fn notations_are_kept_or_become_what_kubernetes_writes() {
+    let check = |path: &str, read: Value, written: Value| {
+        let mut object = serde_json::json!({ "spec": { "domain": { "devices": {} } } });
+        let mut place = &mut object;
+        for step in path.split('.') {
+            place = &mut place[step];
+        }
+        *place = read;
+        let vmi: VirtualMachineInstance = serde_json::from_value(object).expect(path);
+        let after = serde_json::to_value(vmi).expect("writes");
+        let found = path.split('.').fold(&after, |value, step| &value[step]);
+        assert_eq!(*found, written, "{path}");
+    };
+    let guest = "spec.domain.memory.guest";
+    for text in ["1.5Gi", "1e3", "100m", "+2", "00012", "-1", "5.", ".5"] {
+        check(guest, Value::from(text), Value::from(text));
+    }
+    check(guest, Value::from(1024), Value::from("1024"));
+    check(guest, Value::from(1.5), Value::from("1.5"));
+    let created = "metadata.creationTimestamp";
+    for (read, written) in [
+        ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        ("2026-01-02T03:04:05.123456Z", "2026-01-02T03:04:05Z"),
+        ("2026-01-02T04:04:05+01:00", "2026-01-02T03:04:05Z"),
+    ] {
+        check(created, Value::from(read), Value::from(written));
+    }
+    let port = "spec.readinessProbe.httpGet.port";
+    for value in [Value::from(80), Value::from("http"), Value::from("80")] {
+        check(port, value.clone(), value);
+    }
+}
+
+/// Shows the first line that differs, with what stands before it.
+fn same(before: &str, after: &str) {
+    let lines = before.lines().zip(after.lines());
+    let equal = lines.take_while(|(before, after)| before == after).count();
+    let around = |text: &str| {
+        let lines = text.lines().skip(equal.saturating_sub(6)).take(10);
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    assert!(
+        before == after,
+        "read:\n{}\nwritten:\n{}",
+        around(before),
+        around(after)
+    );
+}
+
+fn definition(name: &str) -> Value {
+    let (_, text) = crds::ALL.iter().find(|(one, _)| *one == name).expect(name);
+    serde_saphyr::from_str(text).expect("YAML")
+}
+
+#[test]
+fn the_list_of_kinds_is_that_of_the_definitions() {
+    let listed: BTreeSet<String> = kinds().into_iter().map(|(name, _)| name).collect();
+    let defined: BTreeSet<String> = crds::ALL
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    assert_eq!(listed, defined);
+}
+
+#[test]
+fn made_up_objects_of_every_kind_survive_and_every_field_was_there() {
+    for (name, survives) in kinds() {
+        let definition = definition(&name);
+        let spec = &definition["spec"];
+        let versions = spec["versions"].as_array().expect("versions");
+        let stored = versions.iter().find(|version| version["storage"] == true);
+        let stored = stored.expect("a stored version");
+        let objects = Objects {
+            api_version: format!(
+                "{}/{}",
+                spec["group"].as_str().expect("a group"),
+                stored["name"].as_str().expect("a name")
+            ),
+            kind: spec["names"]["kind"].as_str().expect("a kind").to_owned(),
+            schema: stored["schema"]["openAPIV3Schema"].clone(),
+            reached: RefCell::default(),
+        };
+        let all = paths(&objects.schema);
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+        for case in 0..CASES {
+            let object = objects.new_tree(&mut runner).expect("an object").current();
+            survives(&object);
+            if case >= AT_LEAST && all.is_subset(&objects.reached.borrow()) {
+                break;
+            }
+        }
+        let reached = objects.reached.borrow();
+        let missed: Vec<&String> = all.difference(&reached).collect();
+        assert!(missed.is_empty(), "{name}: never reached: {missed:#?}");
+        println!("{name}: {} of {} paths", reached.len(), all.len());
+    }
+}

@@ -1,0 +1,17 @@
+//! Quantities: what is read is within bounds, and what is written reads the same.
+#![no_main]
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubevirt_api::quantity::Amount;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(amount) = Amount::parse(&Quantity(text.to_owned())) else {
+        return;
+    };
+    assert!(amount.is_negative() || amount.millis() >= amount.units());
+    if amount.is_whole() && !amount.is_negative() && amount.units() < u64::MAX {
+        let again = Amount::parse(&amount.to_binary()).expect("what was written can be read");
+        assert_eq!(again, amount);
+    }
+});

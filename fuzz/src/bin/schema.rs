@@ -1,0 +1,20 @@
+//! Schemas of definitions and objects under them: an array of a schema and an object. What was
+//! pruned and defaulted has nothing left to prune.
+#![no_main]
+
+use apimachinery::schema::Schema;
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok((raw, mut object)) = serde_json::from_slice::<(Value, Value)>(bytes) else {
+        return;
+    };
+    let Ok(schema) = Schema::parse(&raw, "schema") else {
+        return;
+    };
+    schema.prune(&mut object);
+    schema.fill_defaults(&mut object);
+    assert!(schema.prune(&mut object.clone()).is_empty());
+    drop(schema.validate(&object));
+});
