@@ -24,9 +24,9 @@ need_cargo() {
         fail "there is no cargo: install a Rust toolchain from https://rustup.rs and try again"
 }
 
-# The programs of the single host, in the everyday profile.
+# The same selection as for the tests: another one would be compiled anew, for it picks other features.
 build_programs() {
-    cargo build --locked --package ferrovirt-bin --package virtctl-bin --package pod-supervisor-bin
+    cargo build --locked --workspace --bins
 }
 
 # The launcher image and the tiny guest; both are kept once they are made.

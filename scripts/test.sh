@@ -59,7 +59,7 @@ run_tests() {
 
 must "needs" need_programs
 must "packages" scripts/setup.sh
-must "programs" cargo build --locked --workspace --bins
+must "programs" build_programs
 must "leftovers" scripts/sweep.sh
 must "images" build_images
 judge "checks" cargo xtask check

@@ -150,3 +150,21 @@ async fn a_full_disk_is_named() {
     assert!(complaint.contains("MiB left"), "{complaint}");
     assert_eq!(complaint.lines().count(), 1, "{complaint}");
 }
+
+#[tokio::test]
+async fn a_kernel_without_overlay_is_named() {
+    let host = Host::new();
+    // What the kernel says of itself, less one line, for this one command.
+    let script = "grep -v overlay /proc/filesystems >\"$0\" && \
+                  mount --bind \"$0\" /proc/filesystems && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]);
+    command.arg(host.base().join("filesystems"));
+    command.arg(program("ferrovirt"));
+    let complaint = run(command.args(host.up_arguments(&[])), b"")
+        .await
+        .complaint();
+    assert!(complaint.contains("modprobe overlay"), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert_eq!(traces(&host.state_dir()), [""; 0]);
+}
