@@ -7,6 +7,7 @@
 
 mod admitted;
 mod catalogue;
+mod guide;
 mod index;
 mod references;
 mod schemas;
