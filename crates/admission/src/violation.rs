@@ -63,8 +63,15 @@ impl Violation {
     /// The same of an object that stands inside another, at `path`: `spec.a` becomes `path.spec.a`.
     #[must_use]
     pub(crate) fn below(self, path: &str) -> Self {
+        self.moved("", &format!("{path}."))
+    }
+
+    /// The same at another place: the prefix `from` of the field becomes `to`.
+    #[must_use]
+    pub(crate) fn moved(self, from: &str, to: &str) -> Self {
+        let rest = self.field.strip_prefix(from).unwrap_or(&self.field);
         let detail = self.detail().to_owned();
-        Self::new(self.cause, format!("{path}.{}", self.field), detail).of(self.rule)
+        Self::new(self.cause, format!("{to}{rest}"), detail).of(self.rule)
     }
 
     pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> Self {

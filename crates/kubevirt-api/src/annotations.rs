@@ -26,3 +26,5 @@ pub const KEEP_LAUNCHER_AFTER_FAILURE: &str = "kubevirt.io/keep-launcher-alive-a
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// On VMs: `false` delays the making of data volumes to the start.
 pub const IMMEDIATE_DATA_VOLUME_CREATION: &str = "kubevirt.io/immediate-data-volume-creation";
+/// On VMIs: who asked for the eviction under way, for its priority.
+pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";

@@ -20,4 +20,4 @@ mod webhooks;
 
 pub use settings::{ApiError, FrontProxy, Settings, run};
 pub use verbs::{ALL as VERBS, Entry, Object};
-pub use webhooks::{MUTATE, VALIDATE, Webhook};
+pub use webhooks::{EVICT, MUTATE, VALIDATE, Webhook};

@@ -13,6 +13,7 @@
 
 mod backup;
 mod clone;
+pub mod eviction;
 mod export;
 mod instancetype;
 mod migration_policy;
@@ -96,8 +97,10 @@ pub(crate) type Fill<T> = fn(&mut T, Surroundings<'_>);
 
 /// A kind of object and how it is judged.
 pub(crate) trait Kind: DeserializeOwned + Serialize + Clone + 'static {
-    /// Every check, in the order of the answer.
+    /// Every check of what is written, in the order of the answer.
     const RULES: &'static [Rule<Check<Self>>];
+    /// Every check of a deletion.
+    const REMOVAL: &'static [Rule<Check<Self>>] = &[];
     /// What is filled into new objects.
     const DEFAULTS: &'static [Rule<Fill<Self>>] = &[];
 
@@ -127,7 +130,11 @@ pub(crate) fn judge<T: Kind>(asked: &Asked<'_, T>) -> Judgement {
         warnings: T::warnings(asked),
         ..Judgement::default()
     };
-    for rule in T::RULES {
+    let rules = match asked.operation {
+        Operation::Create | Operation::Update => T::RULES,
+        Operation::Delete => T::REMOVAL,
+    };
+    for rule in rules {
         for fault in (rule.apply)(asked) {
             match fault {
                 Fault::Field(violation) => judgement.violations.push(violation.of(rule.id)),
@@ -273,7 +280,7 @@ const fn row<T: Kind>(group: &'static str, kind: &'static str) -> Row {
         fill: fill::<T>,
         needs: |request| with::<T, _>(request, T::needs),
         rules: || {
-            let checks = T::RULES.iter().map(Rule::summary);
+            let checks = T::RULES.iter().chain(T::REMOVAL).map(Rule::summary);
             checks
                 .chain(T::DEFAULTS.iter().map(Rule::summary))
                 .collect()

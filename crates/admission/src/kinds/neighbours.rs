@@ -19,10 +19,9 @@ pub enum Need {
         namespace: String,
         name: String,
     },
-    /// The content of the snapshot of that name.
+    /// The content of the snapshot that was looked up before.
     Content {
         namespace: String,
-        snapshot: String,
     },
     /// All of the namespace.
     Restores {

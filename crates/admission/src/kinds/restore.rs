@@ -110,12 +110,9 @@ impl Kind for VirtualMachineRestore {
             },
             Need::Snapshot {
                 namespace: namespace.clone(),
-                name: snapshot.clone(),
+                name: snapshot,
             },
-            Need::Content {
-                namespace,
-                snapshot,
-            },
+            Need::Content { namespace },
         ]
     }
 }

@@ -54,7 +54,7 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
     objects.push(webhooks(
         "ValidatingWebhookConfiguration",
         "virt-api-validator",
-        virt_api::VALIDATE,
+        &[virt_api::VALIDATE, virt_api::EVICT].concat(),
         &bundle,
     ));
     for object in &objects {
@@ -145,7 +145,7 @@ fn api_service(version: &str, bundle: &str) -> Value {
 
 fn webhooks(kind: &str, name: &str, list: &[virt_api::Webhook], bundle: &str) -> Value {
     let one = |webhook: &virt_api::Webhook| {
-        json!({
+        let mut one = json!({
             "name": webhook.name,
             "clientConfig": {
                 "service": {
@@ -155,13 +155,19 @@ fn webhooks(kind: &str, name: &str, list: &[virt_api::Webhook], bundle: &str) ->
                 "caBundle": bundle,
             },
             "rules": [{
-                "apiGroups": ["kubevirt.io"], "apiVersions": ["v1", "v1alpha3"],
+                "apiGroups": [webhook.group], "apiVersions": webhook.versions,
                 "operations": webhook.operations, "resources": [webhook.resource],
                 "scope": "*",
             }],
-            "failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10,
+            "sideEffects": if webhook.side_effects { "NoneOnDryRun" } else { "None" },
+            "failurePolicy": "Fail", "timeoutSeconds": 10,
             "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
-        })
+        });
+        if let Some(prefix) = webhook.prefix {
+            let expression = format!("request.name.startsWith('{prefix}')");
+            one["matchConditions"] = json!([{ "name": "only-ours", "expression": expression }]);
+        }
+        one
     };
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,

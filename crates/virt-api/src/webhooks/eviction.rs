@@ -1,0 +1,104 @@
+//! The webhook of `pods/eviction`: looks up the pod and its guest, marks the guest, says "later".
+
+use admission::kinds::eviction::{self, Answer, Wanted};
+use axum::{
+    Json,
+    body::Bytes,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use kubevirt_api::VirtualMachineInstance;
+use serde_json::{Value, json};
+
+use super::read;
+use crate::{refusal::Refusal, settings::Shared};
+
+pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
+    match judge(&shared, &body).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn judge(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
+    let asked = read(body)?;
+    let request = &asked["request"];
+    let later = match decide(shared, request).await? {
+        Answer::Allow => None,
+        Answer::Later(message) => Some(message),
+        Answer::Evacuate {
+            instance,
+            patch,
+            message,
+        } => {
+            let params = PatchParams {
+                dry_run: is_dry(request),
+                ..PatchParams::default()
+            };
+            instances(shared, request)
+                .patch(&instance, &params, &Patch::Merge(&patch))
+                .await?;
+            Some(message)
+        }
+    };
+    let mut response = json!({ "uid": request["uid"], "allowed": later.is_none() });
+    if let Some(message) = later {
+        response["status"] = json!({
+            "status": "Failure", "message": message, "reason": "TooManyRequests", "code": 429,
+        });
+    }
+    Ok(json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": response,
+    }))
+}
+
+async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
+    let name = request["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
+        return Ok(Answer::Allow);
+    }
+    let pods: Api<Pod> = Api::namespaced(shared.client.clone(), namespace(request));
+    let Some(pod) = pods.get_opt(name).await? else {
+        return Ok(Answer::Allow);
+    };
+    Ok(match eviction::wanted(&pod) {
+        Wanted::Nothing => Answer::Allow,
+        Wanted::Instance(name) => {
+            let found = instances(shared, request).get(&name).await;
+            let why = found.as_ref().err().map(ToString::to_string);
+            let instance = found
+                .as_ref()
+                .map_err(|_| why.as_deref().unwrap_or_default());
+            eviction::of_launcher(&pod, instance, &request["object"], &shared.cluster)
+        }
+        Wanted::Launcher(name) => {
+            let launcher = pods.get_opt(&name).await?;
+            let instance = match launcher.as_ref().and_then(eviction::live_guest) {
+                Some(name) => instances(shared, request).get_opt(&name).await?,
+                None => None,
+            };
+            eviction::of_volumes(instance.as_ref())
+        }
+    })
+}
+
+/// Whether the caller only wants to know: by the request, or by the options inside it.
+fn is_dry(request: &Value) -> bool {
+    let inner = &request["object"]["deleteOptions"]["dryRun"];
+    request["dryRun"] == true || inner.as_array().is_some_and(|list| !list.is_empty())
+}
+
+fn instances(shared: &Shared, request: &Value) -> Api<VirtualMachineInstance> {
+    Api::namespaced(shared.client.clone(), namespace(request))
+}
+
+fn namespace(request: &Value) -> &str {
+    request["namespace"].as_str().unwrap_or_default()
+}

@@ -1,0 +1,84 @@
+//! Admission webhooks: HTTP in front of the pure functions of `admission`.
+//!
+//! What a check must know of other objects is looked up here, for each question anew: nothing is
+//! kept that could be stale.
+
+mod eviction;
+mod lookup;
+mod table;
+
+use admission::{Surroundings, review::Stage};
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, State},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
+use uuid::Uuid;
+
+pub use table::{EVICT, MUTATE, VALIDATE, Webhook};
+
+use crate::{refusal::Refusal, settings::Shared};
+
+/// Objects are at most 3 MiB at the API server; a review holds up to two of them.
+const REVIEW_LIMIT: usize = 8 << 20;
+
+pub(crate) fn mount(mut router: Router<Shared>) -> Router<Shared> {
+    for webhook in MUTATE {
+        router = router.route(webhook.path, post(mutate));
+    }
+    for webhook in VALIDATE {
+        router = router.route(webhook.path, post(validate));
+    }
+    router = router.route(table::EVICTION_PATH, post(eviction::answer));
+    router.layer(DefaultBodyLimit::max(REVIEW_LIMIT))
+}
+
+async fn mutate(State(shared): State<Shared>, body: Bytes) -> Response {
+    answer(&shared, Stage::Mutate, &body).await
+}
+
+async fn validate(State(shared): State<Shared>, body: Bytes) -> Response {
+    answer(&shared, Stage::Validate, &body).await
+}
+
+async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
+    let asked = match read(body) {
+        Ok(asked) => asked,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let now = Time(shared.clock.now());
+    let needs = match stage {
+        Stage::Mutate => Vec::new(),
+        Stage::Validate => admission::kinds::needs(&asked, &shared.cluster, around(&now)),
+    };
+    match lookup::all(&shared.client, needs).await {
+        Ok(among) => {
+            let around = around(&now);
+            Json(admission::review_among(
+                stage,
+                &asked,
+                &shared.cluster,
+                around,
+                &among,
+            ))
+            .into_response()
+        }
+        Err(err) => Refusal::from(err).into_response(),
+    }
+}
+
+fn read(body: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|err| Refusal::bad_request(format!("the review is malformed: {err}")))
+}
+
+fn around(now: &Time) -> Surroundings<'_> {
+    Surroundings {
+        now,
+        new_uuid: &Uuid::new_v4,
+    }
+}
