@@ -9,7 +9,12 @@ use super::{
     Call, Live, delete,
     read::{self, json_response},
 };
-use crate::{api::Api, error::ApiError, request::Payload};
+use crate::{
+    admission::{self, Operation, Review},
+    api::Api,
+    error::ApiError,
+    request::Payload,
+};
 
 /// Sets the node of a pod that has none.
 pub(crate) async fn bind(
@@ -79,7 +84,8 @@ fn set_scheduled(pod: &mut Value, now: &str) {
     pod["status"]["conditions"] = Value::Array(conditions);
 }
 
-/// A polite deletion. There are no disruption budgets that could stand against it.
+/// A polite deletion: webhooks may say "not now". There are no disruption budgets that could stand
+/// against it.
 pub(crate) async fn evict(
     api: &Api,
     mut call: Call,
@@ -94,6 +100,12 @@ pub(crate) async fn evict(
         resource_version: text(&wanted["preconditions"]["resourceVersion"]),
         propagation: None,
     };
+    let review = Review {
+        operation: Operation::Create,
+        old: None,
+        dry_run: call.query.dry_run,
+    };
+    admission::validate(api, &call, &review, &eviction, &mut Vec::new()).await?;
     call.subresource = None;
     let name = call.name().to_owned();
     Box::pin(delete::delete_named(api, &call, &name, &options)).await?;
