@@ -1,14 +1,18 @@
-//! `xtask bench vm`: measures what SPECIFICATION.md promises, on a single host brought up for it.
+//! `xtask bench`: measures what SPECIFICATION.md promises.
+//!
+//! `vm` does so on a single host brought up for it, `admission` in processes of the crate's own bench:
 //!
 //! - `host` builds the programs, brings the host up and takes it down whatever happens;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
 //! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;
+//! - `admission` runs that bench and reads its lines;
 //! - `promises` are read from `deploy/promises.tsv`, `report` shows figures beside them.
 //!
 //! **Invariants**: times are this process's monotonic ones; a VM is compared with an empty pod of
 //! the same image on the same host in the same run, in turns; nothing waits for a fixed time but the
 //! window in which writes are counted.
 
+mod admission;
 mod figures;
 mod greeting;
 mod host;
@@ -30,7 +34,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::printer::Printer;
 
+pub(crate) use admission::{AdmissionOptions, admission};
 use host::Host;
+use promises::{Part, Promise};
+use report::Report;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -66,25 +73,39 @@ enum Output {
 
 /// Measures, shows, and fails if asked to hold the promises.
 pub(crate) fn vm(printer: &Printer, options: &Options) -> Result<()> {
-    let promises = promises::read()?;
+    let promises = promises::read(Part::Vm)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("start the runtime")?;
     let report = runtime.block_on(Box::pin(measured(printer, options)))?;
-    match options.output {
-        None => printer.result(report.table(&promises))?,
-        Some(Output::Json) => printer.result(report.json(&promises)?)?,
+    show(printer, &report, &promises, options.output)?;
+    hold(&report, &promises, options.enforce)
+}
+
+fn show(
+    printer: &Printer,
+    report: &Report,
+    promises: &[Promise],
+    output: Option<Output>,
+) -> Result<()> {
+    match output {
+        None => printer.result(report.table(promises))?,
+        Some(Output::Json) => printer.result(report.json(promises)?)?,
     }
-    let broken = promises::broken(&promises, &report.figures);
-    if options.enforce && !broken.is_empty() {
+    Ok(())
+}
+
+fn hold(report: &Report, promises: &[Promise], enforce: bool) -> Result<()> {
+    let broken = promises::broken(promises, &report.figures);
+    if enforce && !broken.is_empty() {
         bail!("broken promises: {}", broken.join(", "));
     }
     Ok(())
 }
 
-async fn measured(printer: &Printer, options: &Options) -> Result<report::Report> {
+async fn measured(printer: &Printer, options: &Options) -> Result<Report> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let host = Host::bring_up(printer, options)?;
     let outcome = tokio::select! {

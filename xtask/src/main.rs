@@ -82,6 +82,8 @@ enum ImageTask {
 enum BenchTask {
     /// Starts, memory, writes and sizes of virtual machines, on a host brought up for it.
     Vm(bench::Options),
+    /// Reading, defaulting and judging manifests, typical and hostile ones.
+    Admission(bench::AdmissionOptions),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -96,6 +98,9 @@ fn main() -> anyhow::Result<()> {
         Task::Bench {
             bench: BenchTask::Vm(options),
         } => bench::vm(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Admission(options),
+        } => bench::admission(&printer, &options),
         Task::Fuzz(options) => fuzz::run(&printer, &options),
         Task::Parity(options) => parity::run(&printer, &options),
         Task::Differential(options) => differential::run(&printer, &options),

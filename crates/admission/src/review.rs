@@ -24,8 +24,10 @@ pub enum Stage {
     Validate,
 }
 
-/// So many messages are joined in the summary; all are in the details.
+/// So many messages are joined in the summary; the rest is counted.
 const SUMMARY: usize = 10;
+/// So many causes are told one by one: an answer must not be larger than an API server reads.
+const CAUSES: usize = 1000;
 
 /// Answers a whole `AdmissionReview` with another, as if nothing else were in the cluster.
 pub fn review(
@@ -353,7 +355,8 @@ fn refusal(request: &Value, violations: &[Violation]) -> Value {
     if rest > 0 {
         message = format!("{message}; and {rest} more");
     }
-    let causes: Vec<Value> = violations.iter().map(Violation::to_json).collect();
+    let causes = violations.iter().take(CAUSES).map(Violation::to_json);
+    let causes: Vec<Value> = causes.collect();
     json!({
         "status": "Failure",
         "message": message,

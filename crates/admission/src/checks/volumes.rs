@@ -1,5 +1,7 @@
 //! Volumes: one source each, shown by a disk or filesystem.
 
+use std::collections::BTreeSet;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use kubevirt_api::{quantity::Amount, volumes::Volume};
@@ -57,15 +59,11 @@ pub(super) fn are_used(input: &Input<'_>) -> Vec<Violation> {
         return Vec::new();
     }
     let devices = &input.spec.domain.devices;
+    let disks = devices.disks.iter().map(|disk| &disk.name);
+    let filesystems = devices.filesystems.iter().map(|one| &one.name);
+    let used: BTreeSet<&String> = disks.chain(filesystems).collect();
     paths(input)
-        .filter(|(_, volume)| {
-            volume.memory_dump.is_none()
-                && !devices.disks.iter().any(|disk| disk.name == volume.name)
-                && !devices
-                    .filesystems
-                    .iter()
-                    .any(|filesystem| filesystem.name == volume.name)
-        })
+        .filter(|(_, volume)| volume.memory_dump.is_none() && !used.contains(&volume.name))
         .map(|(path, volume)| {
             let detail = format!(
                 "no disk is named {:?}; add one to domain.devices.disks",

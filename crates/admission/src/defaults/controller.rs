@@ -1,5 +1,7 @@
 //! What the VM controller fills in when it makes an instance out of a template.
 
+use std::collections::BTreeSet;
+
 use kubevirt_api::{devices::Input, disks::Disk, vmi::VirtualMachineInstanceSpec, volumes::Volume};
 use uuid::Uuid;
 
@@ -39,17 +41,16 @@ fn set_firmware_uuid(spec: &mut VirtualMachineInstanceSpec, vm_name: &str) {
 /// Gives every volume that nothing shows a disk. Memory dumps are not for the guest.
 pub(super) fn set_disks(spec: &mut VirtualMachineInstanceSpec) {
     let devices = &mut spec.domain.devices;
+    // A set: manifests may hold very many of both.
+    let disks = devices.disks.iter().map(|disk| &disk.name);
+    let filesystems = devices.filesystems.iter().map(|one| &one.name);
+    let mut shown: BTreeSet<String> = disks.chain(filesystems).cloned().collect();
     for volume in spec
         .volumes
         .iter()
         .filter(|volume| volume.memory_dump.is_none())
     {
-        let is_shown = devices.disks.iter().any(|disk| disk.name == volume.name)
-            || devices
-                .filesystems
-                .iter()
-                .any(|filesystem| filesystem.name == volume.name);
-        if !is_shown {
+        if shown.insert(volume.name.clone()) {
             devices.disks.push(disk_for(volume));
         }
     }
