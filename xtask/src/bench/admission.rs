@@ -8,9 +8,9 @@ use clap::Args;
 use super::{
     Output,
     figures::{Figure, maximum},
-    hold, host,
+    hold,
     promises::{self, Part},
-    report::Report,
+    report::{self, Report},
     show,
 };
 use crate::printer::Printer;
@@ -29,7 +29,15 @@ pub(crate) struct AdmissionOptions {
 pub(crate) fn admission(printer: &Printer, options: &AdmissionOptions) -> Result<()> {
     let promises = promises::read(Part::Admission)?;
     let done = Command::new(cargo())
-        .args(["bench", "--quiet", "--locked", "-p", "admission", "--bench", "admission"])
+        .args([
+            "bench",
+            "--quiet",
+            "--locked",
+            "-p",
+            "admission",
+            "--bench",
+            "admission",
+        ])
         .current_dir(root())
         .stderr(std::process::Stdio::inherit())
         .output()
@@ -43,7 +51,7 @@ pub(crate) fn admission(printer: &Printer, options: &AdmissionOptions) -> Result
         figures.extend(worst(&figures, what));
     }
     let report = Report {
-        machine: host::processor()?,
+        machine: report::machine()?,
         figures,
     };
     show(printer, &report, &promises, options.output)?;
@@ -63,7 +71,9 @@ fn parse(text: &str) -> Result<Vec<Figure>> {
             "MiB" => "MiB",
             other => bail!("{other:?} is no unit of this bench"),
         };
-        let value = value.parse().with_context(|| format!("value of {line:?}"))?;
+        let value = value
+            .parse()
+            .with_context(|| format!("value of {line:?}"))?;
         figures.push(Figure::new(name, value, unit));
     }
     Ok(figures)
@@ -75,7 +85,11 @@ fn worst(figures: &[Figure], what: &str) -> Option<Figure> {
         figure.name.starts_with("admission.hostile.") && figure.name.ends_with(what)
     };
     let unit = figures.iter().find(hostile)?.unit;
-    let values: Vec<f64> = figures.iter().filter(hostile).map(|one| one.value).collect();
+    let values: Vec<f64> = figures
+        .iter()
+        .filter(hostile)
+        .map(|one| one.value)
+        .collect();
     let name = format!("admission.hostile.{what}");
     maximum(&values).map(|value| Figure::new(name, value, unit))
 }
@@ -90,7 +104,10 @@ mod tests {
                     admission.hostile.a.time\t1.5\tms\nadmission.hostile.b.time\t3\tms\n";
         let figures = parse(text).unwrap();
         let worst = worst(&figures, "time").unwrap();
-        assert_eq!((worst.name.as_str(), worst.unit), ("admission.hostile.time", "ms"));
+        assert_eq!(
+            (worst.name.as_str(), worst.unit),
+            ("admission.hostile.time", "ms")
+        );
         assert!((worst.value - 3.0).abs() < 1e-9);
     }
 

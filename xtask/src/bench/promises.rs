@@ -49,11 +49,9 @@ pub(super) enum Part {
 pub(super) fn read(part: Part) -> Result<Vec<Promise>> {
     let path = root().join("deploy/promises.tsv");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let mut promises =
-        parse(&text).with_context(|| format!("understand {}", path.display()))?;
-    promises.retain(|promise| {
-        promise.figure.starts_with("admission.") == (part == Part::Admission)
-    });
+    let mut promises = parse(&text).with_context(|| format!("understand {}", path.display()))?;
+    promises
+        .retain(|promise| promise.figure.starts_with("admission.") == (part == Part::Admission));
     Ok(promises)
 }
 

@@ -1,6 +1,8 @@
 //! Figures beside their promises: for people, for programs.
 
-use anyhow::Result;
+use std::fs;
+
+use anyhow::{Context as _, Result};
 use serde_json::json;
 
 use super::{figures::Figure, promises::Promise};
@@ -10,6 +12,21 @@ pub(super) struct Report {
     /// What was measured on: words and values.
     pub(super) machine: Vec<(&'static str, String)>,
     pub(super) figures: Vec<Figure>,
+}
+
+/// The machine that measures: its kernel and its processors.
+pub(super) fn machine() -> Result<Vec<(&'static str, String)>> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel")?;
+    let processors = fs::read_to_string("/proc/cpuinfo").context("read the processors")?;
+    let model = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown", |(_, model)| model);
+    let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    Ok(vec![
+        ("kernel", kernel.trim().to_owned()),
+        ("processors", format!("{count} × {model}")),
+    ])
 }
 
 impl Report {

@@ -1,7 +1,5 @@
 //! The order of measurements on a host that is up.
 
-use std::fs;
-
 use anyhow::{Context as _, Result};
 use kube::Client;
 
@@ -11,7 +9,7 @@ use super::{
     greeting,
     host::Host,
     latency, memory,
-    report::Report,
+    report::{self, Report},
     sightings::{Kind, Sightings},
     sizes,
     starts::{Start, Subject, milestones, remove, start_all},
@@ -47,25 +45,12 @@ pub(super) async fn measure(printer: &Printer, options: &Options, host: &Host) -
         .figures
         .extend(latency::measure(&session.client).await?);
     session.figures.extend(sizes::measure(host)?);
+    let mut machine = report::machine()?;
+    machine.push(("guests", host.guests.clone()));
     Ok(Report {
-        machine: machine(host)?,
+        machine,
         figures: session.figures,
     })
-}
-
-fn machine(host: &Host) -> Result<Vec<(&'static str, String)>> {
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel")?;
-    let processors = fs::read_to_string("/proc/cpuinfo").context("read the processors")?;
-    let model = processors
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown", |(_, model)| model);
-    let count = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    Ok(vec![
-        ("kernel", kernel.trim().to_owned()),
-        ("processors", format!("{count} × {model}")),
-        ("guests", host.guests.clone()),
-    ])
 }
 
 impl Session<'_> {
