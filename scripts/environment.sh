@@ -9,6 +9,8 @@ programs=$CARGO_TARGET_DIR/debug
 unset KUBECONFIG
 # rustup's directory, for shells that did not read its profile.
 command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+# Where Go's own archive is unpacked as a rule.
+command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 
 fail() {
     echo "$(basename "$0"): $*" >&2

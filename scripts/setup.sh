@@ -26,6 +26,21 @@ case " $* " in
 *" test "* | *" demo "*) command -v kubectl >/dev/null || wanted="$wanted kubernetes-client" ;;
 esac
 
+# Go builds the API server that ours is compared with. A Go of the user's own is as good, and an old
+# one of Debian's is no use: only 1.21 and newer fetch the version that is asked for.
+case " $* " in
+*" test "*)
+    if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
+        minor=$(apt-cache policy golang-go 2>/dev/null | sed -n 's/.*Candidate: [0-9]*:*1\.\([0-9]*\).*/\1/p')
+        if [ "${minor:-0}" -ge 21 ]; then
+            wanted="$wanted golang-go"
+        else
+            echo "setup: apt offers no Go 1.21 or newer; install one for the comparison with a real API server" >&2
+        fi
+    fi
+    ;;
+esac
+
 command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
     fail "this machine has no apt; install the equivalents of:$wanted"
 

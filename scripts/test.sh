@@ -63,6 +63,7 @@ must "programs" build_programs
 must "leftovers" scripts/sweep.sh
 must "images" build_images
 judge "checks" cargo xtask check
+judge "judged by a real API server" cargo xtask differential
 log=$(mktemp)
 complaints=$(mktemp)
 trap 'rm -f "$log" "$complaints"' EXIT

@@ -170,6 +170,15 @@ pub fn validate(object: &Value, check_name: fn(&str) -> Vec<String>) -> Vec<Viol
             "name or generateName is required",
         ));
     }
+    if !generated.is_empty() {
+        // The dash at the end is followed by letters in the name.
+        let prefix = match generated.strip_suffix('-') {
+            Some(base) if !base.is_empty() => format!("{base}a"),
+            _ => generated.to_owned(),
+        };
+        let wrong = check_name(&prefix).into_iter();
+        out.extend(wrong.map(|why| Violation::invalid("metadata.generateName", generated, why)));
+    }
     if !name.is_empty() {
         let wrong = check_name(name).into_iter();
         out.extend(wrong.map(|why| Violation::invalid("metadata.name", name, why)));
@@ -203,14 +212,80 @@ pub fn validate(object: &Value, check_name: fn(&str) -> Vec<String>) -> Vec<Viol
     out
 }
 
+/// What is wrong with the types of `metadata`, in the words of a decoder: they are the same for
+/// every kind. `place` is the path of `metadata` that the decoder knows of.
+pub fn mistyped(metadata: &Value, place: &str) -> Option<String> {
+    const TEXTS: [(&str, &str); 6] = [
+        ("name", "string"),
+        ("generateName", "string"),
+        ("namespace", "string"),
+        ("selfLink", "string"),
+        ("uid", "types.UID"),
+        ("resourceVersion", "string"),
+    ];
+    const LISTS: [(&str, &str); 3] = [
+        ("ownerReferences", "[]v1.OwnerReference"),
+        ("finalizers", "[]string"),
+        ("managedFields", "[]v1.ManagedFieldsEntry"),
+    ];
+    let Value::Object(fields) = metadata else {
+        return (!metadata.is_null()).then(|| {
+            let found = word(metadata);
+            format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta")
+        });
+    };
+    let complain = |field: &str, found: &Value, wanted: &str| {
+        let found = word(found);
+        Some(format!(
+            "json: cannot unmarshal {found} into Go struct field ObjectMeta.{place}{field} of type {wanted}"
+        ))
+    };
+    for (field, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let field = field.as_str();
+        let text = TEXTS.iter().find(|(name, _)| *name == field);
+        let list = LISTS.iter().find(|(name, _)| *name == field);
+        match (text, list) {
+            (Some((_, wanted)), _) if !value.is_string() => {
+                return complain(field, value, wanted);
+            }
+            (_, Some((_, wanted))) if !value.is_array() => {
+                return complain(field, value, wanted);
+            }
+            _ => {}
+        }
+        if matches!(field, "labels" | "annotations") {
+            let Value::Object(entries) = value else {
+                return complain(field, value, "map[string]string");
+            };
+            let odd = |entry: &&Value| !entry.is_string() && !entry.is_null();
+            if let Some(odd) = entries.values().find(odd) {
+                return complain(field, odd, "string");
+            }
+        }
+    }
+    None
+}
+
+/// What a decoder calls a value.
+pub fn word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 fn owner_violations(object: &Value) -> Vec<Violation> {
     let mut out = Vec::new();
-    let mut controller: Option<&str> = None;
-    for (at, owner) in owner_references(object).enumerate() {
-        let field = |name: &str| format!("metadata.ownerReferences[{at}].{name}");
+    let mut controller: Option<OwnerReference<'_>> = None;
+    for owner in owner_references(object) {
+        let field = |name: &str| format!("metadata.ownerReferences.{name}");
         let texts = [
             ("apiVersion", owner.api_version),
             ("kind", owner.kind),
@@ -219,16 +294,15 @@ fn owner_violations(object: &Value) -> Vec<Violation> {
         ];
         for (name, text) in texts {
             if text.is_empty() {
-                let why = format!("{name} must not be empty");
-                out.push(Violation::invalid(field(name), text, why));
+                out.push(Violation::invalid(field(name), text, "must not be empty"));
             }
         }
         if owner.controller
-            && let Some(first) = controller.replace(owner.name)
+            && let Some(first) = controller.replace(owner)
         {
             let why = format!(
-                "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
-                owner.name
+                "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
+                first.kind, first.name, owner.kind, owner.name
             );
             let raw = object["metadata"]["ownerReferences"].clone();
             out.push(Violation::invalid("metadata.ownerReferences", raw, why));
@@ -336,7 +410,7 @@ mod tests {
                 "metadata.labels",
                 "metadata.labels",
                 "metadata.finalizers[0]",
-                "metadata.ownerReferences[0].uid"
+                "metadata.ownerReferences.uid"
             ]
         );
     }

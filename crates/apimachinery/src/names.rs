@@ -44,7 +44,7 @@ pub fn qualified(key: &str) -> Vec<String> {
         Some((prefix, name)) if !name.contains('/') => (Some(prefix), name),
         Some(_) => {
             return vec![format!(
-                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
     };
@@ -115,7 +115,13 @@ pub fn generate(base: &str, random: [u8; GENERATED]) -> String {
 fn limited(name: &str, max: usize, good: bool, complaint: &str) -> Vec<String> {
     let mut out = Vec::new();
     if name.len() > max {
-        out.push(format!("must be no more than {max} bytes"));
+        // Only label values are counted in bytes by name.
+        let unit = if complaint == LABEL_VALUE {
+            "bytes"
+        } else {
+            "characters"
+        };
+        out.push(format!("must be no more than {max} {unit}"));
     }
     if !good {
         out.push(complaint.to_owned());
@@ -161,7 +167,7 @@ mod tests {
         assert!(!dns_1035("0a").is_empty());
         assert_eq!(
             dns_label(&"a".repeat(64)),
-            ["must be no more than 63 bytes"]
+            ["must be no more than 63 characters"]
         );
         assert!(qualified("kubevirt.io/nodeName").is_empty());
         assert!(qualified("My_Name.x").is_empty());

@@ -28,6 +28,8 @@ pub enum Reason {
     InternalError,
     ServiceUnavailable,
     Timeout,
+    /// An error that the original passes on without a reason.
+    Unknown,
 }
 
 impl Reason {
@@ -46,7 +48,7 @@ impl Reason {
             Self::UnsupportedMediaType => 415,
             Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError => 500,
+            Self::InternalError | Self::Unknown => 500,
             Self::ServiceUnavailable => 503,
             Self::Timeout => 504,
         }
@@ -71,6 +73,7 @@ impl Reason {
             Self::InternalError => "InternalError",
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::Timeout => "Timeout",
+            Self::Unknown => "",
         }
     }
 }
@@ -157,7 +160,7 @@ impl Status {
         Self::about(Reason::Conflict, resource, name, message)
     }
 
-    /// `preconditions.uid` (or a uid in the body) is another object's.
+    /// The uid in the body of an update is another object's.
     pub fn uid_mismatch(
         resource: GroupResource<'_>,
         name: &str,
@@ -170,17 +173,33 @@ impl Status {
         Self::conflict_because(resource, name, &why)
     }
 
-    /// `preconditions.resourceVersion` is not the stored one.
-    pub fn resource_version_mismatch(
-        resource: GroupResource<'_>,
+    /// `preconditions.uid` of a deletion is another object's. Names the kind, as in the original.
+    pub fn uid_precondition(kind: GroupKind<'_>, name: &str, wanted: &str, stored: &str) -> Self {
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({stored}). The object might have been deleted and then recreated"
+        );
+        Self::precondition(kind, name, &why)
+    }
+
+    /// `preconditions.resourceVersion` of a deletion is not the stored one.
+    pub fn version_precondition(
+        kind: GroupKind<'_>,
         name: &str,
         wanted: &str,
         stored: &str,
     ) -> Self {
         let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {stored}"
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({stored}). The object might have been modified"
         );
-        Self::conflict_because(resource, name, &why)
+        Self::precondition(kind, name, &why)
+    }
+
+    fn precondition(kind: GroupKind<'_>, name: &str, why: &str) -> Self {
+        let kind = GroupResource {
+            group: kind.group,
+            resource: kind.kind,
+        };
+        Self::conflict_because(kind, name, why)
     }
 
     /// Server-side apply met fields of other managers. Carries no name, as in the original.
@@ -216,20 +235,11 @@ impl Status {
         }
     }
 
-    /// 422 for a patch that cannot be applied to the object it names.
-    pub fn unprocessable_patch(cause: impl Into<String>) -> Self {
-        let cause = Cause {
-            reason: "UnexpectedServerResponse".to_owned(),
-            message: cause.into(),
-            field: String::new(),
-        };
-        let details = Details {
-            causes: vec![cause],
-            ..Details::default()
-        };
+    /// 422 for a patch that cannot be applied to the object it names. Says no more, as the original.
+    pub fn unprocessable_patch() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self {
-            details: Some(Box::new(details)),
+            details: Some(Box::default()),
             ..Self::new(Reason::Invalid, message)
         }
     }
@@ -315,6 +325,23 @@ impl Status {
             quoted(&resource.to_string())
         );
         Self::about(Reason::MethodNotAllowed, resource, "", message)
+    }
+
+    /// A method that the path does not take at all.
+    pub fn method_unknown_here() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self {
+            details: Some(Box::default()),
+            ..Self::new(Reason::MethodNotAllowed, message)
+        }
+    }
+
+    /// A patch in a language that is none.
+    pub fn unsupported_patch() -> Self {
+        Self {
+            details: Some(Box::default()),
+            ..Self::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+        }
     }
 
     /// No representation the client accepts.
@@ -436,8 +463,11 @@ impl Status {
     pub fn to_value(&self) -> Value {
         let mut out = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": self.message, "reason": self.reason.as_str(),
+            "message": self.message,
         });
+        if self.reason != Reason::Unknown {
+            out["reason"] = self.reason.as_str().into();
+        }
         if let Some(details) = &self.details {
             out["details"] = details.to_value();
         }

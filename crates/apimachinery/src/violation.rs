@@ -16,6 +16,8 @@ pub enum Fault {
     TooLong,
     TooMany,
     TypeInvalid,
+    /// A whole object or list is wrong, too much to be shown.
+    InvalidWhole,
     Internal,
 }
 
@@ -26,7 +28,7 @@ impl Fault {
             Self::NotFound => "FieldValueNotFound",
             Self::Required => "FieldValueRequired",
             Self::Duplicate => "FieldValueDuplicate",
-            Self::Invalid => "FieldValueInvalid",
+            Self::Invalid | Self::InvalidWhole => "FieldValueInvalid",
             Self::NotSupported => "FieldValueNotSupported",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
@@ -41,7 +43,7 @@ impl Fault {
             Self::NotFound => "Not found",
             Self::Required => "Required value",
             Self::Duplicate => "Duplicate value",
-            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::Invalid | Self::InvalidWhole | Self::TypeInvalid => "Invalid value",
             Self::NotSupported => "Unsupported value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
@@ -53,7 +55,7 @@ impl Fault {
     fn shows_value(self) -> bool {
         !matches!(
             self,
-            Self::Required | Self::Forbidden | Self::TooLong | Self::Internal
+            Self::Required | Self::Forbidden | Self::TooLong | Self::InvalidWhole | Self::Internal
         )
     }
 }
@@ -133,11 +135,7 @@ impl Violation {
         let mut text = self.fault.text().to_owned();
         if self.fault.shows_value() {
             text.push_str(": ");
-            match &self.value {
-                // A null is shown as the word in quotes.
-                Value::Null => text.push_str("\"null\""),
-                value => text.push_str(&value.to_string()),
-            }
+            text.push_str(&self.value.to_string());
         }
         if !self.detail.is_empty() {
             text.push_str(": ");

@@ -18,7 +18,7 @@ use crate::{
     error::ApiError,
     registry::{Origin, document_schema},
     request::negotiate,
-    router::text,
+    router::{self, text},
     store::{Collection, Scope},
     verbs::read::json_response,
 };
@@ -63,7 +63,7 @@ pub(crate) async fn serve(
             StatusCode::OK,
             Body::from(document.to_string()),
         ))),
-        None => Err(Status::no_such_resource().into()),
+        None => Ok(Some(router::no_such_path())),
     }
 }
 

@@ -12,11 +12,11 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::store::StoreError;
+use crate::{store::StoreError, verbs};
 
 /// An answer that is an error.
 #[derive(Debug, Clone)]
-pub struct ApiError(Box<Kind>);
+pub struct ApiError(Box<Kind>, Vec<String>);
 
 #[derive(Debug, Clone)]
 enum Kind {
@@ -26,6 +26,17 @@ enum Kind {
 }
 
 impl ApiError {
+    fn of(kind: Kind) -> Self {
+        Self(Box::new(kind), Vec::new())
+    }
+
+    /// Clients are warned whether or not they get what they want.
+    #[must_use]
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.1.splice(0..0, warnings);
+        self
+    }
+
     /// Something that this server does not do.
     pub fn not_implemented(what: &str) -> Self {
         Self::foreign(501, "NotImplemented", what)
@@ -33,15 +44,15 @@ impl ApiError {
 
     /// A `Status` with words of somebody else, e.g. of an admission webhook.
     pub fn foreign(code: u16, reason: &str, message: &str) -> Self {
-        Self(Box::new(Kind::Foreign(json!({
+        Self::of(Kind::Foreign(json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason, "code": code,
-        }))))
+        })))
     }
 
     /// A whole `Status` of somebody else.
     pub fn from_value(status: Value) -> Self {
-        Self(Box::new(Kind::Foreign(status)))
+        Self::of(Kind::Foreign(status))
     }
 
     /// Failures of the store about one object.
@@ -66,6 +77,11 @@ impl ApiError {
         matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::AlreadyExists)
     }
 
+    /// Does the answer tell no reason, as the original's do where it did not think of one?
+    pub(crate) fn is_without_reason(&self) -> bool {
+        matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::Unknown)
+    }
+
     pub fn code(&self) -> u16 {
         match &*self.0 {
             Kind::Status(status) => status.code(),
@@ -86,7 +102,7 @@ impl ApiError {
 
 impl From<Status> for ApiError {
     fn from(status: Status) -> Self {
-        Self(Box::new(Kind::Status(status)))
+        Self::of(Kind::Status(status))
     }
 }
 
@@ -163,6 +179,6 @@ impl IntoResponse for ApiError {
                 .headers_mut()
                 .insert(header::RETRY_AFTER, seconds.into());
         }
-        response
+        verbs::warn(response, &self.1)
     }
 }

@@ -28,13 +28,16 @@ async fn answer(State(api): State<Api>, request: Request) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     match Box::pin(route(&api, request)).await {
         Ok(response) => response,
-        Err(error) => {
-            if error.code() >= 500 {
-                tracing::warn!(%method, path, %error, "request failed");
-            }
-            error.into_response()
-        }
+        Err(error) => refuse(&method, &path, error),
     }
+}
+
+fn refuse(method: &Method, path: &str, error: ApiError) -> Response {
+    // A 500 without a reason is the original's way to complain about requests.
+    if error.code() >= 500 && !error.is_without_reason() {
+        tracing::warn!(%method, path, %error, "request failed");
+    }
+    error.into_response()
 }
 
 async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
@@ -48,27 +51,39 @@ async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
         return Ok(response);
     }
     let Some(path) = ResourcePath::parse(path) else {
-        return Err(no_such_path(path));
+        return Ok(no_such_path());
     };
+    let (path, watches) = path.without_watch();
     let Some(kind) = api.registry.find(&path.group, &path.version, &path.plural) else {
-        return Err(no_such_path(request.uri().path()));
+        return no_such_resource(api, &path);
     };
     if !path.namespace.is_empty() && !kind.namespaced {
-        return Err(no_such_path(request.uri().path()));
+        return no_such_resource(api, &path);
     }
-    let call = call(kind, path, identity, &request)?;
-    dispatch(api, call, request).await
+    if kind.is_custom() && kind.namespaced && path.namespace.is_empty() && path.is_write(&request) {
+        return Ok(no_such_path());
+    }
+    let warnings: Vec<String> = kind.deprecation.iter().cloned().collect();
+    let (method, shown) = (request.method().clone(), request.uri().path().to_owned());
+    let mut call = call(kind, path, identity, &request)?;
+    call.query.watch |= watches;
+    let response = match dispatch(api, call, request).await {
+        Ok(response) => response,
+        Err(error) => refuse(&method, &shown, error),
+    };
+    Ok(verbs::warn(response, &warnings))
 }
 
-fn no_such_path(path: &str) -> ApiError {
-    if path.starts_with("/api/") || path.starts_with("/apis/") {
-        return Status::no_such_resource().into();
+/// Groups that are always there answer with a `Status`, all others are unknown paths.
+fn no_such_resource(api: &Api, path: &ResourcePath) -> Result<Response, ApiError> {
+    if api.registry.has_built_in(&path.group, &path.version) {
+        return Err(Status::no_such_resource().into());
     }
-    ApiError::foreign(
-        404,
-        "NotFound",
-        "the server could not find the requested resource",
-    )
+    Ok(no_such_path())
+}
+
+pub(crate) fn no_such_path() -> Response {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 fn call(
@@ -77,7 +92,7 @@ fn call(
     identity: Identity,
     request: &Request,
 ) -> Result<Call, ApiError> {
-    let query = Query::parse(request.uri())?;
+    let query = Query::parse(request.method(), request.uri())?;
     let mut representation = Representation::negotiate(request.headers());
     if query.table {
         representation = Ok(Representation::Table);
@@ -125,10 +140,7 @@ async fn dispatch(api: &Api, mut call: Call, request: Request) -> Result<Respons
         (false, _) => collection(api, call, &method, &payload).await,
         (true, None | Some("status")) => {
             if call.subresource.is_some() && !call.kind.has_subresource("status") {
-                return Err(Status::no_such_resource().into());
-            }
-            if call.query.watch && method == Method::GET {
-                return verbs::watch::watch(api, call);
+                return Err(no_such_subresource(&call));
             }
             object(api, call, &method, &payload).await
         }
@@ -144,8 +156,31 @@ async fn dispatch(api: &Api, mut call: Call, request: Request) -> Result<Respons
         (true, Some("finalize")) if call.kind.is("", "namespaces") => {
             object(api, call, &method, &payload).await
         }
-        (true, Some(_)) => Err(Status::no_such_resource().into()),
+        (true, Some(_)) => Err(no_such_subresource(&call)),
     }
+}
+
+fn no_such_subresource(call: &Call) -> ApiError {
+    if call.kind.is_custom() {
+        return Status::not_found(call.kind.resource(), call.name()).into();
+    }
+    Status::no_such_resource().into()
+}
+
+/// Paths of built-in kinds know their methods before they know their kinds.
+fn method_not_allowed(call: &Call, method: &Method) -> ApiError {
+    if call.kind.is_custom() {
+        let verb = match *method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if call.name.is_some() => "delete",
+            Method::DELETE => "deletecollection",
+            _ => "get",
+        };
+        return Status::method_not_allowed(call.kind.resource(), verb).into();
+    }
+    Status::method_unknown_here().into()
 }
 
 async fn collection(
@@ -164,11 +199,13 @@ async fn collection(
             verbs::read::list(api, &call).await
         }
         Method::POST if call.kind.namespaced && call.namespace.is_empty() => {
-            Err(Status::method_not_allowed(call.kind.resource(), "create").into())
+            Err(method_not_allowed(&call, method))
         }
         Method::POST => verbs::create::create(api, &call, payload).await,
-        Method::DELETE => verbs::delete::delete_collection(api, call, payload).await,
-        _ => Err(Status::method_not_allowed(call.kind.resource(), method.as_str()).into()),
+        Method::DELETE if call.kind.verbs.contains(&"deletecollection") => {
+            verbs::delete::delete_collection(api, call, payload).await
+        }
+        _ => Err(method_not_allowed(&call, method)),
     }
 }
 
@@ -186,20 +223,14 @@ async fn object(
                 payload.format,
                 Format::Json | Format::Yaml | Format::Protobuf
             ) {
-                let accepted = [
-                    "application/json-patch+json",
-                    "application/merge-patch+json",
-                    "application/strategic-merge-patch+json",
-                    "application/apply-patch+yaml",
-                ];
-                return Err(Status::unsupported_media_type(&accepted).into());
+                return Err(Status::unsupported_patch().into());
             }
             verbs::patch::patch(api, &call, payload).await
         }
         Method::DELETE if call.subresource.is_none() => {
             verbs::delete::delete(api, call, payload).await
         }
-        _ => Err(Status::method_not_allowed(call.kind.resource(), method.as_str()).into()),
+        _ => Err(method_not_allowed(&call, method)),
     }
 }
 

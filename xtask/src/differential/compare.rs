@@ -33,8 +33,28 @@ impl fmt::Display for Difference {
 /// Everything that differs, as deep as both sides have the same shape.
 pub(super) fn differences(request: &str, ours: &Value, theirs: &Value) -> Vec<Difference> {
     let mut out = Vec::new();
-    descend(request, String::new(), [ours, theirs], &mut out);
+    if ours["status"] == theirs["status"] {
+        descend(request, String::new(), [ours, theirs], &mut out);
+    } else {
+        // One is an error and the other is not, or another one: what lies below says no more.
+        let shown = |answer: &Value| format!("{}: {}", answer["status"], message(answer));
+        note(
+            request,
+            "/status".to_owned(),
+            [&shown(ours), &shown(theirs)],
+            &mut out,
+        );
+    }
     out
+}
+
+fn message(answer: &Value) -> String {
+    let body = &answer["body"];
+    match (body, body["message"].as_str()) {
+        (_, Some(message)) => message.to_owned(),
+        (Value::String(text), None) => text.trim().to_owned(),
+        _ => body["kind"].as_str().unwrap_or_default().to_owned(),
+    }
 }
 
 fn descend(request: &str, at: String, sides: [&Value; 2], out: &mut Vec<Difference>) {

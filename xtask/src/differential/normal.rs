@@ -8,7 +8,56 @@ use super::ask::Variables;
 /// The answer, comparable.
 pub(super) fn normalise(mut answer: Value, variables: &Variables) -> Value {
     walk(&mut answer, "", variables);
+    for pointer in ["/body", "/body/object"] {
+        if let Some(body) = answer.pointer_mut(pointer) {
+            without_order(body);
+        }
+    }
+    if let Some(Value::Array(events)) = answer.get_mut("body") {
+        for event in events {
+            without_order(&mut event["object"]);
+        }
+    }
     answer
+}
+
+/// Puts into one order what the original takes from unordered maps, and drops prose.
+fn without_order(body: &mut Value) {
+    match body["kind"].as_str() {
+        Some("Status") => sort_causes(body),
+        Some("APIResourceList") => {
+            if let Some(Value::Array(resources)) = body.get_mut("resources") {
+                resources.sort_by_key(|resource| resource["name"].to_string());
+            }
+        }
+        Some("Table") => {
+            for column in body["columnDefinitions"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+            {
+                column["description"] = "<prose>".into();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Causes are listed in the message, too.
+fn sort_causes(status: &mut Value) {
+    let Some(Value::Array(causes)) = status.pointer_mut("/details/causes") else {
+        return;
+    };
+    let text = |cause: &Value| {
+        let part = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();
+        format!("{}: {}", part("field"), part("message"))
+    };
+    let all: Vec<String> = causes.iter().map(text).collect();
+    causes.sort_by_key(text);
+    let listed = format!("[{}]", all.join(", "));
+    if let Some(message) = status["message"].as_str() {
+        status["message"] = message.replace(&listed, "[<causes>]").into();
+    }
 }
 
 fn walk(value: &mut Value, key: &str, variables: &Variables) {
@@ -16,6 +65,13 @@ fn walk(value: &mut Value, key: &str, variables: &Variables) {
         Value::Object(fields) => {
             for (key, value) in fields {
                 walk(value, key, variables);
+                if let ("managedFields", Value::Array(entries)) = (key.as_str(), value) {
+                    // Their order follows from times, which differ.
+                    entries.sort_by_key(|entry| {
+                        ["manager", "operation", "subresource", "apiVersion"]
+                            .map(|part| entry[part].to_string())
+                    });
+                }
             }
         }
         Value::Array(items) => {
@@ -35,6 +91,8 @@ fn plain(text: &str, key: &str, variables: &Variables) -> String {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match key {
         "resourceVersion" if is_number => return "<version>".to_owned(),
+        // Opaque, and made otherwise.
+        "storageVersionHash" => return "<hash>".to_owned(),
         "continue" if !text.is_empty() => return "<token>".to_owned(),
         "cells" if is_age(text) => return "<age>".to_owned(),
         _ => {}
@@ -48,11 +106,23 @@ fn plain(text: &str, key: &str, variables: &Variables) -> String {
     }
     let mut out = without_uids(text);
     for (name, value) in variables.kept() {
-        // Short values would hit by chance.
-        if value.len() >= 2 {
-            out = out.replace(value, &format!("<{name}>"));
-        }
+        out = replaced(&out, value, &format!("<{name}>"));
     }
+    out
+}
+
+/// The text with `to` for every `from` that is not a part of a longer word or number.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(from).filter(|_| !from.is_empty()) {
+        out.push_str(before);
+        let is_part = is_word(out.chars().next_back()) || is_word(after.chars().next());
+        out.push_str(if is_part { from } else { to });
+        rest = after;
+    }
+    out.push_str(rest);
     out
 }
 

@@ -223,37 +223,33 @@ pub(super) fn merge(live: &Value, config: &Value, ty: Type<'_>) -> Value {
     }
 }
 
-/// The configuration's order; items it does not name stay before the one they stood before.
+/// The configuration's order for what it names; what only the live list has comes as early as it can.
 fn merge_items(
     live: Vec<(PathElement, &Value)>,
     config: Vec<(PathElement, &Value)>,
     ty: Type<'_>,
 ) -> Value {
     let named: BTreeSet<PathElement> = config.iter().map(|(id, _)| id.clone()).collect();
-    let place: BTreeMap<PathElement, usize> = live
-        .iter()
-        .enumerate()
-        .map(|(at, (id, _))| (id.clone(), at))
-        .collect();
     let old: Items<'_> = live.iter().cloned().collect();
-    let mut others = live
-        .into_iter()
-        .enumerate()
-        .filter(|(_, (id, _))| !named.contains(id))
-        .peekable();
+    let mut live = live.into_iter().peekable();
+    let mut config = config.into_iter().peekable();
+    let mut done = BTreeSet::new();
     let mut out = Vec::new();
-    for (id, item) in config {
-        if let Some(limit) = place.get(&id) {
-            while let Some((_, (_, other))) = others.next_if(|(at, _)| at < limit) {
-                out.push(other.clone());
-            }
+    loop {
+        if live.next_if(|(id, _)| done.contains(id)).is_some() {
+            continue;
         }
-        out.push(
-            old.get(&id)
-                .map_or_else(|| item.clone(), |old| merge(old, item, ty)),
-        );
+        if let Some((_, item)) = live.next_if(|(id, _)| !named.contains(id)) {
+            out.push(item.clone());
+            continue;
+        }
+        let Some((id, item)) = config.next() else {
+            break;
+        };
+        let before = old.get(&id);
+        out.push(before.map_or_else(|| item.clone(), |old| merge(old, item, ty)));
+        done.insert(id);
     }
-    out.extend(others.map(|(_, (_, other))| other.clone()));
     Value::Array(out)
 }
 

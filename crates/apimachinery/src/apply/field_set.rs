@@ -197,9 +197,12 @@ impl FieldSet {
         for (element, node) in &self.nodes {
             let path = format!("{prefix}{element}");
             if node.member {
-                out.push(path.clone());
+                out.push(path);
             }
-            node.below.list_paths(&path, out);
+        }
+        // Whatever is a member here comes before what lies deeper.
+        for (element, node) in &self.nodes {
+            node.below.list_paths(&format!("{prefix}{element}"), out);
         }
     }
 }

@@ -225,14 +225,15 @@ impl Managers {
         for owned in self.entries.values_mut() {
             owned.fields = owned.fields.difference(&free);
         }
-        self.entries
-            .retain(|entry, owned| entry.operation == Operation::Apply || !owned.fields.is_empty());
+        self.entries.retain(|_, owned| !owned.fields.is_empty());
     }
 
     /// Sets the time of an entry, if it was touched or never had one.
     pub(super) fn touch(&mut self, entry: &Entry, touched: bool, now: Timestamp) {
         if let Some(owned) = self.entries.get_mut(entry)
             && (touched || owned.time.is_empty())
+            // Nobody notes when a scale was set.
+            && entry.subresource != "scale"
         {
             owned.time = meta::format_time(now);
         }

@@ -20,7 +20,7 @@ use self::compare::{merge, remove_items, without_nulls};
 use self::managers::{Entry, Managers, Operation};
 use crate::shape::Type;
 use crate::status::Cause;
-use crate::{Status, meta};
+use crate::{Reason, Status, meta};
 
 pub use field_set::{FieldSet, PathElement};
 
@@ -67,12 +67,7 @@ pub fn apply(
     }
     let config = reset(without_nulls(config, writer.ty), None, writer.reset);
     if let Some(path) = compare::ambiguous(&config, writer.ty) {
-        let id = format!("{}/{}", meta::namespace(&config), meta::name(&config));
-        let why = format!(
-            "failed to create typed patch object ({id}; {}): {path}",
-            writer.api_version
-        );
-        return Err(Status::bad_request(why));
+        return Err(untyped(&config, writer.api_version, &path));
     }
     let mut managers = live.map(Managers::read).unwrap_or_default();
     let base = live.map_or_else(|| empty_object(&config), stripped);
@@ -109,6 +104,21 @@ pub fn apply(
         Some(live) if !changed && managers == before => Ok(live.clone()),
         _ => Ok(merged),
     }
+}
+
+/// A configuration that its type does not describe; `why` begins with the path of the fault.
+pub fn untyped(config: &Value, api_version: &str, why: &str) -> Status {
+    // Of the core group, only the slash is shown.
+    let slash = if api_version.contains('/') { "" } else { "/" };
+    // What is sent names no namespace, as a rule, and the original shows what was sent.
+    Status::new(
+        Reason::Unknown,
+        format!(
+            "failed to create typed patch object (/{}; {slash}{api_version}, Kind={}): {why}",
+            meta::name(config),
+            meta::kind(config)
+        ),
+    )
 }
 
 /// Removes what the manager applied last time, does not apply now, and nobody else owns.

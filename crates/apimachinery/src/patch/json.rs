@@ -79,7 +79,7 @@ fn step(doc: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), Pa
                 "testing value {path} failed: test failed"
             )))
         }
-        other => Err(PatchError::Malformed(format!(
+        other => Err(PatchError::Inapplicable(format!(
             "unexpected kind of operation: {other}"
         ))),
     }
@@ -185,11 +185,19 @@ fn set(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> 
     if path.tokens.len() + depth(&value) > MAX_DEPTH {
         return Err(too_deep());
     }
-    match find_mut(doc, &path.tokens) {
-        Some(slot) => {
-            *slot = value;
-            Ok(())
-        }
+    if let Some(slot) = find_mut(doc, &path.tokens) {
+        *slot = value;
+        return Ok(());
+    }
+    // A field that is not there yet may be replaced, too.
+    match path.tokens.split_last() {
+        Some((last, parents)) => match find_mut(doc, parents) {
+            Some(Value::Object(fields)) => {
+                fields.insert(last.clone(), value);
+                Ok(())
+            }
+            _ => Err(missing("replace", path)),
+        },
         None => Err(missing("replace", path)),
     }
 }
@@ -334,7 +342,7 @@ mod tests {
             (json!([{"op":"add","path":"/l/01","value":2}]), 422),
             (json!([{"op":"add","path":"/x/y","value":2}]), 422),
             (json!([{"op":"move","from":"/l","path":"/l/0"}]), 422),
-            (json!([{"op":"jump","path":"/x"}]), 400),
+            (json!([{"op":"jump","path":"/x"}]), 422),
             (json!([{"path":"/x"}]), 400),
             (json!({"op":"add"}), 400),
             (json!([{"op":"add","path":"x"}]), 400),

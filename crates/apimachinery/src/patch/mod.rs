@@ -6,7 +6,7 @@ pub mod json;
 pub mod merge;
 pub mod strategic;
 
-use crate::Status;
+use crate::{Reason, Status};
 
 /// Why a patch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum PatchError {
     /// A patch, but not for this object: a path that is not there, a failed `test`.
     #[error("{0}")]
     Inapplicable(String),
+    /// An item of a keyed list without its key.
+    #[error("{0}")]
+    Keyless(String),
     #[error("The allowed maximum operations in a JSON patch is {max}, got {got}")]
     TooManyOperations { max: usize, got: usize },
 }
@@ -26,6 +29,7 @@ impl PatchError {
         match self {
             Self::Malformed(_) => "PatchMalformed",
             Self::Inapplicable(_) => "PatchInapplicable",
+            Self::Keyless(_) => "PatchKeyless",
             Self::TooManyOperations { .. } => "PatchTooLarge",
         }
     }
@@ -34,7 +38,9 @@ impl PatchError {
     pub fn to_status(&self) -> Status {
         match self {
             Self::Malformed(_) => Status::bad_request(self.to_string()),
-            Self::Inapplicable(why) => Status::unprocessable_patch(why.clone()),
+            Self::Inapplicable(_) => Status::unprocessable_patch(),
+            // The original passes this one on as it is.
+            Self::Keyless(why) => Status::new(Reason::Unknown, why.clone()),
             Self::TooManyOperations { .. } => Status::request_entity_too_large(&self.to_string()),
         }
     }

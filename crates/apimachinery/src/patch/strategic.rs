@@ -54,6 +54,8 @@ fn merge_object(
             (Some(Value::Array(old)), Value::Array(new)) => {
                 merge_list(old, new, order_of(patch, key), field)?;
             }
+            // Where there was nothing, a directive leaves nothing.
+            (None, Value::Object(new)) if new.contains_key(PATCH) => {}
             _ => drop(target.insert(key.clone(), clean(value, field))),
         }
     }
@@ -180,8 +182,20 @@ fn merge_keyed(
             return Err(PatchError::Malformed(why));
         };
         let Some(id) = fields.get(key) else {
-            let why = format!("map: {item} does not contain declared merge key: {key}");
-            return Err(PatchError::Malformed(why));
+            let shown: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| {
+                    let text = value
+                        .as_str()
+                        .map_or_else(|| value.to_string(), str::to_owned);
+                    format!("{name}:{text}")
+                })
+                .collect();
+            let why = format!(
+                "map: map[{}] does not contain declared merge key: {key}",
+                shown.join(" ")
+            );
+            return Err(PatchError::Keyless(why));
         };
         let known = target.iter_mut().find(|old| old.get(key) == Some(id));
         match (directive(fields)?, known) {

@@ -7,6 +7,15 @@ use super::{Marks, Schema};
 pub(super) fn fill(schema: &Schema, at: &mut Value) {
     match at {
         Value::Object(fields) => {
+            // A null that neither may be nor stands for a default is as good as nothing.
+            fields.retain(|name, value| {
+                !value.is_null()
+                    || schema.child(name).is_none_or(|child| {
+                        child.default.is_some()
+                            || child.kind.is_none()
+                            || child.marks.has(Marks::NULLABLE)
+                    })
+            });
             for (name, child) in &schema.properties {
                 let Some(default) = &child.default else {
                     continue;

@@ -2,14 +2,15 @@
 //! default and validate objects.
 //!
 //! Invariants: work is at most (size of schema) times (size of object); recursion is as deep as
-//! the object at most, which the JSON reader bounds. Rules in CEL are kept in the tree for an
-//! evaluator to come; nothing here runs them.
+//! the object at most, which the JSON reader bounds. Rules in CEL are compiled when they are first
+//! needed (`rules`), and cost a bounded number of steps.
 
 mod defaults;
 mod format;
 mod inline;
 mod parse;
 mod prune;
+mod rules;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use regex_lite::Regex;
 use serde_json::{Number, Value};
 
+use self::rules::Rule;
 use crate::Violation;
 
 pub use inline::inline;
@@ -56,6 +58,8 @@ impl Marks {
     const EMBEDDED: u8 = 4;
     const INT_OR_STRING: u8 = 8;
     const ATOMIC_MAP: u8 = 16;
+    /// Here or below there are rules.
+    const RULES: u8 = 32;
 
     fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
@@ -69,16 +73,6 @@ pub(crate) enum ListType {
     Atomic,
     Set,
     Map(Vec<String>),
-}
-
-/// One of `x-kubernetes-validations`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
-    pub rule: String,
-    pub message: String,
-    pub message_expression: String,
-    pub reason: String,
-    pub field_path: String,
 }
 
 /// Demands on values beyond the type.
@@ -142,14 +136,31 @@ impl Schema {
         defaults::fill(self, object);
     }
 
-    /// Every way in which a whole object breaks the schema.
-    pub fn validate(&self, object: &Value) -> Vec<Violation> {
-        validate::root(self, object)
+    /// Every way in which a whole object breaks the schema. Parts that are as in `old` are not
+    /// looked at: what was wrong before may stay.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
+        validate::root(self, object, old)
     }
 
-    /// The CEL rules of this node, for an evaluator to run.
-    pub fn rules(&self) -> &[Rule] {
-        &self.rules
+    /// Every rule in CEL that a whole object breaks; `found` are the violations known so far. With
+    /// some of those the rules cannot be asked, which then is the answer.
+    pub fn validate_rules(
+        &self,
+        object: &Value,
+        old: Option<&Value>,
+        found: &[Violation],
+    ) -> Vec<Violation> {
+        rules::root(self, object, old, found)
+    }
+
+    /// The rules that cannot be run, each with its place below `at`.
+    pub fn check_rules(&self, at: &str) -> Vec<Violation> {
+        rules::check(self, at)
+    }
+
+    /// Removes lists and maps that hold nothing, where a typed object would not show them.
+    pub fn drop_empty(&self, object: &mut Value) {
+        prune::empty(self, object);
     }
 
     /// The schema of a property or of the values of a map.

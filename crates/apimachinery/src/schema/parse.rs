@@ -97,8 +97,16 @@ impl Reader {
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
-            .map(read_rule)
+            .map(Rule::read)
             .collect();
+        let below = |schema: &Schema| schema.marks.has(Marks::RULES);
+        if !out.rules.is_empty()
+            || out.properties.values().any(below)
+            || out.additional.as_deref().is_some_and(below)
+            || out.items.as_deref().is_some_and(below)
+        {
+            out.marks.0 |= Marks::RULES;
+        }
         out
     }
 
@@ -310,17 +318,6 @@ fn read_marks(fields: &Map<String, Value>) -> Marks {
         bits |= Marks::NULLABLE;
     }
     Marks(bits)
-}
-
-fn read_rule(raw: &Value) -> Rule {
-    let text = |key: &str| raw[key].as_str().unwrap_or_default().to_owned();
-    Rule {
-        rule: text("rule"),
-        message: text("message"),
-        message_expression: text("messageExpression"),
-        reason: text("reason"),
-        field_path: text("fieldPath"),
-    }
 }
 
 fn object<'a>(

@@ -9,7 +9,33 @@ pub(super) fn root(schema: &Schema, object: &mut Value) -> Vec<String> {
     if let Value::Object(fields) = object {
         resource(schema, fields, "", &mut gone);
     }
+    gone.sort();
     gone
+}
+
+/// Removes empty lists, and empty maps with free keys, from the properties of objects.
+pub(super) fn empty(schema: &Schema, at: &mut Value) {
+    match at {
+        Value::Object(fields) => fields.retain(|name, member| {
+            let Some(child) = schema.child(name) else {
+                return true;
+            };
+            empty(child, member);
+            match member {
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(entries) => !entries.is_empty() || child.additional.is_none(),
+                _ => true,
+            }
+        }),
+        Value::Array(list) => {
+            if let Some(items) = schema.items() {
+                for item in list {
+                    empty(items, item);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// A whole object: the type is always known, and `metadata` has a shape of its own.

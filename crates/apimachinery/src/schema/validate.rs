@@ -10,14 +10,23 @@ use crate::{Fault, Violation};
 /// More complaints than this help nobody, and would let a client make a huge answer.
 const MAX_VIOLATIONS: usize = 1_000;
 
-pub(super) fn root(schema: &Schema, object: &Value) -> Vec<Violation> {
+pub(super) fn root(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Violation> {
     let mut out = Vec::new();
-    check(schema, object, "", &mut out);
+    check(schema, object, old, "", &mut out);
     out
 }
 
-fn check(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violation>) {
-    if out.len() >= MAX_VIOLATIONS || (value.is_null() && schema.marks.has(Marks::NULLABLE)) {
+fn check(
+    schema: &Schema,
+    value: &Value,
+    old: Option<&Value>,
+    path: &str,
+    out: &mut Vec<Violation>,
+) {
+    if out.len() >= MAX_VIOLATIONS
+        || (value.is_null() && schema.marks.has(Marks::NULLABLE))
+        || old == Some(value)
+    {
         return;
     }
     check_type(schema, value, path, out);
@@ -36,19 +45,48 @@ fn check(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violation>) {
         Value::Array(items) => {
             if let Some(item_schema) = schema.items() {
                 for (index, item) in items.iter().enumerate() {
-                    check(item_schema, item, &format!("{path}[{index}]"), out);
+                    let before = schema.counterpart(item, old);
+                    check(item_schema, item, before, &format!("{path}[{index}]"), out);
                 }
             }
             check_list_type(schema, items, path, out);
         }
         Value::Object(fields) => {
+            if schema.is_embedded() {
+                check_embedded(fields, path, out);
+            }
             for (name, member) in fields {
                 if let Some(child) = schema.child(name) {
-                    check(child, member, &join(path, name), out);
+                    let before = old.and_then(|old| old.get(name));
+                    check(child, member, before, &join(path, name), out);
                 }
             }
         }
         _ => {}
+    }
+}
+
+/// An object within the object has a type, too.
+fn check_embedded(fields: &Map<String, Value>, path: &str, out: &mut Vec<Violation>) {
+    for name in ["apiVersion", "kind"] {
+        if fields.get(name).is_none_or(|value| value == "") {
+            out.push(Violation::required(join(path, name), ""));
+        }
+    }
+}
+
+impl Schema {
+    /// What an item of a list was before, where lists tell which item is which.
+    pub(super) fn counterpart<'a>(
+        &self,
+        item: &Value,
+        old: Option<&'a Value>,
+    ) -> Option<&'a Value> {
+        let ListType::Map(keys) = self.list_type() else {
+            return None;
+        };
+        let same = |old: &&Value| keys.iter().all(|key| old.get(key) == item.get(key));
+        old?.as_array()?.iter().find(same)
     }
 }
 
@@ -86,7 +124,24 @@ fn check_type(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violatio
         }
         kind.word()
     };
-    let found = word_of(value);
+    let mut found = word_of(value);
+    let mut wanted = wanted;
+    if schema.kind == Some(Kind::Integer) && value.is_number() {
+        // Whole numbers of a size are told apart by their size.
+        let format = schema
+            .checks
+            .as_ref()
+            .and_then(|checks| checks.format.as_deref());
+        let what = match format {
+            Some(format @ ("int32" | "int64")) => {
+                (wanted, found) = (format, "float64");
+                format!("with format {format}")
+            }
+            _ => "(default format)".to_owned(),
+        };
+        let why = format!("Checked value must be of type integer {what} in {path}");
+        out.push(Violation::invalid("<nil>", "", why));
+    }
     let why = in_body(path, &format!("must be of type {wanted}: \"{found}\""));
     out.push(Violation::new(Fault::TypeInvalid, at(path), found, why));
 }
@@ -151,16 +206,10 @@ fn check_string(checks: &Checks, text: &str, path: &str, out: &mut Vec<Violation
     let length = count(text.chars().count());
     if let Some(max) = checks.length.max.filter(|max| length > *max) {
         out.push(Violation::too_long(at(path), text, max));
-    }
-    if let Some(min) = checks.length.min.filter(|min| length < *min) {
-        invalid(
-            out,
-            path,
-            text,
-            format!("should be at least {min} chars long"),
-        );
-    }
-    if let Some((source, regex)) = &checks.pattern
+    } else if let Some(min) = checks.length.min.filter(|min| length < *min) {
+        let why = format!("should be at least {min} chars long");
+        invalid(out, path, text, why);
+    } else if let Some((source, regex)) = &checks.pattern
         && !regex.is_match(text)
     {
         invalid(out, path, text, format!("should match '{source}'"));
@@ -177,6 +226,17 @@ fn check_string(checks: &Checks, text: &str, path: &str, out: &mut Vec<Violation
 fn check_number(checks: &Checks, number: &Number, path: &str, out: &mut Vec<Violation>) {
     use std::cmp::Ordering::{Greater, Less};
     let value = || Value::Number(number.clone());
+    let whole = number.as_i64();
+    let fits = match checks.format.as_deref() {
+        Some("int32") => whole.is_none_or(|number| i32::try_from(number).is_ok()),
+        Some("int64") => whole.is_some() || number.is_f64(),
+        _ => true,
+    };
+    if !fits {
+        let format = checks.format.as_deref().unwrap_or_default();
+        let why = format!("Checked value must be of type integer with format {format} in {path}");
+        out.push(Violation::invalid("<nil>", "", why));
+    }
     if let Some(Bound {
         value: max,
         exclusive,
@@ -270,46 +330,63 @@ fn check_object(
 }
 
 fn check_junctions(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Violation>) {
-    let passes = |schema: &Schema| {
+    let verdict = |branch: &Schema| {
         let mut wrong = Vec::new();
-        check(schema, value, path, &mut wrong);
-        wrong.is_empty()
+        check(branch, value, None, path, &mut wrong);
+        wrong
     };
+    let verdicts = |branches: &[Schema]| branches.iter().map(verdict).collect::<Vec<_>>();
+    let valid = |verdicts: &[Vec<Violation>]| verdicts.iter().filter(|v| v.is_empty()).count();
     // These complaints come without a field in the original, which is why the text names it.
-    let mut complain = |what: &str| {
+    let complaint = |what: &str| {
         let why = format!("{} {what}", crate::violation::quoted(path));
-        out.push(Violation::invalid("<nil>", "", why));
+        Violation::invalid("<nil>", "", why)
     };
-    let valid = |branches: &[Schema]| branches.iter().filter(|branch| passes(branch)).count();
-    if !checks.any_of.is_empty() && valid(&checks.any_of) == 0 {
-        complain("must validate at least one schema (anyOf)");
+    if !checks.any_of.is_empty() {
+        let verdicts = verdicts(&checks.any_of);
+        if valid(&verdicts) == 0 {
+            out.push(complaint("must validate at least one schema (anyOf)"));
+            out.extend(verdicts.into_iter().next().unwrap_or_default());
+        }
     }
     if !checks.one_of.is_empty() {
-        match valid(&checks.one_of) {
+        let verdicts = verdicts(&checks.one_of);
+        match valid(&verdicts) {
             1 => {}
-            0 => complain("must validate one and only one schema (oneOf). Found none valid"),
-            found => complain(&format!(
+            0 => {
+                let what = "must validate one and only one schema (oneOf). Found none valid";
+                out.push(complaint(what));
+                out.extend(verdicts.into_iter().next().unwrap_or_default());
+            }
+            found => out.push(complaint(&format!(
                 "must validate one and only one schema (oneOf). Found {found} valid alternatives"
-            )),
+            ))),
         }
     }
     if let Some(not) = &checks.not
-        && passes(not)
+        && verdict(not).is_empty()
     {
-        complain("must not validate the schema (not)");
+        out.push(complaint("must not validate the schema (not)"));
     }
-    let wrong = checks.all_of.len() - valid(&checks.all_of);
-    if wrong > 0 {
-        complain("must validate all the schemas (allOf)");
-        for branch in &checks.all_of {
-            check(branch, value, path, out);
-        }
+    let verdicts = verdicts(&checks.all_of);
+    if valid(&verdicts) < verdicts.len() {
+        out.push(complaint("must validate all the schemas (allOf)"));
+        out.extend(verdicts.into_iter().flatten());
     }
 }
 
 fn check_list_type(schema: &Schema, items: &[Value], path: &str, out: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
+        if matches!(schema.list_type(), ListType::Map(_)) && !item.is_object() {
+            let why = "must be an object for an array of list-type map";
+            out.push(Violation::invalid(
+                format!("{path}[{index}]"),
+                item.clone(),
+                why,
+            ));
+            continue;
+        }
         let id = match schema.list_type() {
             ListType::Atomic => return,
             ListType::Set => item.clone(),

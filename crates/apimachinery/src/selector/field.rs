@@ -45,10 +45,7 @@ impl FieldSelector {
             matches!(path, "metadata.name" | "metadata.namespace") || offered.contains(&path)
         };
         match self.terms.iter().find(|term| !known(&term.path)) {
-            Some(term) => Err(SelectorError(format!(
-                "field label not supported: {}",
-                term.path
-            ))),
+            Some(term) => Err(SelectorError(unknown(&term.path, offered))),
             None => Ok(()),
         }
     }
@@ -72,6 +69,17 @@ impl FieldSelector {
             .find(|t| t.equal && t.path == path)
             .map(|t| t.value.as_str())
     }
+}
+
+/// Kinds with fields of their own answer otherwise than those without.
+fn unknown(path: &str, offered: &[&str]) -> String {
+    if offered.is_empty() {
+        let path = crate::violation::quoted(path);
+        return format!(
+            "{path} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        );
+    }
+    format!("field label not supported: {path}")
 }
 
 /// The paths beside name and namespace that the built-in kinds offer.

@@ -102,7 +102,7 @@ fn list(value: &Value) -> &[Value] {
 
 fn data(row: &Row<'_>) -> Value {
     let count = |key: &str| row.object[key].as_object().map_or(0, serde_json::Map::len);
-    (count("data") + count("binaryData")).to_string().into()
+    (count("data") + count("binaryData")).into()
 }
 
 fn nodes() -> Vec<Column> {

@@ -85,7 +85,9 @@ impl Layout {
             meta::name(row.object).into()
         })];
         let Some(raw) = columns.as_array().filter(|list| !list.is_empty()) else {
-            out.push(Column::of("Age", "date", 0, age_cell));
+            let mut age = Column::of("Age", "date", 0, age_cell);
+            "date".clone_into(&mut age.kind);
+            out.push(age);
             return Ok(Self {
                 columns: out,
                 conditions: None,
@@ -149,7 +151,7 @@ impl Layout {
             out["conditions"] = conditions;
         }
         match include {
-            IncludeObject::None => {}
+            IncludeObject::None => out["object"] = Value::Null,
             IncludeObject::Object => out["object"] = row.object.clone(),
             IncludeObject::Metadata => out["object"] = partial(row.object),
         }

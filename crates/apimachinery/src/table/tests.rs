@@ -16,7 +16,7 @@ fn cells(layout: &Layout, object: &Value) -> Value {
         IncludeObject::None,
         now(),
     );
-    assert_eq!(table["rows"][0].get("object"), None);
+    assert_eq!(table["rows"][0].get("object"), Some(&Value::Null));
     table["rows"][0]["cells"].clone()
 }
 
@@ -118,13 +118,13 @@ fn every_built_in_kind_has_a_row() {
             "",
             "configmaps",
             json!({"metadata": meta, "data": {"a": "", "b": ""}}),
-            json!(["x", "2", "30s"]),
+            json!(["x", 2, "30s"]),
         ),
         (
             "",
             "secrets",
             json!({"metadata": meta, "type": "Opaque"}),
-            json!(["x", "Opaque", "0", "30s"]),
+            json!(["x", "Opaque", 0, "30s"]),
         ),
         (
             "",

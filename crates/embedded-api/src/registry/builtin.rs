@@ -162,6 +162,9 @@ pub(crate) static KINDS: &[BuiltIn] = &[
     BuiltIn {
         short_names: &["ns"],
         namespaced: false,
+        verbs: &[
+            "create", "delete", "get", "list", "patch", "update", "watch",
+        ],
         subresources: &[
             Sub {
                 name: "finalize",

@@ -10,11 +10,23 @@ use apimachinery::{
 };
 use serde_json::{Value, json};
 
-use super::{Custom, Origin, Scale, Served, builtin::ALL_VERBS};
+use super::{Custom, Origin, Scale, Served};
 use crate::store::Collection;
 
 /// Holds a definition until the objects of its kind are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// In the order in which the original lists them.
+const CUSTOM_VERBS: &[&str] = &[
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+];
 
 /// Everything that makes a definition unusable.
 pub(crate) fn check(crd: &Value) -> Vec<Violation> {
@@ -53,22 +65,40 @@ pub(crate) fn check(crd: &Value) -> Vec<Violation> {
             why,
         ));
     }
-    for (at, version) in list(&spec["versions"]).iter().enumerate() {
+    let versions = list(&spec["versions"]);
+    // What is the same in all versions is told once, of the whole.
+    let is_shared = versions
+        .windows(2)
+        .all(|pair| pair[0]["schema"] == pair[1]["schema"]);
+    for (at, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{at}]");
         let schema = &version["schema"]["openAPIV3Schema"];
+        let own = format!("{path}.schema.openAPIV3Schema");
         if schema.is_null() {
-            let why = "schemas are required";
-            wrong.push(Violation::required(
-                format!("{path}.schema.openAPIV3Schema"),
-                why,
-            ));
-        } else if let Err(found) = Schema::parse(schema, &format!("{path}.schema.openAPIV3Schema"))
-        {
-            wrong.extend(found);
+            wrong.push(Violation::required(own, ""));
+        } else if !is_shared || at == 0 {
+            let place = if is_shared {
+                "spec.validation.openAPIV3Schema".to_owned()
+            } else {
+                own
+            };
+            wrong.extend(Schema::parse(schema, &place).err().into_iter().flatten());
         }
         let at = format!("{path}.additionalPrinterColumns");
         if let Err(found) = Layout::custom(&version["additionalPrinterColumns"], &at) {
             wrong.extend(found);
+        }
+    }
+    wrong
+}
+
+/// Rules of a definition that cannot be run.
+pub(crate) fn check_rules(crd: &Value) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    for (at, version) in list(&crd["spec"]["versions"]).iter().enumerate() {
+        let path = format!("spec.versions[{at}].schema.openAPIV3Schema");
+        if let Ok(schema) = Schema::parse(&version["schema"]["openAPIV3Schema"], &path) {
+            wrong.extend(schema.check_rules(&path));
         }
     }
     wrong
@@ -163,7 +193,8 @@ pub(crate) fn versions(crd: &Value) -> Result<Vec<Served>, Vec<Violation>> {
                 short_names: texts(&names["shortNames"]),
                 categories: texts(&names["categories"]),
                 namespaced: spec["scope"] == json!("Namespaced"),
-                verbs: ALL_VERBS,
+                verbs: CUSTOM_VERBS,
+                deprecation: deprecation(spec, version, &group, &kind),
                 subresources: subresources(version, &kind),
                 collection: Collection::new(&group, &text(&names["plural"])),
                 storage_api_version: storage.clone(),
@@ -182,6 +213,29 @@ pub(crate) fn versions(crd: &Value) -> Result<Vec<Served>, Vec<Violation>> {
             })
         })
         .collect()
+}
+
+/// What users of a version are told, if it is on its way out.
+fn deprecation(spec: &Value, version: &Value, group: &str, kind: &str) -> Option<String> {
+    if version["deprecated"] != json!(true) {
+        return None;
+    }
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.to_owned());
+    }
+    let name = text(&version["name"]);
+    let mut better: Vec<&str> = list(&spec["versions"])
+        .iter()
+        .filter(|other| other["served"] == json!(true) && other["deprecated"] != json!(true))
+        .filter_map(|other| other["name"].as_str())
+        .filter(|other| priority(other) < priority(&name))
+        .collect();
+    better.sort_by_key(|other| priority(other));
+    let hint = better
+        .first()
+        .map(|other| format!("; use {group}/{other} {kind}"))
+        .unwrap_or_default();
+    Some(format!("{group}/{name} {kind} is deprecated{hint}"))
 }
 
 fn subresources(version: &Value, kind: &str) -> Vec<Subresource> {
@@ -219,6 +273,45 @@ fn scale(declared: &Value) -> Option<Scale> {
         status_replicas: path("statusReplicasPath")?,
         selector: path("labelSelectorPath"),
     })
+}
+
+impl Scale {
+    /// What is wrong with the numbers of replicas.
+    pub(crate) fn check(&self, object: &Value) -> Vec<Violation> {
+        let path = format!(".{}", self.spec_replicas.join("."));
+        let mut at = object;
+        for field in &self.spec_replicas {
+            if at.is_null() {
+                return Vec::new();
+            }
+            if !at.is_object() {
+                let (shown, kind) = match at {
+                    Value::String(text) => (text.clone(), "string"),
+                    Value::Array(_) => (at.to_string(), "[]interface {}"),
+                    other => (other.to_string(), "int64"),
+                };
+                let why = format!(
+                    "{path} accessor error: {shown} is of the type {kind}, expected map[string]interface{{}}"
+                );
+                return vec![Violation::invalid(path, 0, why)];
+            }
+            at = &at[field.as_str()];
+        }
+        match at.as_i64() {
+            Some(found) if found < 0 => {
+                vec![Violation::invalid(
+                    path,
+                    found,
+                    "should be a non-negative integer",
+                )]
+            }
+            Some(found) if i32::try_from(found).is_err() => {
+                let why = format!("should be less than or equal to {}", i32::MAX);
+                vec![Violation::invalid(path, found, why)]
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Order of versions: stable before beta before alpha, high before low, others last by name.

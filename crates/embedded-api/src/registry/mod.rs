@@ -34,6 +34,8 @@ pub(crate) struct Served {
     pub categories: Vec<String>,
     pub namespaced: bool,
     pub verbs: &'static [&'static str],
+    /// What users of a version are told that is on its way out.
+    pub deprecation: Option<String>,
     pub subresources: Vec<Subresource>,
     pub collection: Collection,
     /// The version that stored objects have.
@@ -249,6 +251,13 @@ impl Registry {
         });
     }
 
+    /// Is the group and version one that is always there?
+    pub(crate) fn has_built_in(&self, group: &str, version: &str) -> bool {
+        self.built_in
+            .iter()
+            .any(|kind| kind.group == group && (kind.version == version || group.is_empty()))
+    }
+
     /// Runs `with` on the schema of a kind, if it has one.
     pub(crate) fn with_schema<T>(
         &self,
@@ -309,6 +318,7 @@ fn serve(kind: &'static BuiltIn) -> Served {
         categories: texts(kind.categories),
         namespaced: kind.namespaced,
         verbs: kind.verbs,
+        deprecation: None,
         subresources: kind
             .subresources
             .iter()

@@ -1,10 +1,13 @@
 //! Bodies of requests: JSON or YAML, of bounded size.
 
+use std::{collections::HashSet, fmt};
+
 use apimachinery::Status;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::protobuf;
@@ -73,8 +76,121 @@ impl Payload {
                     Err(_) => serde_saphyr::from_str(text).map_err(|e| bad(e.to_string())),
                 }
             }
-            _ => serde_json::from_slice(&self.bytes).map_err(|e| bad(e.to_string())),
+            _ => serde_json::from_slice(&self.bytes)
+                .map(whole)
+                .map_err(|e| bad(e.to_string())),
         }
+    }
+
+    /// Fields of an object in JSON that stand there twice, by their paths. The last one counts.
+    pub(crate) fn duplicates(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.format == Format::Json {
+            let seed = Duplicates {
+                path: String::new(),
+                found: &mut found,
+            };
+            let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
+            // What is no JSON is refused elsewhere.
+            seed.deserialize(&mut reader).ok();
+        }
+        found
+    }
+}
+
+/// Numbers that are whole are written so, however they came.
+fn whole(value: Value) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) if float.fract() == 0.0 && float.abs() < EXACT => format!("{float:.0}")
+                .parse::<i64>()
+                .map_or(Value::Number(number), Value::from),
+            _ => Value::Number(number),
+        },
+        Value::Array(items) => items.into_iter().map(whole).collect(),
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(key, value)| (key, whole(value)))
+            .collect(),
+        other => other,
+    }
+}
+
+/// Reads JSON for nothing but the names that occur twice in one object.
+struct Duplicates<'a> {
+    path: String,
+    found: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Duplicates<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Duplicates<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let path = if self.path.is_empty() {
+                name.clone()
+            } else {
+                format!("{}.{name}", self.path)
+            };
+            if !seen.insert(name) && !self.found.contains(&path) {
+                self.found.push(path.clone());
+            }
+            let found = &mut *self.found;
+            fields.next_value_seed(Duplicates { path, found })?;
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        for index in 0_usize.. {
+            let path = format!("{}[{index}]", self.path);
+            let found = &mut *self.found;
+            if items
+                .next_element_seed(Duplicates { path, found })?
+                .is_none()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
     }
 }
 
@@ -96,5 +212,10 @@ fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
 }
 
 fn unsupported() -> ApiError {
-    Status::unsupported_media_type(&["application/json", "application/yaml"]).into()
+    Status::unsupported_media_type(&[
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+    ])
+    .into()
 }

@@ -54,6 +54,31 @@ impl ResourcePath {
     }
 }
 
+impl ResourcePath {
+    /// Watches had paths of their own once: with `watch` before all that names the resource.
+    pub(crate) fn without_watch(self) -> (Self, bool) {
+        if self.plural != "watch" {
+            return (self, false);
+        }
+        let rest = [self.name.as_deref(), self.subresource.as_deref()];
+        let rest: Vec<&str> = rest.into_iter().flatten().collect();
+        let group = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        match Self::parse(&format!("{group}/{}", rest.join("/"))) {
+            Some(path) => (path, true),
+            None => (self, false),
+        }
+    }
+
+    /// Would this make something?
+    pub(crate) fn is_write<B>(&self, request: &http::Request<B>) -> bool {
+        self.name.is_none() && *request.method() == http::Method::POST
+    }
+}
+
 /// Undoes percent encoding; None for text that is not UTF-8 then.
 pub(crate) fn decode(text: &str) -> Option<String> {
     if !text.contains('%') {

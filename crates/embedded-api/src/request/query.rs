@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use apimachinery::{
-    Status,
+    GroupKind, Reason, Status, Violation,
     selector::{FieldSelector, LabelSelector},
 };
 use axum::extract;
-use http::Uri;
+use http::{Method, Uri};
 
 use crate::error::ApiError;
 
@@ -72,8 +72,15 @@ impl Query {
         }
     }
 
-    pub(crate) fn parse(uri: &Uri) -> Result<Self, ApiError> {
+    pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Self, ApiError> {
         let bad = |why: String| ApiError::from(Status::bad_request(why));
+        let options = match *method {
+            Method::POST => "CreateOptions",
+            Method::PUT => "UpdateOptions",
+            Method::PATCH => "PatchOptions",
+            Method::DELETE => "DeleteOptions",
+            _ => "ListOptions",
+        };
         let pairs = pairs(uri)?;
         let text = |key: &str| {
             pairs
@@ -84,26 +91,37 @@ impl Query {
         let flag = |key: &str| matches!(text(key), Some("" | "1" | "true" | "True" | "TRUE"));
         let number = |key: &str| match text(key) {
             None | Some("") => Ok(None),
-            Some(value) => value
-                .parse::<u64>()
-                .map(Some)
-                .map_err(|_| bad(format!("invalid value for {key}: {value:?} is no number"))),
+            Some(value) => value.parse::<i64>().map(Some).map_err(|_| {
+                bad(format!(
+                    "strconv.ParseInt: parsing {value:?}: invalid syntax"
+                ))
+            }),
         };
-        let limit = number("limit")?.filter(|limit| *limit > 0);
+        let limit = number("limit")?.and_then(|limit| usize::try_from(limit).ok());
+        let seconds = |key: &str| {
+            let found = number(key)?.map(|seconds| u64::try_from(seconds).unwrap_or(0));
+            Ok::<_, ApiError>(found)
+        };
+        let watch = flag("watch");
+        check_match(
+            text("resourceVersion"),
+            text("resourceVersionMatch"),
+            &|key| flag(key),
+        )?;
         Ok(Self {
-            watch: flag("watch"),
+            watch,
             labels: LabelSelector::parse(text("labelSelector").unwrap_or_default())?,
             fields: FieldSelector::parse(text("fieldSelector").unwrap_or_default())?,
-            limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            limit: limit.filter(|limit| *limit > 0),
             continues: text("continue")
                 .filter(|token| !token.is_empty())
                 .map(ToOwned::to_owned),
-            resource_version: number("resourceVersion")?,
+            resource_version: version(text("resourceVersion"), watch)?,
             resource_version_match: text("resourceVersionMatch").map(ToOwned::to_owned),
-            timeout: number("timeoutSeconds")?.map(Duration::from_secs),
+            timeout: seconds("timeoutSeconds")?.map(Duration::from_secs),
             bookmarks: flag("allowWatchBookmarks"),
             initial_events: flag("sendInitialEvents"),
-            dry_run: dry_run(&pairs)?,
+            dry_run: dry_run(&pairs, options)?,
             field_manager: text("fieldManager")
                 .filter(|m| !m.is_empty())
                 .map(ToOwned::to_owned),
@@ -112,11 +130,13 @@ impl Query {
                 Some("Ignore") => FieldValidation::Ignore,
                 Some("Strict") => FieldValidation::Strict,
                 Some(other) => {
-                    return Err(bad(format!("invalid value for fieldValidation: {other:?}")));
+                    let known = ["", "Ignore", "Strict", "Warn"];
+                    let wrong = Violation::not_supported("fieldValidation", other, known);
+                    return Err(invalid(options, wrong).into());
                 }
             },
             force: flag("force"),
-            grace_period: number("gracePeriodSeconds")?,
+            grace_period: number("gracePeriodSeconds")?.map(grace),
             propagation_policy: text("propagationPolicy").map(ToOwned::to_owned),
             include_object: text("includeObject").map(ToOwned::to_owned),
             table: text("as") == Some("Table"),
@@ -131,14 +151,74 @@ pub(crate) fn pairs(uri: &Uri) -> Result<Vec<(String, String)>, ApiError> {
         .map_err(|error| Status::bad_request(error.body_text()).into())
 }
 
-fn dry_run(pairs: &[(String, String)]) -> Result<bool, ApiError> {
-    let mut asked = false;
-    for (_, value) in pairs.iter().filter(|(name, _)| name == "dryRun") {
-        if value != "All" {
-            let why = format!("invalid value for dryRun: {value:?}, supported: \"All\"");
-            return Err(Status::bad_request(why).into());
+/// 422 about options, which have no name.
+pub(crate) fn invalid(options: &str, wrong: Violation) -> Status {
+    let kind = GroupKind {
+        group: "meta.k8s.io",
+        kind: options,
+    };
+    Status::invalid(kind, "", &[wrong])
+}
+
+/// A negative time to end is taken for the shortest.
+pub(crate) fn grace(seconds: i64) -> u64 {
+    u64::try_from(seconds).unwrap_or(1)
+}
+
+fn version(text: Option<&str>, watch: bool) -> Result<Option<u64>, ApiError> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|_| {
+        let why = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
+        let status = if watch {
+            Status::new(Reason::Unknown, why)
+        } else {
+            Status::bad_request(format!("invalid resource version: {why}"))
+        };
+        status.into()
+    })
+}
+
+/// How a version is to be matched makes sense with some other parameters only.
+fn check_match(
+    version: Option<&str>,
+    matched: Option<&str>,
+    flag: &dyn Fn(&str) -> bool,
+) -> Result<(), ApiError> {
+    let field = "resourceVersionMatch";
+    let wrong = match matched.unwrap_or_default() {
+        "" if flag("sendInitialEvents") => Some(Violation::forbidden(
+            field,
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )),
+        "Exact" | "NotOlderThan" if flag("sendInitialEvents") => None,
+        "Exact" | "NotOlderThan" if version.is_none_or(str::is_empty) => {
+            Some(Violation::forbidden(
+                field,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ))
         }
-        asked = true;
+        "" | "Exact" | "NotOlderThan" => None,
+        other => {
+            let known = ["Exact", "NotOlderThan", ""];
+            Some(Violation::not_supported(field, other, known))
+        }
+    };
+    wrong.map_or(Ok(()), |wrong| Err(invalid("ListOptions", wrong).into()))
+}
+
+fn dry_run(pairs: &[(String, String)], options: &str) -> Result<bool, ApiError> {
+    let values: Vec<&str> = pairs
+        .iter()
+        .filter(|(name, _)| name == "dryRun")
+        .map(|(_, value)| value.as_str())
+        .collect();
+    if values.iter().any(|value| *value != "All") {
+        let wrong = Violation::not_supported("dryRun", values, ["All"]);
+        return Err(invalid(options, wrong).into());
     }
-    Ok(asked)
+    Ok(!values.is_empty())
 }

@@ -17,7 +17,9 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let mut object = payload.value()?;
     prepare::identify(call, &mut object)?;
-    let written = create_named(api, call, object).await?;
+    let doubled = prepare::doubled(call, payload)?;
+    let mut written = create_named(api, call, object).await?;
+    written.warnings.splice(0..0, doubled);
     Ok(read::respond_written(api, call, written))
 }
 

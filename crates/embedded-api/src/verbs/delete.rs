@@ -1,6 +1,6 @@
 //! Delete: at once, or by marking the object until everybody is done with it.
 
-use apimachinery::{Status, meta};
+use apimachinery::{Status, Violation, meta};
 use axum::{body::Body, response::Response};
 use http::StatusCode;
 use jiff::SignedDuration;
@@ -17,7 +17,7 @@ use crate::{
     api::Api,
     error::ApiError,
     registry::convert,
-    request::Payload,
+    request::{Payload, query},
 };
 
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -56,6 +56,14 @@ impl Options {
         }
         let policy =
             text(&body["propagationPolicy"]).or_else(|| call.query.propagation_policy.clone());
+        if let Some(policy) = policy
+            .as_deref()
+            .filter(|_| !body["orphanDependents"].is_null())
+        {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let wrong = Violation::invalid("propagationPolicy", policy, why);
+            return Err(query::invalid("DeleteOptions", wrong).into());
+        }
         let propagation = match policy.as_deref() {
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
@@ -63,15 +71,15 @@ impl Options {
             None if body["orphanDependents"] == json!(true) => Some(Propagation::Orphan),
             None => None,
             Some(other) => {
-                let why = format!(
-                    "invalid propagationPolicy {other:?}: supported are Background, Foreground, Orphan"
-                );
-                return Err(Status::bad_request(why).into());
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                let wrong = Violation::not_supported("propagationPolicy", other, known);
+                return Err(query::invalid("DeleteOptions", wrong).into());
             }
         };
         Ok(Self {
             grace_period: body["gracePeriodSeconds"]
-                .as_u64()
+                .as_i64()
+                .map(query::grace)
                 .or(call.query.grace_period),
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
@@ -96,7 +104,17 @@ pub(crate) async fn delete(
     let options = Options::read(&mut call, payload)?;
     let name = call.name().to_owned();
     let outcome = Box::pin(delete_named(api, &call, &name, &options)).await?;
-    let returns_object = call.kind.group.is_empty();
+    // Most kinds answer that it is done; of these people like to see what went.
+    let returns_object = match call.kind.group.as_str() {
+        "" => [
+            "pods",
+            "services",
+            "serviceaccounts",
+            "persistentvolumeclaims",
+        ]
+        .contains(&call.kind.plural.as_str()),
+        group => group == "storage.k8s.io",
+    };
     Ok(match outcome {
         Outcome::Going(object) => read::respond(api, &call, StatusCode::OK, object),
         Outcome::Gone(object) if returns_object => {
@@ -133,12 +151,18 @@ pub(crate) async fn delete_collection(
             Err(error) => return Err(error),
         }
     }
+    if !call.kind.is_custom() {
+        items.iter_mut().for_each(read::without_type);
+    }
     let kind = &call.kind;
-    let list = json!({
+    let mut list = json!({
         "kind": kind.list_kind, "apiVersion": kind.api_version(),
         "metadata": {"resourceVersion": api.store.revision().await?.to_string()},
         "items": items,
     });
+    if kind.is_custom() {
+        list["metadata"]["continue"] = "".into();
+    }
     Ok(json_response(StatusCode::OK, Body::from(list.to_string())))
 }
 
@@ -176,17 +200,17 @@ fn check_preconditions(
     name: &str,
     options: &Options,
 ) -> Result<(), ApiError> {
-    let resource = call.kind.resource();
+    let kind = call.kind.group_kind();
     let (uid, version) = (meta::uid(&live.object), live.revision.to_string());
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
-        return Err(Status::uid_mismatch(resource, name, wanted, uid).into());
+        return Err(Status::uid_precondition(kind, name, wanted, uid).into());
     }
     if let Some(wanted) = options
         .resource_version
         .as_deref()
         .filter(|wanted| *wanted != version)
     {
-        return Err(Status::resource_version_mismatch(resource, name, wanted, &version).into());
+        return Err(Status::version_precondition(kind, name, wanted, &version).into());
     }
     Ok(())
 }
@@ -271,7 +295,9 @@ fn mark(api: &Api, object: &mut Value, grace: u64) {
         meta::set(object, "generation", meta::generation(object) + 1);
     }
     meta::set(object, "deletionTimestamp", meta::format_time(until));
-    meta::set(object, "deletionGracePeriodSeconds", grace);
+    if meta::kind(object) != "Namespace" {
+        meta::set(object, "deletionGracePeriodSeconds", grace);
+    }
 }
 
 fn set_propagation(object: &mut Value, propagation: Option<Propagation>) {

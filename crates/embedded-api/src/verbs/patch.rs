@@ -1,7 +1,7 @@
 //! Patch: the client sends a change, in one of four languages.
 
 use apimachinery::{
-    Status,
+    GroupKind, Status, Violation,
     apply::{self, Conflicts},
     meta, patch,
 };
@@ -12,12 +12,19 @@ use super::{Call, Live, Written, prepare, read, update::ATTEMPTS, write};
 use crate::{
     api::Api,
     error::ApiError,
-    registry::Origin,
-    request::{Format, Payload},
+    request::{Format, Payload, query},
     verbs::write::Owners,
 };
 
 pub(crate) async fn patch(api: &Api, call: &Call, payload: &Payload) -> Result<Response, ApiError> {
+    if call.kind.is_custom() && payload.format == Format::StrategicMergePatch {
+        let accepted = [
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/apply-patch+yaml",
+        ];
+        return Err(Status::unsupported_media_type(&accepted).into());
+    }
     let change = payload.value()?;
     let mut attempt = 1;
     loop {
@@ -58,23 +65,37 @@ fn raced(error: ApiError) -> Failed {
 
 async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result<Written, Failed> {
     let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
-    let mut object = match (format, &call.kind.origin) {
-        (Format::JsonPatch, _) => patch::json::apply(&live.object, change)?,
-        (Format::MergePatch, _) => patch::merge::apply(&live.object, change),
-        (Format::StrategicMergePatch, Origin::BuiltIn(_)) => {
+    let mut object = match format {
+        Format::JsonPatch => patch::json::apply(&live.object, change)?,
+        Format::MergePatch if !change.is_object() => {
+            let found = meta::word(change);
+            let why = format!(
+                "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+            );
+            return Err(Status::bad_request(why).into());
+        }
+        Format::MergePatch => patch::merge::apply(&live.object, change),
+        Format::StrategicMergePatch => {
             patch::strategic::apply(&live.object, change, call.kind.shape())?
         }
-        _ => {
-            let accepted = [
-                "application/json-patch+json",
-                "application/merge-patch+json",
-                "application/apply-patch+yaml",
-            ];
-            return Err(Status::unsupported_media_type(&accepted).into());
-        }
+        _ => return Err(Status::unsupported_patch().into()),
     };
     prepare::check_version(call, &live, &object)?;
     prepare::identify(call, &mut object)?;
+    if let Some(why) = prepare::undecodable(api, &call.kind, &object)
+        .or_else(|| prepare::strictly_wrong(api, call, &object))
+    {
+        let wrong = Violation::invalid("patch", object.to_string(), why);
+        return Err(Status::invalid(
+            GroupKind {
+                group: "",
+                kind: "",
+            },
+            "",
+            &[wrong],
+        )
+        .into());
+    }
     write::update(api, call, &live, object, Owners::Compute)
         .await
         .map_err(raced)
@@ -82,18 +103,25 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
 
 async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed> {
     if call.query.field_manager.is_none() {
-        let why = "fieldManager is required for apply patch";
-        return Err(Status::bad_request(format!(
-            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: {why}"
-        ))
-        .into());
+        let wrong = Violation::required("fieldManager", "is required for apply patch");
+        return Err(query::invalid("PatchOptions", wrong).into());
     }
     let mut config = config.clone();
     if !config["metadata"]["managedFields"].is_null() {
         return Err(Status::bad_request("metadata.managedFields must be nil").into());
     }
+    check_type(&config)?;
     prepare::identify(call, &mut config)?;
-    // Unknown fields may not come to be owned, and how to complain is decided on what was sent.
+    // Unknown fields may not come to be owned.
+    let sent = config.clone();
+    let unknown = api
+        .registry
+        .with_schema(&call.kind, |schema| schema.prune(&mut config))
+        .unwrap_or_default();
+    if let Some(first) = unknown.first() {
+        let why = format!(".{first}: field not declared in schema");
+        return Err(apply::untyped(&sent, &call.kind.api_version(), &why).into());
+    }
     let warnings = prepare::prune(api, call, &mut config)?;
     let conflicts = if call.query.force {
         Conflicts::TakeOver
@@ -118,7 +146,14 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
         }
         None if !meta::resource_version(&config).is_empty() || !meta::uid(&config).is_empty() => {
             // Meant for an object that was there: bringing it back would be wrong.
-            return Err(Status::conflict(call.kind.resource(), call.name()).into());
+            let (resource, uid) = (call.kind.resource(), meta::uid(&config));
+            if uid.is_empty() {
+                return Err(Status::conflict(resource, call.name()).into());
+            }
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Status::conflict_because(resource, call.name(), &why).into());
         }
         None => {
             let object = apply::apply(&writer, None, &config, conflicts)?;
@@ -127,4 +162,15 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
     };
     written.warnings.splice(0..0, warnings);
     Ok(written)
+}
+
+/// What is applied says what it is.
+fn check_type(config: &Value) -> Result<(), ApiError> {
+    let (version, kind) = (meta::api_version(config), meta::kind(config));
+    if version.is_empty() || kind.is_empty() {
+        let (group, name) = version.split_once('/').unwrap_or(("", version));
+        let why = format!("invalid object type: {group}/{name}, Kind={kind}");
+        return Err(Status::bad_request(why).into());
+    }
+    Ok(())
 }

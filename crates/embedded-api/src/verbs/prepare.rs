@@ -2,7 +2,7 @@
 //!
 //! Invariant: fields of `metadata` that belong to the server are never taken from a client.
 
-use apimachinery::{Reason, Status, Violation, meta, names, schema};
+use apimachinery::{Fault, Reason, Status, Violation, meta, names, schema};
 use serde_json::{Map, Value, json};
 
 use super::{Call, Live};
@@ -10,23 +10,40 @@ use crate::{
     api::Api,
     error::ApiError,
     registry::{Origin, Served, custom},
-    request::query::FieldValidation,
+    request::{Payload, query::FieldValidation},
 };
 
 /// Checks type and place of what the body holds, and fills them in where the path tells them.
 pub(crate) fn identify(call: &Call, object: &mut Value) -> Result<(), ApiError> {
     let kind = &call.kind;
+    if object.is_null() && !kind.is_custom() {
+        *object = json!({});
+    }
     if !object.is_object() {
-        let why = "the object provided is unrecognized (must be of type object)";
+        let why = format!(
+            "the object provided is unrecognized (must be of type {})",
+            kind.kind
+        );
         return Err(Status::bad_request(why).into());
     }
+    check_types(kind, object)?;
     let api_version = kind.api_version();
     let (found_version, found_kind) = (meta::api_version(object), meta::kind(object));
-    if !found_version.is_empty() && found_version != api_version {
+    let must_tell = kind.is_custom() && !found_kind.is_empty();
+    if (must_tell || !found_version.is_empty()) && found_version != api_version {
         let why = format!(
             "the API version in the data ({found_version}) does not match the expected API version ({api_version})"
         );
         return Err(Status::bad_request(why).into());
+    }
+    if kind.is_custom() && !found_kind.is_empty() && found_kind != kind.kind {
+        let why = format!("must be {}", kind.kind);
+        let wrong = Violation::invalid("kind", found_kind, why);
+        let found = apimachinery::GroupKind {
+            group: &kind.group,
+            kind: found_kind,
+        };
+        return Err(Status::invalid(found, meta::name(object), &[wrong]).into());
     }
     if !found_kind.is_empty() && found_kind != kind.kind {
         let why = format!(
@@ -36,7 +53,10 @@ pub(crate) fn identify(call: &Call, object: &mut Value) -> Result<(), ApiError> 
         return Err(Status::bad_request(why).into());
     }
     if kind.is_custom() && found_kind.is_empty() {
-        let why = "Object 'Kind' is missing";
+        let why = format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{object}'",
+            kind.kind
+        );
         return Err(Status::bad_request(why).into());
     }
     object["apiVersion"] = api_version.into();
@@ -86,12 +106,19 @@ fn place(call: &Call, object: &mut Value) -> Result<(), ApiError> {
 
 /// Drops fields that the schema does not know and says what to do about them: warnings, or a 400.
 pub(crate) fn prune(api: &Api, call: &Call, object: &mut Value) -> Result<Vec<String>, ApiError> {
-    clean(&call.kind, object);
     let kind = &call.kind;
+    clean(kind, object);
     let unknown = api
         .registry
         .with_schema(kind, |schema| schema.prune(object))
         .unwrap_or_default();
+    check_decodable(api, kind, object)?;
+    if let Origin::BuiltIn(_) = &kind.origin
+        && !kind.is("apiextensions.k8s.io", "customresourcedefinitions")
+    {
+        api.registry
+            .with_schema(kind, |schema| schema.drop_empty(object));
+    }
     match call.query.field_validation {
         _ if unknown.is_empty() => Ok(Vec::new()),
         FieldValidation::Ignore => Ok(Vec::new()),
@@ -101,6 +128,119 @@ pub(crate) fn prune(api: &Api, call: &Call, object: &mut Value) -> Result<Vec<St
             Err(Status::undecodable(&kind.kind, &kind.version, &why).into())
         }
     }
+}
+
+/// What to say about fields that a body has twice: warnings, or a 400.
+pub(crate) fn doubled(call: &Call, payload: &Payload) -> Result<Vec<String>, ApiError> {
+    if call.query.field_validation == FieldValidation::Ignore {
+        return Ok(Vec::new());
+    }
+    let found: Vec<String> = payload
+        .duplicates()
+        .iter()
+        .map(|path| format!("duplicate field {path:?}"))
+        .collect();
+    if call.query.field_validation == FieldValidation::Strict && !found.is_empty() {
+        let why = format!("strict decoding error: {}", found.join(", "));
+        return Err(Status::undecodable(&call.kind.kind, &call.kind.version, &why).into());
+    }
+    Ok(found)
+}
+
+/// Metadata is typed for every kind.
+fn check_types(kind: &Served, object: &Value) -> Result<(), ApiError> {
+    let place = if kind.is_custom() { "" } else { "metadata." };
+    match object
+        .get("metadata")
+        .and_then(|metadata| meta::mistyped(metadata, place))
+    {
+        Some(why) => Err(Status::undecodable(&kind.kind, &kind.version, &why).into()),
+        None => Ok(()),
+    }
+}
+
+fn check_decodable(api: &Api, kind: &Served, object: &Value) -> Result<(), ApiError> {
+    match undecodable(api, kind, object) {
+        Some(why) => Err(Status::undecodable(&kind.kind, &kind.version, &why).into()),
+        None => Ok(()),
+    }
+}
+
+/// Objects of built-in kinds are typed all over: why this one cannot be read, if it cannot.
+pub(crate) fn undecodable(api: &Api, kind: &Served, object: &Value) -> Option<String> {
+    if kind.is_custom() {
+        return None;
+    }
+    let mut bare = object.clone();
+    if !kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        drop_nulls(&mut bare);
+    }
+    let found = api
+        .registry
+        .with_schema(kind, |schema| schema.validate(&bare, None))?;
+    let wrong = found.iter().find(|one| one.fault == Fault::TypeInvalid)?;
+    let Violation {
+        field,
+        value,
+        detail,
+        ..
+    } = wrong;
+    if detail.contains("must be of type byte") {
+        let text = value.as_str().unwrap_or_default();
+        let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+        let at = text.find(|c| !is_letter(c)).unwrap_or(text.len());
+        return Some(format!("illegal base64 data at input byte {at}"));
+    }
+    let found = match value.as_str().unwrap_or_default() {
+        "boolean" => "bool",
+        "integer" => "number",
+        other => other,
+    };
+    let wanted = detail.split("must be of type ").nth(1).unwrap_or_default();
+    let wanted = wanted.split(':').next().unwrap_or_default();
+    Some(format!(
+        "json: cannot unmarshal {found} into field {field} of type {wanted}"
+    ))
+}
+
+/// Why an object with unknown fields is refused, if the client wants that.
+pub(crate) fn strictly_wrong(api: &Api, call: &Call, object: &Value) -> Option<String> {
+    if call.query.field_validation != FieldValidation::Strict {
+        return None;
+    }
+    let unknown = api
+        .registry
+        .with_schema(&call.kind, |schema| schema.unknown_fields(object))?;
+    (!unknown.is_empty()).then(|| schema::strict_error(&unknown))
+}
+
+/// What the server itself adds to a new object after its owners are known.
+pub(crate) fn furnish(call: &Call, object: &mut Value) {
+    super::pods::furnish_built_in(&call.kind, object);
+}
+
+/// What a client should be told, though it is let through.
+pub(crate) fn warnings(call: &Call, live: Option<&Value>, object: &Value) -> Vec<String> {
+    if !call.kind.is_custom() {
+        return Vec::new();
+    }
+    let before: Vec<&str> = live
+        .map(|live| meta::finalizers(live).collect())
+        .unwrap_or_default();
+    let standard = ["kubernetes", "orphan", "foregroundDeletion"];
+    meta::finalizers(object)
+        .filter(|finalizer| {
+            !finalizer.contains('/')
+                && names::qualified(finalizer).is_empty()
+                && !standard.contains(finalizer)
+                && !before.contains(finalizer)
+        })
+        .map(|finalizer| {
+            format!(
+                "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+            )
+        })
+        .collect()
 }
 
 /// A null in a built-in object means that the field is not set; so it does in all metadata.
@@ -115,6 +255,14 @@ fn clean(kind: &Served, object: &mut Value) {
         drop_nulls(object);
     }
     meta::set(object, "selfLink", Value::Null);
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let found = &object["metadata"][field];
+        let is_empty = found.as_array().is_some_and(Vec::is_empty)
+            || found.as_object().is_some_and(Map::is_empty);
+        if is_empty {
+            meta::set(object, field, Value::Null);
+        }
+    }
 }
 
 fn drop_nulls(value: &mut Value) {
@@ -158,7 +306,7 @@ pub(crate) fn settle(api: &Api, call: &Call, object: &mut Value) {
 pub(crate) fn begin(api: &Api, call: &Call, object: &mut Value) -> Result<(), ApiError> {
     if !meta::resource_version(object).is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
-        return Err(Status::bad_request(why).into());
+        return Err(Status::new(Reason::Unknown, why).into());
     }
     for field in [
         "deletionTimestamp",
@@ -229,12 +377,22 @@ pub(crate) fn carry_over(call: &Call, live: &Value, object: &mut Value) {
             put_part(object, "status", status);
             meta::set(object, "managedFields", managed);
         }
+        Some("finalize") => {
+            let held = object["spec"]["finalizers"].clone();
+            object.clone_from(live);
+            let is_free = held.as_array().is_none_or(Vec::is_empty);
+            put_part(
+                &mut object["spec"],
+                "finalizers",
+                if is_free { Value::Null } else { held },
+            );
+        }
         _ => {}
     }
     for field in kept {
         meta::set(object, field, live["metadata"][field].clone());
     }
-    if call.kind.has_generation() && call.subresource.is_none() {
+    if call.kind.has_generation() && matches!(call.subresource.as_deref(), None | Some("scale")) {
         let ignored: &[&str] = if call.kind.has_subresource("status") {
             &["status"]
         } else {
@@ -271,14 +429,33 @@ pub(crate) fn validate(
         // Only core kinds insist on finalizers with a domain.
         wrong.retain(|violation| !violation.field.starts_with("metadata.finalizers["));
     }
-    if let Some(found) = api
-        .registry
-        .with_schema(kind, |schema| schema.validate(object))
-    {
-        wrong.extend(found);
+    let old = live.map(|live| &live.object);
+    if kind.is_custom() {
+        api.registry.with_schema(kind, |schema| {
+            wrong.extend(schema.validate(object, old));
+            wrong.extend(schema.validate_rules(object, old, &wrong));
+        });
+    } else {
+        // Some fields show a null where nothing is set.
+        let mut bare = object.clone();
+        if !kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            drop_nulls(&mut bare);
+        }
+        let found = api
+            .registry
+            .with_schema(kind, |schema| schema.validate(&bare, None));
+        wrong.extend(found.unwrap_or_default());
     }
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
         wrong.extend(custom::check(object));
+        if live.is_none_or(|live| live.object["spec"]["versions"] != object["spec"]["versions"]) {
+            wrong.extend(custom::check_rules(object));
+        }
+    }
+    if let Origin::Custom(custom) = &kind.origin
+        && let Some(scale) = &custom.scale
+    {
+        wrong.extend(scale.check(object));
     }
     wrong.extend(super::pods::check_built_in(
         kind,
@@ -298,13 +475,14 @@ fn immutable(live: &Value, object: &Value) -> Vec<Violation> {
     let mut wrong = Vec::new();
     if meta::is_deleting(live) {
         let before: Vec<&str> = meta::finalizers(live).collect();
-        let added: Vec<&str> = meta::finalizers(object)
+        let added: Vec<String> = meta::finalizers(object)
             .filter(|finalizer| !before.contains(finalizer))
+            .map(|finalizer| format!("{finalizer:?}"))
             .collect();
+        let added = added.join(", ");
         if !added.is_empty() {
             let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers {}",
-                json!(added)
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{added}}}"
             );
             wrong.push(Violation::forbidden("metadata.finalizers", why));
         }
@@ -351,8 +529,8 @@ pub(crate) fn check_version(call: &Call, live: &Live, object: &Value) -> Result<
     }
     if !version.is_empty() && version != live.revision.to_string() {
         if version.parse::<u64>().is_err() {
-            let why = format!("resourceVersion: invalid value {version:?}");
-            return Err(Status::new(Reason::BadRequest, why).into());
+            let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
+            return Err(Status::new(Reason::Unknown, why).into());
         }
         return Err(Status::conflict(resource, name).into());
     }

@@ -43,7 +43,10 @@ pub(crate) fn respond(api: &Api, call: &Call, code: StatusCode, object: Value) -
     let body = match call.representation {
         Representation::Object => object,
         Representation::Metadata => partial(&object),
-        Representation::Table => table(api, call, &[object], &json!({})),
+        Representation::Table => {
+            let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+            table(api, call, &[object], &metadata)
+        }
     };
     json_response(code, Body::from(body.to_string()))
 }
@@ -204,6 +207,10 @@ pub(crate) fn matches(call: &Call, body: &Bytes) -> Result<bool, ApiError> {
 
 fn list_metadata(call: &Call, revision: u64, more: Option<&More>) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if call.kind.is_custom() && more.is_none() && call.representation == Representation::Object {
+        // A list of untyped objects shows all it has.
+        metadata["continue"] = "".into();
+    }
     if let Some(more) = more {
         let token = Token {
             revision,
@@ -265,14 +272,41 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
         if at > 0 {
             out.put_u8(b',');
         }
-        if call.kind.is_storage_version() {
+        if !call.kind.is_storage_version() {
+            let mut object = Live::of(&stored, &call.kind)?.object;
+            if !call.kind.is_custom() {
+                without_type(&mut object);
+            }
+            out.put_slice(object.to_string().as_bytes());
+        } else if call.kind.is_custom() {
             out.put_slice(&stored.body);
         } else {
-            out.put_slice(Live::of(&stored, &call.kind)?.object.to_string().as_bytes());
+            // The type comes first in what is stored, so it is cut off without reading the rest.
+            let head = format!(
+                "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",",
+                call.kind.api_version(),
+                call.kind.kind
+            );
+            if let Some(rest) = stored.body.strip_prefix(head.as_bytes()) {
+                out.put_u8(b'{');
+                out.put_slice(rest);
+            } else {
+                let mut object = stored.parse()?;
+                without_type(&mut object);
+                out.put_slice(object.to_string().as_bytes());
+            }
         }
     }
     out.put_slice(b"]}");
     Ok(out.freeze())
+}
+
+/// The items of typed lists do not tell their type.
+pub(crate) fn without_type(object: &mut Value) {
+    if let Value::Object(fields) = object {
+        fields.shift_remove("apiVersion");
+        fields.shift_remove("kind");
+    }
 }
 
 /// Where a list goes on.

@@ -1,6 +1,6 @@
 //! The `scale` subresource of custom kinds: replicas in a form that all tools know.
 
-use apimachinery::{Status, meta, patch};
+use apimachinery::{GroupKind, Status, Violation, meta, patch};
 use axum::{body::Body, response::Response};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(crate) async fn serve(
         return Err(Status::no_such_resource().into());
     };
     let Some(paths) = &custom.scale else {
-        return Err(Status::no_such_resource().into());
+        return Err(Status::not_found(call.kind.resource(), call.name()).into());
     };
     let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
     let shown = render(paths, &live.object);
@@ -44,8 +44,19 @@ pub(crate) async fn serve(
     if !version.is_empty() && version != live.revision.to_string() {
         return Err(Status::conflict(call.kind.resource(), call.name()).into());
     }
-    let Some(replicas) = wanted["spec"]["replicas"].as_u64() else {
-        return Err(Status::bad_request("spec.replicas must be a number, 0 or greater").into());
+    let wanted = &wanted["spec"]["replicas"];
+    let Some(replicas) = wanted.as_i64() else {
+        let why = "spec.replicas must be a number";
+        let wrong = Violation::invalid("patch", wanted.clone(), why);
+        return Err(Status::invalid(
+            GroupKind {
+                group: "",
+                kind: "",
+            },
+            "",
+            &[wrong],
+        )
+        .into());
     };
     let mut object = live.object.clone();
     let slot = paths
@@ -53,9 +64,7 @@ pub(crate) async fn serve(
         .iter()
         .fold(&mut object, |at, field| &mut at[field.as_str()]);
     *slot = replicas.into();
-    let mut main = call.clone();
-    main.subresource = None;
-    let written = Box::pin(write::update(api, &main, &live, object, Owners::Compute)).await?;
+    let written = Box::pin(write::update(api, call, &live, object, Owners::Compute)).await?;
     Ok(answer(&render(paths, &written.object)))
 }
 

@@ -16,6 +16,7 @@ pub(crate) async fn update(
 ) -> Result<Response, ApiError> {
     let mut object = payload.value()?;
     prepare::identify(call, &mut object)?;
+    let doubled = prepare::doubled(call, payload)?;
     let versioned = !meta::resource_version(&object).is_empty();
     if !versioned && call.kind.is_custom() {
         let wrong = Violation::invalid(
@@ -23,7 +24,10 @@ pub(crate) async fn update(
             0,
             "must be specified for an update",
         );
-        return Err(Status::invalid(call.kind.group_kind(), call.name(), &[wrong]).into());
+        let mut what = call.kind.group_kind();
+        // Here the original names the resource, not the kind.
+        what.kind = &call.kind.plural;
+        return Err(Status::invalid(what, call.name(), &[wrong]).into());
     }
     let mut attempt = 1;
     loop {
@@ -39,7 +43,11 @@ pub(crate) async fn update(
         .await
         {
             Err(error) if error.is_conflict() && !versioned && attempt < ATTEMPTS => attempt += 1,
-            done => return Ok(read::respond_written(api, call, done?)),
+            done => {
+                let mut written = done?;
+                written.warnings.splice(0..0, doubled);
+                return Ok(read::respond_written(api, call, written));
+            }
         }
     }
 }

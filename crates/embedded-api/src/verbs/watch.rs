@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use apimachinery::Status;
+use apimachinery::meta;
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures::stream;
@@ -38,12 +38,6 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
 
 pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
     call.kind.check_fields(&call.query.fields)?;
-    if call.query.initial_events
-        && call.query.resource_version_match.as_deref() != Some("NotOlderThan")
-    {
-        let why = "sendInitialEvents requires resourceVersionMatch=NotOlderThan";
-        return Err(Status::bad_request(why).into());
-    }
     let live = api.store.live();
     let phase = match call.query.resource_version {
         Some(revision) if revision > 0 && !call.query.initial_events => Phase::Replay(revision),
@@ -60,6 +54,7 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
         )),
         bookmark: Box::pin(sleep_until(now + BOOKMARK_PERIOD)),
         ready: VecDeque::new(),
+        told_columns: false,
         api: api.clone(),
         call,
         live,
@@ -94,6 +89,8 @@ struct Watcher {
     deadline: std::pin::Pin<Box<Sleep>>,
     bookmark: std::pin::Pin<Box<Sleep>>,
     ready: VecDeque<Bytes>,
+    /// Columns are told once.
+    told_columns: bool,
 }
 
 impl Watcher {
@@ -214,6 +211,14 @@ impl Watcher {
             (_, false, true) => "ADDED",
             (_, true, true) => "MODIFIED",
         };
+        if let ("DELETED", EventKind::Modified, Some(previous)) =
+            (kind, event.kind, &event.previous)
+        {
+            // What no longer matches is told as it was when it did, at the revision of the change.
+            let mut last: Value = serde_json::from_slice(previous)?;
+            meta::set(&mut last, "resourceVersion", event.revision.to_string());
+            return self.push(kind, &Bytes::from(last.to_string()));
+        }
         self.push(kind, &event.body)
     }
 
@@ -231,7 +236,11 @@ impl Watcher {
                 Representation::Metadata => partial(&object),
                 Representation::Table => {
                     let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-                    read::table(&self.api, call, &[object], &meta)
+                    let mut table = read::table(&self.api, call, &[object], &meta);
+                    if std::mem::replace(&mut self.told_columns, true) {
+                        table["columnDefinitions"] = Value::Null;
+                    }
+                    table
                 }
             };
             line(kind, &shown)
@@ -244,7 +253,7 @@ impl Watcher {
         let kind = &self.call.kind;
         let mut object = json!({
             "kind": kind.kind, "apiVersion": kind.api_version(),
-            "metadata": {"resourceVersion": revision.to_string(), "creationTimestamp": null},
+            "metadata": {"resourceVersion": revision.to_string()},
         });
         if !annotations.is_null() {
             object["metadata"]["annotations"] = annotations.clone();

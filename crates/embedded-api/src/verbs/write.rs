@@ -37,6 +37,12 @@ pub(crate) async fn create(
     prepare::default(call, &mut object);
     let name = meta::name(&object).to_owned();
     prepare::check_namespace(api, call, &name).await?;
+    // What the server and webhooks add from here on belongs to nobody.
+    if owners == Owners::Compute {
+        own(api, call, None, &mut object);
+    }
+    prepare::furnish(call, &mut object);
+    warnings.extend(prepare::warnings(call, None, &object));
     let review = Review {
         operation: Operation::Create,
         old: None,
@@ -48,10 +54,11 @@ pub(crate) async fn create(
         prepare::default(call, &mut object);
     }
     prepare::settle(api, call, &mut object);
-    prepare::validate(api, call, None, &object)?;
-    admission::validate(api, call, &review, &object, &mut warnings).await?;
-    if owners == Owners::Compute || mutated {
-        own(api, call, None, &mut object);
+    if let Err(error) = prepare::validate(api, call, None, &object) {
+        return Err(error.with_warnings(warnings));
+    }
+    if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {
+        return Err(error.with_warnings(warnings));
     }
     if call.query.dry_run {
         return Ok(Written {
@@ -86,6 +93,10 @@ pub(crate) async fn update(
     let mut warnings = prepare::prune(api, call, &mut object)?;
     prepare::default(call, &mut object);
     prepare::carry_over(call, &live.object, &mut object);
+    if owners == Owners::Compute && call.subresource.as_deref() != Some("finalize") {
+        own(api, call, Some(&live.object), &mut object);
+    }
+    warnings.extend(prepare::warnings(call, Some(&live.object), &object));
     let review = Review {
         operation: Operation::Update,
         old: Some(&live.object),
@@ -98,10 +109,11 @@ pub(crate) async fn update(
         prepare::carry_over(call, &live.object, &mut object);
     }
     prepare::settle(api, call, &mut object);
-    prepare::validate(api, call, Some(live), &object)?;
-    admission::validate(api, call, &review, &object, &mut warnings).await?;
-    if owners == Owners::Compute || mutated {
-        own(api, call, Some(&live.object), &mut object);
+    if let Err(error) = prepare::validate(api, call, Some(live), &object) {
+        return Err(error.with_warnings(warnings));
+    }
+    if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {
+        return Err(error.with_warnings(warnings));
     }
     let object = put(api, call, live, object).await?;
     Ok(Written {
