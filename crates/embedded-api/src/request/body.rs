@@ -1,6 +1,9 @@
 //! Bodies of requests: JSON or YAML, of bounded size.
 
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::HashSet,
+    fmt::{self, Write as _},
+};
 
 use apimachinery::Status;
 use axum::body::Body;
@@ -15,6 +18,9 @@ use crate::error::ApiError;
 
 /// As on a real API server.
 const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// So many fields that stand twice are told; a body can hold very many.
+const DUPLICATES: usize = 100;
 
 /// What the body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +93,7 @@ impl Payload {
         let mut found = Vec::new();
         if self.format == Format::Json {
             let seed = Duplicates {
-                path: String::new(),
+                path: &mut String::new(),
                 found: &mut found,
             };
             let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
@@ -119,7 +125,9 @@ fn whole(value: Value) -> Value {
 
 /// Reads JSON for nothing but the names that occur twice in one object.
 struct Duplicates<'a> {
-    path: String,
+    /// Of what is being read; one text for all, since a copy a field would let a body with one long
+    /// name and many short ones below it take time by their product.
+    path: &'a mut String,
     found: &'a mut Vec<String>,
 }
 
@@ -141,28 +149,37 @@ impl<'de> Visitor<'de> for Duplicates<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let mut seen = HashSet::new();
         while let Some(name) = fields.next_key::<String>()? {
-            let path = if self.path.is_empty() {
-                name.clone()
-            } else {
-                format!("{}.{name}", self.path)
-            };
-            if !seen.insert(name) && !self.found.contains(&path) {
-                self.found.push(path.clone());
+            let length = self.path.len();
+            if length > 0 {
+                self.path.push('.');
             }
-            let found = &mut *self.found;
-            fields.next_value_seed(Duplicates { path, found })?;
+            self.path.push_str(&name);
+            if !seen.insert(name)
+                && self.found.len() < DUPLICATES
+                && !self.found.contains(self.path)
+            {
+                self.found.push(self.path.clone());
+            }
+            fields.next_value_seed(Duplicates {
+                path: &mut *self.path,
+                found: &mut *self.found,
+            })?;
+            self.path.truncate(length);
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let length = self.path.len();
         for index in 0_usize.. {
-            let path = format!("{}[{index}]", self.path);
-            let found = &mut *self.found;
-            if items
-                .next_element_seed(Duplicates { path, found })?
-                .is_none()
-            {
+            // Writing to text does not fail.
+            write!(self.path, "[{index}]").ok();
+            let next = items.next_element_seed(Duplicates {
+                path: &mut *self.path,
+                found: &mut *self.found,
+            })?;
+            self.path.truncate(length);
+            if next.is_none() {
                 break;
             }
         }
@@ -218,4 +235,38 @@ fn unsupported() -> ApiError {
         "application/vnd.kubernetes.protobuf",
     ])
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn duplicates(text: String) -> Vec<String> {
+        let payload = Payload {
+            format: Format::Json,
+            bytes: Bytes::from(text),
+        };
+        payload.duplicates()
+    }
+
+    #[test]
+    fn names_that_stand_twice_are_told_by_path_and_once() {
+        let text = r#"{"a":1,"b":[{"c":1,"c":{"d":1,"d":2},"c":3}],"a":{"e":1},"a":2}"#;
+        assert_eq!(duplicates(text.to_owned()), ["b[0].c", "b[0].c.d", "a"]);
+    }
+
+    /// By copies of paths, or by looking each name up in a list, these would take minutes.
+    #[test]
+    fn very_many_names_are_read_in_time_by_their_number() {
+        let twice: Vec<String> = (0..100_000)
+            .map(|n| format!("\"{n}\":0,\"{n}\":0"))
+            .collect();
+        assert_eq!(
+            duplicates(format!("{{{}}}", twice.join(","))).len(),
+            DUPLICATES
+        );
+        let below = vec!["0"; 500_000].join(",");
+        let text = format!("{{\"{}\":[{below}]}}", "n".repeat(1 << 20));
+        assert!(duplicates(text).is_empty());
+    }
 }
