@@ -4,15 +4,20 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 use crate::tolerant::null_as_default;
 
 /// A key or password; exactly one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["sshPublicKey", "userPassword"])])))]
 pub struct AccessCredential {
+    /// SSH keys of a secret, put into the authorized keys of users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssh_public_key: Option<SshPublicKeyAccessCredential>,
+    /// Passwords of a secret, set for users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_password: Option<UserPasswordAccessCredential>,
 }
@@ -22,7 +27,9 @@ pub struct AccessCredential {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SshPublicKeyAccessCredential {
+    /// Where the keys come from.
     pub source: SshPublicKeyAccessCredentialSource,
+    /// How the keys get into the guest; exactly one way.
     pub propagation_method: SshPublicKeyAccessCredentialPropagationMethod,
 }
 
@@ -31,7 +38,9 @@ pub struct SshPublicKeyAccessCredential {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct UserPasswordAccessCredential {
+    /// Where the passwords come from.
     pub source: UserPasswordAccessCredentialSource,
+    /// How the passwords get into the guest.
     pub propagation_method: UserPasswordAccessCredentialPropagationMethod,
 }
 
@@ -40,6 +49,7 @@ pub struct UserPasswordAccessCredential {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SshPublicKeyAccessCredentialSource {
+    /// A secret; every value in it is a public key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<AccessCredentialSecretSource>,
 }
@@ -48,11 +58,17 @@ pub struct SshPublicKeyAccessCredentialSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["configDrive", "noCloud", "qemuGuestAgent"])])))]
 pub struct SshPublicKeyAccessCredentialPropagationMethod {
+    /// In the metadata of a config drive: needs a `cloudInitConfigDrive` volume, and the keys are
+    /// fixed at start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_drive: Option<ConfigDriveSshPublicKeyAccessCredentialPropagation>,
+    /// In the metadata of a `NoCloud` seed: needs a `cloudInitNoCloud` volume, and the keys are
+    /// fixed at start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_cloud: Option<NoCloudSshPublicKeyAccessCredentialPropagation>,
+    /// Written by the guest agent while the guest runs, again whenever the secret changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu_guest_agent: Option<QemuGuestAgentSshPublicKeyAccessCredentialPropagation>,
 }
@@ -62,6 +78,7 @@ pub struct SshPublicKeyAccessCredentialPropagationMethod {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct UserPasswordAccessCredentialSource {
+    /// A secret; its keys are user names, its values passwords.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<AccessCredentialSecretSource>,
 }
@@ -71,6 +88,7 @@ pub struct UserPasswordAccessCredentialSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct UserPasswordAccessCredentialPropagationMethod {
+    /// Set by the guest agent while the guest runs, again whenever the secret changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu_guest_agent: Option<QemuGuestAgentUserPasswordAccessCredentialPropagation>,
 }
@@ -80,6 +98,7 @@ pub struct UserPasswordAccessCredentialPropagationMethod {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessCredentialSecretSource {
+    /// Name of the secret, in the namespace of the VM.
     pub secret_name: String,
 }
 
@@ -100,6 +119,7 @@ pub struct NoCloudSshPublicKeyAccessCredentialPropagation {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
+    /// Users of the guest that get the keys.
     #[serde(deserialize_with = "null_as_default")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "set")))]
     pub users: Vec<String>,
@@ -110,3 +130,12 @@ pub struct QemuGuestAgentSshPublicKeyAccessCredentialPropagation {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct QemuGuestAgentUserPasswordAccessCredentialPropagation {}
+
+/// A file with keys in a guest. No object holds one today; older clients know the shape.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct AuthorizedKeysFile {
+    /// Path of the file in the guest.
+    pub file_path: String,
+}

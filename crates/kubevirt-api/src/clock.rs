@@ -41,6 +41,7 @@ pub struct ClockOffset {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClockOffsetUtc {
+    /// Seconds that the guest's clock differs from UTC at its start; 0 when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset_seconds: Option<i64>,
 }
@@ -50,14 +51,19 @@ pub struct ClockOffsetUtc {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timer {
+    /// High precision event timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hpet: Option<HpetTimer>,
+    /// Clock source of KVM, for Linux guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kvm: Option<KvmTimer>,
+    /// Programmable interval timer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pit: Option<PitTimer>,
+    /// Real time clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtc: Option<RtcTimer>,
+    /// Reference counter of Hyper-V, for Windows guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyperv: Option<HypervTimer>,
 }
@@ -67,8 +73,10 @@ pub struct Timer {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HpetTimer {
+    /// What happens to ticks that were missed: delay, catchup, merge or discard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tick_policy: Option<HpetTickPolicy>,
+    /// False takes the timer away from the guest; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
 }
@@ -78,6 +86,7 @@ pub struct HpetTimer {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct KvmTimer {
+    /// False takes the clock source away from the guest; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
 }
@@ -87,8 +96,10 @@ pub struct KvmTimer {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PitTimer {
+    /// What happens to ticks that were missed: delay, catchup or discard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tick_policy: Option<PitTickPolicy>,
+    /// False takes the timer away from the guest; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
 }
@@ -98,10 +109,13 @@ pub struct PitTimer {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RtcTimer {
+    /// What happens to ticks that were missed: delay or catchup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tick_policy: Option<RtcTickPolicy>,
+    /// False takes the clock away from the guest; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
+    /// Whether the clock follows the guest's time or the host's wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub track: Option<RtcTimerTrack>,
 }
@@ -111,6 +125,7 @@ pub struct RtcTimer {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HypervTimer {
+    /// False takes the counter away from the guest; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
 }

@@ -15,6 +15,9 @@ pub const TRUE: &str = "True";
 pub const FALSE: &str = "False";
 pub const UNKNOWN: &str = "Unknown";
 
+/// On launcher pods: `False` while the guest is paused.
+pub const POD_UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
+
 /// What a condition says, without its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statement<'a> {

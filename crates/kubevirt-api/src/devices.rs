@@ -125,8 +125,10 @@ pub struct Devices {
 pub struct Watchdog {
     /// Name of the device.
     pub name: String,
+    /// Watchdog card for PCs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub i6300esb: Option<I6300EsbWatchdog>,
+    /// Watchdog of IBM Z.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diag288: Option<Diag288Watchdog>,
 }
@@ -157,15 +159,21 @@ pub struct Rng {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gpu {
+    /// Name of the device, unique in the VM.
     pub name: String,
+    /// Resource of the device, as nodes offer it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
+    /// Claim of the VM that the device comes from, instead of `deviceName`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
+    /// Request within the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_name: Option<String>,
+    /// Display settings of a virtual GPU.
     #[serde(rename = "virtualGPUOptions", skip_serializing_if = "Option::is_none")]
     pub virtual_gpu_options: Option<VgpuOptions>,
+    /// Text that the guest finds with the device's address in its metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
@@ -181,6 +189,7 @@ pub struct DownwardMetrics {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PanicDevice {
+    /// How the guest reports a crash: hyperv, isa or pvpanic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<PanicDeviceModel>,
 }
@@ -190,7 +199,9 @@ pub struct PanicDevice {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Filesystem {
+    /// Name of the volume to share with the guest.
     pub name: String,
+    /// Shares it over virtio-fs; the tag to mount is the name.
     pub virtiofs: FilesystemVirtiofs,
 }
 
@@ -199,13 +210,18 @@ pub struct Filesystem {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostDevice {
+    /// Name of the device, unique in the VM.
     pub name: String,
+    /// Resource of the device, as nodes offer it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
+    /// Claim of the VM that the device comes from, instead of `deviceName`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
+    /// Request within the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_name: Option<String>,
+    /// Text that the guest finds with the device's address in its metadata.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
@@ -221,8 +237,11 @@ pub struct ClientPassthroughDevices {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SoundDevice {
+    /// Name of the device.
     pub name: String,
+    /// ich9 (the default) or ac97.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["ich9", "ac97"])))]
     pub model: Option<String>,
 }
 
@@ -231,8 +250,10 @@ pub struct SoundDevice {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TpmDevice {
+    /// False takes the device away; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Keeps what the TPM stores from run to run, on a claim of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent: Option<bool>,
 }
@@ -242,6 +263,8 @@ pub struct TpmDevice {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VideoDevice {
+    /// Model of the display: vga, cirrus, virtio, ramfb or bochs, as far as the architecture has
+    /// it.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
 }
@@ -251,6 +274,7 @@ pub struct VideoDevice {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct I6300EsbWatchdog {
+    /// What happens when the guest stops feeding it: reset, poweroff or shutdown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<WatchdogAction>,
 }
@@ -260,6 +284,7 @@ pub struct I6300EsbWatchdog {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Diag288Watchdog {
+    /// What happens when the guest stops feeding it: reset, poweroff or shutdown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<WatchdogAction>,
 }
@@ -269,6 +294,7 @@ pub struct Diag288Watchdog {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VgpuOptions {
+    /// Whether the virtual GPU drives the guest's display.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display: Option<VgpuDisplayOptions>,
 }
@@ -284,8 +310,10 @@ pub struct FilesystemVirtiofs {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VgpuDisplayOptions {
+    /// Whether there is a display; true when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// A picture before the guest's driver is loaded.
     #[serde(rename = "ramFB", skip_serializing_if = "Option::is_none")]
     pub ram_fb: Option<FeatureState>,
 }

@@ -4,12 +4,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 use crate::{features::FeatureState, open_enum::open_enum};
 
 /// A disk as the guest sees it: one of disk, lun and cdrom.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::at_most_one(&["disk", "lun", "cdrom"])])))]
 pub struct Disk {
     /// Name of the volume that it shows.
     pub name: String,
@@ -107,8 +110,10 @@ pub struct CdRomTarget {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BlockSize {
+    /// Sizes given by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub custom: Option<CustomBlockSize>,
+    /// Takes the sizes of the volume below.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_volume: Option<FeatureState>,
 }
@@ -118,10 +123,13 @@ pub struct BlockSize {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CustomBlockSize {
+    /// Smallest unit that can be addressed, in bytes; a power of two from 512 to 2097152.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logical: Option<u64>,
+    /// Smallest unit that can be written without reading first, in bytes; not below logical.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub physical: Option<u64>,
+    /// Smallest unit that can be given back, in bytes; a multiple of logical.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub discard_granularity: Option<u64>,
 }

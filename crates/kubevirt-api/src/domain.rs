@@ -164,14 +164,19 @@ pub struct DiskIoThreads {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Chassis {
+    /// Name of the manufacturer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manufacturer: Option<String>,
+    /// Version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Serial number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// Inventory number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asset: Option<String>,
+    /// Article number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sku: Option<String>,
 }
@@ -181,10 +186,13 @@ pub struct Chassis {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LaunchSecurity {
+    /// AMD SEV.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sev: Option<Sev>,
+    /// AMD SEV-SNP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snp: Option<Sevsnp>,
+    /// Intel TDX.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tdx: Option<Tdx>,
 }
@@ -198,6 +206,7 @@ pub struct CpuFeature {
     pub name: String,
     /// force, require (the default), optional, disable or forbid.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["force", "require", "optional", "disable", "forbid"])))]
     pub policy: Option<String>,
 }
 
@@ -206,6 +215,8 @@ pub struct CpuFeature {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Numa {
+    /// Gives the guest the NUMA nodes of its CPUs on the host. Needs `dedicatedCpuPlacement` and
+    /// hugepages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_mapping_passthrough: Option<NumaGuestMappingPassthrough>,
 }
@@ -215,6 +226,7 @@ pub struct Numa {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Realtime {
+    /// Guest CPUs that run in real time, such as 0-3,^1; all when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mask: Option<String>,
 }
@@ -234,8 +246,11 @@ pub struct Hugepages {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReservedOverhead {
+    /// Memory to count for the hypervisor besides what is reckoned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_overhead: Option<Quantity>,
+    /// Required keeps the hypervisor's memory out of swap, as some devices need; `NotRequired` does
+    /// not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_lock: Option<MemLockRequirement>,
 }
@@ -245,12 +260,17 @@ pub struct ReservedOverhead {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sev {
+    /// What the platform must do for the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<SevPolicy>,
+    /// Lets the owner verify the guest before secrets are given to it; the guest waits, paused, for
+    /// that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attestation: Option<SevAttestation>,
+    /// Session of the guest's owner, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Diffie-Hellman key of the guest's owner, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dh_cert: Option<String>,
 }
@@ -278,6 +298,7 @@ pub struct NumaGuestMappingPassthrough {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SevPolicy {
+    /// Also encrypts the CPU registers (SEV-ES).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted_state: Option<bool>,
 }

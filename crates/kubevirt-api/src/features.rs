@@ -47,8 +47,10 @@ pub struct FeatureState {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureApic {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Tells the guest of the end of interrupts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_interrupt: Option<bool>,
 }
@@ -58,6 +60,7 @@ pub struct FeatureApic {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HyperVPassthrough {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
@@ -67,32 +70,46 @@ pub struct HyperVPassthrough {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureHyperv {
+    /// Tolerates timers that come late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relaxed: Option<FeatureState>,
+    /// Faster interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vapic: Option<FeatureState>,
+    /// Tells the hypervisor of long waits for locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<FeatureSpinlocks>,
+    /// Numbers of virtual processors; needed by several others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vpindex: Option<FeatureState>,
+    /// Time that the guest's processors really ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<FeatureState>,
+    /// Synthetic interrupt controller; needs vpindex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synic: Option<FeatureState>,
+    /// Synthetic timers; need synic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synictimer: Option<SyNicTimer>,
+    /// Reset by a register of Hyper-V.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset: Option<FeatureState>,
+    /// Name that the hypervisor shows to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendorid: Option<FeatureVendorId>,
+    /// Frequencies of time stamp counter and interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequencies: Option<FeatureState>,
+    /// Tells the guest when its time stamp counter changes, as after a migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reenlightenment: Option<FeatureState>,
+    /// Flushes of other processors' TLBs by the hypervisor; needs vpindex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlbflush: Option<TlbFlush>,
+    /// Interrupts between processors by the hypervisor; needs vpindex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipi: Option<FeatureState>,
+    /// Faster nested virtualisation on Intel CPUs; needs vapic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evmcs: Option<FeatureState>,
 }
@@ -102,6 +119,7 @@ pub struct FeatureHyperv {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureKvm {
+    /// Keeps the guest from seeing KVM; some drivers refuse to load otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
 }
@@ -111,8 +129,10 @@ pub struct FeatureKvm {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureSpinlocks {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Tries before the hypervisor is told; at least 4096, 4096 when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<u32>,
 }
@@ -122,8 +142,10 @@ pub struct FeatureSpinlocks {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SyNicTimer {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Timers that interrupt directly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<FeatureState>,
 }
@@ -133,8 +155,10 @@ pub struct SyNicTimer {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureVendorId {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// The name, at most 12 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendorid: Option<String>,
 }
@@ -144,10 +168,13 @@ pub struct FeatureVendorId {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlbFlush {
+    /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Flushes for nested guests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<FeatureState>,
+    /// Flushes of parts of the TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extended: Option<FeatureState>,
 }

@@ -57,8 +57,10 @@ pub struct KernelBoot {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Acpi {
+    /// Volume with the table SLIC, of a secret or config map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slic_name_ref: Option<String>,
+    /// Volume with the table MSDM, of a secret or config map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub msdm_name_ref: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! The wire types of `KubeVirt`'s API: what goes over HTTP and into the store, and nothing else.
 //!
-//! Invariants: names and shapes are exactly those of `kubevirt.io/v1`; reading is tolerant (unknown
+//! Invariants: names and shapes are exactly those of the wire; reading is tolerant (unknown
 //! words in enumerations are kept, `null` lists are empty lists, missing required fields are empty)
 //! so that one odd field never makes an object unreadable; what is absent stays absent when written.
 //! "One of" groups are structs of options. Nothing here decides anything: defaults and checks live
@@ -17,9 +17,12 @@ pub mod disks;
 pub mod domain;
 pub mod features;
 pub mod firmware;
+pub mod kubevirt;
 pub mod migration;
+pub mod migration_request;
 pub mod network;
-pub mod subresource_bodies;
+pub mod preset;
+pub mod replica_set;
 pub mod vm;
 pub mod vm_status;
 pub mod vmi;
@@ -42,6 +45,12 @@ pub mod data_source;
 pub mod data_volume_status;
 pub mod storage_profile;
 
+pub mod confidential;
+pub mod guest_agent;
+pub mod object_graph;
+pub mod profiler;
+pub mod subresource_bodies;
+
 pub mod annotations;
 pub mod conditions;
 pub mod crds;
@@ -50,12 +59,18 @@ pub mod finalizers;
 pub mod labels;
 pub mod quantity;
 pub mod reasons;
+pub mod taints;
 
 mod every_kind;
+mod number;
 mod open_enum;
 mod resource;
 mod tolerant;
 
+pub use kubevirt::KubeVirt;
+pub use migration_request::VirtualMachineInstanceMigration;
+pub use preset::VirtualMachineInstancePreset;
+pub use replica_set::VirtualMachineInstanceReplicaSet;
 pub use resource::{API_VERSION, GROUP, VERSION};
 pub use vm::VirtualMachine;
 pub use vmi::VirtualMachineInstance;

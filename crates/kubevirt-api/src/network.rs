@@ -4,12 +4,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 use crate::{open_enum::open_enum, tolerant::null_as_default};
 
 /// A network; exactly one of pod, multus and `resourceClaim`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["pod", "multus", "resourceClaim"])])))]
 pub struct Network {
     /// Name that interfaces refer to.
     pub name: String,
@@ -54,8 +57,10 @@ pub struct MultusNetwork {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimRequest {
+    /// Claim of the VM that the device comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
+    /// Request within the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_name: Option<String>,
 }
@@ -64,6 +69,7 @@ pub struct ClaimRequest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::at_most_one(&["bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding"])])))]
 pub struct Interface {
     /// Name of the network that it joins.
     pub name: String,
@@ -177,6 +183,7 @@ pub struct InterfacePasstBinding {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginBinding {
+    /// Name under which the administrator registered the binding.
     pub name: String,
 }
 
@@ -200,8 +207,11 @@ pub struct Port {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortRange {
+    /// TCP or UDP.
     pub protocol: String,
+    /// First port.
     pub start: i32,
+    /// Last port, not below the first.
     pub end: i32,
 }
 
@@ -235,7 +245,9 @@ pub struct DhcpOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DhcpPrivateOptions {
+    /// Number of the option, from 224 to 254.
     pub option: i64,
+    /// Text sent as its value.
     pub value: String,
 }
 

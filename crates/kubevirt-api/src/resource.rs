@@ -38,12 +38,13 @@ macro_rules! kind {
 
             /// An object with nothing but a name and a spec.
             pub fn new(name: &str, spec: $spec) -> Self {
-                let mut named = Self {
+                let mut metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta::default();
+                metadata.name = Some(name.to_owned());
+                Self {
+                    metadata,
                     spec,
-                    ..Self::default()
-                };
-                named.metadata.name = Some(name.to_owned());
-                named
+                    $(status: None::<$status>,)?
+                }
             }
         }
 

@@ -1,23 +1,32 @@
 //! Bodies of the requests to `subresources.kubevirt.io`.
+//!
+//! Answers are beside what they tell of: `guest_agent`, `object_graph`, `confidential`, `profiler`.
+
+use std::collections::BTreeMap;
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{disks::Disk, tolerant::null_as_default, volumes::HotplugVolumeSource};
+use crate::{
+    disks::Disk, duration::Duration, tolerant::null_as_default, volumes::HotplugVolumeSource,
+};
 
 /// Body of a start request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct StartOptions {
+    /// Kind of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// Starts the guest paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -31,13 +40,16 @@ pub struct StartOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct StopOptions {
+    /// Kind of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// Seconds the guest gets to shut down by itself; 0 switches it off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period: Option<i64>,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -51,13 +63,16 @@ pub struct StopOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartOptions {
+    /// Kind of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// Only 0 is allowed: switches the guest off instead of asking it to shut down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -71,10 +86,13 @@ pub struct RestartOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PauseOptions {
+    /// Kind of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -88,10 +106,13 @@ pub struct PauseOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct UnpauseOptions {
+    /// Kind of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -105,9 +126,13 @@ pub struct UnpauseOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AddVolumeOptions {
+    /// Name of the volume and of its disk.
     pub name: String,
+    /// The disk as the guest is to see it.
     pub disk: Disk,
+    /// Claim or data volume to attach.
     pub volume_source: HotplugVolumeSource,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -121,11 +146,91 @@ pub struct AddVolumeOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RemoveVolumeOptions {
+    /// Name of the volume to take away.
     pub name: String,
+    /// All checks the request without carrying it out.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub dry_run: Vec<String>,
+}
+
+/// Body of a migrate request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigrateOptions {
+    /// Kind of the body; may be left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// All checks the request without carrying it out.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub dry_run: Vec<String>,
+    /// Labels that the target node must have besides those the guest asks for.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub added_node_selector: BTreeMap<String, String>,
+}
+
+/// Body of a request that takes back an eviction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvacuateCancelOptions {
+    /// Kind of the body; may be left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Group and version of the body; may be left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// All checks the request without carrying it out.
+    #[serde(
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
+    pub dry_run: Vec<String>,
+    /// Node that the guest was to leave.
+    pub evacuation_node_name: String,
+}
+
+/// Body of a freeze request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct FreezeUnfreezeTimeout {
+    /// Time after which the guest's filesystems are released whatever happens; 0s for never.
+    pub unfreeze_timeout: Option<Duration>,
+}
+
+/// Options of a screenshot.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScreenshotOptions {
+    /// Moves the guest's pointer first, to wake its screen.
+    pub move_cursor: bool,
+}
+
+/// Options of a connection to a VSOCK port of the guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VSOCKOptions {
+    /// Port in the guest.
+    pub target_port: u32,
+    /// Whether the guest's end speaks TLS.
+    #[serde(rename = "useTLS", skip_serializing_if = "Option::is_none")]
+    pub use_tls: Option<bool>,
 }

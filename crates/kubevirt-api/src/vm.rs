@@ -5,6 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 use crate::{
     data_volume::DataVolumeTemplateSpec, open_enum::open_enum, resource::kind,
     tolerant::null_as_default, vm_status::VirtualMachineStatus, vmi::VirtualMachineInstanceSpec,
@@ -34,6 +36,7 @@ kind!(VirtualMachine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["running", "runStrategy"])])))]
 pub struct VirtualMachineSpec {
     /// Older switch: true means `runStrategy` Always, false means Halted. Give either this or
     /// `runStrategy`.

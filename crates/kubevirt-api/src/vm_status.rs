@@ -48,12 +48,14 @@ pub struct VirtualMachineStatus {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub state_change_requests: Vec<VirtualMachineStateChangeRequest>,
+    /// Volumes to attach or take away, in order.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub volume_requests: Vec<VirtualMachineVolumeRequest>,
+    /// Which volumes a snapshot can take.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -63,6 +65,7 @@ pub struct VirtualMachineStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub start_failure: Option<VirtualMachineStartFailure>,
+    /// The memory dump under way, or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub memory_dump_request: Option<VirtualMachineMemoryDumpRequest>,
@@ -75,14 +78,18 @@ pub struct VirtualMachineStatus {
     /// The run strategy in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_strategy: Option<VirtualMachineRunStrategy>,
+    /// How far a replacement of volumes is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_update_state: Option<VolumeUpdateState>,
+    /// Whether disks keep track of changed blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+    /// The instance type in use, with the copy that is kept of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub instancetype_ref: Option<InstancetypeStatusRef>,
+    /// The preference in use, with the copy that is kept of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub preference_ref: Option<InstancetypeStatusRef>,
@@ -93,18 +100,24 @@ pub struct VirtualMachineStatus {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineCondition {
+    /// What it is about.
     #[serde(rename = "type")]
     pub type_: VirtualMachineConditionType,
+    /// True, False or Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
     pub status: String,
+    /// Not in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_probe_time: Option<Time>,
+    /// When status changed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
+    /// Why, in one word for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -132,8 +145,10 @@ pub struct VirtualMachineStateChangeRequest {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineVolumeRequest {
+    /// A volume to attach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub add_volume_options: Option<AddVolumeOptions>,
+    /// A volume to take away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove_volume_options: Option<RemoveVolumeOptions>,
 }
@@ -143,8 +158,11 @@ pub struct VirtualMachineVolumeRequest {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
+    /// Name of the volume.
     pub name: String,
+    /// Whether a snapshot takes it.
     pub enabled: bool,
+    /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -154,10 +172,13 @@ pub struct VolumeSnapshotStatus {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineStartFailure {
+    /// Failed starts in a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consecutive_fail_count: Option<i64>,
+    /// UID of the instance that failed last.
     #[serde(rename = "lastFailedVMIUID", skip_serializing_if = "Option::is_none")]
     pub last_failed_vmi_uid: Option<String>,
+    /// When the next try is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_timestamp: Option<Time>,
 }
@@ -167,16 +188,23 @@ pub struct VirtualMachineStartFailure {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineMemoryDumpRequest {
+    /// Claim that the dump goes to.
     pub claim_name: String,
+    /// How far the dump is.
     pub phase: MemoryDumpPhase,
+    /// Whether the claim is to be let go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<bool>,
+    /// When the dump began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_timestamp: Option<Time>,
+    /// When the dump ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_timestamp: Option<Time>,
+    /// File on the claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_name: Option<String>,
+    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -186,6 +214,7 @@ pub struct VirtualMachineMemoryDumpRequest {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeUpdateState {
+    /// Volumes whose data is being copied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_migration_state: Option<VolumeMigrationState>,
 }
@@ -195,14 +224,19 @@ pub struct VolumeUpdateState {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct InstancetypeStatusRef {
+    /// Name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Kind: in the namespace, or of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// The copy that is kept of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller_revision_ref: Option<ControllerRevisionRef>,
+    /// Volume whose labels named it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infer_from_volume: Option<String>,
+    /// What happens when they name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infer_from_volume_failure_policy: Option<InferFromVolumeFailurePolicy>,
 }
@@ -212,6 +246,7 @@ pub struct InstancetypeStatusRef {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMigrationState {
+    /// The volumes.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -225,6 +260,7 @@ pub struct VolumeMigrationState {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ControllerRevisionRef {
+    /// Name of the revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

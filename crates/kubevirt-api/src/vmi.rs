@@ -13,6 +13,8 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 use crate::{
     access_credentials::AccessCredential, domain::DomainSpec, network::Network,
     open_enum::open_enum, resource::kind, tolerant::null_as_default,
@@ -152,6 +154,7 @@ pub struct VirtualMachineInstanceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["exec", "guestAgentPing", "httpGet", "tcpSocket"])])))]
 pub struct Probe {
     /// Command run in the guest by its agent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,9 +190,12 @@ pub struct Probe {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceResourceClaim {
+    /// Name that devices refer to.
     pub name: String,
+    /// Claim that exists already, in the namespace of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_claim_name: Option<String>,
+    /// Template that a claim is made from, for this pod alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_claim_template_name: Option<String>,
 }
@@ -199,12 +205,25 @@ pub struct VirtualMachineInstanceResourceClaim {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct UtilityVolume {
+    /// Name of the volume.
     pub name: String,
+    /// Claim that is attached, in the namespace of the VM.
     pub claim_name: String,
+    /// Attaches the claim read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
+    /// What it is for: `MemoryDump` or Backup.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<UtilityVolumeType>,
+}
+
+/// Names an instance. No object holds one today; older clients know the shape.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct VMISelector {
+    /// Name of the instance.
+    pub name: String,
 }
 
 /// `guestAgentPing` of [`Probe`].

@@ -10,12 +10,15 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::crds::rules;
 use crate::{open_enum::open_enum, tolerant::null_as_default};
 
 /// Where data comes from; exactly one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["hostDisk", "persistentVolumeClaim", "cloudInitNoCloud", "cloudInitConfigDrive", "sysprep", "containerDisk", "ephemeral", "emptyDisk", "dataVolume", "configMap", "secret", "downwardAPI", "serviceAccount", "downwardMetrics", "memoryDump", "containerPath"])])))]
 pub struct Volume {
     /// Name that disks and filesystems refer to.
     pub name: String,
@@ -106,6 +109,7 @@ pub struct PvcVolumeSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::at_most_one(&["secretRef", "userData", "userDataBase64"]), rules::at_most_one(&["networkDataSecretRef", "networkData", "networkDataBase64"])])))]
 pub struct CloudInitNoCloudSource {
     /// Secret whose key userdata holds the user data.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,6 +135,7 @@ pub struct CloudInitNoCloudSource {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
+#[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::at_most_one(&["secretRef", "userData", "userDataBase64"]), rules::at_most_one(&["networkDataSecretRef", "networkData", "networkDataBase64"])])))]
 pub struct CloudInitConfigDriveSource {
     /// Secret whose key userdata holds the user data.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,8 +162,10 @@ pub struct CloudInitConfigDriveSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SysprepSource {
+    /// Secret with the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<LocalObjectReference>,
+    /// Config map with the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map: Option<LocalObjectReference>,
 }
@@ -187,6 +194,7 @@ pub struct ContainerDiskSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralVolumeSource {
+    /// The claim that is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
 }
@@ -217,10 +225,13 @@ pub struct DataVolumeSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigMapVolumeSource {
+    /// Name of the config map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether the VM starts without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
+    /// Label of the disk in the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_label: Option<String>,
 }
@@ -230,10 +241,13 @@ pub struct ConfigMapVolumeSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecretVolumeSource {
+    /// Name of the secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
+    /// Whether the VM starts without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optional: Option<bool>,
+    /// Label of the disk in the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_label: Option<String>,
 }
@@ -243,11 +257,13 @@ pub struct SecretVolumeSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownwardApiVolumeSource {
+    /// The files, each with the field it holds.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub fields: Vec<DownwardAPIVolumeFile>,
+    /// Label of the disk in the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_label: Option<String>,
 }
@@ -257,6 +273,7 @@ pub struct DownwardApiVolumeSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceAccountVolumeSource {
+    /// Name of the service account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
 }
@@ -272,9 +289,12 @@ pub struct DownwardMetricsVolumeSource {}
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryDumpVolumeSource {
+    /// Name of the claim, in the namespace of the VM.
     pub claim_name: String,
+    /// Mounts the claim read-only; dumps need it writable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
+    /// Attached and removable while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hotpluggable: Option<bool>,
 }
@@ -284,10 +304,12 @@ pub struct MemoryDumpVolumeSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPathVolumeSource {
-    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [{"rule": "self.startsWith('/')", "message": "must be an absolute path"}, {"rule": "!self.contains('..')", "message": "must not contain '..'"}]), length(max = 4096)))]
+    /// Absolute path in the pod's main container, without "..".
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::rule("self.startsWith('/')", "give an absolute path, one that begins with /"), rules::rule("!self.contains('..')", "give a path without ..")]), length(max = 4096)))]
     pub path: String,
+    /// Always true: the guest cannot write.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [{"rule": "self == true", "message": "only true is supported"}]), extend("x-default" = true)))]
+    #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::rule("self == true", "the guest can only read; give true or leave it out")]), extend("x-default" = true)))]
     pub read_only: Option<bool>,
 }
 
@@ -296,8 +318,10 @@ pub struct ContainerPathVolumeSource {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HotplugVolumeSource {
+    /// A claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim: Option<PvcVolumeSource>,
+    /// A data volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_volume: Option<DataVolumeSource>,
 }

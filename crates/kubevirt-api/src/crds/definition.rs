@@ -328,6 +328,54 @@ mod tests {
         }
     }
 
+    /// Fields whose content is a type of Kubernetes; `kubectl explain pod` and its like tell of it.
+    const FOREIGN: &[&str] = &[
+        "affinity",
+        "dnsConfig",
+        "exec",
+        "fields",
+        "httpGet",
+        "nodeSelectorRequirementMatcher",
+        "persistentVolumeClaim",
+        "pvc",
+        "resources",
+        "selector",
+        "tcpSocket",
+        "tolerations",
+        "topologySpreadConstraints",
+    ];
+
+    /// Paths of fields without a description.
+    fn undescribed(schema: &Value, path: &str, found: &mut Vec<String>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            if field["description"].as_str().is_none_or(str::is_empty) {
+                found.push(path.clone());
+            }
+            if !FOREIGN.contains(&name.as_str()) && !name.ends_with("Selector") {
+                undescribed(field, &path, found);
+            }
+        }
+        for key in ["items", "additionalProperties"] {
+            if schema[key].is_object() {
+                undescribed(&schema[key], &format!("{path}[]"), found);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_people_write_is_described() {
+        let mut found = Vec::new();
+        for kind in kinds::all() {
+            for version in &kind.versions {
+                assert_ne!(version.schema["description"], "", "{}", kind.kind);
+                let spec = &version.schema["properties"]["spec"];
+                undescribed(spec, &format!("{}.spec", kind.kind), &mut found);
+            }
+        }
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
     #[test]
     fn what_a_row_says_is_in_the_manifest() {
         let schema = Object::new("A thing.")

@@ -2,7 +2,7 @@
 //! `deploy/crds`, and part of the binary so that a single host needs no files.
 //!
 //! The generator itself (feature `schema`) is in [`definition`] (what a definition says), `kinds`
-//! (one row a kind, one file a group) and `structural` (from Rust types to schemas). Without the
+//! (one row a kind, one file a group), `rules` (CEL) and `structural` (from Rust types to schemas). Without the
 //! feature none of it is compiled: programs carry texts, never schemas.
 //!
 //! Invariant: [`ALL`], the rows and the files under `deploy/crds` name the same kinds; a file is
@@ -12,6 +12,8 @@
 pub mod definition;
 #[cfg(feature = "schema")]
 mod kinds;
+#[cfg(feature = "schema")]
+pub(crate) mod rules;
 #[cfg(feature = "schema")]
 mod structural;
 #[cfg(feature = "schema")]
@@ -29,6 +31,10 @@ macro_rules! crd {
 
 /// Name and YAML text of every definition.
 pub const ALL: &[(&str, &str)] = &[
+    crd!("kubevirts.kubevirt.io"),
+    crd!("virtualmachineinstancemigrations.kubevirt.io"),
+    crd!("virtualmachineinstancepresets.kubevirt.io"),
+    crd!("virtualmachineinstancereplicasets.kubevirt.io"),
     crd!("virtualmachineinstances.kubevirt.io"),
     crd!("virtualmachines.kubevirt.io"),
     crd!("migrationpolicies.migrations.kubevirt.io"),

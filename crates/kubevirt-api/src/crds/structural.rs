@@ -104,6 +104,7 @@ impl Converter {
         let mut definition = self.definitions.get(name)?.clone();
         if name.starts_with("io.k8s.") {
             drop_descriptions(&mut definition);
+            describe_reference(&mut definition);
         }
         as_object(definition)
     }
@@ -145,6 +146,9 @@ fn tidy(schema: &mut Map<String, Value>) {
     if let Some(format) = schema.get("format").and_then(Value::as_str)
         && format.starts_with("uint")
     {
+        if format == "uint32" {
+            schema.entry("maximum").or_insert_with(|| json!(u32::MAX));
+        }
         schema.insert("format".to_owned(), json!("int64"));
     }
     if let Some(text) = schema.get("description").and_then(Value::as_str) {
@@ -165,6 +169,28 @@ fn allow_empty(words: &mut Vec<Value>) {
     words.retain(|word| !word.is_null());
     if !words.iter().any(|word| word == "") {
         words.push(json!(""));
+    }
+}
+
+/// References to objects get words of ours: they have the same members everywhere.
+fn describe_reference(schema: &mut Value) {
+    let words = |member: &str| {
+        Some(match member {
+            "apiGroup" => "Group of the object; unset for the core group.",
+            "kind" => "Kind of the object.",
+            "name" => "Name of the object.",
+            "namespace" => "Namespace of the object; the same one when unset.",
+            _ => return None,
+        })
+    };
+    let Some(Value::Object(members)) = schema.get_mut("properties") else {
+        return;
+    };
+    if !members.contains_key("name") || members.keys().any(|member| words(member).is_none()) {
+        return;
+    }
+    for (member, schema) in members {
+        schema["description"] = json!(words(member));
     }
 }
 

@@ -7,9 +7,11 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 
 use crate::{
-    backup, cdi_config, clone, cluster_config, data_source, data_volume_status, export,
-    instancetype, migration_policy, plugin, pool, preference, restore, snapshot, storage_profile,
-    subresource_bodies, vm, vm_status, vmi, vmi_status,
+    access_credentials, backup, cdi_config, clone, cluster_config, confidential, data_source,
+    data_volume_status, export, guest_agent, instancetype, kubevirt, migration_policy,
+    migration_request, object_graph, plugin, pool, preference, preset, profiler, reasons,
+    replica_set, restore, snapshot, storage_profile, subresource_bodies, vm, vm_status, vmi,
+    vmi_status,
 };
 
 /// One type: what it is called on the wire, and its schema with everything it refers to.
@@ -40,6 +42,12 @@ pub const WORDS: &[(&str, &str, &[&str])] = &[
         "DataVolumeConditionType",
         data_volume_status::DataVolumeConditionType::KNOWN,
     ),
+    (
+        "kubevirt.io",
+        "NetworkInterfaceType",
+        cluster_config::DEFAULT_INTERFACES,
+    ),
+    ("kubevirt.io", "SyncEvent", reasons::SYNC_EVENTS),
     (
         "plugin.kubevirt.io",
         "InvocationContext",
@@ -88,17 +96,43 @@ pub fn types() -> Vec<WireType> {
             preference::VirtualMachinePreferenceSpec,
         }
         "kubevirt.io" / "v1" {
+            access_credentials::AuthorizedKeysFile,
             cluster_config::KubeVirtConfiguration,
+            confidential::SEVMeasurementInfo,
+            confidential::SEVPlatformInfo,
+            confidential::SEVSecretOptions,
+            confidential::SEVSessionOptions,
+            guest_agent::VirtualMachineInstanceFileSystemInfo,
+            guest_agent::VirtualMachineInstanceFileSystemList,
+            guest_agent::VirtualMachineInstanceGuestAgentInfo,
+            guest_agent::VirtualMachineInstanceGuestOSUserList,
+            kubevirt::KubeVirtSpec,
+            kubevirt::KubeVirtStatus,
+            migration_request::VirtualMachineInstanceMigrationSpec,
+            migration_request::VirtualMachineInstanceMigrationStatus,
+            object_graph::ObjectGraphNode,
+            object_graph::ObjectGraphOptions,
+            preset::VirtualMachineInstancePresetSpec,
+            profiler::ClusterProfilerRequest,
+            profiler::ClusterProfilerResults,
+            replica_set::VirtualMachineInstanceReplicaSetSpec,
+            replica_set::VirtualMachineInstanceReplicaSetStatus,
             subresource_bodies::AddVolumeOptions,
+            subresource_bodies::EvacuateCancelOptions,
+            subresource_bodies::FreezeUnfreezeTimeout,
+            subresource_bodies::MigrateOptions,
             subresource_bodies::PauseOptions,
             subresource_bodies::RemoveVolumeOptions,
             subresource_bodies::RestartOptions,
+            subresource_bodies::ScreenshotOptions,
             subresource_bodies::StartOptions,
             subresource_bodies::StopOptions,
             subresource_bodies::UnpauseOptions,
+            subresource_bodies::VSOCKOptions,
             vm::VirtualMachineSpec,
             vm_status::VirtualMachineStatus,
             vmi::VirtualMachineInstanceSpec,
+            vmi::VMISelector,
             vmi_status::VirtualMachineInstanceStatus,
         }
         "migrations.kubevirt.io" / "v1alpha1" {

@@ -3,11 +3,18 @@
 use serde_json::Value;
 
 use crate::{
-    GROUP, VirtualMachine, VirtualMachineInstance,
+    GROUP, KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+    VirtualMachineInstancePreset, VirtualMachineInstanceReplicaSet,
     crds::{
-        definition::{Column, Definition, Object, Scope, StatusIs, Version},
+        definition::{Column, Definition, Object, REPLICAS, Scope, StatusIs, Version},
         structural,
     },
+    kubevirt::{KubeVirtSpec, KubeVirtStatus},
+    migration_request::{
+        VirtualMachineInstanceMigrationSpec, VirtualMachineInstanceMigrationStatus,
+    },
+    preset::VirtualMachineInstancePresetSpec,
+    replica_set::{VirtualMachineInstanceReplicaSetSpec, VirtualMachineInstanceReplicaSetStatus},
     vm::VirtualMachineSpec,
     vm_status::VirtualMachineStatus,
     vmi::VirtualMachineInstanceSpec,
@@ -17,7 +24,14 @@ use crate::{
 const LABEL: Option<&str> = Some("kubevirt.io");
 
 pub(super) fn rows() -> Vec<Definition> {
-    vec![instances(), machines()]
+    vec![
+        machines(),
+        instances(),
+        replica_sets(),
+        migrations(),
+        presets(),
+        installations(),
+    ]
 }
 
 fn instances() -> Definition {
@@ -80,6 +94,129 @@ fn machines() -> Definition {
             Column::text("Status", ".status.printableStatus"),
             Column::condition("Ready", "Ready"),
         ],
+    }
+}
+
+fn replica_sets() -> Definition {
+    let schema = Object::new(
+        "Keeps a number of equal guests running: instances that end are replaced. For guests \
+         that keep nothing of their own.",
+    )
+    .required(
+        "spec",
+        structural::of_spec::<VirtualMachineInstanceReplicaSetSpec>(),
+    )
+    .nullable(
+        "status",
+        structural::of_status::<VirtualMachineInstanceReplicaSetStatus>(),
+    )
+    .schema();
+    Definition {
+        group: GROUP,
+        kind: VirtualMachineInstanceReplicaSet::KIND,
+        plural: VirtualMachineInstanceReplicaSet::PLURAL,
+        singular: "virtualmachineinstancereplicaset",
+        short_names: &["vmirs", "vmirss"],
+        categories: &["all"],
+        scope: Scope::Namespaced,
+        label: LABEL,
+        versions: versions(&schema),
+        status: StatusIs::Subresource,
+        scale: Some(REPLICAS),
+        columns: vec![
+            Column::number("Desired", ".spec.replicas"),
+            Column::number("Current", ".status.replicas"),
+            Column::number("Ready", ".status.readyReplicas"),
+            Column::age(),
+        ],
+    }
+}
+
+fn migrations() -> Definition {
+    let schema = Object::new(
+        "The wish to move a running guest to another node, and how far it has come. Deleting it \
+         while it is under way cancels the move.",
+    )
+    .required(
+        "spec",
+        structural::of_spec::<VirtualMachineInstanceMigrationSpec>(),
+    )
+    .optional(
+        "status",
+        structural::of_status::<VirtualMachineInstanceMigrationStatus>(),
+    )
+    .schema();
+    Definition {
+        group: GROUP,
+        kind: VirtualMachineInstanceMigration::KIND,
+        plural: VirtualMachineInstanceMigration::PLURAL,
+        singular: "virtualmachineinstancemigration",
+        short_names: &["vmim", "vmims"],
+        categories: &["all"],
+        scope: Scope::Namespaced,
+        label: LABEL,
+        versions: versions(&schema),
+        status: StatusIs::Subresource,
+        scale: None,
+        columns: vec![
+            Column::text("Phase", ".status.phase"),
+            Column::text("VMI", ".spec.vmiName"),
+        ],
+    }
+}
+
+fn presets() -> Definition {
+    const INSTEAD: &str = "use instancetype.kubevirt.io/v1beta1 VirtualMachineInstancetype and \
+                           VirtualMachinePreference; presets change nothing any more";
+    let schema = Object::new(
+        "Defaults for instances with certain labels. Has no effect any more: use instance types \
+         and preferences.",
+    )
+    .optional(
+        "spec",
+        structural::of_spec::<VirtualMachineInstancePresetSpec>(),
+    )
+    .schema();
+    Definition {
+        group: GROUP,
+        kind: VirtualMachineInstancePreset::KIND,
+        plural: VirtualMachineInstancePreset::PLURAL,
+        singular: "virtualmachineinstancepreset",
+        short_names: &["vmipreset", "vmipresets"],
+        categories: &["all"],
+        scope: Scope::Namespaced,
+        label: LABEL,
+        versions: vec![
+            Version::served("v1", &schema).deprecated(INSTEAD),
+            Version::stored("v1alpha3", &schema).deprecated(INSTEAD),
+        ],
+        status: StatusIs::PartOfObject,
+        scale: None,
+        columns: Vec::new(),
+    }
+}
+
+fn installations() -> Definition {
+    let schema = Object::new(
+        "One installation of the system: what is installed, how it is set, and how it is. There \
+         is one in a cluster.",
+    )
+    .required("spec", structural::of_spec::<KubeVirtSpec>())
+    .optional("status", structural::of_status::<KubeVirtStatus>())
+    .schema();
+    Definition {
+        group: GROUP,
+        kind: KubeVirt::KIND,
+        plural: KubeVirt::PLURAL,
+        singular: "kubevirt",
+        short_names: &["kv", "kvs"],
+        categories: &["all"],
+        scope: Scope::Namespaced,
+        label: Some("operator.kubevirt.io"),
+        versions: versions(&schema),
+        status: StatusIs::Subresource,
+        scale: None,
+        columns: vec![Column::age(), Column::text("Phase", ".status.phase")],
     }
 }
 
