@@ -160,8 +160,38 @@ pub fn types() -> Vec<WireType> {
 
 fn schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
-    settings
+    let mut root = settings
         .into_generator()
         .into_root_schema_for::<T>()
-        .to_value()
+        .to_value();
+    let name = T::schema_name();
+    if name_root(&mut root, &format!("#/$defs/{name}")) {
+        let itself = root.clone();
+        root["$defs"][name.as_ref()] = itself;
+    }
+    root
+}
+
+/// Gives references to the root, as types that contain themselves have, a name; tells whether there
+/// were any.
+fn name_root(schema: &mut Value, name: &str) -> bool {
+    let mut found = false;
+    match schema {
+        Value::Object(object) => {
+            if let Some(reference) = object.get_mut("$ref").filter(|it| *it == "#") {
+                *reference = Value::from(name);
+                found = true;
+            }
+            for inner in object.values_mut() {
+                found |= name_root(inner, name);
+            }
+        }
+        Value::Array(items) => {
+            for inner in items {
+                found |= name_root(inner, name);
+            }
+        }
+        _ => {}
+    }
+    found
 }

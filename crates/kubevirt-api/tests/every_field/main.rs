@@ -27,10 +27,12 @@ const AT_LEAST: usize = 24;
 
 macro_rules! kinds {
     ($($kind:ty,)+) => {
-        /// Every kind, by the name of its definition, with the test of one object.
-        fn kinds() -> Vec<(String, fn(&Value))> {
+        /// Every kind, by the name of its definition, with the version that the type writes and
+        /// the test of one object.
+        fn kinds() -> Vec<(String, &'static str, fn(&Value))> {
             vec![$((
                 format!("{}.{}", <$kind>::PLURAL, <$kind>::GROUP),
+                <$kind>::API_VERSION,
                 survives::<$kind> as fn(&Value),
             ),)+]
         }
@@ -107,7 +109,7 @@ fn definition(name: &str) -> Value {
 
 #[test]
 fn the_list_of_kinds_is_that_of_the_definitions() {
-    let listed: BTreeSet<String> = kinds().into_iter().map(|(name, _)| name).collect();
+    let listed: BTreeSet<String> = kinds().into_iter().map(|(name, ..)| name).collect();
     let defined: BTreeSet<String> = crds::ALL
         .iter()
         .map(|(name, _)| (*name).to_owned())
@@ -117,18 +119,14 @@ fn the_list_of_kinds_is_that_of_the_definitions() {
 
 #[test]
 fn made_up_objects_of_every_kind_survive_and_every_field_was_there() {
-    for (name, survives) in kinds() {
+    for (name, api_version, survives) in kinds() {
         let definition = definition(&name);
         let spec = &definition["spec"];
         let versions = spec["versions"].as_array().expect("versions");
         let stored = versions.iter().find(|version| version["storage"] == true);
         let stored = stored.expect("a stored version");
         let objects = Objects {
-            api_version: format!(
-                "{}/{}",
-                spec["group"].as_str().expect("a group"),
-                stored["name"].as_str().expect("a name")
-            ),
+            api_version: api_version.to_owned(),
             kind: spec["names"]["kind"].as_str().expect("a kind").to_owned(),
             schema: stored["schema"]["openAPIV3Schema"].clone(),
             reached: RefCell::default(),

@@ -172,7 +172,8 @@ fn presets() -> Definition {
         "Defaults for instances with certain labels. Has no effect any more: use instance types \
          and preferences.",
     )
-    .optional(
+    // The original leaves it optional here and refuses a preset without its content elsewhere.
+    .required(
         "spec",
         structural::of_spec::<VirtualMachineInstancePresetSpec>(),
     )
