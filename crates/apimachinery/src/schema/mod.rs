@@ -136,9 +136,14 @@ impl Schema {
         defaults::fill(self, object);
     }
 
-    /// Every way in which a whole object breaks the schema. Parts that are as in `old` are not
-    /// looked at: what was wrong before may stay.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
+    /// Every way in which a whole object breaks the schema.
+    pub fn validate(&self, object: &Value) -> Vec<Violation> {
+        validate::root(self, object, None)
+    }
+
+    /// As [`Self::validate`], of an object that was `old` before. Parts that are as they were are
+    /// not looked at: what was wrong before may stay.
+    pub fn validate_change(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
         validate::root(self, object, old)
     }
 

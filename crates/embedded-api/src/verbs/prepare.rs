@@ -177,7 +177,7 @@ pub(crate) fn undecodable(api: &Api, kind: &Served, object: &Value) -> Option<St
     }
     let found = api
         .registry
-        .with_schema(kind, |schema| schema.validate(&bare, None))?;
+        .with_schema(kind, |schema| schema.validate(&bare))?;
     let wrong = found.iter().find(|one| one.fault == Fault::TypeInvalid)?;
     let Violation {
         field,
@@ -432,7 +432,7 @@ pub(crate) fn validate(
     let old = live.map(|live| &live.object);
     if kind.is_custom() {
         api.registry.with_schema(kind, |schema| {
-            wrong.extend(schema.validate(object, old));
+            wrong.extend(schema.validate_change(object, old));
             wrong.extend(schema.validate_rules(object, old, &wrong));
         });
     } else {
@@ -443,7 +443,7 @@ pub(crate) fn validate(
         }
         let found = api
             .registry
-            .with_schema(kind, |schema| schema.validate(&bare, None));
+            .with_schema(kind, |schema| schema.validate(&bare));
         wrong.extend(found.unwrap_or_default());
     }
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
