@@ -16,6 +16,8 @@ mod clone;
 pub mod eviction;
 mod export;
 mod instancetype;
+mod kubevirt;
+mod migration;
 mod migration_policy;
 mod neighbours;
 mod numbers;
@@ -23,7 +25,9 @@ mod patches;
 mod plugin;
 mod pool;
 mod preference;
+mod preset;
 mod references;
+mod replica_set;
 mod restore;
 mod selector;
 mod snapshot;
@@ -34,10 +38,14 @@ use kubevirt_api::{
     duration::Duration,
     export::VirtualMachineExport,
     instancetype::{VirtualMachineClusterInstancetype, VirtualMachineInstancetype},
+    kubevirt::KubeVirt,
     migration_policy::MigrationPolicy,
+    migration_request::VirtualMachineInstanceMigration,
     plugin::Plugin,
     pool::VirtualMachinePool,
     preference::{VirtualMachineClusterPreference, VirtualMachinePreference},
+    preset::VirtualMachineInstancePreset,
+    replica_set::VirtualMachineInstanceReplicaSet,
     restore::VirtualMachineRestore,
     snapshot::VirtualMachineSnapshot,
 };
@@ -164,6 +172,19 @@ pub struct Row {
 
 /// Every kind that is judged here.
 pub const ROWS: &[Row] = &[
+    row::<KubeVirt>(KubeVirt::GROUP, KubeVirt::KIND),
+    row::<VirtualMachineInstanceMigration>(
+        VirtualMachineInstanceMigration::GROUP,
+        VirtualMachineInstanceMigration::KIND,
+    ),
+    row::<VirtualMachineInstanceReplicaSet>(
+        VirtualMachineInstanceReplicaSet::GROUP,
+        VirtualMachineInstanceReplicaSet::KIND,
+    ),
+    row::<VirtualMachineInstancePreset>(
+        VirtualMachineInstancePreset::GROUP,
+        VirtualMachineInstancePreset::KIND,
+    ),
     row::<VirtualMachineSnapshot>(VirtualMachineSnapshot::GROUP, VirtualMachineSnapshot::KIND),
     row::<VirtualMachineRestore>(VirtualMachineRestore::GROUP, VirtualMachineRestore::KIND),
     row::<VirtualMachineClone>(VirtualMachineClone::GROUP, VirtualMachineClone::KIND),

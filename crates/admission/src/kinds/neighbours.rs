@@ -1,8 +1,9 @@
 //! Other objects that an answer depends on: what to look up, and what was found.
 
 use kubevirt_api::{
-    VirtualMachine,
+    VirtualMachine, VirtualMachineInstance,
     backup::VirtualMachineBackup,
+    migration_request::VirtualMachineInstanceMigration,
     restore::VirtualMachineRestore,
     snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent},
 };
@@ -23,6 +24,19 @@ pub enum Need {
     Content {
         namespace: String,
     },
+    Instance {
+        namespace: String,
+        name: String,
+    },
+    /// All of the namespace that name the instance, in a label.
+    Migrations {
+        namespace: String,
+        label: String,
+    },
+    /// Every `KubeVirt` object.
+    Installations,
+    /// Which kinds of guests there are any of, anywhere.
+    Workloads,
     /// All of the namespace.
     Restores {
         namespace: String,
@@ -38,6 +52,12 @@ pub enum Need {
 #[serde(rename_all = "camelCase", default)]
 pub struct Neighbours {
     pub machine: Option<VirtualMachine>,
+    pub instance: Option<VirtualMachineInstance>,
+    pub migrations: Vec<VirtualMachineInstanceMigration>,
+    /// As namespace/name.
+    pub installations: Vec<String>,
+    /// Plural names of kinds.
+    pub workloads: Vec<String>,
     pub snapshot: Option<VirtualMachineSnapshot>,
     pub content: Option<VirtualMachineSnapshotContent>,
     pub restores: Vec<VirtualMachineRestore>,

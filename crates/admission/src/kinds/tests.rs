@@ -11,6 +11,7 @@ use super::*;
 
 /// Every gate that a case may switch off.
 const GATES: &[&str] = &[
+    "DecentralizedLiveMigration",
     "IncrementalBackup",
     "MigrationDowntimeTuning",
     "MigrationStallDetection",
@@ -27,6 +28,7 @@ const FILES: &[(&str, &str)] = &[
         "instancetype",
         include_str!("../../tests/kinds/instancetype.yaml"),
     ),
+    ("kubevirt", include_str!("../../tests/kinds/kubevirt.yaml")),
     (
         "migration-policy",
         include_str!("../../tests/kinds/migration-policy.yaml"),
@@ -34,6 +36,10 @@ const FILES: &[(&str, &str)] = &[
     ("plugin", include_str!("../../tests/kinds/plugin.yaml")),
     ("pool", include_str!("../../tests/kinds/pool.yaml")),
     ("snapshot", include_str!("../../tests/kinds/snapshot.yaml")),
+    (
+        "workloads",
+        include_str!("../../tests/kinds/workloads.yaml"),
+    ),
 ];
 
 #[derive(Deserialize)]
@@ -227,7 +233,11 @@ fn check(file: &str, number: usize, case: &Case, base: &Value) {
 }
 
 /// Rules that fill in.
-const D4: &[&str] = &["clone.target"];
+const D4: &[&str] = &[
+    "clone.target",
+    "migration.fill-finalizer",
+    "migration.fill-label",
+];
 
 #[test]
 fn every_case_holds_and_every_rule_has_both_kinds() {

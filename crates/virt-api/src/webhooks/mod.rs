@@ -55,7 +55,7 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Stage::Mutate => Vec::new(),
         Stage::Validate => admission::kinds::needs(&asked, &shared.cluster, around(&now)),
     };
-    match lookup::all(&shared.client, needs).await {
+    match Box::pin(lookup::all(&shared.client, needs)).await {
         Ok(among) => {
             let around = around(&now);
             Json(admission::review_among(

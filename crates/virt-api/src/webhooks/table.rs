@@ -35,6 +35,12 @@ pub const MUTATE: &[Webhook] = &[
         WRITES,
         "virtualmachineinstances",
     ),
+    of_kubevirt(
+        "migrations-mutator.kubevirt.io",
+        "/migration-mutate-create",
+        CREATE,
+        "virtualmachineinstancemigrations",
+    ),
     Webhook {
         operations: CREATE,
         ..of_group(
@@ -66,6 +72,48 @@ pub const VALIDATE: &[Webhook] = &[
         "/virtualmachineinstances-validate-update",
         UPDATE,
         "virtualmachineinstances",
+    ),
+    of_kubevirt(
+        "virtualmachinereplicaset-validator.kubevirt.io",
+        "/virtualmachinereplicaset-validate",
+        WRITES,
+        "virtualmachineinstancereplicasets",
+    ),
+    of_kubevirt(
+        "virtualmachinepreset-validator.kubevirt.io",
+        "/vmipreset-validate",
+        WRITES,
+        "virtualmachineinstancepresets",
+    ),
+    of_kubevirt(
+        "migration-create-validator.kubevirt.io",
+        "/migration-validate-create",
+        CREATE,
+        "virtualmachineinstancemigrations",
+    ),
+    of_kubevirt(
+        "migration-update-validator.kubevirt.io",
+        "/migration-validate-update",
+        UPDATE,
+        "virtualmachineinstancemigrations",
+    ),
+    of_kubevirt(
+        "kubevirt-create-validator.kubevirt.io",
+        "/kubevirt-validate-create",
+        CREATE,
+        "kubevirts",
+    ),
+    of_kubevirt(
+        "kubevirt-update-validator.kubevirt.io",
+        "/kubevirt-validate-update",
+        UPDATE,
+        "kubevirts",
+    ),
+    of_kubevirt(
+        "kubevirt-validator.kubevirt.io",
+        "/kubevirt-validate-delete",
+        &["DELETE"],
+        "kubevirts",
     ),
     of_group(
         "virtualmachinepool-validator.kubevirt.io",
