@@ -47,7 +47,7 @@ pub(crate) fn faults(schema: &Schema, object: &Value) -> Vec<String> {
     schema.fill_defaults(&mut filled);
     faults.extend(
         schema
-            .validate(&filled, None)
+            .validate(&filled)
             .iter()
             .map(|violation| format!("{}: {}", violation.field, violation.body())),
     );
