@@ -18,8 +18,8 @@ pub(super) fn of_spec<T: JsonSchema>() -> Value {
     convert::<T>(Enums::Closed)
 }
 
-/// Schema of what components report: words are left open and rules out, so that a component newer than the
-/// definition can still report.
+/// Schema of what components report: words are left open and rules out, so that a component newer
+/// than the definition can still report.
 pub(super) fn of_status<T: JsonSchema>() -> Value {
     convert::<T>(Enums::Open)
 }
