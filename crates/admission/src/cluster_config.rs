@@ -1,21 +1,25 @@
 //! The cluster's configuration as admission needs it: complete, with the built-in defaults under
 //! what the administrator wrote.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{
+    annotations,
     cluster_config::{ArchSpecificConfiguration, KubeVirtConfiguration, VmRolloutStrategy},
     vmi::EvictionStrategy,
 };
+use serde_json::{Value, json};
 
-use crate::unsupported;
+use crate::{gates::Gates, legacy_config, unsupported};
 
 /// CPU request of a guest that names none; launcher pods get it, the VMI is only changed when the
 /// administrator chose another value.
 pub const DEFAULT_CPU_REQUEST: &str = "100m";
 /// How much more memory and how many more sockets a guest may be given while it runs.
 const DEFAULT_HOTPLUG_RATIO: u32 = 4;
+
+const QGS_SOCKET_PATH: &str = "/var/run/tdx-qgs/qgs.socket";
 
 /// Effective configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +36,15 @@ pub struct ClusterConfig {
     pub max_cpu_sockets: Option<u32>,
     pub default_binding: Binding,
     pub bridge_on_pod_network: Permission,
-    pub feature_gates: BTreeSet<String>,
+    pub gates: Gates,
+    /// Whether guests may reserve SCSI disks; the gate of that name switches it on, too.
+    pub persistent_reservation: Permission,
+    /// Resource name to vendor selector (`10DE:2342`) of PCI devices that may be passed through.
+    pub pci_devices: BTreeMap<String, String>,
+    /// Where TDX guests reach the quote generation service.
+    pub quote_service_socket: String,
+    /// What new guests say about completing emulator threads to an even number of CPUs.
+    pub even_emulator_threads: Option<String>,
     /// User names of our own components: only they may change the spec and status of a VMI. One
     /// that ends in `*` stands for all names that begin so.
     pub component_users: Vec<String>,
@@ -74,7 +86,61 @@ impl Default for ClusterConfig {
     }
 }
 
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum Unusable {
+    /// A key of the older map.
+    Map(legacy_config::Unreadable),
+    /// Path below `spec.configuration`, and what is wrong.
+    Object(String, String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Map(fault) => write!(f, "config map {}: {fault}", legacy_config::NAME),
+            Self::Object(path, fault) => write!(f, "spec.configuration.{path}: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for Unusable {}
+
 impl ClusterConfig {
+    /// What the older config map and the `KubeVirt` object say together.
+    pub fn from_objects(
+        map: Option<&BTreeMap<String, String>>,
+        kubevirt: Option<&Value>,
+    ) -> Result<Self, Unusable> {
+        let older = match map {
+            Some(data) => legacy_config::read(data).map_err(Unusable::Map)?,
+            None => json!({}),
+        };
+        let nothing = json!({});
+        let object = kubevirt.unwrap_or(&nothing);
+        let newer = match &object["spec"]["configuration"] {
+            Value::Null => &nothing,
+            written => written,
+        };
+        let written = legacy_config::join(older, newer);
+        let written: KubeVirtConfiguration =
+            serde_path_to_error::deserialize(&written).map_err(|error| {
+                Unusable::Object(error.path().to_string(), error.inner().to_string())
+            })?;
+        let mut config = Self::from_kubevirt(&written);
+        let says = written.architecture_configuration.as_ref();
+        let found = object["status"]["defaultArchitecture"].as_str();
+        if says.is_none_or(|says| says.default_architecture.is_none())
+            && let Some(found) = found.filter(|found| !found.is_empty())
+        {
+            found.clone_into(&mut config.default_architecture);
+        }
+        let wish = &object["metadata"]["annotations"]
+            [annotations::EMULATOR_THREAD_COMPLETE_TO_EVEN_PARITY];
+        config.even_emulator_threads = wish.as_str().map(str::to_owned);
+        Ok(config)
+    }
+
     /// Lays the administrator's configuration over the built-in defaults.
     pub fn from_kubevirt(written: &KubeVirtConfiguration) -> Self {
         let architectures = written
@@ -86,25 +152,42 @@ impl ClusterConfig {
             .live_update_configuration
             .clone()
             .unwrap_or_default();
-        let gates = written
-            .developer_configuration
-            .clone()
-            .unwrap_or_default()
-            .feature_gates;
+        let developer = written.developer_configuration.clone().unwrap_or_default();
+        let gates = Gates::new(developer.feature_gates, developer.disabled_feature_gates);
+        let reservation = written.persistent_reservation_configuration.as_ref();
+        let may_reserve = reservation.is_some_and(|reservation| reservation.enabled == Some(true))
+            || gates.is_listed("PersistentReservation");
+        let older = Older {
+            machine_type: written.machine_type.as_deref(),
+            emulated_machines: &written.emulated_machines,
+        };
         Self {
             default_architecture: architectures
                 .default_architecture
                 .unwrap_or_else(|| own_architecture().to_owned()),
-            machines: BTreeMap::from([
-                machines("amd64", architectures.amd64, "q35", &["q35*", "pc-q35*"]),
-                machines("arm64", architectures.arm64, "virt", &["virt*"]),
-                machines(
-                    "s390x",
-                    architectures.s390x,
-                    "s390-ccw-virtio",
-                    &["s390-ccw-virtio*"],
-                ),
-            ]),
+            machines: BTreeMap::from(
+                [
+                    (
+                        "amd64",
+                        architectures.amd64,
+                        "q35",
+                        &["q35*", "pc-q35*"][..],
+                    ),
+                    ("arm64", architectures.arm64, "virt", &["virt*"]),
+                    (
+                        "s390x",
+                        architectures.s390x,
+                        "s390-ccw-virtio",
+                        &["s390-ccw-virtio*"],
+                    ),
+                ]
+                .map(|(name, written, default_type, allowed)| {
+                    (
+                        name.to_owned(),
+                        machines(&older, written, default_type, allowed),
+                    )
+                }),
+            ),
             cpu_request: written
                 .cpu_request
                 .clone()
@@ -129,7 +212,15 @@ impl ClusterConfig {
                 Some(false) => Permission::Refused,
                 _ => Permission::Allowed,
             },
-            feature_gates: gates.into_iter().collect(),
+            persistent_reservation: if may_reserve {
+                Permission::Allowed
+            } else {
+                Permission::Refused
+            },
+            gates,
+            pci_devices: pci_devices(written),
+            quote_service_socket: quote_service_socket(written),
+            even_emulator_threads: None,
             component_users: [
                 "virt-api",
                 "virt-controller",
@@ -142,7 +233,7 @@ impl ClusterConfig {
     }
 
     pub fn has_gate(&self, gate: &str) -> bool {
-        self.feature_gates.contains(gate)
+        self.gates.is_on(gate)
     }
 
     pub fn is_component(&self, user: &str) -> bool {
@@ -165,28 +256,55 @@ impl Machines {
     }
 }
 
+/// Fields of older versions, which count for every architecture.
+struct Older<'a> {
+    machine_type: Option<&'a str>,
+    emulated_machines: &'a [String],
+}
+
 fn machines(
-    name: &str,
+    older: &Older<'_>,
     written: Option<ArchSpecificConfiguration>,
     default_type: &str,
     allowed: &[&str],
-) -> (String, Machines) {
+) -> Machines {
     let written = written.unwrap_or_default();
-    let allowed = match written.emulated_machines {
-        list if list.is_empty() => allowed.iter().map(|&pattern| pattern.to_owned()).collect(),
-        list => list,
+    let lists = [older.emulated_machines, &written.emulated_machines];
+    let allowed = match lists.into_iter().find(|list| !list.is_empty()) {
+        Some(list) => list.to_vec(),
+        None => allowed.iter().map(|&pattern| pattern.to_owned()).collect(),
     };
-    let default_type = written
-        .machine_type
-        .filter(|name| !name.is_empty())
-        .unwrap_or(default_type.to_owned());
-    (
-        name.to_owned(),
-        Machines {
-            default_type,
-            allowed,
-        },
-    )
+    let default_type = [older.machine_type, written.machine_type.as_deref()]
+        .into_iter()
+        .flatten()
+        .find(|name| !name.is_empty())
+        .unwrap_or(default_type);
+    Machines {
+        default_type: default_type.to_owned(),
+        allowed,
+    }
+}
+
+fn pci_devices(written: &KubeVirtConfiguration) -> BTreeMap<String, String> {
+    let permitted = written.permitted_host_devices.iter();
+    permitted
+        .flat_map(|permitted| &permitted.pci_host_devices)
+        .map(|device| {
+            let selector = device.pci_vendor_selector.clone();
+            (device.resource_name.clone(), selector)
+        })
+        .collect()
+}
+
+fn quote_service_socket(written: &KubeVirtConfiguration) -> String {
+    let tdx = written
+        .confidential_compute
+        .as_ref()
+        .and_then(|confidential| confidential.tdx.as_ref());
+    tdx.and_then(|tdx| tdx.attestation.as_ref())
+        .and_then(|attestation| attestation.qgs_socket_path.clone())
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| QGS_SOCKET_PATH.to_owned())
 }
 
 fn binding(name: Option<&str>) -> Binding {
@@ -230,6 +348,43 @@ mod tests {
         assert_eq!(config.rollout, Rollout::Stage);
         assert_eq!(config.max_hotplug_ratio, 4);
         assert_eq!(config.machines["amd64"].default_type, "q35");
+    }
+
+    #[test]
+    fn both_objects_are_read_and_faults_are_named() {
+        let map = BTreeMap::from([("default-cpu-model".to_owned(), "Penryn".to_owned())]);
+        let object = json!({
+            "metadata": { "annotations": { annotations::EMULATOR_THREAD_COMPLETE_TO_EVEN_PARITY: "" } },
+            "spec": { "configuration": { "developerConfiguration": { "featureGates": ["AlignCPUs"] } } },
+            "status": { "defaultArchitecture": "arm64" },
+        });
+        let config = ClusterConfig::from_objects(Some(&map), Some(&object)).expect("reads");
+        assert_eq!(config.cpu_model.as_deref(), Some("Penryn"));
+        assert_eq!(config.default_architecture, "arm64");
+        assert_eq!(config.even_emulator_threads.as_deref(), Some(""));
+        assert!(config.has_gate("AlignCPUs"));
+        let nothing = ClusterConfig::from_objects(None, None).expect("reads");
+        assert_eq!(nothing, ClusterConfig::default());
+        let broken = json!({ "spec": { "configuration": { "cpuModel": 1 } } });
+        let error = ClusterConfig::from_objects(None, Some(&broken)).expect_err("broken");
+        assert!(
+            error.to_string().starts_with("spec.configuration.cpuModel"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn machines_of_older_configurations_count_for_every_architecture() {
+        let written = KubeVirtConfiguration {
+            machine_type: Some("pc-q35-4.2".to_owned()),
+            emulated_machines: vec!["pc-q35-4*".to_owned()],
+            ..KubeVirtConfiguration::default()
+        };
+        let config = ClusterConfig::from_kubevirt(&written);
+        for machines in config.machines.values() {
+            assert_eq!(machines.default_type, "pc-q35-4.2");
+            assert!(machines.allow("pc-q35-4.2") && !machines.allow("q35"));
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! the tests. To support something that was refused so far: delete its row in [`unsupported`].
 
 pub mod cluster_config;
+pub mod gates;
+pub mod legacy_config;
 pub mod rules;
 pub mod violation;
 

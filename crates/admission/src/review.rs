@@ -29,6 +29,11 @@ const SUMMARY: usize = 10;
 /// So many causes are told one by one: an answer must not be larger than an API server reads.
 const CAUSES: usize = 1000;
 
+/// Last part of the name of nodes' agents.
+const HANDLER: &str = ":kubevirt-handler";
+/// What Kubernetes says of a token that is bound to a pod on a node.
+const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
+
 /// Answers a whole `AdmissionReview` with another, as if nothing else were in the cluster.
 pub fn review(
     stage: Stage,
@@ -128,7 +133,7 @@ impl From<Judgement> for Verdict {
             violations: judgement.violations,
             plain: judgement.plain.map(|(_, message)| message),
             warnings: judgement.warnings,
-            patch: None,
+            ..Verdict::default()
         }
     }
 }
@@ -189,7 +194,7 @@ impl Call<'_> {
         let request = kinds::Request {
             raw: self.request,
             operation,
-            requester: self.requester(),
+            requester: self.caller().requester(),
             config: self.config,
             around: self.around,
             among: self.among,
@@ -213,7 +218,16 @@ impl Call<'_> {
             Operation::Update => Age::Old,
         };
         let mut after = before.clone();
-        defaults::vm::set(&mut after, age, self.config, self.around);
+        let context = defaults::vm::Context {
+            age,
+            found: defaults::vm::Found {
+                preference: self.among.preference.as_deref(),
+                architecture: self.among.architecture.as_deref(),
+            },
+            config: self.config,
+            around: self.around,
+        };
+        defaults::vm::set(&mut after, &context);
         Ok(self.patch(&before, &after))
     }
 
@@ -240,10 +254,20 @@ impl Call<'_> {
             Operation::Create => None,
             Operation::Update => Some(self.object("oldObject")?),
         };
-        let requester = self.requester();
         Ok(Verdict {
-            violations: vm::validate(&new, old.as_ref(), self.config, requester, self.around),
-            warnings: vm::warnings(&new),
+            violations: vm::validate(&vm::Input {
+                vm: &new,
+                old: old.as_ref(),
+                found: vm::Found {
+                    instancetype: self.among.instancetype.as_deref(),
+                    preference: self.among.preference.as_deref(),
+                    instance: self.among.instance.as_deref(),
+                },
+                config: self.config,
+                requester: self.caller().requester(),
+                around: self.around,
+            }),
+            warnings: vm::warnings(&new, self.config),
             ..Verdict::default()
         })
     }
@@ -251,19 +275,26 @@ impl Call<'_> {
     fn validate_vmi(&self, operation: Operation) -> Result<Verdict, Violation> {
         let new: VirtualMachineInstance = self.object("object")?;
         Ok(match operation {
-            Operation::Create => vmi::validate_create(&new, self.config, self.requester()),
-            Operation::Update => {
-                vmi::validate_update(&self.object("oldObject")?, &new, self.requester())
-            }
-        }
-        .into())
+            Operation::Create => Verdict {
+                violations: vmi::validate_create(&new, self.config, self.caller().requester()),
+                warnings: vmi::warnings(&new, self.config),
+                ..Verdict::default()
+            },
+            Operation::Update => vmi::validate_update(&vmi::Update {
+                old: &self.object("oldObject")?,
+                new: &new,
+                config: self.config,
+                caller: self.caller(),
+            })
+            .into(),
+        })
     }
 
     /// Users' changes of a status are put back without a word: the object has no status
     /// subresource that could keep them out.
     fn keep_status(&self) -> Verdict {
         let (old, new) = (&self.request["oldObject"], &self.request["object"]);
-        if self.requester() == Requester::Component || old["status"] == new["status"] {
+        if self.caller().requester() == Requester::Component || old["status"] == new["status"] {
             return Verdict::default();
         }
         let mut kept = new.clone();
@@ -298,15 +329,24 @@ impl Call<'_> {
         }
     }
 
-    fn requester(&self) -> Requester {
-        let user = self.request["userInfo"]["username"]
-            .as_str()
-            .unwrap_or_default();
-        if self.config.is_component(user) {
-            Requester::Component
-        } else {
-            Requester::User
+    fn caller(&self) -> vmi::Caller<'_> {
+        let info = &self.request["userInfo"];
+        let user = info["username"].as_str().unwrap_or_default();
+        if !self.config.is_component(user) {
+            return vmi::Caller::User;
         }
+        if !user.ends_with(HANDLER) {
+            return vmi::Caller::Component;
+        }
+        // Kubernetes says of tokens more than the name, and of certificates nothing.
+        let extra = info["extra"].as_object();
+        vmi::Caller::Handler(match extra.filter(|extra| !extra.is_empty()) {
+            None => vmi::Identity::Certificate,
+            Some(extra) => {
+                let node = extra.get(NODE_OF_TOKEN);
+                vmi::Identity::Token(node.and_then(|names| names[0].as_str()))
+            }
+        })
     }
 
     fn object<T: DeserializeOwned>(&self, name: &str) -> Result<T, Violation> {

@@ -4,7 +4,7 @@
 //! has cases under `tests/cases/`, at least one that the rule lets pass and one that it does not
 //! (for a default: one that it fills in and one that it leaves alone). `tests/rules.rs` counts.
 
-use crate::{checks, violation::Violation};
+use crate::{checks, defaults, violation::Violation, vm, vmi};
 
 /// One rule: what it is called, where it stands in the reference, what it says, what carries it
 /// out. `C` is the type of the function, which differs by what a rule looks at.
@@ -56,7 +56,14 @@ impl<C> Rule<C> {
     }
 }
 
-/// Every rule of every kind.
+/// Every rule of VMs and their instances; [`crate::kinds::rules`] has those of other kinds.
 pub fn all() -> Vec<Summary> {
-    checks::ALL.iter().map(Rule::summary).collect()
+    let checks = checks::ALL.iter().map(Rule::summary);
+    let updates = vmi::ALL.iter().map(Rule::summary);
+    let vms = vm::ALL.iter().map(Rule::summary);
+    checks
+        .chain(updates)
+        .chain(vms)
+        .chain(defaults::summaries())
+        .collect()
 }

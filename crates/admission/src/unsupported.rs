@@ -1,16 +1,49 @@
 //! What the API knows and this version cannot run yet: ONE list. Whoever makes something work
 //! deletes its row here, and nothing else has to change.
 //!
+//! Such objects are good objects: they are accepted, with a warning for each place. Nothing starts
+//! without what it asks for: the controllers ask this list, too, and leave it waiting.
+//!
 //! Rows are paths below the spec of a VMI, or of a VM. `[*]` stands for every element, `=x` for
 //! "has this value"; a row without `=` matches whatever is present.
+
+use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{cluster_config::Binding, violation::Violation};
+use crate::cluster_config::Binding;
 
 /// Binding of guests that name no network. The API's own default, bridge, is not there yet.
 pub const DEFAULT_BINDING: Binding = Binding::Masquerade;
+
+/// A place in an object that this version cannot run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// Path from the root of the object.
+    pub field: String,
+    /// What to do instead.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.remedy)
+    }
+}
+
+impl Unsupported {
+    /// For who writes the object.
+    pub fn warning(&self) -> String {
+        format!("accepted, but this version cannot run it yet: {self}")
+    }
+}
+
+/// For who waits for the guest: all places in one sentence.
+pub fn summary(all: &[Unsupported]) -> Option<String> {
+    let all: Vec<String> = all.iter().map(Unsupported::to_string).collect();
+    (!all.is_empty()).then(|| format!("this version cannot run it yet: {}", all.join("; ")))
+}
 
 /// Path below the VMI's spec, and the way out.
 const IN_VMI: &[(&str, &str)] = &[
@@ -107,24 +140,26 @@ const DISK: &str = "use containerDisk or emptyDisk";
 const FILES: &str = "write the files with the user data of cloudInitNoCloud";
 const BINDING: &str = "use masquerade: {}";
 
-pub fn in_vmi(spec: &impl Serialize, path: &str) -> Vec<Violation> {
-    refuse(IN_VMI, spec, path)
+pub fn in_vmi(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
+    find_all(IN_VMI, spec, path)
 }
 
-pub fn in_vm(spec: &impl Serialize, path: &str) -> Vec<Violation> {
-    refuse(IN_VM, spec, path)
+pub fn in_vm(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
+    find_all(IN_VM, spec, path)
 }
 
-fn refuse(rows: &[(&str, &str)], spec: &impl Serialize, path: &str) -> Vec<Violation> {
+fn find_all(rows: &[(&str, &'static str)], spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
+    // Only what JSON cannot hold fails here, and such an object came from no request.
     let spec = serde_json::to_value(spec).unwrap_or_default();
-    rows.iter()
-        .flat_map(|(row, remedy)| {
-            find(row, &spec).into_iter().map(move |at| {
-                let detail = format!("not supported by this version yet; {remedy}");
-                Violation::not_supported(format!("{path}.{at}"), detail)
-            })
-        })
-        .collect()
+    let mut found = Vec::new();
+    for (row, remedy) in rows {
+        let places = find(row, &spec).into_iter();
+        found.extend(places.map(|at| Unsupported {
+            field: format!("{path}.{at}"),
+            remedy,
+        }));
+    }
+    found
 }
 
 /// Every place that a row matches, with indices filled in.
@@ -186,22 +221,34 @@ mod tests {
         let spec = json!({
             "volumes": [{ "name": "a", "emptyDisk": {} }, { "name": "b", "dataVolume": {} }],
             "domain": { "cpu": { "dedicatedCpuPlacement": false } },
+            "resourceClaims": [{ "name": "c" }],
         });
-        let violations = in_vmi(&spec, "spec.template.spec");
-        assert_eq!(violations.len(), 1);
+        let found = in_vmi(&spec, "spec.template.spec");
+        let fields: Vec<&str> = found.iter().map(|one| &*one.field).collect();
         assert_eq!(
-            violations[0].message,
-            "spec.template.spec.volumes[1].dataVolume: not supported by this version yet; \
-             use containerDisk or emptyDisk"
+            fields,
+            [
+                "spec.template.spec.volumes[1].dataVolume",
+                "spec.template.spec.resourceClaims[0]"
+            ]
         );
+        assert_eq!(
+            found[0].warning(),
+            "accepted, but this version cannot run it yet: \
+             spec.template.spec.volumes[1].dataVolume: use containerDisk or emptyDisk"
+        );
+        assert_eq!(
+            summary(&found).expect("something"),
+            "this version cannot run it yet: spec.template.spec.volumes[1].dataVolume: use \
+             containerDisk or emptyDisk; spec.template.spec.resourceClaims[0]: leave it out"
+        );
+        assert_eq!(summary(&[]), None);
     }
 
     #[test]
     fn values_are_compared() {
-        assert_eq!(
-            in_vm(&json!({ "runStrategy": "WaitAsReceiver" }), "spec").len(),
-            1
-        );
-        assert_eq!(in_vm(&json!({ "runStrategy": "Once" }), "spec").len(), 0);
+        let found = |strategy| in_vm(&json!({ "runStrategy": strategy }), "spec").len();
+        assert_eq!(found("WaitAsReceiver"), 1);
+        assert_eq!(found("Once"), 0);
     }
 }

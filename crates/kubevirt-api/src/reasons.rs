@@ -24,6 +24,8 @@ pub mod vm {
     pub const VMI_CONDITION_MISSING: &str = "VMIConditionMissing";
     pub const FAILED_CREATE: &str = "FailedCreate";
     pub const FAILED_DELETE: &str = "FailedDelete";
+    /// As on instances: the VM asks for something that this version cannot run.
+    pub const FEATURE_NOT_SUPPORTED: &str = "FeatureNotSupported";
     pub const HOT_PLUG_VOLUME_ERROR: &str = "HotPlugVolumeError";
     pub const HOT_PLUG_CPU_ERROR: &str = "HotPlugCPUError";
     pub const HOT_PLUG_MEMORY_ERROR: &str = "HotPlugMemoryError";
@@ -61,6 +63,8 @@ pub mod vmi {
     pub const MISSING_VIRTIOFS_CONTAINERS: &str = "MissingVirtiofsContainers";
     pub const ERR_IMAGE_PULL: &str = "ErrImagePull";
     pub const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
+    /// The spec asks for something that this version cannot run. Ours: the API has no word for it.
+    pub const FEATURE_NOT_SUPPORTED: &str = "FeatureNotSupported";
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     pub const ALL_DVS_READY: &str = "AllDVsReady";
     pub const NOT_ALL_DVS_READY: &str = "NotAllDVsReady";

@@ -10,6 +10,7 @@
 //! does not name it; a user's right is checked for every request, by the API server's own word.
 
 mod caller;
+mod configuration;
 mod discovery;
 mod node;
 mod refusal;

@@ -10,7 +10,7 @@ use serving::{HttpsClient, Identity, Server, TlsError, TlsSource, Trust};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{discovery, verbs, webhooks};
+use crate::{configuration::Configuration, discovery, verbs, webhooks};
 
 pub struct Settings {
     pub client: Client,
@@ -24,7 +24,10 @@ pub struct Settings {
     pub identity: Identity,
     /// The authority of the node agents' certificates.
     pub nodes: Trust,
+    /// What counts while the administrator has written nothing.
     pub cluster: ClusterConfig,
+    /// Where the administrator's configuration is.
+    pub namespace: String,
     pub clock: Clock,
 }
 
@@ -62,7 +65,7 @@ pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) nodes: HttpsClient,
     pub(crate) front_proxy: Arc<FrontProxy>,
-    pub(crate) cluster: Arc<ClusterConfig>,
+    pub(crate) cluster: Configuration,
     pub(crate) clock: Clock,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -78,14 +81,17 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), ApiE
         identity,
         nodes,
         cluster,
+        namespace,
         clock,
     } = settings;
     let tasks = TaskTracker::new();
+    let cluster = Configuration::new(cluster, namespace);
+    cluster.follow(&client, &tasks, &stop);
     let shared = Shared {
         client,
         nodes: HttpsClient::new(&nodes, Some(&identity), tasks.clone())?,
         front_proxy: Arc::new(front_proxy),
-        cluster: Arc::new(cluster),
+        cluster,
         clock,
         tasks: tasks.clone(),
         stop: stop.clone(),

@@ -11,7 +11,7 @@ use kube::Resource;
 use kubevirt_api::VirtualMachine;
 use kubevirt_api::vm::VirtualMachineRunStrategy;
 use kubevirt_api::vm_status::VirtualMachineStatus;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A VM. Its template is kept as it was written: fields that this version does not know reach
@@ -24,7 +24,7 @@ pub(crate) struct Vm {
     status: Option<VirtualMachineStatus>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct VmSpec {
     pub(crate) running: Option<bool>,
@@ -32,6 +32,8 @@ pub(crate) struct VmSpec {
     pub(crate) instancetype: Option<Value>,
     pub(crate) preference: Option<Value>,
     pub(crate) data_volume_templates: Option<Vec<Value>>,
+    /// Left out where the spec is written: what is in it is asked of the VMI.
+    #[serde(skip_serializing)]
     pub(crate) template: Value,
 }
 

@@ -1,83 +1,44 @@
-//! CPU, memory and the type of the machine.
+//! CPUs, and the type of the machine.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubevirt_api::{domain::IoThreadsPolicy, quantity::Amount};
+use kubevirt_api::domain::IoThreadsPolicy;
 
-use super::Input;
-use crate::{cluster_config::Rollout, violation::Violation};
+use super::{Input, memory::resource};
+use crate::violation::Violation;
 
 const FEATURE_POLICIES: &[&str] = &["", "force", "require", "optional", "disable", "forbid"];
-/// Below this a number of bytes is surely meant as megabytes.
-const LEAST_MEMORY: u64 = 1_000_000;
+/// No machine type has more; the product of a topology beyond it is a mistake.
+const MOST_VCPUS: u64 = 8192;
 
-pub(super) fn memory_is_given(input: &Input<'_>) -> Vec<Violation> {
-    let domain = &input.spec.domain;
-    let memory = domain.memory.as_ref();
-    let is_given = memory
-        .is_some_and(|memory| memory.guest.is_some() || memory.hugepages.is_some())
-        || domain
-            .resources
-            .as_ref()
-            .is_some_and(|r| r.requests.contains_key("memory"));
-    if is_given {
-        return Vec::new();
+pub(super) fn cpu_request(input: &Input<'_>) -> Vec<Violation> {
+    let request = resource(input, |resources| &resources.requests, "cpu");
+    let limit = resource(input, |resources| &resources.limits, "cpu");
+    match (request, limit) {
+        (Some(request), Some(limit)) if request > limit => {
+            let detail = "above limits.cpu; lower it or raise the limit";
+            vec![input.invalid("domain.resources.requests.cpu", detail)]
+        }
+        _ => Vec::new(),
     }
-    let detail = "no size of the memory; set domain.memory.guest, for example to 1Gi";
-    vec![input.required("domain.memory", detail)]
 }
 
-pub(super) fn memory_quantities(input: &Input<'_>) -> Vec<Violation> {
+pub(super) fn cpu_features(input: &Input<'_>) -> Vec<Violation> {
+    let features = input.cpu().map_or(&[][..], |cpu| &cpu.features);
     let mut found = Vec::new();
-    let request = amount(input, "requests", "memory", &mut found);
-    let limit = amount(input, "limits", "memory", &mut found);
-    let memory = input.spec.domain.memory.clone().unwrap_or_default();
-    let guest = memory
-        .guest
-        .as_ref()
-        .and_then(|guest| number(input, "domain.memory.guest", guest, &mut found));
-    if let Some(max) = &memory.max_guest {
-        number(input, "domain.memory.maxGuest", max, &mut found);
-    }
-    for (field, amount) in [
-        ("domain.resources.requests.memory", request),
-        ("domain.memory.guest", guest),
-    ] {
-        if amount.is_some_and(|amount| amount < Amount::of(LEAST_MEMORY)) {
-            let detail = "less than a megabyte; write the unit, for example 128Mi";
-            found.push(input.invalid(field, detail));
+    for (i, feature) in features.iter().enumerate() {
+        let policy = feature.policy.as_deref().unwrap_or_default();
+        if !FEATURE_POLICIES.contains(&policy) {
+            let detail =
+                format!("{policy:?} is unknown; use force, require, optional, disable or forbid");
+            found.push(input.not_supported(&format!("domain.cpu.features[{i}].policy"), detail));
         }
     }
-    if let (Some(request), Some(limit)) = (request, limit)
-        && request > limit
-    {
-        let detail = "above limits.memory; lower it or raise the limit";
-        found.push(input.invalid("domain.resources.requests.memory", detail));
-    }
-    if let (Some(guest), Some(limit)) = (guest, limit)
-        && guest > limit
-        && input.config.rollout != Rollout::LiveUpdate
-    {
-        let detail = "above resources.limits.memory; lower it or raise the limit";
-        found.push(input.invalid("domain.memory.guest", detail));
-    }
     found
 }
 
-pub(super) fn cpu_quantities(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    let request = amount(input, "requests", "cpu", &mut found);
-    let limit = amount(input, "limits", "cpu", &mut found);
-    if let (Some(request), Some(limit)) = (request, limit)
-        && request > limit
-    {
-        let detail = "above limits.cpu; lower it or raise the limit";
-        found.push(input.invalid("domain.resources.requests.cpu", detail));
-    }
-    found
-}
-
-pub(super) fn cpu_topology(input: &Input<'_>) -> Vec<Violation> {
-    let cpu = input.spec.domain.cpu.clone().unwrap_or_default();
+pub(super) fn sockets(input: &Input<'_>) -> Vec<Violation> {
+    let Some(cpu) = input.cpu() else {
+        return Vec::new();
+    };
     let (sockets, max) = (cpu.sockets.unwrap_or(0), cpu.max_sockets.unwrap_or(0));
     if max == 0 || sockets <= max {
         return Vec::new();
@@ -86,47 +47,37 @@ pub(super) fn cpu_topology(input: &Input<'_>) -> Vec<Violation> {
     vec![input.invalid("domain.cpu.sockets", detail)]
 }
 
-pub(super) fn cpu_features(input: &Input<'_>) -> Vec<Violation> {
-    let cpu = input.spec.domain.cpu.clone().unwrap_or_default();
-    let mut found = Vec::new();
-    for (i, feature) in cpu.features.iter().enumerate() {
-        let policy = feature.policy.as_deref().unwrap_or_default();
-        if !FEATURE_POLICIES.contains(&policy) {
-            let detail =
-                format!("{policy:?} is unknown; use force, require, optional, disable or forbid");
-            found.push(input.not_supported(&format!("domain.cpu.features[{i}].policy"), detail));
-        }
-    }
-    let model = cpu.model.as_deref().unwrap_or_default();
-    if input.architecture() == "arm64" && !["host-passthrough", ""].contains(&model) {
-        let detail = format!("{model:?} does not work on arm64; use host-passthrough");
-        found.push(input.not_supported("domain.cpu.model", detail));
-    }
-    found
+/// Number of virtual CPUs of a topology; a part that is missing counts as one.
+pub(super) fn vcpu_count(input: &Input<'_>) -> u64 {
+    let parts = input
+        .cpu()
+        .map_or([None; 3], |cpu| [cpu.sockets, cpu.cores, cpu.threads]);
+    parts
+        .into_iter()
+        .map(|part| u64::from(part.unwrap_or(1).max(1)))
+        .fold(1, u64::saturating_mul)
 }
 
-pub(super) fn cpu_isolation(input: &Input<'_>) -> Vec<Violation> {
-    let cpu = input.spec.domain.cpu.clone().unwrap_or_default();
-    if cpu.isolate_emulator_thread != Some(true) || cpu.dedicated_cpu_placement == Some(true) {
+pub(super) fn vcpus(input: &Input<'_>) -> Vec<Violation> {
+    let vcpus = vcpu_count(input);
+    if vcpus <= MOST_VCPUS {
         return Vec::new();
     }
-    let detail = "needs dedicatedCpuPlacement: true";
-    vec![input.invalid("domain.cpu.isolateEmulatorThread", detail)]
+    let detail = format!(
+        "sockets, cores and threads make {vcpus} CPUs; no machine has more than {MOST_VCPUS}"
+    );
+    vec![input.invalid("domain.cpu", detail)]
 }
 
 pub(super) fn machine(input: &Input<'_>) -> Vec<Violation> {
-    let machine = input
-        .spec
-        .domain
-        .machine
-        .clone()
-        .unwrap_or_default()
-        .type_
+    let machine = input.spec.domain.machine.as_ref();
+    let machine = machine
+        .and_then(|machine| machine.type_.as_deref())
         .unwrap_or_default();
-    let Some(machines) = input.config.machines.get(input.architecture()) else {
+    let Some(machines) = input.config.machines_of(input.architecture()) else {
         return Vec::new();
     };
-    if machine.is_empty() || machines.allow(&machine) {
+    if machine.is_empty() || machines.allow(machine) {
         return Vec::new();
     }
     let allowed = machines.allowed.join(", ");
@@ -157,39 +108,8 @@ pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
     Vec::new()
 }
 
-/// A request or limit of the pod, as number; what is wrong with it goes to `found`.
-fn amount(
-    input: &Input<'_>,
-    list: &str,
-    resource: &str,
-    found: &mut Vec<Violation>,
-) -> Option<Amount> {
-    let resources = input.spec.domain.resources.as_ref()?;
-    let values = if list == "limits" {
-        &resources.limits
-    } else {
-        &resources.requests
-    };
-    let field = format!("domain.resources.{list}.{resource}");
-    number(input, &field, values.get(resource)?, found)
-}
-
-fn number(
-    input: &Input<'_>,
-    field: &str,
-    quantity: &Quantity,
-    found: &mut Vec<Violation>,
-) -> Option<Amount> {
-    match Amount::parse(quantity) {
-        Ok(amount) if amount.is_negative() => {
-            let detail = format!("{} is negative; use a positive quantity", quantity.0);
-            found.push(input.invalid(field, detail));
-            None
-        }
-        Ok(amount) => Some(amount),
-        Err(error) => {
-            found.push(input.invalid(field, error));
-            None
-        }
-    }
+pub(super) fn reboot_policy(input: &Input<'_>) -> Vec<Violation> {
+    let is_given = input.spec.domain.reboot_policy.is_some();
+    let fault = input.needs_gate("domain.rebootPolicy", "RebootPolicy");
+    fault.filter(|_| is_given).into_iter().collect()
 }

@@ -2,10 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use kubevirt_api::disks::{CustomBlockSize, Disk, DiskBus, DiskErrorPolicy, DriverCache};
+use kubevirt_api::{
+    disks::{CustomBlockSize, Disk, DiskBus, DiskErrorPolicy},
+    volumes::Volume,
+};
 
-use super::{Input, dns_label_fault, repeated};
-use crate::violation::Violation;
+use super::{Input, count, names::dns_label_fault, repeated};
+use crate::{
+    cluster_config::Permission,
+    violation::{Cause, Violation},
+};
 
 const MAX_SERIAL: usize = 256;
 const BLOCK_SIZES: std::ops::RangeInclusive<u64> = 512..=2_097_152;
@@ -21,88 +27,150 @@ pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
     for (path, disk) in paths(input) {
         if let Some(fault) = dns_label_fault(&disk.name) {
             found.push(input.invalid(&format!("{path}.name"), fault));
-        } else if !input
-            .spec
-            .volumes
-            .iter()
-            .any(|volume| volume.name == disk.name)
-        {
+        }
+    }
+    found
+}
+
+pub(super) fn volumes(input: &Input<'_>) -> Vec<Violation> {
+    // An empty drive takes its medium later.
+    let may_be_empty = input.config.has_gate("DeclarativeHotplugVolumes");
+    let names = names_of(input, |_| true);
+    paths(input)
+        .filter(|(_, disk)| !(disk.cdrom.is_some() && may_be_empty))
+        .filter(|(_, disk)| !names.contains(&*disk.name))
+        .map(|(path, disk)| {
             let detail = format!(
                 "no volume is named {:?}; add one to volumes, or give the disk the name of one",
                 disk.name
             );
-            found.push(input.invalid(&format!("{path}.name"), detail));
-        }
-    }
-    found
+            input.invalid(&format!("{path}.name"), detail)
+        })
+        .collect()
+}
+
+/// Names of the volumes that are of a kind. A set, for there may be many disks.
+fn names_of<'a>(input: &Input<'a>, is_one: impl Fn(&Volume) -> bool) -> BTreeSet<&'a str> {
+    let volumes = input.spec.volumes.iter();
+    volumes
+        .filter(|volume| is_one(volume))
+        .map(|volume| &*volume.name)
+        .collect()
 }
 
 pub(super) fn targets(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter(|(_, disk)| {
-            [
+            let given = [
                 disk.disk.is_some(),
                 disk.lun.is_some(),
                 disk.cdrom.is_some(),
-            ]
-            .iter()
-            .filter(|given| **given)
-            .count()
-                > 1
+            ];
+            count(&given) > 1
         })
         .map(|(path, _)| input.invalid(&path, "more than one of disk, lun and cdrom; choose one"))
         .collect()
 }
 
-pub(super) fn buses(input: &Input<'_>) -> Vec<Violation> {
+pub(super) fn luns(input: &Input<'_>) -> Vec<Violation> {
+    let others = names_of(input, |volume| {
+        volume.persistent_volume_claim.is_none() && volume.data_volume.is_none()
+    });
     paths(input)
-        .flat_map(|(path, disk)| bus_faults(input, &path, disk))
+        .filter(|(_, disk)| disk.lun.is_some() && others.contains(&*disk.name))
+        .map(|(path, _)| {
+            let detail = "only persistentVolumeClaim and dataVolume can be a lun; use disk";
+            input.invalid(&format!("{path}.lun"), detail)
+        })
         .collect()
 }
 
-fn bus_faults(input: &Input<'_>, path: &str, disk: &Disk) -> Vec<Violation> {
+pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
+    let metrics = names_of(input, |volume| volume.downward_metrics.is_some());
     let mut found = Vec::new();
-    let Some((target, bus)) = bus_of(disk) else {
-        return found;
-    };
-    let field = format!("{path}.{target}.bus");
-    let bus_is = |wanted: &[DiskBus]| wanted.contains(bus);
-    if !bus.is_known() {
+    for (path, disk) in paths(input) {
+        if !metrics.contains(&*disk.name) {
+            continue;
+        }
+        match bus_of(disk) {
+            Some(("disk", bus)) if *bus == DiskBus::Virtio => {}
+            Some(("disk", _)) => {
+                let detail = "downward metrics need bus virtio";
+                found.push(input.invalid(&format!("{path}.disk.bus"), detail));
+            }
+            _ => {
+                let detail = "downward metrics are shown as disk; write disk: {bus: virtio}";
+                found.push(input.required(&path, detail));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn buses(input: &Input<'_>) -> Vec<Violation> {
+    let is_arm = input.architecture() == "arm64";
+    paths(input)
+        .filter_map(|(path, disk)| {
+            let (target, bus) = bus_of(disk)?;
+            let (cause, detail) = bus_fault(disk, target, bus, is_arm)?;
+            let field = input.at(&format!("{path}.{target}.bus"));
+            Some(Violation::new(cause, field, detail))
+        })
+        .collect()
+}
+
+fn bus_fault(disk: &Disk, target: &str, bus: &DiskBus, is_arm: bool) -> Option<(Cause, String)> {
+    let name = bus.as_str();
+    if !bus.is_known() && !name.is_empty() {
         let choices = DiskBus::KNOWN.join(", ");
-        let detail = format!("{:?} is unknown; use one of {choices}", bus.as_str());
-        found.push(input.invalid(&field, detail));
-    } else if target == "cdrom" && bus_is(&[DiskBus::Virtio]) {
-        found.push(input.invalid(&field, "a cdrom cannot be virtio; use sata, scsi or usb"));
-    } else if input.architecture() == "arm64" && !bus_is(&[DiskBus::Virtio, DiskBus::Scsi]) {
-        let detail = format!(
-            "{} does not work on arm64; use virtio or scsi",
-            bus.as_str()
-        );
-        found.push(input.not_supported(&field, detail));
+        let detail = format!("{name:?} is unknown; use one of {choices}");
+        return Some((Cause::Invalid, detail));
+    }
+    if target == "cdrom" && *bus == DiskBus::Virtio {
+        let detail = "a cdrom cannot be virtio; use sata, scsi or usb".to_owned();
+        return Some((Cause::Invalid, detail));
     }
     let target_disk = disk.disk.as_ref();
     let is_readonly = target_disk.is_some_and(|target| target.readonly == Some(true));
-    if bus_is(&[DiskBus::Sata]) && is_readonly {
-        let detail = "a sata disk cannot be read-only; use bus virtio, or cdrom";
-        found.push(input.invalid(&field, detail));
+    if *bus == DiskBus::Sata && is_readonly {
+        let detail = "a sata disk cannot be read-only; use bus virtio, or cdrom".to_owned();
+        return Some((Cause::Invalid, detail));
     }
-    if let Some(address) = target_disk.and_then(|target| target.pci_address.as_deref()) {
+    if is_arm && !matches!(bus, DiskBus::Virtio | DiskBus::Scsi) && !name.is_empty() {
+        let detail = format!("{name} does not work on arm64; use virtio or scsi");
+        return Some((Cause::NotSupported, detail));
+    }
+    None
+}
+
+pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, disk) in paths(input) {
+        let Some(target) = &disk.disk else { continue };
+        let Some(address) = &target.pci_address else {
+            continue;
+        };
         let field = format!("{path}.disk.pciAddress");
-        if !bus_is(&[DiskBus::Virtio]) {
-            found.push(input.invalid(
-                &field,
-                "only virtio disks have a PCI address; use bus virtio",
-            ));
+        if target.bus != Some(DiskBus::Virtio) {
+            let detail = "only virtio disks have a PCI address; use bus virtio";
+            found.push(input.invalid(&field, detail));
         }
         if !is_pci_address(address) {
             found.push(input.invalid(&field, pci_fault(address)));
         }
     }
-    if disk.dedicated_io_thread == Some(true) && !bus_is(&[DiskBus::Virtio]) {
-        let detail = "only virtio disks have I/O threads; use bus virtio";
-        found.push(input.not_supported(&format!("{path}.dedicatedIOThread"), detail));
-    }
     found
+}
+
+pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
+    paths(input)
+        .filter(|(_, disk)| disk.dedicated_io_thread == Some(true))
+        .filter(|(_, disk)| bus_of(disk).is_some_and(|(_, bus)| *bus != DiskBus::Virtio))
+        .map(|(path, _)| {
+            let detail = "only virtio disks have I/O threads; use bus virtio";
+            input.not_supported(&format!("{path}.dedicatedIOThread"), detail)
+        })
+        .collect()
 }
 
 pub(super) fn boot_order(input: &Input<'_>) -> Vec<Violation> {
@@ -132,47 +200,104 @@ pub(super) fn boot_order(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-pub(super) fn tuning(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for (path, disk) in paths(input) {
-        if let Some(serial) = &disk.serial {
-            let fits = serial.len() <= MAX_SERIAL
-                && serial
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"_.+-".contains(&b));
-            if !fits {
-                let detail = format!(
-                    "use at most {MAX_SERIAL} characters out of letters, digits and _ . + -"
-                );
-                found.push(input.invalid(&format!("{path}.serial"), detail));
-            }
-        }
-        if let Some(cache @ DriverCache::Other(word)) = &disk.cache
-            && !word.is_empty()
-        {
-            let detail = format!(
-                "{:?} is unknown; use none, writethrough or writeback",
-                cache.as_str()
-            );
-            found.push(input.invalid(&format!("{path}.cache"), detail));
-        }
-        if let Some(io) = disk
-            .io
-            .as_ref()
-            .filter(|io| !io.is_known() && !io.as_str().is_empty())
-        {
-            let detail = format!("{:?} is unknown; use native or threads", io.as_str());
-            found.push(input.not_supported(&format!("{path}.io"), detail));
-        }
-        if let Some(policy) = disk
-            .error_policy
-            .as_ref()
-            .filter(|policy| !policy.is_known())
-        {
+pub(super) fn serials(input: &Input<'_>) -> Vec<Violation> {
+    paths(input)
+        .filter(|(_, disk)| {
+            disk.serial.as_ref().is_some_and(|serial| {
+                serial.len() > MAX_SERIAL
+                    || !serial
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"_.+-".contains(&b))
+            })
+        })
+        .map(|(path, _)| {
+            let detail =
+                format!("use at most {MAX_SERIAL} characters out of letters, digits and _ . + -");
+            input.invalid(&format!("{path}.serial"), detail)
+        })
+        .collect()
+}
+
+pub(super) fn caches(input: &Input<'_>) -> Vec<Violation> {
+    let unknown = paths(input).filter_map(|(path, disk)| {
+        let cache = disk.cache.as_ref()?;
+        (!cache.is_known() && !cache.as_str().is_empty()).then(|| (path, cache.as_str()))
+    });
+    unknown
+        .map(|(path, word)| {
+            let detail = format!("{word:?} is unknown; use none, writethrough or writeback");
+            input.invalid(&format!("{path}.cache"), detail)
+        })
+        .collect()
+}
+
+pub(super) fn io(input: &Input<'_>) -> Vec<Violation> {
+    let unknown = paths(input).filter_map(|(path, disk)| {
+        let io = disk.io.as_ref()?;
+        (!io.is_known() && !io.as_str().is_empty()).then(|| (path, io.as_str()))
+    });
+    unknown
+        .map(|(path, word)| {
+            let detail = format!("{word:?} is unknown; use native or threads");
+            input.not_supported(&format!("{path}.io"), detail)
+        })
+        .collect()
+}
+
+pub(super) fn error_policies(input: &Input<'_>) -> Vec<Violation> {
+    let unknown = paths(input).filter_map(|(path, disk)| {
+        let policy = disk.error_policy.as_ref()?;
+        (!policy.is_known()).then(|| (path, policy.as_str()))
+    });
+    unknown
+        .map(|(path, word)| {
             let choices = DiskErrorPolicy::KNOWN.join(", ");
-            let detail = format!("{:?} is unknown; use one of {choices}", policy.as_str());
-            found.push(input.invalid(&format!("{path}.errorPolicy"), detail));
+            let detail = format!("{word:?} is unknown; use one of {choices}");
+            input.invalid(&format!("{path}.errorPolicy"), detail)
+        })
+        .collect()
+}
+
+pub(super) fn reservations(input: &Input<'_>) -> Vec<Violation> {
+    if input.config.persistent_reservation == Permission::Allowed {
+        return Vec::new();
+    }
+    paths(input)
+        .filter(|(_, disk)| {
+            let lun = disk.lun.as_ref();
+            lun.is_some_and(|lun| lun.reservation == Some(true))
+        })
+        .map(|(path, _)| {
+            let detail = "needs the feature gate PersistentReservation, or \
+                          persistentReservationConfiguration.enabled: true, in the KubeVirt object";
+            input.invalid(&format!("{path}.lun.reservation"), detail)
+        })
+        .collect()
+}
+
+/// What a disk that comes to a running guest may not be; path below the disk, and detail.
+pub(crate) fn hotplugged_disk_faults(disk: &Disk) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    match (bus_of(disk), disk.lun.is_some(), disk.disk.is_some()) {
+        (Some(("disk", bus)), ..) if !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
+            found.push(("disk.bus", "plugged disks are scsi or virtio".to_owned()));
         }
+        (Some(("lun", bus)), ..) if *bus != DiskBus::Scsi => {
+            found.push(("lun.bus", "plugged luns are scsi".to_owned()));
+        }
+        (_, false, false) => found.push(("", "only disk and lun can be plugged".to_owned())),
+        _ => {}
+    }
+    let is_virtio = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Virtio);
+    if disk.dedicated_io_thread == Some(true) && !is_virtio {
+        let detail = "only virtio disks have I/O threads".to_owned();
+        found.push(("dedicatedIOThread", detail));
+    }
+    if disk.boot_order == Some(0) {
+        found.push((
+            "bootOrder",
+            "0 is no place in an order; count from 1".to_owned(),
+        ));
     }
     found
 }

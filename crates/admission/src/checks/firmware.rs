@@ -1,33 +1,22 @@
-//! Firmware, direct kernel boot and Hyper-V enlightenments.
+//! Firmware and direct kernel boot.
 
-use kubevirt_api::features::{FeatureHyperv, FeatureState};
-
-use super::Input;
+use super::{Input, features::is_on, given};
 use crate::violation::Violation;
 
 pub(super) fn bootloader(input: &Input<'_>) -> Vec<Violation> {
-    let firmware = input.spec.domain.firmware.clone().unwrap_or_default();
-    let bootloader = firmware.bootloader.unwrap_or_default();
-    let mut found = Vec::new();
-    if bootloader.bios.is_some() && bootloader.efi.is_some() {
+    let bootloader = input.firmware().and_then(|one| one.bootloader.as_ref());
+    if bootloader.is_some_and(|one| one.bios.is_some() && one.efi.is_some()) {
         let detail = "bios and efi together; choose one";
-        found.push(input.invalid("domain.firmware.bootloader", detail));
+        return vec![input.invalid("domain.firmware.bootloader", detail)];
     }
-    if bootloader.bios.is_some() && input.architecture() == "arm64" {
-        let detail = "there is no BIOS on arm64; use efi: {}";
-        found.push(input.not_supported("domain.firmware.bootloader.bios", detail));
-    }
-    found
+    Vec::new()
 }
 
 pub(super) fn secure_boot(input: &Input<'_>) -> Vec<Violation> {
     let domain = &input.spec.domain;
-    let efi = domain
-        .firmware
-        .as_ref()
-        .and_then(|firmware| firmware.bootloader.as_ref())
-        .and_then(|bootloader| bootloader.efi.as_ref());
-    let Some(efi) = efi else { return Vec::new() };
+    let Some(efi) = input.efi() else {
+        return Vec::new();
+    };
     let has_smm = domain
         .features
         .as_ref()
@@ -45,31 +34,32 @@ pub(super) fn secure_boot(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn kernel_boot(input: &Input<'_>) -> Vec<Violation> {
-    let firmware = input.spec.domain.firmware.clone().unwrap_or_default();
-    let Some(boot) = firmware.kernel_boot else {
+    let Some(boot) = input.firmware().and_then(|one| one.kernel_boot.as_ref()) else {
         return Vec::new();
     };
     let path = "domain.firmware.kernelBoot";
-    let Some(container) = boot.container else {
-        if boot.kernel_args.unwrap_or_default().is_empty() {
+    let Some(container) = &boot.container else {
+        if given(boot.kernel_args.as_deref()).is_none() {
             return Vec::new();
         }
         let detail = "kernelArgs without a kernel; add container with image and kernelPath";
         return vec![input.invalid(path, detail)];
     };
-    let kernel = container.kernel_path.unwrap_or_default();
-    let initrd = container.initrd_path.unwrap_or_default();
+    let paths = [
+        ("kernelPath", given(container.kernel_path.as_deref())),
+        ("initrdPath", given(container.initrd_path.as_deref())),
+    ];
     let mut found = Vec::new();
     if container.image.is_empty() {
         let detail = "empty; name the image that holds the kernel";
         found.push(input.required(&format!("{path}.container.image"), detail));
     }
-    if kernel.is_empty() && initrd.is_empty() {
+    if paths.iter().all(|(_, value)| value.is_none()) {
         let detail = "neither kernelPath nor initrdPath; name at least one";
         found.push(input.required(&format!("{path}.container"), detail));
     }
-    for (field, value) in [("kernelPath", &kernel), ("initrdPath", &initrd)] {
-        if !value.is_empty() && !is_clean_path(value) {
+    for (field, value) in paths {
+        if let Some(value) = value.filter(|value| !is_clean_path(value)) {
             let detail = not_clean(value);
             found.push(input.invalid(&format!("{path}.container.{field}"), detail));
         }
@@ -77,33 +67,40 @@ pub(super) fn kernel_boot(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-pub(super) fn hyperv(input: &Input<'_>) -> Vec<Violation> {
-    let features = input.spec.domain.features.clone().unwrap_or_default();
-    let path = "domain.features.hyperv";
-    let mut found = Vec::new();
-    let Some(hyperv) = features.hyperv else {
-        return found;
+pub(super) fn acpi(input: &Input<'_>) -> Vec<Violation> {
+    let Some(acpi) = input.firmware().and_then(|one| one.acpi.as_ref()) else {
+        return Vec::new();
     };
-    let has_passthrough = features
-        .hyperv_passthrough
-        .is_some_and(|passthrough| passthrough.enabled == Some(true));
-    if has_passthrough {
-        let detail = "not together with hypervPassthrough; choose one";
-        found.push(input.invalid(path, detail));
+    let path = "domain.firmware.acpi";
+    let names = [
+        ("slicNameRef", given(acpi.slic_name_ref.as_deref())),
+        ("msdmNameRef", given(acpi.msdm_name_ref.as_deref())),
+    ];
+    if names.iter().all(|(_, name)| name.is_none()) {
+        let detail = "neither slicNameRef nor msdmNameRef; name the volume of at least one table";
+        return vec![input.invalid(path, detail)];
     }
-    for (feature, needs) in missing(&hyperv) {
-        let detail = format!("needs {needs}, which is switched off; switch it on");
-        found.push(input.invalid(&format!("{path}.{feature}"), detail));
+    let mut found = Vec::new();
+    for (field, name) in names {
+        let Some(name) = name else { continue };
+        let volume = input.spec.volumes.iter().find(|one| one.name == name);
+        let detail = match volume {
+            None => format!("no volume is named {name:?}; add one with secret"),
+            Some(volume) if volume.secret.is_none() => {
+                format!("volume {name:?} is no secret; tables are read from secrets")
+            }
+            Some(_) => continue,
+        };
+        found.push(input.invalid(&format!("{path}.{field}"), detail));
     }
     found
 }
 
 pub(super) fn uuid(input: &Input<'_>) -> Vec<Violation> {
-    let firmware = input.spec.domain.firmware.clone().unwrap_or_default();
-    let uuid = firmware.uuid.unwrap_or_default();
-    if uuid.is_empty() || uuid::Uuid::try_parse(&uuid).is_ok() {
+    let uuid = input.firmware().and_then(|one| given(one.uuid.as_deref()));
+    let Some(uuid) = uuid.filter(|uuid| uuid::Uuid::try_parse(uuid).is_err()) else {
         return Vec::new();
-    }
+    };
     let detail = format!(
         "{uuid:?} is no UUID; write one such as 5d307ca9-b3ef-428c-8861-06e72d69f223, or leave it out"
     );
@@ -119,41 +116,4 @@ pub(super) fn is_clean_path(path: &str) -> bool {
 
 pub(super) fn not_clean(path: &str) -> String {
     format!("{path:?} is no clean absolute path; write one such as /boot/vmlinuz")
-}
-
-fn missing(hyperv: &FeatureHyperv) -> Vec<(&'static str, &'static str)> {
-    let vpindex = is_on(hyperv.vpindex.as_ref());
-    let synic_timer = hyperv
-        .synictimer
-        .as_ref()
-        .is_some_and(|timer| timer.enabled == Some(true));
-    let flush = hyperv
-        .tlbflush
-        .as_ref()
-        .is_some_and(|flush| flush.enabled == Some(true));
-    [
-        (
-            "evmcs",
-            "vapic",
-            is_on(hyperv.evmcs.as_ref()),
-            is_on(hyperv.vapic.as_ref()),
-        ),
-        ("ipi", "vpindex", is_on(hyperv.ipi.as_ref()), vpindex),
-        ("tlbflush", "vpindex", flush, vpindex),
-        ("synic", "vpindex", is_on(hyperv.synic.as_ref()), vpindex),
-        (
-            "synictimer",
-            "synic",
-            synic_timer,
-            is_on(hyperv.synic.as_ref()),
-        ),
-    ]
-    .into_iter()
-    .filter(|(_, _, wanted, satisfied)| *wanted && !satisfied)
-    .map(|(feature, needs, ..)| (feature, needs))
-    .collect()
-}
-
-fn is_on(state: Option<&FeatureState>) -> bool {
-    state.is_some_and(|state| state.enabled != Some(false))
 }

@@ -1,26 +1,18 @@
 //! Who the guest is, where it may run and what ends it.
 
-use std::net::IpAddr;
-
 use kubevirt_api::{
     annotations, labels,
     vmi::{EvictionStrategy, StartStrategy},
 };
 
-use super::{Input, Requester, dns_label_fault, dns_subdomain_fault};
-use crate::violation::Violation;
+use super::{
+    Input, Occasion, Origin, Requester, count, gate_is_off, given,
+    names::{dns_label_fault, dns_subdomain_fault},
+    repeated,
+};
+use crate::{gates::Stage, violation::Violation};
 
 const ARCHITECTURES: &[&str] = &["amd64", "arm64", "s390x"];
-const DNS_POLICIES: &[&str] = &[
-    "ClusterFirstWithHostNet",
-    "ClusterFirst",
-    "Default",
-    "None",
-    "",
-];
-const MAX_NAME_SERVERS: usize = 3;
-const MAX_SEARCHES: usize = 6;
-const MAX_SEARCH_LENGTH: usize = 256;
 
 pub(super) fn labels(input: &Input<'_>) -> Vec<Violation> {
     if input.requester == Requester::Component {
@@ -48,22 +40,26 @@ pub(super) fn annotations(input: &Input<'_>) -> Vec<Violation> {
     .map(|(key, gate)| {
         Violation::invalid(
             format!("{}.annotations", input.metadata_path()),
-            format!(
-                "annotation {key} needs the feature gate {gate}; remove it or switch the gate on"
-            ),
+            format!("annotation {key} {}", gate_is_off(gate)),
         )
     })
     .collect()
 }
 
-pub(super) fn host_name(input: &Input<'_>) -> Vec<Violation> {
-    let hostname = given(input.spec.hostname.as_deref())
+pub(super) fn hostname(input: &Input<'_>) -> Vec<Violation> {
+    given(input.spec.hostname.as_deref())
         .and_then(dns_label_fault)
-        .map(|fault| input.invalid("hostname", fault));
-    let subdomain = given(input.spec.subdomain.as_deref())
+        .map(|fault| input.invalid("hostname", fault))
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn subdomain(input: &Input<'_>) -> Vec<Violation> {
+    given(input.spec.subdomain.as_deref())
         .and_then(dns_subdomain_fault)
-        .map(|fault| input.invalid("subdomain", fault));
-    hostname.into_iter().chain(subdomain).collect()
+        .map(|fault| input.invalid("subdomain", fault))
+        .into_iter()
+        .collect()
 }
 
 pub(super) fn service_account(input: &Input<'_>) -> Vec<Violation> {
@@ -74,9 +70,33 @@ pub(super) fn service_account(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
+/// The pod runs as one account; the volume holds the token of that one.
+pub(super) fn service_account_volume(input: &Input<'_>) -> Vec<Violation> {
+    let Some(own) = given(input.spec.service_account_name.as_deref()) else {
+        return Vec::new();
+    };
+    let volumes = input.spec.volumes.iter();
+    volumes
+        .filter_map(|volume| {
+            given(
+                volume
+                    .service_account
+                    .as_ref()?
+                    .service_account_name
+                    .as_deref(),
+            )
+        })
+        .filter(|of_volume| *of_volume != own)
+        .map(|of_volume| {
+            let detail = format!("{own:?}, but a volume names {of_volume:?}; name the same one");
+            input.invalid("serviceAccountName", detail)
+        })
+        .collect()
+}
+
 pub(super) fn architecture(input: &Input<'_>) -> Vec<Violation> {
     let name = input.architecture();
-    if ARCHITECTURES.contains(&name) {
+    if input.origin != Origin::Instance || ARCHITECTURES.contains(&name) {
         return Vec::new();
     }
     let choices = ARCHITECTURES.join(", ");
@@ -86,31 +106,60 @@ pub(super) fn architecture(input: &Input<'_>) -> Vec<Violation> {
     )]
 }
 
-pub(super) fn strategies(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    if let Some(strategy) = &input.spec.eviction_strategy
-        && !strategy.is_known()
-    {
-        let choices = EvictionStrategy::KNOWN.join(", ");
-        found.push(input.invalid(
-            "evictionStrategy",
-            format!("{:?} is unknown; use one of {choices}", strategy.as_str()),
-        ));
+/// Who still lists a gate that is gone hopes for what it was for.
+pub(super) fn discontinued(input: &Input<'_>) -> Vec<Violation> {
+    if input.occasion != Occasion::Creation {
+        return Vec::new();
     }
+    let interfaces = &input.spec.domain.devices.interfaces;
+    let gates = input.config.gates.listed();
+    gates
+        .filter(|gate| gate.stage == Stage::Discontinued)
+        .filter(|gate| match gate.name {
+            "Macvtap" => interfaces.iter().any(|one| one.macvtap.is_some()),
+            "Passt" | "PasstIPStackMigration" => interfaces.iter().any(|one| one.passt.is_some()),
+            _ => false,
+        })
+        .map(|gate| {
+            let name = gate.name;
+            let detail = format!(
+                "the feature gate {name} was discontinued, and with it what this guest uses; use \
+                 another binding, such as masquerade: {{}}"
+            );
+            input.invalid("domain.devices.interfaces", detail)
+        })
+        .collect()
+}
+
+pub(super) fn eviction_strategy(input: &Input<'_>) -> Vec<Violation> {
+    let strategy = input.spec.eviction_strategy.as_ref();
+    let unknown = strategy.filter(|strategy| !strategy.is_known());
+    unknown
+        .map(|strategy| {
+            let choices = EvictionStrategy::KNOWN.join(", ");
+            let detail = format!("{:?} is unknown; use one of {choices}", strategy.as_str());
+            input.invalid("evictionStrategy", detail)
+        })
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn start_strategy(input: &Input<'_>) -> Vec<Violation> {
     let Some(start) = &input.spec.start_strategy else {
-        return found;
+        return Vec::new();
     };
     if *start != StartStrategy::Paused {
         let detail = format!(
             "{:?} is unknown; use Paused or leave it out",
             start.as_str()
         );
-        found.push(input.invalid("startStrategy", detail));
-    } else if input.spec.liveness_probe.is_some() {
-        let detail = "a guest that starts paused would fail its livenessProbe; remove one of them";
-        found.push(input.invalid("startStrategy", detail));
+        return vec![input.invalid("startStrategy", detail)];
     }
-    found
+    if input.spec.liveness_probe.is_some() {
+        let detail = "a guest that starts paused would fail its livenessProbe; remove one of them";
+        return vec![input.invalid("startStrategy", detail)];
+    }
+    Vec::new()
 }
 
 pub(super) fn grace_period(input: &Input<'_>) -> Vec<Violation> {
@@ -126,82 +175,37 @@ pub(super) fn grace_period(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-pub(super) fn dns(input: &Input<'_>) -> Vec<Violation> {
-    let policy = input.spec.dns_policy.as_deref().unwrap_or_default();
-    let config = input.spec.dns_config.clone().unwrap_or_default();
-    let servers = config.nameservers.unwrap_or_default();
-    let searches = config.searches.unwrap_or_default();
+pub(super) fn resource_claims(input: &Input<'_>) -> Vec<Violation> {
+    let claims = &input.spec.resource_claims;
     let mut found = Vec::new();
-    if !DNS_POLICIES.contains(&policy) {
-        let detail = format!(
-            "{policy:?} is unknown; use ClusterFirst, ClusterFirstWithHostNet, Default or None"
-        );
-        found.push(input.not_supported("dnsPolicy", detail));
+    for i in repeated(claims, |claim| &claim.name) {
+        let detail = "another claim has this name; names must be unique";
+        found.push(input.duplicate(&format!("resourceClaims[{i}].name"), detail));
     }
-    if policy == "None" && servers.is_empty() {
-        let detail = "policy None needs at least one name server here";
-        found.push(input.required("dnsConfig.nameservers", detail));
-    }
-    if servers.len() > MAX_NAME_SERVERS {
-        let detail = format!(
-            "{} name servers; at most {MAX_NAME_SERVERS} work",
-            servers.len()
-        );
-        found.push(input.invalid("dnsConfig.nameservers", detail));
-    }
-    for (i, server) in servers.iter().enumerate() {
-        if server.parse::<IpAddr>().is_err() {
-            let detail = format!("{server:?} is no IP address; write one such as 10.96.0.10");
-            found.push(input.invalid(&format!("dnsConfig.nameservers[{i}]"), detail));
+    for (i, claim) in claims.iter().enumerate() {
+        let path = format!("resourceClaims[{i}]");
+        if claim.name.is_empty() {
+            let detail = "empty; give the claim a name that devices refer to";
+            found.push(input.required(&format!("{path}.name"), detail));
+        } else if let Some(fault) = dns_label_fault(&claim.name) {
+            found.push(input.invalid(&format!("{path}.name"), fault));
         }
-    }
-    if searches.len() > MAX_SEARCHES || searches.join(" ").len() > MAX_SEARCH_LENGTH {
-        let detail = format!(
-            "too many search domains; at most {MAX_SEARCHES} with {MAX_SEARCH_LENGTH} characters"
-        );
-        found.push(input.invalid("dnsConfig.searches", detail));
-    }
-    for (i, search) in searches.iter().enumerate() {
-        if let Some(fault) = dns_subdomain_fault(search.trim_end_matches('.')) {
-            found.push(input.invalid(&format!("dnsConfig.searches[{i}]"), fault));
-        }
-    }
-    found
-}
-
-fn given(text: Option<&str>) -> Option<&str> {
-    text.filter(|text| !text.is_empty())
-}
-
-pub(super) fn probes(input: &Input<'_>) -> Vec<Violation> {
-    let has_pod_network = input
-        .spec
-        .networks
-        .iter()
-        .any(|network| network.pod.is_some());
-    let probes = [
-        ("livenessProbe", &input.spec.liveness_probe),
-        ("readinessProbe", &input.spec.readiness_probe),
-    ];
-    let mut found = Vec::new();
-    for (field, probe) in probes {
-        let Some(probe) = probe else { continue };
-        let by_network = probe.http_get.is_some() || probe.tcp_socket.is_some();
-        let given = [
-            probe.exec.is_some(),
-            probe.guest_agent_ping.is_some(),
-            probe.http_get.is_some(),
-            probe.tcp_socket.is_some(),
+        let sources = [
+            ("resourceClaimName", claim.resource_claim_name.as_deref()),
+            (
+                "resourceClaimTemplateName",
+                claim.resource_claim_template_name.as_deref(),
+            ),
         ];
-        match given.iter().filter(|given| **given).count() {
-            1 if by_network && !has_pod_network => {
-                let detail =
-                    "httpGet and tcpSocket need the pod network; add a network with pod: {}";
-                found.push(input.invalid(field, detail));
+        let is_given = sources.map(|(_, name)| given(name).is_some());
+        if count(&is_given) != 1 {
+            let detail = "give exactly one of resourceClaimName and resourceClaimTemplateName";
+            found.push(input.invalid(&path, detail));
+        }
+        for (field, name) in sources {
+            if let Some(fault) = given(name).and_then(dns_subdomain_fault) {
+                found.push(input.invalid(&format!("{path}.{field}"), fault));
             }
-            1 => {}
-            0 => found.push(input.required(field, "no check; give httpGet or tcpSocket")),
-            _ => found.push(input.invalid(field, "several checks; choose one")),
         }
     }
     found

@@ -2,22 +2,21 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
-use kubevirt_api::network::{Interface, InterfaceState, Network, Port};
+use kubevirt_api::network::{Interface, InterfaceState, Network};
 
 use super::{
-    Input,
+    Input, Occasion, count,
     disks::{is_pci_address, pci_fault},
-    repeated,
+    given, repeated,
 };
 use crate::{cluster_config::Permission, violation::Violation};
 
 const MODELS: &[&str] = &[
-    "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio", "",
+    "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
 ];
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<i64> = 224..=254;
 /// The guest's own address on the link of a masqueraded interface.
 const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
-const MAX_PORT_NAME: usize = 15;
 
 pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -45,7 +44,7 @@ pub(super) fn types(input: &Input<'_>) -> Vec<Violation> {
             network.multus.is_some(),
             network.resource_claim.is_some(),
         ];
-        match given.iter().filter(|given| **given).count() {
+        match count(&given) {
             1 => {}
             0 => {
                 let detail = "no type; use pod: {}";
@@ -68,7 +67,7 @@ pub(super) fn types(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-pub(super) fn pod_network_is_single(input: &Input<'_>) -> Vec<Violation> {
+pub(super) fn single_pod(input: &Input<'_>) -> Vec<Violation> {
     let networks = &input.spec.networks;
     let pods = networks
         .iter()
@@ -86,7 +85,7 @@ pub(super) fn pod_network_is_single(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     if pods > 1 {
         let detail = "more than one pod network; a pod has one, keep one";
-        found.push(input.duplicate("networks", detail));
+        found.push(input.duplicate("domain.devices.interfaces", detail));
     }
     if defaults > 1 || (pods > 0 && defaults > 0) {
         let detail = "more than one default network; keep one of pod and multus with default: true";
@@ -125,26 +124,41 @@ pub(super) fn interface_names(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
+pub(super) fn withdrawn(input: &Input<'_>) -> Vec<Violation> {
+    if input.occasion == Occasion::Change {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (path, interface) in interfaces(input) {
+        for (name, is_given) in [
+            ("slirp", interface.slirp.is_some()),
+            ("macvtap", interface.macvtap.is_some()),
+            ("passt", interface.passt.is_some()),
+        ] {
+            if is_given {
+                let detail = "this binding was withdrawn; use masquerade: {}";
+                found.push(input.invalid(&format!("{path}.{name}"), detail));
+            }
+        }
+    }
+    found
+}
+
 pub(super) fn bindings(input: &Input<'_>) -> Vec<Violation> {
     interfaces(input)
         .filter_map(|(path, interface)| {
-            let withdrawn = [
-                ("slirp", interface.slirp.is_some()),
-                ("macvtap", interface.macvtap.is_some()),
-                ("passt", interface.passt.is_some()),
-            ];
-            if let Some((name, _)) = withdrawn.into_iter().find(|(_, is_given)| *is_given) {
-                let detail = "this binding was withdrawn; use masquerade: {}";
-                return Some(input.invalid(&format!("{path}.{name}"), detail));
-            }
             let given = [
                 interface.bridge.is_some(),
                 interface.masquerade.is_some(),
                 interface.sriov.is_some(),
                 interface.passt_binding.is_some(),
                 interface.binding.is_some(),
+                // A rule of its own is about these.
+                interface.slirp.is_some()
+                    || interface.macvtap.is_some()
+                    || interface.passt.is_some(),
             ];
-            match given.iter().filter(|given| **given).count() {
+            match count(&given) {
                 1 => None,
                 0 => Some(input.invalid(&path, "no binding; use masquerade: {}")),
                 _ => Some(input.invalid(&path, "several bindings; choose one")),
@@ -153,44 +167,127 @@ pub(super) fn bindings(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
+/// Whether an interface joins the pod network; one without network gets the benefit of the doubt.
+pub(super) fn is_on_pod(input: &Input<'_>, interface: &Interface) -> bool {
+    network_of(input, interface)
+        .is_none_or(|network| network.multus.is_none() && network.resource_claim.is_none())
+}
+
 pub(super) fn masquerade(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for (path, interface) in interfaces(input) {
-        let is_pod = network_of(input, interface)
-            .is_none_or(|network| network.multus.is_none() && network.resource_claim.is_none());
-        if interface.masquerade.is_some() && !is_pod {
+    interfaces(input)
+        .filter(|(_, interface)| interface.masquerade.is_some() && !is_on_pod(input, interface))
+        .map(|(path, _)| {
             let detail = "works on the pod network only; use bridge on others";
-            found.push(input.invalid(&format!("{path}.masquerade"), detail));
-        }
-        let is_refused = input.config.bridge_on_pod_network == Permission::Refused;
-        if interface.bridge.is_some() && is_pod && is_refused {
+            input.invalid(&format!("{path}.masquerade"), detail)
+        })
+        .collect()
+}
+
+pub(super) fn bridge(input: &Input<'_>) -> Vec<Violation> {
+    if input.config.bridge_on_pod_network == Permission::Allowed {
+        return Vec::new();
+    }
+    interfaces(input)
+        .filter(|(_, interface)| interface.bridge.is_some() && is_on_pod(input, interface))
+        .map(|(path, _)| {
             let detail =
                 "this cluster does not permit bridges on the pod network; use masquerade: {}";
-            found.push(input.invalid(&format!("{path}.bridge"), detail));
+            input.invalid(&format!("{path}.bridge"), detail)
+        })
+        .collect()
+}
+
+pub(super) fn passt(input: &Input<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, interface) in interfaces(input) {
+        if interface.passt_binding.is_none() {
+            continue;
+        }
+        let path = format!("{path}.passtBinding");
+        found.extend(input.needs_gate(&path, "PasstBinding"));
+        if !is_on_pod(input, interface) {
+            let detail = "works on the pod network only; use bridge on others";
+            found.push(input.invalid(&path, detail));
         }
     }
     found
 }
 
-pub(super) fn states_and_models(input: &Input<'_>) -> Vec<Violation> {
+pub(super) fn models(input: &Input<'_>) -> Vec<Violation> {
+    interfaces(input)
+        .filter_map(|(path, interface)| {
+            let model = interface.model.as_deref().unwrap_or_default();
+            let choices = MODELS.join(", ");
+            (!model.is_empty() && !MODELS.contains(&model)).then(|| {
+                let detail = format!("{model:?} is unknown; use one of {choices}");
+                input.not_supported(&format!("{path}.model"), detail)
+            })
+        })
+        .collect()
+}
+
+pub(super) fn states(input: &Input<'_>) -> Vec<Violation> {
+    interfaces(input)
+        .filter_map(|(path, interface)| {
+            let detail = state_fault(input, interface)?;
+            Some(input.invalid(&format!("{path}.state"), detail))
+        })
+        .collect()
+}
+
+pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
+    interfaces(input)
+        .filter_map(|(path, interface)| {
+            let address = interface.pci_address.as_deref()?;
+            (!is_pci_address(address))
+                .then(|| input.invalid(&format!("{path}.pciAddress"), pci_fault(address)))
+        })
+        .collect()
+}
+
+/// Networks that a claim brings.
+pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
+    let networks = &input.spec.networks;
+    let has_claims = networks.iter().any(|one| one.resource_claim.is_some());
     let mut found = Vec::new();
-    for (path, interface) in interfaces(input) {
-        let model = interface.model.as_deref().unwrap_or_default();
-        if !MODELS.contains(&model) {
-            let detail = format!(
-                "{model:?} is unknown; use virtio, e1000, e1000e, igb, ne2k_pci, pcnet or rtl8139"
-            );
-            found.push(input.not_supported(&format!("{path}.model"), detail));
-        }
-        if let Some(detail) = state_fault(input, interface) {
-            found.push(input.invalid(&format!("{path}.state"), detail));
-        }
-        if let Some(address) = interface
-            .pci_address
-            .as_deref()
-            .filter(|at| !is_pci_address(at))
+    if has_claims && networks.iter().any(|one| one.multus.is_some()) {
+        let detail = "networks by resourceClaim beside networks by multus; choose one way";
+        found.push(input.invalid("networks", detail));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, network) in networks.iter().enumerate() {
+        let Some(claim) = &network.resource_claim else {
+            continue;
+        };
+        let path = format!("networks[{i}].resourceClaim");
+        found.extend(input.needs_gate(&path, "NetworkDevicesWithDRA"));
+        let interface = interfaces(input).find(|(_, one)| one.name == network.name);
+        if let Some((at, interface)) = interface
+            && interface.sriov.is_none()
+            && interface.binding.is_none()
         {
-            found.push(input.invalid(&format!("{path}.pciAddress"), pci_fault(address)));
+            let detail = "a network by resourceClaim needs sriov: {} or a binding plugin";
+            found.push(input.invalid(&at, detail));
+        }
+        let name = given(claim.claim_name.as_deref());
+        let request = given(claim.request_name.as_deref());
+        for (field, value) in [("claimName", name), ("requestName", request)] {
+            if value.is_none() {
+                let detail = "empty; name the claim and the request in it";
+                found.push(input.required(&format!("{path}.{field}"), detail));
+            }
+        }
+        let own = &input.spec.resource_claims;
+        if let Some(name) = name.filter(|name| own.iter().all(|claim| claim.name != *name)) {
+            let detail = format!("no claim is named {name:?}; add it to resourceClaims");
+            let field = input.at(&format!("{path}.claimName"));
+            found.push(Violation::not_found(field, detail));
+        }
+        if let (Some(name), Some(request)) = (name, request)
+            && !seen.insert((name, request))
+        {
+            let detail = format!("request {request:?} of claim {name:?} is used twice");
+            found.push(input.duplicate(&path, detail));
         }
     }
     found
@@ -206,8 +303,11 @@ fn state_fault(input: &Input<'_>, interface: &Interface) -> Option<String> {
             Some("the link of an SR-IOV interface cannot be set; leave it out".to_owned())
         }
         InterfaceState::Absent => {
-            let is_pod = network_of(input, interface).is_some_and(|network| network.pod.is_some());
-            (interface.bridge.is_none() || is_pod).then(|| {
+            let is_default = network_of(input, interface).is_some_and(|network| {
+                let multus = network.multus.as_ref();
+                network.pod.is_some() || multus.is_some_and(|multus| multus.default == Some(true))
+            });
+            (interface.bridge.is_none() || is_default).then(|| {
                 "only bridge interfaces of secondary networks can be unplugged; use up or down"
                     .to_owned()
             })
@@ -256,64 +356,6 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
     Some(mac)
 }
 
-pub(super) fn ports(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for (path, interface) in interfaces(input) {
-        let mut names = BTreeSet::new();
-        for (i, port) in interface.ports.iter().enumerate() {
-            let field = format!("{path}.ports[{i}]");
-            found.extend(port_faults(input, &field, port));
-            let name = port.name.as_deref().unwrap_or_default();
-            if !name.is_empty() && !names.insert(name) {
-                let detail = "another port has this name; names must be unique";
-                found.push(input.duplicate(&format!("{field}.name"), detail));
-            }
-        }
-        if !interface.ports.is_empty() && !interface.port_ranges.is_empty() {
-            let detail = "ports and portRanges together; choose one";
-            found.push(input.invalid(&format!("{path}.portRanges"), detail));
-        }
-    }
-    found
-}
-
-fn port_faults(input: &Input<'_>, path: &str, port: &Port) -> Vec<Violation> {
-    let mut found = Vec::new();
-    let number = format!("{path}.port");
-    if port.port == 0 {
-        found.push(input.required(&number, "missing; write a number from 1 to 65535"));
-    } else if u16::try_from(port.port).is_err() {
-        let detail = format!("{} is no port; write a number from 1 to 65535", port.port);
-        found.push(input.invalid(&number, detail));
-    }
-    let protocol = port.protocol.as_deref().unwrap_or_default();
-    if !["TCP", "UDP", ""].contains(&protocol) {
-        let detail = format!("{protocol:?} is unknown; use TCP or UDP");
-        found.push(input.invalid(&format!("{path}.protocol"), detail));
-    }
-    if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty())
-        && !is_port_name(name)
-    {
-        let detail = format!(
-            "{name:?} is no port name; use at most {MAX_PORT_NAME} lower-case letters, digits and \
-             single dashes, with at least one letter"
-        );
-        found.push(input.invalid(&format!("{path}.name"), detail));
-    }
-    found
-}
-
-fn is_port_name(name: &str) -> bool {
-    name.len() <= MAX_PORT_NAME
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && name.bytes().any(|b| b.is_ascii_lowercase())
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.contains("--")
-}
-
 pub(super) fn dhcp_options(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, interface) in interfaces(input) {
@@ -341,7 +383,9 @@ pub(super) fn dhcp_options(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-fn interfaces<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Interface)> + use<'a> {
+pub(super) fn interfaces<'a>(
+    input: &Input<'a>,
+) -> impl Iterator<Item = (String, &'a Interface)> + use<'a> {
     let interfaces = &input.spec.domain.devices.interfaces;
     let at = |i| format!("domain.devices.interfaces[{i}]");
     interfaces

@@ -2,22 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use k8s_openapi::api::core::v1::LocalObjectReference;
-use kubevirt_api::{quantity::Amount, volumes::Volume};
+use kubevirt_api::{
+    quantity::Amount,
+    volumes::{HostDiskType, Volume},
+};
 
 use super::{
-    Input, Origin, dns_label_fault,
+    Input, Occasion, Origin,
     firmware::{is_clean_path, not_clean},
+    given,
+    names::dns_label_fault,
     repeated,
 };
 use crate::violation::Violation;
-
-/// Inline seeds make objects large; more belongs into a secret.
-const MAX_INLINE: usize = 2048;
-/// Names of the fields for plain text and base64.
-const USER: (&str, &str) = ("userData", "userDataBase64");
-const NETWORK: (&str, &str) = ("networkData", "networkDataBase64");
 
 pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -74,134 +71,157 @@ pub(super) fn are_used(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-pub(super) fn cloud_init(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for (path, volume) in paths(input) {
-        for (kind, seed) in seeds(volume) {
-            let field = format!("{path}.{kind}");
-            found.extend(seed.faults().into_iter().map(|(at, detail)| {
-                let field = if at.is_empty() {
-                    field.clone()
-                } else {
-                    format!("{field}.{at}")
-                };
-                input.invalid(&field, detail)
-            }));
-        }
-    }
-    found
-}
-
-/// What the two kinds of cloud-init volumes have in common.
-struct Seed<'a> {
-    user: Vec<Inline<'a>>,
-    network: Vec<Inline<'a>>,
-    user_secret: Option<&'a LocalObjectReference>,
-    network_secret: Option<&'a LocalObjectReference>,
-}
-
-fn seeds(volume: &Volume) -> Vec<(&'static str, Seed<'_>)> {
-    let no_cloud = volume.cloud_init_no_cloud.as_ref().map(|source| Seed {
-        user: inline(
-            USER,
-            source.user_data.as_deref(),
-            source.user_data_base64.as_deref(),
-        ),
-        network: inline(
-            NETWORK,
-            source.network_data.as_deref(),
-            source.network_data_base64.as_deref(),
-        ),
-        user_secret: source.secret_ref.as_ref(),
-        network_secret: source.network_data_secret_ref.as_ref(),
-    });
-    let config_drive = volume.cloud_init_config_drive.as_ref().map(|source| Seed {
-        user: inline(
-            USER,
-            source.user_data.as_deref(),
-            source.user_data_base64.as_deref(),
-        ),
-        network: inline(
-            NETWORK,
-            source.network_data.as_deref(),
-            source.network_data_base64.as_deref(),
-        ),
-        user_secret: source.secret_ref.as_ref(),
-        network_secret: source.network_data_secret_ref.as_ref(),
-    });
-    let no_cloud = no_cloud.map(|seed| ("cloudInitNoCloud", seed));
-    no_cloud
-        .into_iter()
-        .chain(config_drive.map(|seed| ("cloudInitConfigDrive", seed)))
-        .collect()
-}
-
-impl Seed<'_> {
-    /// Field below the source (empty for the source itself) and what is wrong.
-    fn faults(&self) -> Vec<(&'static str, String)> {
-        let (user, network) = (&self.user, &self.network);
-        let user_count = user.len() + usize::from(self.user_secret.is_some());
-        let network_count = network.len() + usize::from(self.network_secret.is_some());
-        let mut found = Vec::new();
-        if user_count > 1 {
-            let detail = "more than one of secretRef, userData and userDataBase64; choose one";
-            found.push(("", detail.to_owned()));
-        }
-        if network_count > 1 {
-            let detail = "more than one of networkDataSecretRef, networkData and networkDataBase64; choose one";
-            found.push(("", detail.to_owned()));
-        }
-        if user_count + network_count == 0 {
-            found.push((
-                "",
-                "no data; give userData, for example \"#cloud-config\"".to_owned(),
-            ));
-        }
-        found.extend(user.iter().chain(network).filter_map(Inline::fault));
-        found
-    }
-}
-
-/// Data written into the object itself.
-struct Inline<'a> {
-    field: &'static str,
-    text: &'a str,
-    is_base64: bool,
-}
-
-fn inline<'a>(
-    (name, base64_name): (&'static str, &'static str),
-    plain: Option<&'a str>,
-    base64: Option<&'a str>,
-) -> Vec<Inline<'a>> {
-    [(name, plain, false), (base64_name, base64, true)]
-        .into_iter()
-        .filter_map(|(field, text, is_base64)| {
-            let text = text.filter(|text| !text.is_empty())?;
-            Some(Inline {
-                field,
-                text,
-                is_base64,
+pub(super) fn data_volumes(input: &Input<'_>) -> Vec<Violation> {
+    paths(input)
+        .filter_map(|(path, volume)| {
+            volume.data_volume.as_ref()?.name.is_empty().then(|| {
+                let detail = "empty; name the data volume";
+                input.required(&format!("{path}.dataVolume.name"), detail)
             })
         })
         .collect()
 }
 
-impl Inline<'_> {
-    fn fault(&self) -> Option<(&'static str, String)> {
-        let length = if self.is_base64 {
-            match STANDARD.decode(self.text) {
-                Ok(data) => data.len(),
-                Err(error) => return Some((self.field, format!("no base64: {error}"))),
-            }
-        } else {
-            self.text.len()
+pub(super) fn host_disks(input: &Input<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, volume) in paths(input) {
+        let Some(disk) = &volume.host_disk else {
+            continue;
         };
-        (length > MAX_INLINE).then(|| {
-            let detail = format!("{length} bytes; at most {MAX_INLINE} may be written here");
-            (self.field, detail)
-        })
+        let path = format!("{path}.hostDisk");
+        found.extend(input.needs_gate(&path, "HostDisk"));
+        if disk.path.is_empty() {
+            let detail = "empty; name the file of the disk on the node";
+            let field = input.at(&format!("{path}.path"));
+            found.push(Violation::not_found(field, detail));
+        }
+        if !disk.type_.is_known() {
+            let choices = HostDiskType::KNOWN.join(" or ");
+            let detail = format!("{:?} is unknown; use {choices}", disk.type_.as_str());
+            found.push(input.invalid(&format!("{path}.type"), detail));
+        }
+        if disk.type_ == HostDiskType::Disk && disk.capacity.is_some() {
+            let detail = "a disk that exists has its size; leave it out, or use DiskOrCreate";
+            found.push(input.invalid(&format!("{path}.capacity"), detail));
+        }
     }
+    found
+}
+
+pub(super) fn references(input: &Input<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, volume) in paths(input) {
+        let names = [
+            volume
+                .config_map
+                .as_ref()
+                .map(|source| ("configMap.name", source.name.as_deref())),
+            volume
+                .secret
+                .as_ref()
+                .map(|source| ("secret.secretName", source.secret_name.as_deref())),
+            volume.service_account.as_ref().map(|source| {
+                (
+                    "serviceAccount.serviceAccountName",
+                    source.service_account_name.as_deref(),
+                )
+            }),
+        ];
+        for (field, name) in names.into_iter().flatten() {
+            if given(name).is_none() {
+                let detail = "empty; name the object that the volume shows";
+                found.push(input.invalid(&format!("{path}.{field}"), detail));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
+    paths(input)
+        .filter(|(_, volume)| volume.downward_metrics.is_some())
+        .filter_map(|(path, _)| {
+            input.needs_gate(&format!("{path}.downwardMetrics"), "DownwardMetrics")
+        })
+        .collect()
+}
+
+/// Whether a volume is of the kind.
+type IsOne = fn(&Volume) -> bool;
+
+pub(super) fn singles(input: &Input<'_>) -> Vec<Violation> {
+    let volumes = &input.spec.volumes;
+    let kinds: [(&str, IsOne); 3] = [
+        ("serviceAccount", |volume| volume.service_account.is_some()),
+        ("downwardMetrics", |volume| {
+            volume.downward_metrics.is_some()
+        }),
+        ("memoryDump", |volume| volume.memory_dump.is_some()),
+    ];
+    kinds
+        .into_iter()
+        .filter(|(_, is_one)| volumes.iter().filter(|volume| is_one(volume)).count() > 1)
+        .map(|(kind, _)| {
+            let detail = format!("more than one {kind} volume; keep one");
+            input.invalid("volumes", detail)
+        })
+        .collect()
+}
+
+/// Directories of a guest's pod that are ours.
+const OWN_DIRECTORIES: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+
+/// Only instances: their defaults have run.
+pub(super) fn container_paths(input: &Input<'_>) -> Vec<Violation> {
+    if input.origin != Origin::Instance {
+        return Vec::new();
+    }
+    let devices = &input.spec.domain.devices;
+    let mut found = Vec::new();
+    for (path, volume) in paths(input) {
+        let Some(source) = &volume.container_path else {
+            continue;
+        };
+        if devices.disks.iter().any(|disk| disk.name == volume.name) {
+            let detail = "a directory is no disk; show it in domain.devices.filesystems instead";
+            found.push(input.invalid(&path, detail));
+        } else if !devices
+            .filesystems
+            .iter()
+            .any(|one| one.name == volume.name)
+        {
+            let detail = "not shown; add a filesystem of this name to domain.devices.filesystems";
+            found.push(input.invalid(&path, detail));
+        }
+        let is_own = |own: &str| {
+            let rest = source.path.strip_prefix(own);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if OWN_DIRECTORIES.into_iter().any(is_own) {
+            let detail = format!(
+                "{:?} is a directory of the system; use another",
+                source.path
+            );
+            found.push(input.invalid(&format!("{path}.containerPath.path"), detail));
+        }
+    }
+    found
+}
+
+/// Claims that are shown as filesystems.
+pub(super) fn virtiofs(input: &Input<'_>) -> Vec<Violation> {
+    let gate = "EnableVirtioFsStorageVolumes";
+    let filesystems = input.spec.domain.devices.filesystems.iter().enumerate();
+    filesystems
+        .filter(|(_, filesystem)| {
+            let volumes = &mut input.spec.volumes.iter();
+            volumes.any(|volume| {
+                volume.name == filesystem.name
+                    && (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some())
+            })
+        })
+        .filter_map(|(i, _)| input.needs_gate(&format!("domain.devices.filesystems[{i}]"), gate))
+        .collect()
 }
 
 pub(super) fn container_disks(input: &Input<'_>) -> Vec<Violation> {
@@ -240,7 +260,7 @@ pub(super) fn empty_disks(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn utility_volumes(input: &Input<'_>) -> Vec<Violation> {
-    if input.spec.utility_volumes.is_empty() {
+    if input.spec.utility_volumes.is_empty() || input.occasion == Occasion::Change {
         return Vec::new();
     }
     vec![input.invalid(
@@ -249,7 +269,7 @@ pub(super) fn utility_volumes(input: &Input<'_>) -> Vec<Violation> {
     )]
 }
 
-fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Volume)> + use<'a> {
+pub(super) fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Volume)> + use<'a> {
     input
         .spec
         .volumes

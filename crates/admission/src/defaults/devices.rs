@@ -4,7 +4,7 @@ use kubevirt_api::{
     devices::{
         Devices, Diag288Watchdog, I6300EsbWatchdog, InputBus, InputType, Watchdog, WatchdogAction,
     },
-    disks::{CdRomTarget, Disk, DiskBus, DiskTarget, TrayState},
+    disks::{CdRomTarget, DiskBus, DiskTarget, TrayState},
     vmi::{Probe, VirtualMachineInstanceSpec},
 };
 
@@ -33,45 +33,40 @@ fn pull_policy(image: &str) -> &'static str {
     if may_change { "Always" } else { "IfNotPresent" }
 }
 
-pub(super) fn set_disks(spec: &mut VirtualMachineInstanceSpec) {
+/// A disk that is nothing else is a disk; drives are read-only and closed.
+pub(super) fn set_targets(spec: &mut VirtualMachineInstanceSpec) {
+    for disk in &mut spec.domain.devices.disks {
+        if disk.disk.is_none() && disk.lun.is_none() && disk.cdrom.is_none() {
+            disk.disk = Some(DiskTarget::default());
+        }
+        if let Some(CdRomTarget { readonly, tray, .. }) = &mut disk.cdrom {
+            readonly.get_or_insert(true);
+            if tray.as_ref().is_none_or(|tray| tray.as_str().is_empty()) {
+                *tray = Some(TrayState::Closed);
+            }
+        }
+        let size = disk.block_size.as_mut();
+        if let Some(state) = size.and_then(|size| size.match_volume.as_mut()) {
+            state.enabled.get_or_insert(true);
+        }
+    }
+}
+
+pub(super) fn set_buses(spec: &mut VirtualMachineInstanceSpec) {
     let bus = if matches!(architecture(spec), "arm64" | "s390x") {
         DiskBus::Virtio
     } else {
         DiskBus::Sata
     };
     for disk in &mut spec.domain.devices.disks {
-        set_disk(disk, &bus);
-    }
-}
-
-fn set_disk(disk: &mut Disk, bus: &DiskBus) {
-    if disk.disk.is_none() && disk.lun.is_none() && disk.cdrom.is_none() {
-        disk.disk = Some(DiskTarget::default());
-    }
-    if let Some(target) = &mut disk.disk {
-        set_bus(&mut target.bus, bus);
-    }
-    if let Some(lun) = &mut disk.lun {
-        set_bus(&mut lun.bus, bus);
-    }
-    if let Some(CdRomTarget {
-        bus: its_bus,
-        readonly,
-        tray,
-    }) = &mut disk.cdrom
-    {
-        set_bus(its_bus, bus);
-        readonly.get_or_insert(true);
-        if tray.as_ref().is_none_or(|tray| tray.as_str().is_empty()) {
-            *tray = Some(TrayState::Closed);
+        let buses = [
+            disk.disk.as_mut().map(|target| &mut target.bus),
+            disk.lun.as_mut().map(|target| &mut target.bus),
+            disk.cdrom.as_mut().map(|target| &mut target.bus),
+        ];
+        for its in buses.into_iter().flatten() {
+            set_bus(its, &bus);
         }
-    }
-    if let Some(state) = disk
-        .block_size
-        .as_mut()
-        .and_then(|size| size.match_volume.as_mut())
-    {
-        state.enabled.get_or_insert(true);
     }
 }
 

@@ -1,15 +1,14 @@
-//! Architecture, machine type, CPU, memory, firmware and features.
+//! Architecture, machine type, CPU, memory and firmware.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{
-    domain::{CpuFeature, DomainSpec, ResourceRequirements},
-    features::{FeatureHyperv, FeatureState, Features},
+    domain::{DomainSpec, ResourceRequirements},
     firmware::Efi,
     quantity::Amount,
     vmi::VirtualMachineInstanceSpec,
 };
 
-use super::Surroundings;
+use super::{Surroundings, growth};
 use crate::{
     ClusterConfig,
     cluster_config::{DEFAULT_CPU_REQUEST, Rollout},
@@ -17,9 +16,6 @@ use crate::{
 
 /// Most virtual CPUs a guest may be able to grow to.
 const MAX_VCPUS: u32 = 512;
-const SPINLOCK_RETRIES: u32 = 4096;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
 
 pub(super) fn set_architecture(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
     if architecture(spec).is_empty() {
@@ -132,152 +128,35 @@ pub(super) fn set_cpu_model(spec: &mut VirtualMachineInstanceSpec, config: &Clus
     }
 }
 
-pub(super) fn set_firmware(spec: &mut VirtualMachineInstanceSpec, around: Surroundings<'_>) {
-    let is_arm = architecture(spec) == "arm64";
+pub(super) fn set_identity(spec: &mut VirtualMachineInstanceSpec, around: Surroundings<'_>) {
     let firmware = spec.domain.firmware.get_or_insert_default();
     if firmware.uuid.as_deref().unwrap_or_default().is_empty() {
         firmware.uuid = Some((around.new_uuid)().to_string());
     }
-    if is_arm {
-        let bootloader = firmware.bootloader.get_or_insert_default();
-        if bootloader.bios.is_none() {
-            let efi = bootloader.efi.get_or_insert_with(Efi::default);
-            efi.secure_boot.get_or_insert(false);
-        }
-    }
 }
 
-pub(super) fn set_features(spec: &mut VirtualMachineInstanceSpec) {
-    let acpi_default = architecture(spec) != "s390x";
-    let features = spec.domain.features.get_or_insert_default();
-    let acpi = features.acpi.get_or_insert_default();
-    acpi.enabled.get_or_insert(acpi_default);
-    for state in [&mut features.smm, &mut features.pvspinlock]
-        .into_iter()
-        .flatten()
-    {
-        enable(state);
-    }
-    if let Some(apic) = &mut features.apic {
-        apic.enabled.get_or_insert(true);
-    }
-    let needs_vmx = complete_hyperv(features);
-    if needs_vmx {
-        require_vmx(&mut spec.domain);
-    }
-}
-
-/// Switches on what other enlightenments depend on; says whether the guest needs `vmx`.
-fn complete_hyperv(features: &mut Features) -> bool {
-    let Some(hyperv) = &mut features.hyperv else {
-        return false;
-    };
-    enable_present(hyperv);
-    let evmcs = is_on(hyperv.evmcs.as_ref());
-    if evmcs {
-        enable(hyperv.vapic.get_or_insert_default());
-    }
-    if hyperv
-        .synictimer
-        .as_ref()
-        .is_some_and(|timer| timer.enabled == Some(true))
-    {
-        enable(hyperv.synic.get_or_insert_default());
-    }
-    let needs_vpindex = is_on(hyperv.ipi.as_ref())
-        || is_on(hyperv.synic.as_ref())
-        || hyperv
-            .tlbflush
-            .as_ref()
-            .is_some_and(|flush| flush.enabled == Some(true));
-    if needs_vpindex {
-        enable(hyperv.vpindex.get_or_insert_default());
-    }
-    evmcs
-}
-
-fn enable_present(hyperv: &mut FeatureHyperv) {
-    let states = [
-        &mut hyperv.relaxed,
-        &mut hyperv.vapic,
-        &mut hyperv.vpindex,
-        &mut hyperv.runtime,
-        &mut hyperv.synic,
-        &mut hyperv.reset,
-        &mut hyperv.frequencies,
-        &mut hyperv.reenlightenment,
-        &mut hyperv.ipi,
-        &mut hyperv.evmcs,
-    ];
-    states.into_iter().flatten().for_each(enable);
-    if let Some(vendor) = &mut hyperv.vendorid {
-        vendor.enabled.get_or_insert(true);
-    }
-    if let Some(flush) = &mut hyperv.tlbflush {
-        flush.enabled.get_or_insert(true);
-        [&mut flush.direct, &mut flush.extended]
-            .into_iter()
-            .flatten()
-            .for_each(enable);
-    }
-    if let Some(timer) = &mut hyperv.synictimer {
-        timer.enabled.get_or_insert(true);
-        timer.direct.iter_mut().for_each(enable);
-    }
-    if let Some(spinlocks) = &mut hyperv.spinlocks
-        && *spinlocks.enabled.get_or_insert(true)
-    {
-        spinlocks.spinlocks.get_or_insert(SPINLOCK_RETRIES);
-    }
-}
-
-fn enable(state: &mut FeatureState) {
-    state.enabled.get_or_insert(true);
-}
-
-fn is_on(state: Option<&FeatureState>) -> bool {
-    state.is_some_and(|state| state.enabled == Some(true))
-}
-
-fn require_vmx(domain: &mut DomainSpec) {
-    let features = &mut domain.cpu.get_or_insert_default().features;
-    if !features.iter().any(|feature| feature.name == "vmx") {
-        features.push(CpuFeature {
-            name: "vmx".to_owned(),
-            policy: Some("require".to_owned()),
-        });
-    }
-}
-
-pub(super) fn set_timers(domain: &mut DomainSpec) {
-    let Some(timer) = domain.clock.as_mut().and_then(|clock| clock.timer.as_mut()) else {
-        return;
-    };
-    let present = [
-        timer.hpet.as_mut().map(|timer| &mut timer.present),
-        timer.kvm.as_mut().map(|timer| &mut timer.present),
-        timer.pit.as_mut().map(|timer| &mut timer.present),
-        timer.rtc.as_mut().map(|timer| &mut timer.present),
-        timer.hyperv.as_mut().map(|timer| &mut timer.present),
-    ];
-    for present in present.into_iter().flatten() {
-        present.get_or_insert(true);
-    }
-}
-
-/// How far CPU and memory may grow while the guest runs.
-pub(super) fn set_head_room(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
-    if config.rollout != Rollout::LiveUpdate || architecture(spec) == "arm64" {
+pub(super) fn set_bootloader(spec: &mut VirtualMachineInstanceSpec) {
+    if architecture(spec) != "arm64" {
         return;
     }
-    set_max_sockets(&mut spec.domain, config);
-    if architecture(spec) == "amd64" {
-        set_max_guest(&mut spec.domain, config);
+    let firmware = spec.domain.firmware.get_or_insert_default();
+    let bootloader = firmware.bootloader.get_or_insert_default();
+    if bootloader.bios.is_none() {
+        let efi = bootloader.efi.get_or_insert_with(Efi::default);
+        efi.secure_boot.get_or_insert(false);
     }
 }
 
-fn set_max_sockets(domain: &mut DomainSpec, config: &ClusterConfig) {
-    let cpu = domain.cpu.get_or_insert_default();
+/// Whether a guest's CPUs may grow while it runs.
+fn may_grow(spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) -> bool {
+    config.rollout == Rollout::LiveUpdate && architecture(spec) != "arm64"
+}
+
+pub(super) fn set_max_sockets(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    if !may_grow(spec, config) {
+        return;
+    }
+    let cpu = spec.domain.cpu.get_or_insert_default();
     let sockets = cpu.sockets.unwrap_or(0);
     if cpu.max_sockets.unwrap_or(0) != 0 || sockets == 0 {
         return;
@@ -299,40 +178,26 @@ fn set_max_sockets(domain: &mut DomainSpec, config: &ClusterConfig) {
     cpu.max_sockets = Some(max);
 }
 
-fn set_max_guest(domain: &mut DomainSpec, config: &ClusterConfig) {
-    let is_special = domain.launch_security.is_some()
-        || domain.cpu.as_ref().is_some_and(|cpu| {
-            cpu.realtime.is_some()
-                || cpu
-                    .numa
-                    .as_ref()
-                    .is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
-        });
-    let Some(memory) = domain.memory.as_mut() else {
-        return;
-    };
-    if is_special || memory.max_guest.is_some() {
+pub(super) fn set_max_guest(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    if !may_grow(spec, config) {
         return;
     }
-    let Some(Ok(guest)) = memory.guest.as_ref().map(Amount::parse) else {
+    let memory = spec.domain.memory.as_ref();
+    let Some(guest) = memory.and_then(|memory| memory.guest.as_ref()) else {
         return;
     };
-    let text = match &config.max_guest {
-        Some(max) => max.clone(),
-        None => guest.times(config.max_hotplug_ratio).to_binary(),
-    };
-    let Ok(max) = Amount::parse(&text) else {
+    if memory.is_some_and(|memory| memory.max_guest.is_some()) {
         return;
+    }
+    let max = match (&config.max_guest, Amount::parse(guest)) {
+        (Some(max), _) => max.clone(),
+        (None, Ok(guest)) => guest.times(config.max_hotplug_ratio).to_binary(),
+        (None, Err(_)) => return,
     };
-    let has_big_pages = memory
-        .hugepages
-        .as_ref()
-        .and_then(|hugepages| hugepages.page_size.clone())
-        .is_some_and(|size| Amount::parse(&Quantity(size)) == Ok(Amount::of(GIB)));
-    let step = if has_big_pages { GIB } else { 2 * MIB };
-    let fits = guest.is_multiple_of(step) && max.is_multiple_of(step);
-    if fits && guest <= max && guest >= Amount::of(GIB) {
-        memory.max_guest = Some(text);
+    let is_size = [guest, &max].iter().all(|one| Amount::parse(one).is_ok());
+    let fault = growth::fault(&spec.domain, architecture(spec), Some(guest), &max);
+    if is_size && fault.is_none() {
+        spec.domain.memory.get_or_insert_default().max_guest = Some(max);
     }
 }
 

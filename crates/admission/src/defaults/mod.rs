@@ -2,6 +2,8 @@
 
 pub mod controller;
 mod devices;
+mod features;
+pub(crate) mod growth;
 mod machine;
 pub mod network;
 pub mod vm;
@@ -9,6 +11,8 @@ pub mod vmi;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use uuid::Uuid;
+
+use crate::rules::{Rule, Summary};
 
 /// What pure code cannot know by itself.
 #[derive(Clone, Copy)]
@@ -24,4 +28,12 @@ impl std::fmt::Debug for Surroundings<'_> {
             .field("now", &self.now)
             .finish_non_exhaustive()
     }
+}
+
+/// Every default, for the list of rules.
+pub(crate) fn summaries() -> impl Iterator<Item = Summary> {
+    let of_vm = vm::ALL.iter().map(Rule::summary);
+    let of_spec = vmi::SPEC.iter().map(Rule::summary);
+    let of_object = vmi::OBJECT.iter().map(Rule::summary);
+    of_vm.chain(of_spec).chain(of_object)
 }

@@ -1,9 +1,12 @@
 //! What the webhook fills in for a `VirtualMachine`.
 
-use kubevirt_api::{VirtualMachine, annotations};
+use kubevirt_api::{
+    VirtualMachine, annotations,
+    preference::{MachinePreferences, VirtualMachinePreferenceSpec},
+};
 
 use super::{Surroundings, machine};
-use crate::ClusterConfig;
+use crate::{ClusterConfig, rules::Rule};
 
 /// Whether the object is new. Identity is given once, never to an old VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,24 +15,122 @@ pub enum Age {
     Old,
 }
 
-/// Fills in the template.
-pub fn set(vm: &mut VirtualMachine, age: Age, config: &ClusterConfig, around: Surroundings<'_>) {
-    let template = &mut vm.spec.template;
-    let spec = template.spec.get_or_insert_default();
-    if age == Age::New {
-        let firmware = spec.domain.firmware.get_or_insert_default();
-        for identity in [&mut firmware.uuid, &mut firmware.serial] {
-            if identity.as_deref().unwrap_or_default().is_empty() {
-                *identity = Some((around.new_uuid)().to_string());
-            }
+/// What was found in the cluster that the VM refers to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found<'a> {
+    pub preference: Option<&'a VirtualMachinePreferenceSpec>,
+    /// What the source of the first data volume template is made for.
+    pub architecture: Option<&'a str>,
+}
+
+/// What a default may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub age: Age,
+    pub found: Found<'a>,
+    pub config: &'a ClusterConfig,
+    pub around: Surroundings<'a>,
+}
+
+pub type Fill = fn(&mut VirtualMachine, &Context<'_>);
+
+/// Every default, in the order that counts.
+#[rustfmt::skip]
+pub const ALL: &[Rule<Fill>] = &[
+    Rule::new("default.vm-preference", "D2.3", "architecture, machine and storage class that the preference prefers", set_preferred),
+    Rule::new("default.vm-identity", "D2.4", "identity of a new machine's firmware", set_identity),
+    Rule::new("default.vm-architecture", "D2.5", "architecture of the disk's source, else of the cluster", set_architecture),
+    Rule::new("default.vm-machine", "D2.6", "type of the machine", set_machine),
+    Rule::new("default.vm-pci-topology", "D2.7", "layout of PCI ports of a new machine", set_pci_topology),
+];
+
+/// Fills in the template. A VM without one stays without: that is a fault to be told.
+pub fn set(vm: &mut VirtualMachine, context: &Context<'_>) {
+    if vm.spec.template.spec.is_none() {
+        return;
+    }
+    for rule in ALL {
+        (rule.apply)(vm, context);
+    }
+}
+
+fn set_preferred(vm: &mut VirtualMachine, context: &Context<'_>) {
+    let Some(preference) = context.found.preference else {
+        return;
+    };
+    let spec = vm.spec.template.spec.get_or_insert_default();
+    let wanted = preference.preferred_architecture.as_ref();
+    if spec.architecture.as_deref().unwrap_or_default().is_empty()
+        && let Some(wanted) = wanted
+    {
+        spec.architecture = Some(wanted.clone());
+    }
+    let machine = spec.domain.machine.as_ref();
+    let has_machine = machine
+        .and_then(|machine| machine.type_.as_deref())
+        .is_some_and(|machine| !machine.is_empty());
+    if let Some(MachinePreferences {
+        preferred_machine_type: Some(wanted),
+    }) = &preference.machine
+        && !has_machine
+    {
+        spec.domain.machine.get_or_insert_default().type_ = Some(wanted.clone());
+    }
+    let class = preference.volumes.as_ref();
+    let class = class.and_then(|volumes| volumes.preferred_storage_class_name.as_ref());
+    let Some(class) = class else { return };
+    for template in &mut vm.spec.data_volume_templates {
+        let storage = template.spec.storage.as_mut();
+        let classes = [
+            template
+                .spec
+                .pvc
+                .as_mut()
+                .map(|pvc| &mut pvc.storage_class_name),
+            storage.map(|storage| &mut storage.storage_class_name),
+        ];
+        for its in classes.into_iter().flatten() {
+            its.get_or_insert_with(|| class.clone());
         }
     }
-    machine::set_architecture(spec, config);
-    machine::set_machine(spec, config);
-    if age == Age::New && machine::takes_pci_topology_v3(spec) {
-        template
-            .metadata
-            .get_or_insert_default()
+}
+
+fn set_identity(vm: &mut VirtualMachine, context: &Context<'_>) {
+    if context.age == Age::Old {
+        return;
+    }
+    let spec = vm.spec.template.spec.get_or_insert_default();
+    let firmware = spec.domain.firmware.get_or_insert_default();
+    for identity in [&mut firmware.uuid, &mut firmware.serial] {
+        if identity.as_deref().unwrap_or_default().is_empty() {
+            *identity = Some((context.around.new_uuid)().to_string());
+        }
+    }
+}
+
+fn set_architecture(vm: &mut VirtualMachine, context: &Context<'_>) {
+    let spec = vm.spec.template.spec.get_or_insert_default();
+    if machine::architecture(spec).is_empty()
+        && let Some(found) = context.found.architecture
+    {
+        spec.architecture = Some(found.to_owned());
+    }
+    machine::set_architecture(spec, context.config);
+}
+
+fn set_machine(vm: &mut VirtualMachine, context: &Context<'_>) {
+    machine::set_machine(
+        vm.spec.template.spec.get_or_insert_default(),
+        context.config,
+    );
+}
+
+fn set_pci_topology(vm: &mut VirtualMachine, context: &Context<'_>) {
+    let template = &mut vm.spec.template;
+    let spec = template.spec.get_or_insert_default();
+    if context.age == Age::New && machine::takes_pci_topology_v3(spec) {
+        let metadata = template.metadata.get_or_insert_default();
+        metadata
             .annotations
             .get_or_insert_default()
             .entry(annotations::PCI_TOPOLOGY_VERSION.to_owned())

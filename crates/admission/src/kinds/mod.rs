@@ -56,7 +56,7 @@ pub use neighbours::{Need, Neighbours};
 
 use crate::{
     ClusterConfig, Surroundings, Violation,
-    checks::Requester,
+    checks::{Occasion, Requester},
     review::read_object,
     rules::{Rule, Summary},
 };
@@ -351,6 +351,14 @@ fn fill<T: Kind>(request: &Request<'_>) -> Result<Option<[Value; 2]>, Violation>
 impl<T> Asked<'_, T> {
     fn is_new(&self) -> bool {
         self.operation == Operation::Create
+    }
+
+    fn occasion(&self) -> Occasion {
+        if self.is_new() {
+            Occasion::Creation
+        } else {
+            Occasion::Change
+        }
     }
 }
 

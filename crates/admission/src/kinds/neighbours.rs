@@ -3,7 +3,9 @@
 use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
     backup::VirtualMachineBackup,
+    instancetype::VirtualMachineInstancetypeSpec,
     migration_request::VirtualMachineInstanceMigration,
+    preference::VirtualMachinePreferenceSpec,
     restore::VirtualMachineRestore,
     snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent},
 };
@@ -52,7 +54,6 @@ pub enum Need {
 #[serde(rename_all = "camelCase", default)]
 pub struct Neighbours {
     pub machine: Option<VirtualMachine>,
-    pub instance: Option<VirtualMachineInstance>,
     pub migrations: Vec<VirtualMachineInstanceMigration>,
     /// As namespace/name.
     pub installations: Vec<String>,
@@ -62,4 +63,10 @@ pub struct Neighbours {
     pub content: Option<VirtualMachineSnapshotContent>,
     pub restores: Vec<VirtualMachineRestore>,
     pub backups: Vec<VirtualMachineBackup>,
+    /// What a machine refers to, and its own instance.
+    pub instancetype: Option<Box<VirtualMachineInstancetypeSpec>>,
+    pub preference: Option<Box<VirtualMachinePreferenceSpec>>,
+    pub instance: Option<Box<VirtualMachineInstance>>,
+    /// What the source of a machine's first data volume template is made for.
+    pub architecture: Option<String>,
 }

@@ -101,7 +101,14 @@ fn template(asked: &Question<'_>) -> Vec<Fault> {
         spec: spec.clone(),
         status: None,
     };
-    let found = vm::validate(&vm, None, asked.config, asked.requester, asked.around);
+    let found = vm::validate(&vm::Input {
+        vm: &vm,
+        old: None,
+        found: vm::Found::default(),
+        config: asked.config,
+        requester: asked.requester,
+        around: asked.around,
+    });
     found
         .into_iter()
         .map(|violation| violation.below(TEMPLATE).into())

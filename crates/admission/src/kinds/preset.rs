@@ -64,6 +64,7 @@ fn part(asked: &Question<'_>, path: &str) -> Vec<Fault> {
         annotations: &none,
         config: asked.config,
         origin: Origin::Instance,
+        occasion: asked.occasion(),
         requester: asked.requester,
     });
     found

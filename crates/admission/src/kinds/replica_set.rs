@@ -64,7 +64,8 @@ fn template(asked: &Question<'_>) -> Vec<Fault> {
             labels: metadata.labels.as_ref().unwrap_or(&none),
             annotations: metadata.annotations.as_ref().unwrap_or(&none),
             config: asked.config,
-            origin: Origin::TemplateOfVm,
+            origin: Origin::TemplateOfSet,
+            occasion: asked.occasion(),
             requester: asked.requester,
         })
     });

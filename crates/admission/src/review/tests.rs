@@ -7,7 +7,11 @@ use uuid::Uuid;
 use super::*;
 
 /// Calls a webhook as `user` and returns its response.
-fn call(stage: Stage, user: &str, mut request: Value) -> Value {
+fn call(stage: Stage, user: &str, request: Value) -> Value {
+    call_under(stage, user, request, &ClusterConfig::default())
+}
+
+fn call_under(stage: Stage, user: &str, mut request: Value, config: &ClusterConfig) -> Value {
     let kind = request["object"]["kind"].clone();
     request["uid"] = json!("u-1");
     request["kind"] = json!({ "group": "kubevirt.io", "version": "v1", "kind": kind });
@@ -22,12 +26,7 @@ fn call(stage: Stage, user: &str, mut request: Value) -> Value {
         now: &now,
         new_uuid: &new_uuid,
     };
-    let answer = review(
-        stage,
-        &json!({ "request": request }),
-        &ClusterConfig::default(),
-        around,
-    );
+    let answer = review(stage, &json!({ "request": request }), config, around);
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u-1");
     answer["response"].clone()
@@ -211,7 +210,7 @@ fn refusal_names_every_cause() {
     assert!(
         status["message"]
             .as_str()
-            .is_some_and(|text| text.contains("remove running; spec."))
+            .is_some_and(|text| text.contains("Halted; spec."))
     );
     assert!(
         response["warnings"][0]
@@ -232,10 +231,7 @@ fn run_strategy_is_one_known_word() {
             json!({ "running": false, "runStrategy": "Halted" }),
             Some("spec.running"),
         ),
-        (
-            json!({ "runStrategy": "WaitAsReceiver" }),
-            Some("spec.runStrategy"),
-        ),
+        (json!({ "runStrategy": "WaitAsReceiver" }), None),
         (json!({ "running": false }), None),
         (json!({ "runStrategy": "Manual" }), None),
     ] {
@@ -254,6 +250,8 @@ fn vm_without_template_is_refused() {
     let mut object = vm();
     object["spec"]["template"] = json!({});
     let request = json!({ "operation": "CREATE", "object": object });
+    assert_eq!(call(Stage::Mutate, "somebody", request).get("patch"), None);
+    let request = json!({ "operation": "CREATE", "object": object });
     let response = call(Stage::Validate, "somebody", request);
     assert_eq!(
         response["status"]["details"]["causes"][0]["reason"],
@@ -261,7 +259,7 @@ fn vm_without_template_is_refused() {
     );
     assert_eq!(
         response["status"]["details"]["causes"][0]["field"],
-        "spec.template.spec"
+        "spec.template"
     );
 }
 
@@ -291,7 +289,17 @@ fn spec_of_an_instance_never_changes_for_users() {
     let cause = &response["status"]["details"]["causes"][0];
     assert_eq!(cause["field"], "spec.volumes[0].containerDisk.image");
     assert_eq!(cause["reason"], "FieldValueNotSupported");
-    assert_eq!(update("virt-controller")["allowed"], true);
+    // Components change specs, but what was plugged stays what it was for them, too.
+    let response = update("virt-controller");
+    let cause = &response["status"]["details"]["causes"][0];
+    assert_eq!(cause["field"], "spec.volumes[0]");
+    changed = vmi();
+    changed["spec"]["hostname"] = json!("other");
+    let request = json!({ "operation": "UPDATE", "object": changed, "oldObject": vmi() });
+    assert_eq!(
+        call(Stage::Validate, "virt-controller", request)["allowed"],
+        true
+    );
 }
 
 #[test]
@@ -310,6 +318,281 @@ fn status_of_an_instance_is_put_back_for_users() {
         call(Stage::Mutate, "virt-handler", request).get("patch"),
         None
     );
+}
+
+/// A manifest as people wrote them between 2018 and 2020.
+const OF_OLD: &str = r#"
+apiVersion: kubevirt.io/v1alpha3
+kind: VirtualMachineInstance
+metadata:
+  labels: { kubevirt.io/vm: old }
+  name: old
+  namespace: default
+spec:
+  domain:
+    cpu: { cores: 2, model: Nehalem-IBRS }
+    devices:
+      disks: [{ disk: { bus: virtio }, name: host-disk }]
+      interfaces: [{ name: default, masquerade: {}, ports: [{ port: 80 }] }]
+    machine: { type: "" }
+    resources: { requests: { memory: 2048M } }
+  networks: [{ name: default, pod: {} }]
+  terminationGracePeriodSeconds: 0
+  volumes:
+    - hostDisk: { path: /data/disk.img, type: Disk, shared: true }
+      name: host-disk
+status: {}
+"#;
+
+fn with_older_map(data: &[(&str, &str)]) -> ClusterConfig {
+    let data = data
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let written = crate::legacy_config::read(&data).expect("a good map");
+    ClusterConfig::from_kubevirt(&serde_json::from_value(written).expect("a configuration"))
+}
+
+#[test]
+fn manifests_of_old_are_accepted_unchanged() {
+    let config = with_older_map(&[("feature-gates", "HostDisk,LiveMigration")]);
+    let mut object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
+    let written = object.clone();
+    let request = json!({ "operation": "CREATE", "object": object });
+    let response = call_under(Stage::Mutate, "somebody", request, &config);
+    json_patch::patch(&mut object, &patch_of(&response)).expect("applies");
+    let request = json!({ "operation": "CREATE", "object": object });
+    let response = call_under(Stage::Validate, "somebody", request, &config);
+    assert_eq!(response["allowed"], true, "{response:#}");
+    // What was written is there as it was, but for the empty machine type.
+    for place in [
+        "/apiVersion",
+        "/metadata/labels",
+        "/spec/domain/cpu/model",
+        "/spec/domain/cpu/cores",
+        "/spec/domain/devices",
+        "/spec/domain/resources",
+        "/spec/networks",
+        "/spec/terminationGracePeriodSeconds",
+        "/spec/volumes",
+    ] {
+        assert_eq!(object.pointer(place), written.pointer(place), "{place}");
+    }
+    assert_eq!(object["spec"]["domain"]["machine"]["type"], "q35");
+    assert_eq!(object["spec"]["domain"]["memory"]["guest"], "2048M");
+    let warnings = response["warnings"].as_array().expect("warnings");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0]
+            .as_str()
+            .is_some_and(|text| text.contains("spec.volumes[0].hostDisk")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn gate_that_is_missing_is_named() {
+    let object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
+    let request = json!({ "operation": "CREATE", "object": object });
+    let response = call(Stage::Validate, "somebody", request);
+    let message = response["status"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("the feature gate HostDisk"), "{message}");
+}
+
+/// What `kubectl patch --type merge` sends arrives as the whole object.
+#[test]
+fn running_is_switched_by_patch_where_it_was_used() {
+    for (stored, patch, allowed) in [
+        (
+            json!({ "running": false }),
+            json!({ "running": true }),
+            true,
+        ),
+        (
+            json!({ "running": true }),
+            json!({ "running": false }),
+            true,
+        ),
+        (
+            json!({ "runStrategy": "Halted" }),
+            json!({ "running": true }),
+            false,
+        ),
+        (
+            json!({ "runStrategy": "Halted" }),
+            json!({ "running": true, "runStrategy": null }),
+            true,
+        ),
+        (
+            json!({ "running": false }),
+            json!({ "runStrategy": "Always" }),
+            false,
+        ),
+    ] {
+        let mut old = vm();
+        old["spec"]["runStrategy"].take();
+        json_patch::merge(&mut old["spec"], &stored);
+        let mut new = old.clone();
+        json_patch::merge(&mut new["spec"], &patch);
+        let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
+        // Defaults never turn the one into the other.
+        let patched = call(Stage::Mutate, "somebody", request.clone());
+        for step in &patch_of(&patched).0 {
+            assert!(!step.path().to_string().contains("run"), "{patched}");
+        }
+        let response = call(Stage::Validate, "somebody", request);
+        assert_eq!(response["allowed"], allowed, "{stored} {patch}");
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert_eq!(
+            message.contains("remove one of them"),
+            !allowed,
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_run_yet_is_accepted_with_the_way_out() {
+    for (patch, warning) in [
+        (
+            json!({ "volumes": [{ "name": "root", "dataVolume": { "name": "a" } }] }),
+            "spec.template.spec.volumes[0].dataVolume: use containerDisk or emptyDisk",
+        ),
+        (
+            json!({ "domain": { "cpu": { "dedicatedCpuPlacement": true, "cores": 2 } } }),
+            "spec.template.spec.domain.cpu.dedicatedCpuPlacement: set it to false",
+        ),
+    ] {
+        let mut object = vm();
+        let spec = &mut object["spec"]["template"]["spec"];
+        spec["domain"]["resources"] = json!({ "requests": { "memory": "128Mi" } });
+        json_patch::merge(spec, &patch);
+        let request = json!({ "operation": "CREATE", "object": object });
+        let response = call(Stage::Validate, "somebody", request);
+        assert_eq!(response["allowed"], true, "{response:#}");
+        let wanted = format!("accepted, but this version cannot run it yet: {warning}");
+        assert_eq!(response["warnings"], json!([wanted]));
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_its_path() {
+    let name = "a".repeat(300);
+    for (patch, field) in [
+        (
+            json!({ "running": true, "runStrategy": "Always" }),
+            "spec.running",
+        ),
+        (
+            json!({ "template": { "spec": { "volumes": [
+                { "name": "root", "emptyDisk": { "capacity": "1Gi" } },
+                { "name": "root", "emptyDisk": { "capacity": "1Gi" } },
+            ] } } }),
+            "spec.template.spec.volumes[1].name",
+        ),
+        (
+            json!({ "template": { "spec": { "domain": { "devices": { "disks": [
+                { "name": "root" }, { "name": "nowhere" },
+            ] } } } } }),
+            "spec.template.spec.domain.devices.disks[1].name",
+        ),
+        (
+            json!({ "template": { "spec": { "domain": { "memory": { "guest": "-1Gi" } } } } }),
+            "spec.template.spec.domain.memory.guest",
+        ),
+        (
+            json!({ "template": { "spec": { "domain": { "memory": { "guest": "9999999E" } } } } }),
+            "spec.template.spec.domain.memory.guest",
+        ),
+        (
+            json!({ "template": { "spec": { "domain": { "cpu": { "sockets": u32::MAX } } } } }),
+            "spec.template.spec.domain.cpu",
+        ),
+        (
+            json!({ "template": { "spec": { "domain": { "cpu": { "sockets": -1 } } } } }),
+            "spec.template.spec.domain.cpu.sockets",
+        ),
+        (
+            json!({ "template": { "spec": { "hostname": name } } }),
+            "spec.template.spec.hostname",
+        ),
+        (
+            json!({ "template": { "spec": { "volumes": [
+                { "name": "root", "emptyDisk": { "capacity": "1Gi" } },
+                { "name": name, "emptyDisk": { "capacity": "1Gi" } },
+            ] } } }),
+            "spec.template.spec.volumes[1].name",
+        ),
+    ] {
+        let mut object = vm();
+        json_patch::merge(&mut object["spec"], &patch);
+        let request = json!({ "operation": "CREATE", "object": object });
+        let response = call(Stage::Validate, "somebody", request);
+        let status = &response["status"];
+        assert_eq!(
+            (&status["code"], &status["reason"]),
+            (&json!(422), &json!("Invalid"))
+        );
+        let causes = status["details"]["causes"].as_array().expect("causes");
+        assert!(
+            causes.iter().any(|cause| cause["field"] == field),
+            "{field}: {causes:#?}"
+        );
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(message.len() < 1500, "{message}");
+    }
+}
+
+#[test]
+fn refusal_sums_up_after_ten_violations() {
+    let mut object = vmi();
+    let disks: Vec<Value> = (0..15)
+        .map(|_| json!({ "name": "Bad", "cache": "x" }))
+        .collect();
+    object["spec"]["domain"]["devices"]["disks"] = json!(disks);
+    let request = json!({ "operation": "CREATE", "object": object });
+    let status = call(Stage::Validate, "somebody", request)["status"].clone();
+    let causes = status["details"]["causes"]
+        .as_array()
+        .expect("causes")
+        .len();
+    assert!(causes > 45, "{causes}");
+    let message = status["message"].as_str().expect("message");
+    assert!(
+        message.ends_with(&format!("; and {} more", causes - 10)),
+        "{message}"
+    );
+}
+
+#[test]
+fn nodes_agent_reaches_its_own_guests_only() {
+    let mut object = vmi();
+    object["status"] = json!({ "nodeName": "one" });
+    let user = "system:serviceaccount:kubevirt:kubevirt-handler";
+    let update = |extra: Value| {
+        let request = json!({
+            "uid": "u-1",
+            "operation": "UPDATE",
+            "kind": { "group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstance" },
+            "userInfo": { "username": user, "extra": extra },
+            "object": object,
+            "oldObject": object,
+        });
+        let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time");
+        let around = Surroundings {
+            now: &now,
+            new_uuid: &Uuid::nil,
+        };
+        validate(&request, &ClusterConfig::default(), around)["allowed"].clone()
+    };
+    let bound = |node: &str| json!({ "authentication.kubernetes.io/node-name": [node] });
+    assert_eq!(update(bound("one")), true);
+    assert_eq!(update(bound("two")), false);
+    assert_eq!(
+        update(json!({ "authentication.kubernetes.io/pod-name": ["a"] })),
+        false
+    );
+    assert_eq!(update(Value::Null), true);
 }
 
 #[test]

@@ -16,14 +16,6 @@ pub(crate) struct Example {
     pub(crate) objects: Vec<Value>,
 }
 
-/// Kinds whose types and definitions are on their way.
-pub(crate) const AWAITED: &[&str] = &[
-    "KubeVirt",
-    "VirtualMachineInstanceMigration",
-    "VirtualMachineInstancePreset",
-    "VirtualMachineInstanceReplicaSet",
-];
-
 /// Letters of the first line after its mark of comment.
 const MAX_SENTENCE: usize = 98;
 

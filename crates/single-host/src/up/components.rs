@@ -42,8 +42,11 @@ impl Host<'_> {
 }
 
 /// The name under which admission knows a component.
+/// Of the installation.
+const NAMESPACE: &str = "kubevirt";
+
 fn account(name: &str) -> String {
-    format!("system:serviceaccount:kubevirt:{name}")
+    format!("system:serviceaccount:{NAMESPACE}:{name}")
 }
 
 pub(super) async fn start(
@@ -92,6 +95,7 @@ async fn virt_api(
         identity: host.identities.virt_api_client.clone(),
         nodes: host.identities.servers.clone(),
         cluster: ClusterConfig::default(),
+        namespace: NAMESPACE.to_owned(),
         clock: Clock::system(),
     };
     let (running, all) = (stop.clone(), stop.clone());

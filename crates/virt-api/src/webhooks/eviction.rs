@@ -76,7 +76,7 @@ async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
             let instance = found
                 .as_ref()
                 .map_err(|_| why.as_deref().unwrap_or_default());
-            eviction::of_launcher(&pod, instance, &request["object"], &shared.cluster)
+            eviction::of_launcher(&pod, instance, &request["object"], &shared.cluster.now())
         }
         Wanted::Launcher(name) => {
             let launcher = pods.get_opt(&name).await?;

@@ -21,7 +21,7 @@ pub(super) async fn all(client: &Client, needs: Vec<Need>) -> Result<Neighbours,
                 found.machine = one(client, &namespace, &name).await?;
             }
             Need::Instance { namespace, name } => {
-                found.instance = one(client, &namespace, &name).await?;
+                found.instance = one(client, &namespace, &name).await?.map(Box::new);
             }
             Need::Migrations { namespace, label } => {
                 let selector = format!("{}={label}", labels::MIGRATION_VMI_NAME);

@@ -51,19 +51,16 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Err(refusal) => return refusal.into_response(),
     };
     let now = Time(shared.clock.now());
+    let cluster = shared.cluster.now();
     let needs = match stage {
         Stage::Mutate => Vec::new(),
-        Stage::Validate => admission::kinds::needs(&asked, &shared.cluster, around(&now)),
+        Stage::Validate => admission::kinds::needs(&asked, &cluster, around(&now)),
     };
     match Box::pin(lookup::all(&shared.client, needs)).await {
         Ok(among) => {
             let around = around(&now);
             Json(admission::review_among(
-                stage,
-                &asked,
-                &shared.cluster,
-                around,
-                &among,
+                stage, &asked, &cluster, around, &among,
             ))
             .into_response()
         }

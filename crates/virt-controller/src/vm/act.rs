@@ -20,7 +20,7 @@ impl Controller {
             failure: plan
                 .blocked
                 .clone()
-                .map(|why| (reasons::vm::FAILED_CREATE, why)),
+                .map(|blocked| (blocked.reason, blocked.message)),
             ..Done::default()
         };
         let is_late = |step: &Step| matches!(step, Step::ReleaseVmi | Step::RemoveFinalizer);

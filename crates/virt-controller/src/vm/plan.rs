@@ -10,7 +10,7 @@ use kubevirt_api::vm_status::{
     VirtualMachineStateChangeRequest as Request,
 };
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kubevirt_api::{VirtualMachineInstance, finalizers};
+use kubevirt_api::{VirtualMachineInstance, finalizers, reasons};
 
 use super::observe::{Belongs, Observed, has_run, is_final, phase};
 use super::strategy::{Asked, Guest, History, Move, Strategy, decide};
@@ -42,8 +42,15 @@ pub(super) struct Plan {
     pub(super) start_failure: Option<VirtualMachineStartFailure>,
     pub(super) strategy: Strategy,
     /// Why a start is impossible, for the condition.
-    pub(super) blocked: Option<String>,
+    pub(super) blocked: Option<Blocked>,
     pub(super) look_again_in: Option<Duration>,
+}
+
+/// For the condition of a VM that does not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Blocked {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
 }
 
 pub(super) fn plan(seen: &Observed) -> Plan {
@@ -80,7 +87,10 @@ fn plan_life(seen: &Observed, plan: &mut Plan) {
         Some(Belongs::Nobody) => return plan.steps.push(Step::Adopt),
         Some(Belongs::Other) => {
             let problem = "an instance of this name belongs to another object";
-            plan.blocked = Some(problem.to_owned());
+            plan.blocked = Some(Blocked {
+                reason: reasons::vm::FAILED_CREATE,
+                message: problem.to_owned(),
+            });
             return;
         }
         Some(Belongs::Ours) | None => {}
@@ -93,6 +103,8 @@ fn plan_life(seen: &Observed, plan: &mut Plan) {
         History::New
     };
     match decide(plan.strategy, guest(seen), asked(&plan.requests), history) {
+        // A strategy that is not handled here may be one that this version cannot run.
+        Move::Stay if plan.strategy == Strategy::Unclear => plan.blocked = unsupported(seen),
         Move::Stay => {}
         Move::Stop => plan.steps.push(Step::DeleteVmi),
         Move::SwitchToAlways => plan.steps.push(Step::SwitchToAlways),
@@ -105,18 +117,8 @@ fn plan_life(seen: &Observed, plan: &mut Plan) {
 }
 
 fn plan_start(seen: &Observed, plan: &mut Plan) {
-    let spec = &seen.vm.spec;
-    let templates = spec.data_volume_templates.as_ref();
-    let unsupported = [
-        ("spec.instancetype", spec.instancetype.is_some()),
-        ("spec.preference", spec.preference.is_some()),
-        (
-            "spec.dataVolumeTemplates",
-            templates.is_some_and(|all| !all.is_empty()),
-        ),
-    ];
-    if let Some((field, _)) = unsupported.into_iter().find(|(_, used)| *used) {
-        plan.blocked = Some(format!("{field}: not supported yet"));
+    plan.blocked = unsupported(seen);
+    if plan.blocked.is_some() {
         return;
     }
     let wait = plan.start_failure.as_ref().and_then(|failure| {
@@ -129,6 +131,16 @@ fn plan_start(seen: &Observed, plan: &mut Plan) {
         Some(wait) => plan.look_again_in = Some(wait),
         None => plan.steps.push(Step::CreateVmi),
     }
+}
+
+/// What the VM itself asks for in vain; what its template asks for is told by the VMI.
+fn unsupported(seen: &Observed) -> Option<Blocked> {
+    let missing = admission::unsupported::in_vm(&seen.vm.spec, "spec");
+    let message = admission::unsupported::summary(&missing)?;
+    Some(Blocked {
+        reason: reasons::vm::FEATURE_NOT_SUPPORTED,
+        message,
+    })
 }
 
 fn plan_deletion(seen: &Observed, plan: &mut Plan) {

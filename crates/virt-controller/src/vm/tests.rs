@@ -306,17 +306,47 @@ fn instance_of_nobody_is_adopted_and_that_of_another_reported() {
 }
 
 #[test]
-fn what_is_not_supported_yet_blocks_the_start_with_its_field() {
-    let vm = set(
+fn what_is_not_supported_yet_blocks_the_start_with_its_fields() {
+    let sized = set(
         vm("Always"),
         "/spec/instancetype",
         json!({"name": "u1.small"}),
     );
-    let plan = plan(&see(vm, None));
-    assert!(plan.steps.is_empty());
+    let with_data = set(
+        sized.clone(),
+        "/spec/dataVolumeTemplates",
+        json!([{"metadata": {"name": "a"}, "spec": {}}]),
+    );
+    for (vm, fields) in [
+        (sized, &["spec.instancetype"][..]),
+        (
+            with_data,
+            &["spec.instancetype", "spec.dataVolumeTemplates[0]"],
+        ),
+        (vm("WaitAsReceiver"), &["spec.runStrategy: use Always"]),
+    ] {
+        let seen = see(vm, None);
+        let plan = plan(&seen);
+        assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+        let blocked = plan.blocked.expect("blocked");
+        assert_eq!(blocked.reason, "FeatureNotSupported");
+        for field in fields {
+            assert!(blocked.message.contains(field), "{}", blocked.message);
+        }
+    }
+}
+
+#[test]
+fn instance_that_cannot_run_shows_as_unschedulable() {
+    let conditions = json!([
+        {"type": "Synchronized", "status": "False", "reason": "FeatureNotSupported"},
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+    ]);
+    let waiting = set(vmi("Pending"), "/status/conditions", conditions);
+    let seen = see(vm("Always"), Some(waiting));
     assert_eq!(
-        plan.blocked.as_deref(),
-        Some("spec.instancetype: not supported yet")
+        printable(&seen, &Done::default()),
+        Printable::ErrorUnschedulable
     );
 }
 

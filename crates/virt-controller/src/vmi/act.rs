@@ -1,7 +1,10 @@
 //! Carrying out a plan: pods first, then the status, then the finalizer.
 
 use kube::{Api, ResourceExt as _};
-use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::vmi_status::{
+    VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
+};
 use kubevirt_api::{VirtualMachineInstance, reasons};
 use launcher_pod::Acceleration;
 use reconcile::{EventType, Fragment, Key, Requeue, WriteError, apply, create, delete, merge};
@@ -16,7 +19,11 @@ use crate::view::LauncherPod;
 
 impl Controller {
     pub(super) async fn act(&self, seen: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
-        let mut done = Done::default();
+        let mut done = Done {
+            unsupported: plan.unsupported.clone(),
+            ..Done::default()
+        };
+        self.tell_unsupported(&seen.vmi, &done);
         let mut phase = plan.phase.clone();
         let mut outcome = Ok(());
         for step in &plan.steps {
@@ -79,6 +86,22 @@ impl Controller {
             overhead,
         });
         Ok(())
+    }
+
+    /// Once: a condition that is there was told already.
+    fn tell_unsupported(&self, vmi: &VirtualMachineInstance, done: &Done) {
+        let Some(message) = &done.unsupported else {
+            return;
+        };
+        let said = vmi.status.as_ref().and_then(|status| {
+            let kind = VirtualMachineInstanceConditionType::Synchronized;
+            conditions::find(&status.conditions, &kind)
+        });
+        let reason = reasons::vmi::FEATURE_NOT_SUPPORTED;
+        if said.is_none_or(|said| said.reason() != reason) {
+            self.recorder
+                .publish(vmi, EventType::Warning, reason, message.clone());
+        }
     }
 
     fn refuse(&self, vmi: &VirtualMachineInstance, done: &mut Done, message: &str) {

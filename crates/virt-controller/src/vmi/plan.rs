@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// The phase to be; creating a pod moves on to Scheduling besides.
     pub(super) phase: Phase,
+    /// What the VMI asks for and this version cannot run: no pod is made for it.
+    pub(super) unsupported: Option<String>,
     pub(super) look_again_in: Option<Duration>,
 }
 
@@ -56,6 +58,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
     let mut plan = Plan {
         steps: Vec::new(),
         phase: now_phase.clone(),
+        unsupported: None,
         look_again_in: None,
     };
     if !seen.others.is_empty() {
@@ -84,6 +87,7 @@ pub(super) fn plan(seen: &Observed) -> Plan {
 
 fn plan_pending(seen: &Observed, plan: &mut Plan) {
     match pod_state(seen.pod.as_deref()) {
+        PodState::Missing if cannot_run(seen, plan) => plan.phase = Phase::Pending,
         PodState::Missing if seen.acceleration.is_none() => {
             plan.look_again_in = Some(NODE_WAIT);
         }
@@ -91,6 +95,14 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
         // Made in a pass that was cut off before it wrote the phase.
         _ => plan.phase = Phase::Scheduling,
     }
+}
+
+/// Notes what the VMI asks for in vain, if anything. Its spec does not change, so nothing needs to
+/// be looked at again.
+fn cannot_run(seen: &Observed, plan: &mut Plan) -> bool {
+    let missing = admission::unsupported::in_vmi(&seen.vmi.spec, "spec");
+    plan.unsupported = admission::unsupported::summary(&missing);
+    plan.unsupported.is_some()
 }
 
 /// Being deleted before the handler was in charge: the pod goes first, then the VMI.

@@ -29,6 +29,8 @@ pub(super) struct Done {
     pub(super) pod: Option<PodFacts>,
     /// Message of what the server or the VMI itself has against the pod.
     pub(super) failure: Option<String>,
+    /// What the VMI asks for and this version cannot run.
+    pub(super) unsupported: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +153,11 @@ fn render_conditions(
         .failure
         .as_deref()
         .map(|message| (reasons::vmi::FAILED_CREATE, message));
-    match failed.or(waits) {
+    let unsupported = done
+        .unsupported
+        .as_deref()
+        .map(|message| (reasons::vmi::FEATURE_NOT_SUPPORTED, message));
+    match unsupported.or(failed).or(waits) {
         Some((reason, message)) => {
             let says = Statement::fails(reason, message);
             conditions::set(&mut all, Type::Synchronized, &says, now);
@@ -161,6 +167,12 @@ fn render_conditions(
         None => {}
     }
     let scheduled = Type::from(POD_SCHEDULED);
+    if let Some(message) = &done.unsupported {
+        // No node is right for it, which is what tables of VMs show.
+        let says = Statement::fails(reasons::vmi::UNSCHEDULABLE, message);
+        conditions::set(&mut all, scheduled, &says, now);
+        return all;
+    }
     match pod.and_then(|pod| pod_condition(pod, POD_SCHEDULED)) {
         Some(condition) if condition.status == conditions::FALSE => {
             let says = copied(condition);
@@ -173,8 +185,9 @@ fn render_conditions(
 
 /// Reasons of complaints that this controller makes: its own, and those of a kubelet about a
 /// container that does not start. All others come from the node's handler.
-const COMPLAINTS: [&str; 9] = [
+const COMPLAINTS: [&str; 10] = [
     reasons::vmi::FAILED_CREATE,
+    reasons::vmi::FEATURE_NOT_SUPPORTED,
     reasons::vmi::ERR_IMAGE_PULL,
     reasons::vmi::IMAGE_PULL_BACK_OFF,
     "ErrImageNeverPull",

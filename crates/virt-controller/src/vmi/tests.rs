@@ -107,6 +107,55 @@ fn phases_and_pods_over_the_whole_product() {
 }
 
 #[test]
+fn nothing_starts_without_what_it_asks_for() {
+    let mut asking = vmi("Pending");
+    asking["spec"]["volumes"] = json!([
+        {"name": "a", "hostDisk": {"path": "/a", "type": "Disk"}},
+        {"name": "b", "emptyDisk": {"capacity": "1Gi"}},
+    ]);
+    asking["spec"]["domain"] = json!({"devices": {"tpm": {}}});
+    let seen = see(asking.clone(), None);
+    let wanted = plan(&seen);
+    assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
+    assert_eq!(wanted.phase, Phase::Pending);
+    let message = "this version cannot run it yet: spec.volumes[0].hostDisk: use containerDisk or \
+                   emptyDisk; spec.domain.devices.tpm: leave it out";
+    assert_eq!(wanted.unsupported.as_deref(), Some(message));
+    let done = Done {
+        unsupported: wanted.unsupported,
+        ..Done::default()
+    };
+    let status = status::render(&seen, &wanted.phase, &done);
+    for (kind, reason) in [
+        ("Synchronized", "FeatureNotSupported"),
+        ("PodScheduled", "Unschedulable"),
+    ] {
+        let mut conditions = status.conditions.iter();
+        let condition = conditions
+            .find(|condition| condition.type_.as_str() == kind)
+            .expect(kind);
+        assert_eq!(condition.status, "False");
+        assert_eq!(condition.reason.as_deref(), Some(reason));
+        assert_eq!(condition.message.as_deref(), Some(message));
+    }
+
+    // It can be deleted like any other, and once it could run nothing is said any more.
+    assert_eq!(plan(&see(deleting(asking), None)).phase, Phase::Failed);
+    let mut can_run = vmi("Pending");
+    can_run["status"]["conditions"] = json!(status.conditions);
+    let seen = see(can_run, None);
+    let wanted = plan(&seen);
+    assert_eq!(wanted.steps, [Step::CreatePod]);
+    let status = status::render(&seen, &wanted.phase, &Done::default());
+    assert!(
+        status
+            .conditions
+            .iter()
+            .all(|condition| condition.reason.as_deref() != Some("FeatureNotSupported"))
+    );
+}
+
+#[test]
 fn pod_being_deleted_is_not_waited_for_before_the_handover() {
     let seen = see(vmi("Scheduling"), Some(deleting(pod("Running"))));
     assert_eq!(plan(&seen).phase, Phase::Failed);
@@ -165,7 +214,7 @@ fn a_start_takes_two_writes() {
             image: "launcher:1".into(),
             overhead: 160 << 20,
         }),
-        failure: None,
+        ..Done::default()
     };
     let mut scheduled = pod("Pending");
     scheduled["status"]["containerStatuses"] = json!([]);

@@ -60,6 +60,7 @@ fn affinity(asked: &Question<'_>, path: &str, placement: &NodePlacement) -> Vec<
         annotations: &none,
         config: asked.config,
         origin: Origin::Instance,
+        occasion: asked.occasion(),
         requester: asked.requester,
     });
     found

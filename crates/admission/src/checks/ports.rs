@@ -1,0 +1,131 @@
+//! Which ports of a guest the pod network reaches.
+
+use std::collections::BTreeSet;
+
+use kubevirt_api::network::{Port, PortRange};
+
+use super::{
+    Input,
+    networks::{interfaces, is_on_pod},
+};
+use crate::violation::Violation;
+
+const MAX_PORT_NAME: usize = 15;
+const MAX_RANGES: usize = 10;
+
+pub(super) fn ports(input: &Input<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, interface) in interfaces(input) {
+        if !is_on_pod(input, interface) {
+            continue;
+        }
+        let mut names = BTreeSet::new();
+        for (i, port) in interface.ports.iter().enumerate() {
+            let field = format!("{path}.ports[{i}]");
+            found.extend(port_faults(input, &field, port));
+            let name = port.name.as_deref().unwrap_or_default();
+            if !name.is_empty() && !names.insert(name) {
+                let detail = "another port has this name; names must be unique";
+                found.push(input.duplicate(&format!("{field}.name"), detail));
+            }
+        }
+    }
+    found
+}
+
+fn port_faults(input: &Input<'_>, path: &str, port: &Port) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let number = format!("{path}.port");
+    if port.port == 0 {
+        found.push(input.required(&number, "missing; write a number from 1 to 65535"));
+    } else if u16::try_from(port.port).is_err() {
+        let detail = format!("{} is no port; write a number from 1 to 65535", port.port);
+        found.push(input.invalid(&number, detail));
+    }
+    let protocol = port.protocol.as_deref().unwrap_or_default();
+    if !["TCP", "UDP", ""].contains(&protocol) {
+        let detail = format!("{protocol:?} is unknown; use TCP or UDP");
+        found.push(input.invalid(&format!("{path}.protocol"), detail));
+    }
+    if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty())
+        && !is_port_name(name)
+    {
+        let detail = format!(
+            "{name:?} is no port name; use at most {MAX_PORT_NAME} lower-case letters, digits and \
+             single dashes, with at least one letter"
+        );
+        found.push(input.invalid(&format!("{path}.name"), detail));
+    }
+    found
+}
+
+fn is_port_name(name: &str) -> bool {
+    name.len() <= MAX_PORT_NAME
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.bytes().any(|b| b.is_ascii_lowercase())
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+pub(super) fn ranges(input: &Input<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (path, interface) in interfaces(input) {
+        let ranges = &interface.port_ranges;
+        if ranges.is_empty() || !is_on_pod(input, interface) {
+            continue;
+        }
+        let path = format!("{path}.portRanges");
+        found.extend(input.needs_gate(&path, "PortRangesSpec"));
+        if !interface.ports.is_empty() {
+            let detail = "ports and portRanges together; choose one";
+            found.push(input.invalid(&path, detail));
+        }
+        if interface.masquerade.is_none() {
+            let detail = "only masquerade translates ports; use masquerade: {}";
+            found.push(input.invalid(&path, detail));
+        }
+        if ranges.len() > MAX_RANGES {
+            let detail = format!("{} ranges; at most {MAX_RANGES} work", ranges.len());
+            found.push(input.invalid(&path, detail));
+        }
+        for (i, range) in ranges.iter().enumerate() {
+            for (field, detail) in range_faults(range) {
+                found.push(input.invalid(&format!("{path}[{i}].{field}"), detail));
+            }
+            let earlier = ranges.iter().take(i);
+            if earlier.into_iter().any(|other| overlap(range, other)) {
+                let detail = "overlaps an earlier range of the same protocol; join them";
+                found.push(input.invalid(&format!("{path}[{i}]"), detail));
+            }
+        }
+    }
+    found
+}
+
+fn range_faults(range: &PortRange) -> Vec<(&'static str, String)> {
+    let is_port = |port: i32| (1..=65535).contains(&port);
+    let mut found = Vec::new();
+    let protocol = &range.protocol;
+    if !["TCP", "UDP"].contains(&protocol.as_str()) {
+        let detail = format!("{protocol:?} is unknown; use TCP or UDP");
+        found.push(("protocol", detail));
+    }
+    for (field, port) in [("start", range.start), ("end", range.end)] {
+        if !is_port(port) {
+            let detail = format!("{port} is no port; write a number from 1 to 65535");
+            found.push((field, detail));
+        }
+    }
+    if range.start > range.end {
+        let detail = "after the end; write the smaller number here".to_owned();
+        found.push(("start", detail));
+    }
+    found
+}
+
+fn overlap(one: &PortRange, other: &PortRange) -> bool {
+    one.protocol == other.protocol && one.start <= other.end && other.start <= one.end
+}

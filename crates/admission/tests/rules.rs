@@ -1,0 +1,383 @@
+//! Every rule of the list with cases as data, in `tests/cases/`: what it lets pass and what it
+//! refuses, what it fills in and what it leaves alone. A case knows no code: it is a patch of a
+//! good object.
+//!
+//! A check's case:
+//!
+//! ```yaml
+//! - rule: disks.bus
+//!   passes: [{ disk: { disk: { bus: sata } } }]
+//!   fails: [{ disk: { disk: { bus: ide } }, field: spec.domain.devices.disks[0].disk.bus, cause: Invalid }]
+//! ```
+//!
+//! Beside `patch` (a merge patch of the object) there are short cuts for the first disk, volume,
+//! network and interface. `gates`, `configuration` and `by` say under which circumstances, `on` which object
+//! (`vmi`, `template` of a VM, `vm`), `was` what an updated object was before, `as-it-is` leaves
+//! out the defaults. A case that fails brings exactly the named violation and those under `also`.
+//!
+//! What the VM refers to is under `preference` and `source-architecture`. A default's case has `fills` and `leaves`, each with `expect`: places and values afterwards.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use admission::{
+    ClusterConfig, Surroundings, Violation, checks::Requester, kinds::Neighbours, review::Stage,
+    review_among, rules, vm, vmi,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::cluster_config::KubeVirtConfiguration;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+const GOOD: &str = r#"
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: { name: good, namespace: default }
+spec:
+  domain:
+    devices:
+      disks: [{ name: root, disk: { bus: virtio } }, { name: seed, disk: { bus: virtio } }]
+      interfaces: [{ name: default, masquerade: {} }]
+    memory: { guest: 128Mi }
+  networks: [{ name: default, pod: {} }]
+  volumes:
+    - { name: root, containerDisk: { image: "registry.example/guest:1" } }
+    - { name: seed, cloudInitNoCloud: { userData: "hello" } }
+"#;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    rule: String,
+    #[serde(default)]
+    passes: Vec<Case>,
+    #[serde(default)]
+    fails: Vec<Case>,
+    #[serde(default)]
+    fills: Vec<Case>,
+    #[serde(default)]
+    leaves: Vec<Case>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct Case {
+    patch: Value,
+    disk: Value,
+    volume: Value,
+    network: Value,
+    interface: Value,
+    on: On,
+    was: Option<Value>,
+    by: Option<String>,
+    gates: Vec<String>,
+    configuration: Value,
+    as_it_is: bool,
+    field: String,
+    cause: String,
+    also: Vec<(String, String, String)>,
+    preference: Option<Value>,
+    source_architecture: Option<String>,
+    expect: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum On {
+    #[default]
+    Vmi,
+    Template,
+    Vm,
+}
+
+fn rows() -> Vec<Row> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut rows = Vec::new();
+    for entry in fs::read_dir(directory).expect("cases") {
+        let path = entry.expect("entry").path();
+        let text = fs::read_to_string(&path).expect("readable");
+        let shown = path.display().to_string();
+        let own: Vec<Row> = serde_saphyr::from_str(&text).expect(&shown);
+        rows.extend(own);
+    }
+    rows
+}
+
+#[test]
+fn rules_judge_their_cases_rightly() {
+    let mut faults = Vec::new();
+    for row in rows() {
+        for case in &row.passes {
+            let found = found(case);
+            if !found.is_empty() {
+                faults.push(format!("{}: {case:?} brings {found:#?}", row.rule));
+            }
+        }
+        for case in &row.fails {
+            let mut wanted = case.also.clone();
+            wanted.push((row.rule.clone(), case.field.clone(), case.cause.clone()));
+            wanted.sort();
+            let mut found: Vec<_> = found(case).iter().map(signature).collect();
+            found.sort();
+            if found != wanted {
+                faults.push(format!("{}: {case:?} brings {found:#?}", row.rule));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+#[test]
+fn defaults_fill_in_what_their_cases_say() {
+    let mut faults = Vec::new();
+    for row in rows() {
+        for case in row.fills.iter().chain(&row.leaves) {
+            let after = completed(case, &object(case));
+            for (place, wanted) in &case.expect {
+                let value = after.pointer(place).unwrap_or(&Value::Null);
+                let is_right = match wanted.as_str() {
+                    Some("a UUID") => value
+                        .as_str()
+                        .is_some_and(|text| Uuid::try_parse(text).is_ok()),
+                    _ => value == wanted,
+                };
+                if !is_right {
+                    faults.push(format!("{}: {case:?}: {place} is {value}", row.rule));
+                }
+            }
+            if case.expect.is_empty() {
+                faults.push(format!("{}: {case:?} expects nothing", row.rule));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+#[test]
+fn every_rule_has_a_case_that_passes_and_one_that_fails() {
+    let rows = rows();
+    let list = rules::all();
+    let mut faults = Vec::new();
+    for rule in &list {
+        let mut of_rule = rows.iter().filter(|row| row.rule == rule.id);
+        let Some(row) = of_rule.next() else {
+            faults.push(format!("{} has no cases: {}", rule.id, rule.says));
+            continue;
+        };
+        let (good, bad) = if rule.id.starts_with("default.") {
+            (row.leaves.len(), row.fills.len())
+        } else {
+            (row.passes.len(), row.fails.len())
+        };
+        if good == 0 || bad == 0 {
+            faults.push(format!("{}: {good} cases pass, {bad} fail", rule.id));
+        }
+        if of_rule.next().is_some() {
+            faults.push(format!("{} has two rows of cases", rule.id));
+        }
+    }
+    for row in &rows {
+        if list.iter().all(|rule| rule.id != row.rule) {
+            faults.push(format!("cases of {}, which is no rule", row.rule));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let count = |list: fn(&Row) -> usize| rows.iter().map(list).sum::<usize>();
+    println!(
+        "rules: {}, cases that pass: {}, that fail: {}",
+        list.len(),
+        count(|row| row.passes.len() + row.leaves.len()),
+        count(|row| row.fails.len() + row.fills.len()),
+    );
+}
+
+#[test]
+fn ids_are_unique_and_rules_say_something() {
+    let mut ids: Vec<_> = rules::all().iter().map(|rule| rule.id).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+    for rule in rules::all() {
+        assert!(
+            !rule.says.is_empty() && !rule.section.is_empty(),
+            "{rule:?}"
+        );
+    }
+}
+
+fn signature(violation: &Violation) -> (String, String, String) {
+    (
+        violation.rule.to_owned(),
+        violation.field.clone(),
+        format!("{:?}", violation.cause),
+    )
+}
+
+fn config(case: &Case) -> ClusterConfig {
+    let mut written = match &case.configuration {
+        Value::Null => json!({}),
+        given => given.clone(),
+    };
+    if !case.gates.is_empty() {
+        written["developerConfiguration"]["featureGates"] = json!(case.gates);
+    }
+    let written: KubeVirtConfiguration = serde_json::from_value(written).expect("configuration");
+    let mut config = ClusterConfig::from_kubevirt(&written);
+    config.even_emulator_threads = Some(String::new());
+    config
+}
+
+/// The object of a case, before defaults.
+fn object(case: &Case) -> Value {
+    let mut vmi: Value = serde_saphyr::from_str(GOOD).expect("good YAML");
+    let places = [
+        (&case.disk, "/spec/domain/devices/disks/0"),
+        (&case.volume, "/spec/volumes/0"),
+        (&case.network, "/spec/networks/0"),
+        (&case.interface, "/spec/domain/devices/interfaces/0"),
+    ];
+    for (given, place) in places {
+        if let Value::Object(members) = given {
+            let place = vmi.pointer_mut(place).expect("of the good object");
+            let mut other = json!({ "name": place["name"] });
+            json_patch::merge(&mut other, &Value::Object(members.clone()));
+            *place = other;
+        }
+    }
+    let mut object = match case.on {
+        On::Vmi => vmi,
+        On::Template | On::Vm => json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": { "name": "good", "namespace": "default" },
+            "spec": { "runStrategy": "Halted", "template": { "spec": vmi["spec"] } },
+        }),
+    };
+    match case.on {
+        On::Template => json_patch::merge(&mut object["spec"]["template"], &case.patch_or_none()),
+        On::Vmi | On::Vm => json_patch::merge(&mut object, &case.patch_or_none()),
+    }
+    object
+}
+
+impl Case {
+    fn patch_or_none(&self) -> Value {
+        match &self.patch {
+            Value::Null => json!({}),
+            patch => patch.clone(),
+        }
+    }
+}
+
+fn now() -> Time {
+    serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time")
+}
+
+/// The object after the mutating webhook.
+fn completed(case: &Case, object: &Value) -> Value {
+    let now = now();
+    let around = Surroundings {
+        now: &now,
+        new_uuid: &Uuid::new_v4,
+    };
+    let request = json!({
+        "request": {
+            "uid": "1",
+            "operation": if case.was.is_some() { "UPDATE" } else { "CREATE" },
+            "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
+            "userInfo": { "username": case.by.as_deref().unwrap_or("somebody") },
+            "object": object,
+            "oldObject": object,
+        },
+    });
+    let among = Neighbours {
+        preference: case
+            .preference
+            .clone()
+            .map(|preference| serde_json::from_value(preference).expect("a preference")),
+        architecture: case.source_architecture.clone(),
+        ..Neighbours::default()
+    };
+    let answer = review_among(Stage::Mutate, &request, &config(case), around, &among);
+    let response = &answer["response"];
+    assert_eq!(response["allowed"], true, "{case:?}: {response:#}");
+    let mut object = object.clone();
+    if let Some(patch) = response["patch"].as_str() {
+        let patch = STANDARD.decode(patch).expect("base64");
+        let patch = serde_json::from_slice::<json_patch::Patch>(&patch).expect("JSON patch");
+        json_patch::patch(&mut object, &patch).expect("applies");
+    }
+    object
+}
+
+/// What the checks find in the object of a case.
+fn found(case: &Case) -> Vec<Violation> {
+    let config = config(case);
+    let now = now();
+    let around = Surroundings {
+        now: &now,
+        new_uuid: &Uuid::new_v4,
+    };
+    let raw = object(case);
+    let complete = |raw: &Value| {
+        if case.as_it_is {
+            raw.clone()
+        } else {
+            completed(case, raw)
+        }
+    };
+    let is_component = case.by.as_deref().is_some_and(|by| config.is_component(by));
+    let requester = if is_component {
+        Requester::Component
+    } else {
+        Requester::User
+    };
+    match (case.on, &case.was) {
+        (On::Vmi, None) => {
+            let vmi = serde_json::from_value(complete(&raw)).expect("reads");
+            vmi::validate_create(&vmi, &config, requester)
+        }
+        (On::Vmi, Some(was)) => {
+            let old = object(&Case {
+                patch: was.clone(),
+                ..Case::default()
+            });
+            let [old, new] =
+                [old, raw].map(|object| serde_json::from_value(object).expect("reads"));
+            vmi::validate_update(&vmi::Update {
+                old: &old,
+                new: &new,
+                config: &config,
+                caller: match case.by.as_deref() {
+                    None => vmi::Caller::User,
+                    Some("a token of no node") => vmi::Caller::Handler(vmi::Identity::Token(None)),
+                    Some(node) if node.starts_with("node") => {
+                        vmi::Caller::Handler(vmi::Identity::Token(Some(node)))
+                    }
+                    Some(_) => vmi::Caller::Component,
+                },
+            })
+        }
+        (On::Template | On::Vm, was) => {
+            let old = was.as_ref().map(|was| {
+                let old = Case {
+                    patch: was.clone(),
+                    on: case.on,
+                    ..Case::default()
+                };
+                serde_json::from_value(object(&old)).expect("reads")
+            });
+            let new = serde_json::from_value(complete(&raw)).expect("reads");
+            vm::validate(&vm::Input {
+                vm: &new,
+                old: old.as_ref(),
+                found: vm::Found::default(),
+                config: &config,
+                requester,
+                around,
+            })
+        }
+    }
+}
