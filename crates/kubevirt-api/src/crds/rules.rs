@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(
             exactly_one(&["a", "b", "c"]),
             json!({
-                "rule": "[has(self.a), has(self.b), has(self.c)].filter(given, given).size() == 1",
+                "rule": "(has(self.a) ? 1 : 0) + (has(self.b) ? 1 : 0) + (has(self.c) ? 1 : 0) == 1",
                 "message": "give exactly one of a, b and c",
             })
         );
