@@ -86,9 +86,11 @@ impl Console {
 
     /// Runs a command in the guest's shell and gives what it printed.
     pub async fn shell(&mut self, command: &str) -> String {
-        // The echo of the command must not look like its end.
-        self.send(&format!("{command}; echo 'do''ne'\n")).await;
-        self.expect("'do''ne'").await;
+        // The command is echoed by the terminal, and again by a shell that was not reading yet; no
+        // echo may look like the begin or the end of what the command prints.
+        self.send(&format!("echo 'be''gin'; {command}; echo 'do''ne'\n"))
+            .await;
+        self.expect("begin").await;
         let shown = self.expect("done").await;
         shown.trim_end_matches("done").trim().to_owned()
     }
