@@ -241,7 +241,11 @@ fn remember(
     };
     let text = serde_json::to_vec_pretty(&remembered)?;
     let path = state.settings();
-    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    // Whole or not at all: `status` reads it while this process may be killed.
+    let part = path.with_extension("part");
+    std::fs::write(&part, text)
+        .and_then(|()| std::fs::rename(&part, &path))
+        .with_context(|| format!("write {}", path.display()))
 }
 
 fn say_next(state: &StateDir, printer: Printer) {
