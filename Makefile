@@ -1,7 +1,7 @@
 # The doors to this repository. Everything of substance is in scripts/ and `cargo xtask`.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test check
+.PHONY: help demo demo-down test e2e check
 
 # Artefacts stay outside of the clone, so that a fresh clone on the same machine builds quickly.
 XDG_CACHE_HOME ?= $(HOME)/.cache
@@ -11,6 +11,7 @@ help:
 	@echo 'make demo       from nothing to a guest that greets on its console (as root)'
 	@echo 'make demo-down  take all of that away again'
 	@echo 'make test       install what is missing, run every check and test (as root)'
+	@echo 'make e2e        the stories on a real Kubernetes of two nodes, made for it (as root)'
 	@echo 'make check      format, lints, generated files, tidiness, licences'
 
 demo:
@@ -21,6 +22,9 @@ demo-down:
 
 test:
 	@scripts/test.sh
+
+e2e:
+	@scripts/e2e.sh
 
 check:
 	@scripts/setup.sh build

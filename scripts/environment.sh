@@ -31,7 +31,13 @@ build_programs() {
     cargo build --locked --workspace --bins
 }
 
+# Programs without any library, for images that hold nothing else.
+need_static_target() {
+    local target=x86_64-unknown-linux-musl
+    [ -d "$(rustc --print target-libdir --target "$target")" ] || rustup target add "$target"
+}
+
 # The launcher image and the tiny guest; both are kept once they are made.
 build_images() {
-    cargo xtask image launcher && cargo xtask guest
+    need_static_target && cargo xtask image launcher && cargo xtask guest
 }

@@ -2,7 +2,7 @@
 # Installs by apt what building, testing and the demo take. Does nothing when all is there, and may be
 # run again after it was killed at any point.
 #
-# usage: scripts/setup.sh [build|image|test|demo]...   (no name: all of them)
+# usage: scripts/setup.sh [build|image|test|demo|cluster]...   (no name: all but the last)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +17,7 @@ fail() {
 
 wanted=
 for list in "$@"; do
-    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, image, test, demo"
+    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, image, test, demo, cluster"
     wanted="$wanted $(sed 's/#.*//' "$lists/$list.txt" | tr '\n' ' ')"
 done
 
@@ -29,7 +29,7 @@ esac
 # Go builds the API server that ours is compared with. A Go of the user's own is as good, and an old
 # one of Debian's is no use: only 1.21 and newer fetch the version that is asked for.
 case " $* " in
-*" test "*)
+*" test "* | *" cluster "*)
     if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
         minor=$(apt-cache policy golang-go 2>/dev/null | sed -n 's/.*Candidate: [0-9]*:*1\.\([0-9]*\).*/\1/p')
         if [ "${minor:-0}" -ge 21 ]; then

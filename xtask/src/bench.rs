@@ -1,11 +1,13 @@
 //! `xtask bench`: measures what SPECIFICATION.md promises.
 //!
-//! `vm` does so on a single host brought up for it, `admission` in processes of the crate's own bench:
+//! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `admission` and
+//! `controller` in processes of their own:
 //!
 //! - `host` builds the programs, brings the host up and takes it down whatever happens;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
+//! - `turns` starts VMs and empty pods in turns and compares them;
 //! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;
-//! - `admission` runs that bench and reads its lines;
+//! - `admission` and `controller` run those benches and read their lines;
 //! - `promises` are read from `deploy/promises.tsv`, `report` shows figures beside them.
 //!
 //! **Invariants**: times are this process's monotonic ones; a VM is compared with an empty pod of
@@ -13,6 +15,8 @@
 //! window in which writes are counted.
 
 mod admission;
+mod cluster;
+mod controller;
 mod figures;
 mod greeting;
 mod host;
@@ -20,10 +24,12 @@ mod latency;
 mod memory;
 mod promises;
 mod report;
+mod requests;
 mod session;
 mod sightings;
 mod sizes;
 mod starts;
+mod turns;
 mod writes;
 
 use std::path::PathBuf;
@@ -35,6 +41,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::printer::Printer;
 
 pub(crate) use admission::{AdmissionOptions, admission};
+pub(crate) use cluster::{ClusterOptions, cluster};
+pub(crate) use controller::{ControllerOptions, controller};
 use host::Host;
 use promises::{Part, Promise};
 use report::Report;

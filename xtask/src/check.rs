@@ -12,7 +12,7 @@ use crate::{generate, licences, tidy};
 pub(crate) fn run_all(printer: &Printer) -> Result<()> {
     let cargo_task =
         |arguments: &[&str]| run(Command::new(cargo()).args(arguments).current_dir(root()));
-    let checks: [(&str, &dyn Fn() -> Result<()>); 5] = [
+    let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
         ("format", &|| cargo_task(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run(printer)),
         ("licences", &|| licences::run(printer)),
@@ -22,6 +22,18 @@ pub(crate) fn run_all(printer: &Printer) -> Result<()> {
                 "clippy",
                 "--workspace",
                 "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ])
+        }),
+        // They take a cluster, so they are no part of all targets.
+        ("clippy of the stories of a cluster", &|| {
+            cargo_task(&[
+                "clippy",
+                "--package=stories",
+                "--test=cluster",
+                "--test=cluster_faults",
                 "--",
                 "-D",
                 "warnings",

@@ -129,8 +129,19 @@ fn build(target: &str) -> Result<PathBuf> {
     Ok(directory.join(PLATFORM).join("release").join(target))
 }
 
-/// The examples as seeds, in the forms that the target reads.
+/// A first input in the form that the target reads: the examples, or what is no manifest.
 fn seed(target: &str, corpus: &Path) -> Result<()> {
+    let plant = |seed: &[u8]| {
+        let name = Digest::of(seed).to_string().replace(':', "-");
+        fs::write(corpus.join(name), seed).context("write a seed")
+    };
+    match target {
+        "dhcp" => return dhcp_questions().iter().try_for_each(|seed| plant(seed)),
+        "protobuf" => return plant(NAMESPACE_IN_PROTOBUF),
+        "layer" => return plant(&layers()?),
+        "spdy" => return plant(PORT_FORWARD_IN_SPDY),
+        _ => {}
+    }
     let directory = root().join("examples");
     let files =
         fs::read_dir(&directory).with_context(|| format!("list {}", directory.display()))?;
@@ -150,12 +161,68 @@ fn seed(target: &str, corpus: &Path) -> Result<()> {
                 _ => vec![json],
             };
             for seed in seeds {
-                let name = Digest::of(&seed).to_string().replace(':', "-");
-                fs::write(corpus.join(name), seed).context("write a seed")?;
+                plant(&seed)?;
             }
         }
     }
     Ok(())
+}
+
+/// What `kubectl create namespace n` sends.
+const NAMESPACE_IN_PROTOBUF: &[u8] =
+    b"k8s\0\n\x0f\n\x02v1\x12\tNamespace\x12\x0d\n\x07\n\x01nB\0\x12\0\x12\0\x1a\0";
+
+/// In pieces of seven bytes: a stream with one header (`a` is `b`), its data, its end.
+const PORT_FORWARD_IN_SPDY: &[u8] = b"\x07\
+    \x80\x03\0\x01\0\0\0\x28\0\0\0\x01\0\0\0\0\0\0\
+    \x78\xf9\xe3\xc6\xa7\xc2\0\x0e\0\xf1\xff\0\0\0\x01\0\0\0\x01a\0\0\0\x01b\
+    \0\0\0\xff\xff\
+    \0\0\0\x01\0\0\0\x03abc\0\0\0\x01\x01\0\0\0";
+
+/// Discover, request and inform of the client that the target serves.
+fn dhcp_questions() -> Vec<Vec<u8>> {
+    let question = |kind: u8| {
+        let mut packet = vec![0; 240];
+        packet[..3].copy_from_slice(&[1, 1, 6]);
+        packet[28..34].copy_from_slice(&[2, 0, 0, 1, 2, 3]);
+        packet[236..].copy_from_slice(&[99, 130, 83, 99]);
+        packet.extend([53, 1, kind, 50, 4, 10, 0, 2, 2, 57, 2, 5, 220, 255]);
+        packet
+    };
+    [1, 3, 8].map(question).to_vec()
+}
+
+/// A layer with a file, a link and a directory, and one that hides the file.
+fn layers() -> Result<Vec<u8>> {
+    let lower = archive(&[("etc/", ""), ("etc/name", "guest"), ("etc/link", "->name")])?;
+    let upper = archive(&[("etc/.wh.name", ""), ("etc/other", "text")])?;
+    let length = u16::try_from(lower.len()).context("a small layer")?;
+    Ok([&length.to_be_bytes()[..], &lower, &upper].concat())
+}
+
+/// A tar archive: names that end in a slash are directories, contents after an arrow targets.
+fn archive(entries: &[(&str, &str)]) -> Result<Vec<u8>> {
+    let mut out = tar::Builder::new(Vec::new());
+    for (name, content) in entries {
+        let mut header = tar::Header::new_ustar();
+        header.set_mode(0o755);
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        if let Some(target) = content.strip_prefix("->") {
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_size(0);
+            out.append_link(&mut header, name, target)?;
+        } else if name.ends_with('/') {
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_size(0);
+            out.append_data(&mut header, name, std::io::empty())?;
+        } else {
+            header.set_size(u64::try_from(content.len())?);
+            out.append_data(&mut header, name, content.as_bytes())?;
+        }
+    }
+    Ok(out.into_inner()?)
 }
 
 fn prefixed(first: u8, rest: &[u8]) -> Vec<u8> {
@@ -208,6 +275,15 @@ fn collect(schema: &Value, words: &mut BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn layers_as_seeds_are_two_archives() {
+        let seed = layers().unwrap();
+        let (length, rest) = seed.split_first_chunk::<2>().unwrap();
+        let (lower, upper) = rest.split_at(usize::from(u16::from_be_bytes(*length)));
+        let count = |bytes: &[u8]| tar::Archive::new(bytes).entries().unwrap().count();
+        assert_eq!((count(lower), count(upper)), (3, 2));
+    }
 
     #[test]
     fn every_target_is_found_and_the_words_are_plain() {

@@ -1,19 +1,41 @@
 //! `xtask generate`: files that are made from code and checked in.
 //!
-//! Today these are the definitions of our kinds under `deploy/crds`. What they say is decided in
-//! `kubevirt-api`; this module only knows files.
+//! These are the definitions of our kinds under `deploy/crds`, the manifest that installs all of it,
+//! `deploy/ferrovirt.yaml`, and the list of stories. What they say is decided in `kubevirt-api`,
+//! `installation` and `stories`; this module only knows files.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
-use kubevirt_api::crds::definition;
+use kubevirt_api::crds::{self, definition};
+
+use crate::{stories, workspace::root};
 
 /// Writes every generated file and removes what no kind makes any more, or with `check` only says which ones are stale.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let directory = crds_directory();
     let mut stale = Vec::new();
     let mut wanted = BTreeSet::new();
-    for (name, text) in definition::render().context("render the definitions")? {
+    let definitions: Vec<_> = definition::render()
+        .context("render the definitions")?
+        .into_iter()
+        .collect();
+    let manifest = manifest(definitions.iter().map(|(_, text)| text.as_ref()))?;
+    for (name, text) in [
+        ("deploy/ferrovirt.yaml", manifest),
+        ("docs/stories.md", stories::page()?),
+    ] {
+        let path = root().join(name);
+        if fs::read_to_string(&path).is_ok_and(|found| found == text) {
+            continue;
+        }
+        if check {
+            stale.push(name.to_owned());
+        } else {
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
+    }
+    for (name, text) in definitions {
         let file = format!("{name}.yaml");
         let path = directory.join(&file);
         wanted.insert(file.clone());
@@ -49,6 +71,25 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Everything that `kubectl apply --server-side` installs.
+fn manifest<'a>(definitions: impl Iterator<Item = &'a str>) -> anyhow::Result<String> {
+    let mut all = String::from(
+        "# Installs Ferrovirt: kubectl apply --server-side -f deploy/ferrovirt.yaml\n\
+         # Made by `cargo xtask generate`.\n",
+    );
+    for definition in definitions {
+        all.push_str("---\n");
+        all.push_str(definition);
+    }
+    let names: Vec<&str> = crds::ALL.iter().map(|(name, _)| *name).collect();
+    let objects = installation::objects(&installation::Settings::usual(), &names);
+    for object in objects.context("put the installation together")? {
+        all.push_str("---\n");
+        all.push_str(&serde_saphyr::to_string(&object).context("write an object as YAML")?);
+    }
+    Ok(all)
 }
 
 fn crds_directory() -> PathBuf {

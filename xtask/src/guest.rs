@@ -179,6 +179,7 @@ fn first_file_system(parts: &Path, tree: &Path) -> Result<Vec<Entry>> {
         ("init", "init", 0o755),
         ("bin/count", "count", 0o755),
         ("bin/crash", "crash", 0o755),
+        ("bin/hang", "hang", 0o755),
         ("etc/acpi/PWRF/00000080", "power-off", 0o755),
         ("etc/cloud-config.awk", "cloud-config.awk", 0o644),
         ("etc/cloud-init", "cloud-init", 0o644),

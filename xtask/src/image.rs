@@ -2,7 +2,7 @@
 //!
 //! Two layers. The lower one holds what `deploy/images/launcher/keep.txt` keeps of the packages in
 //! `packages.txt`, plus the libraries those programs need; it takes half a minute and is made only
-//! when those lists change. The upper one holds our program and takes a second.
+//! when those lists change. The upper one holds our programs and takes a second.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,6 +14,7 @@ use image_store::{
     Compression, Content, Entry, ImageConfig, Layer, LayoutWriter, Owner, write_layer,
 };
 
+use crate::bill;
 use crate::cache::{Cache, EPOCH, Inputs};
 use crate::debian::{PackageList, Variant, list};
 use crate::printer::Printer;
@@ -21,7 +22,7 @@ use crate::workspace::{cargo, metadata, root, run};
 
 const REFERENCE: &str = "ferrovirt/virt-launcher:devel";
 /// Changed whenever the code below makes another tree of the same lists.
-const RECIPE: &str = "launcher base 2";
+const RECIPE: &str = "launcher base 4";
 /// The user that QEMU runs as; users' disks carry the same number.
 const QEMU: Owner = Owner { uid: 107, gid: 107 };
 /// Slow to make, but made rarely and read often.
@@ -44,7 +45,8 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
     let place = cache.images().join("virt-launcher.oci");
     let mut layout = LayoutWriter::create(&place, EPOCH)?;
     layout.add_layer(&base.join("layer"), layer.clone())?;
-    let ours = layout.add_entries(program(&built)?, COMPRESSION)?;
+    let copier = build_copier()?;
+    let ours = layout.add_entries(programs(&built, &copier)?, COMPRESSION)?;
     let config = ImageConfig {
         entrypoint: vec!["/usr/bin/virt-launcher-monitor".to_owned()],
         env: vec!["PATH=/usr/sbin:/usr/bin".to_owned(), "LANG=C".to_owned()],
@@ -53,6 +55,12 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
         ..ImageConfig::default()
     };
     let digest = layout.finish(REFERENCE, &config)?;
+    let mut parts: Vec<bill::Part> =
+        serde_json::from_slice(&fs::read(base.join("packages.json"))?)?;
+    parts.extend(bill::crates("virt-launcher-bin", None)?);
+    parts.extend(bill::crates("container-disk-bin", Some(STATIC_TARGET))?);
+    let bill = place.with_extension("cdx.json");
+    bill::write(&bill, REFERENCE, &digest.to_string(), &parts)?;
     printer.line(format_args!(
         "{REFERENCE}: {} ({} packed: Debian {}, ours {})",
         place.display(),
@@ -60,25 +68,113 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
         megabytes(layer.size),
         megabytes(ours.size),
     ));
-    printer.line(format_args!("digest {digest}"));
+    printer.line(format_args!("digest {digest}, parts in {}", bill.display()));
     Ok(())
+}
+
+/// Where the program is in the control plane's image, which holds nothing else.
+const CONTROL_PLANE_PROGRAM: &str = "ferrovirt";
+const CONTROL_PLANE_REFERENCE: &str = "ferrovirt/ferrovirt:devel";
+/// Links nothing at run time, so the image needs no system around it.
+const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
+/// Whoever it is, it is not root; the node agent says so itself where it has to be.
+const NOBODY: &str = "1001:1001";
+
+/// Builds the image of the control plane and the node agent.
+pub(crate) fn control_plane(printer: &Printer, binary: Option<&Path>) -> Result<()> {
+    let built = match binary {
+        Some(binary) => binary.to_owned(),
+        None => build_control_plane()?,
+    };
+    ensure!(built.is_file(), "{} is not there", built.display());
+    let mut entries = vec![executable(CONTROL_PLANE_PROGRAM, built.clone())];
+    // Only a program that was built for trying something out has any.
+    for library in needed_libraries(&built)? {
+        let path = library.strip_prefix("/").unwrap_or(&library);
+        let path = path.to_str().context("a library with an odd name")?;
+        entries.push(executable(path, library.clone()));
+    }
+    let cache = Cache::open()?;
+    let place = cache.images().join("ferrovirt.oci");
+    let mut layout = LayoutWriter::create(&place, EPOCH)?;
+    let layer = layout.add_entries(entries, COMPRESSION)?;
+    let config = ImageConfig {
+        entrypoint: vec![format!("/{CONTROL_PLANE_PROGRAM}")],
+        user: NOBODY.to_owned(),
+        working_dir: "/".to_owned(),
+        ..ImageConfig::default()
+    };
+    let digest = layout.finish(CONTROL_PLANE_REFERENCE, &config)?;
+    let parts = bill::crates("ferrovirt-bin", Some(STATIC_TARGET))?;
+    let bill = place.with_extension("cdx.json");
+    bill::write(&bill, CONTROL_PLANE_REFERENCE, &digest.to_string(), &parts)?;
+    printer.line(format_args!(
+        "{CONTROL_PLANE_REFERENCE}: {} ({} packed, {} unpacked)",
+        place.display(),
+        megabytes(layer.size),
+        megabytes(fs::metadata(&built)?.len()),
+    ));
+    printer.line(format_args!("digest {digest}, parts in {}", bill.display()));
+    Ok(())
+}
+
+fn executable(path: &str, from: PathBuf) -> Entry {
+    Entry {
+        path: path.to_owned(),
+        mode: 0o755,
+        owner: Owner::ROOT,
+        content: Content::File(from),
+    }
+}
+
+/// What the dynamic linker would load for a program of ours; nothing for a static one.
+fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .context("run ldd")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let paths = text.lines().filter_map(|line| {
+        let words = line.split_whitespace();
+        words.into_iter().find(|word| word.starts_with('/'))
+    });
+    Ok(paths.map(PathBuf::from).collect())
+}
+
+fn build_control_plane() -> Result<PathBuf> {
+    run(Command::new(cargo())
+        .args(["build", "--release", "--locked", "-p", "ferrovirt-bin"])
+        .args(["--target", STATIC_TARGET])
+        .env("CC_x86_64_unknown_linux_musl", "musl-gcc")
+        .current_dir(root()))?;
+    let built = format!("{STATIC_TARGET}/release/ferrovirt");
+    Ok(metadata()?.target_directory.join(built))
 }
 
 fn build_launcher() -> Result<PathBuf> {
     run(Command::new(cargo())
-        .args([
-            "build",
-            "--profile",
-            "image",
-            "-p",
-            "virt-launcher-bin",
-            "--locked",
-        ])
+        .args(["build", "--release", "-p", "virt-launcher-bin", "--locked"])
         .current_dir(root()))?;
-    Ok(metadata()?.target_directory.join("image/virt-launcher"))
+    Ok(metadata()?.target_directory.join("release/virt-launcher"))
 }
 
-fn program(built: &Path) -> Result<Vec<Entry>> {
+/// Runs in images of users, which hold nothing that it could link at run time.
+fn build_copier() -> Result<PathBuf> {
+    run(Command::new(cargo())
+        .args(["build", "--release", "--locked", "-p", "container-disk-bin"])
+        .args(["--target", STATIC_TARGET])
+        .current_dir(root()))?;
+    let built = metadata()?.target_directory;
+    let built = built.join(STATIC_TARGET).join("release/container-disk");
+    ensure!(
+        needed_libraries(&built)?.is_empty(),
+        "{} needs libraries",
+        built.display()
+    );
+    Ok(built)
+}
+
+fn programs(built: &Path, copier: &Path) -> Result<Vec<Entry>> {
     ensure!(built.is_file(), "{} is not there", built.display());
     let entry = |path: &str, content| Entry {
         path: path.to_owned(),
@@ -92,6 +188,7 @@ fn program(built: &Path) -> Result<Vec<Entry>> {
             "usr/bin/virt-launcher-monitor",
             Content::HardLink("usr/bin/virt-launcher".to_owned()),
         ),
+        executable("usr/bin/container-disk", copier.to_owned()),
     ])
 }
 
@@ -104,6 +201,8 @@ fn make_base(lists: &Path, draft: &Path) -> Result<()> {
     complete(&tree, &mut entries)?;
     let layer = write_layer(&draft.join("layer"), entries, COMPRESSION, EPOCH)?;
     fs::write(draft.join("layer.json"), serde_json::to_vec_pretty(&layer)?)?;
+    let packages = serde_json::to_vec_pretty(&bill::packages(&tree, &kept)?)?;
+    fs::write(draft.join("packages.json"), packages)?;
     fs::remove_dir_all(&tree).context("remove the unpacked packages")
 }
 

@@ -1,7 +1,7 @@
 //! Real Kubernetes programs, built from pinned Go modules and kept in the cache directory.
 //!
 //! What is built is data: `tools/*/go.mod` names each program as a tool, `go.sum` its sources. A
-//! program is built once per content of those two files and of the flags below; it gets its name in
+//! program is built once per content of its module's directory and of the flags below; it gets its name in
 //! the cache only when it is whole, so a build that was killed is begun anew (and Go's own cache
 //! makes that quick).
 
@@ -24,6 +24,19 @@ use crate::{
 pub(crate) enum Program {
     Etcd,
     ApiServer,
+    ControllerManager,
+    Scheduler,
+    Kubelet,
+    Proxy,
+    Containerd,
+    ContainerdShim,
+    ContainerdClient,
+    Runc,
+    CniBridge,
+    CniLoopback,
+    CniHostLocal,
+    CniPortmap,
+    CoreDns,
 }
 
 /// The programs of a control plane, ready to run.
@@ -43,12 +56,49 @@ struct Source {
     version_packages: &'static [&'static str],
     /// The module whose version that is.
     version_of: &'static str,
+    /// Build tags; a program that has some is linked with C libraries.
+    tags: &'static str,
 }
 
 /// A build takes the same time whether or not this is shown; it tells people to wait.
 const PATIENCE: &str = "the first time this takes some minutes";
 
+const CONTAINERD: &str = "github.com/containerd/containerd/v2";
+const CNI: &str = "github.com/containernetworking/plugins";
+
+/// A program of Kubernetes itself.
+const fn of_kubernetes(name: &'static str, package: &'static str) -> Source {
+    Source {
+        name,
+        module: "kubernetes",
+        package,
+        version_packages: &[
+            "k8s.io/component-base/version",
+            "k8s.io/client-go/pkg/version",
+        ],
+        version_of: "k8s.io/kubernetes",
+        tags: "",
+    }
+}
+
+/// A program that a node needs beside them.
+const fn of_node(name: &'static str, package: &'static str, version_of: &'static str) -> Source {
+    Source {
+        name,
+        module: "node",
+        package,
+        version_packages: &[],
+        version_of,
+        tags: "",
+    }
+}
+
 impl Program {
+    /// What its file is called.
+    pub(crate) fn name(self) -> &'static str {
+        self.source().name
+    }
+
     fn source(self) -> Source {
         match self {
             Self::Etcd => Source {
@@ -57,16 +107,70 @@ impl Program {
                 package: "go.etcd.io/etcd/server/v3",
                 version_packages: &[],
                 version_of: "go.etcd.io/etcd/server/v3",
+                tags: "",
             },
-            Self::ApiServer => Source {
-                name: "kube-apiserver",
-                module: "kubernetes",
-                package: "k8s.io/kubernetes/cmd/kube-apiserver",
-                version_packages: &[
-                    "k8s.io/component-base/version",
-                    "k8s.io/client-go/pkg/version",
-                ],
-                version_of: "k8s.io/kubernetes",
+            Self::ApiServer => {
+                of_kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver")
+            }
+            Self::ControllerManager => of_kubernetes(
+                "kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+            ),
+            Self::Scheduler => {
+                of_kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler")
+            }
+            Self::Kubelet => of_kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+            Self::Proxy => of_kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+            Self::Containerd => of_node(
+                "containerd",
+                "github.com/containerd/containerd/v2/cmd/containerd",
+                CONTAINERD,
+            ),
+            Self::ContainerdShim => of_node(
+                "containerd-shim-runc-v2",
+                "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+                CONTAINERD,
+            ),
+            Self::ContainerdClient => of_node(
+                "ctr",
+                "github.com/containerd/containerd/v2/cmd/ctr",
+                CONTAINERD,
+            ),
+            Self::Runc => Source {
+                tags: "seccomp",
+                ..of_node(
+                    "runc",
+                    "github.com/opencontainers/runc",
+                    "github.com/opencontainers/runc",
+                )
+            },
+            Self::CniBridge => of_node(
+                "bridge",
+                "github.com/containernetworking/plugins/plugins/main/bridge",
+                CNI,
+            ),
+            Self::CniLoopback => of_node(
+                "loopback",
+                "github.com/containernetworking/plugins/plugins/main/loopback",
+                CNI,
+            ),
+            Self::CniHostLocal => of_node(
+                "host-local",
+                "github.com/containernetworking/plugins/plugins/ipam/host-local",
+                CNI,
+            ),
+            Self::CniPortmap => of_node(
+                "portmap",
+                "github.com/containernetworking/plugins/plugins/meta/portmap",
+                CNI,
+            ),
+            Self::CoreDns => Source {
+                name: "coredns",
+                module: "coredns",
+                package: "ferrovirt/tools/coredns",
+                version_packages: &[],
+                version_of: "github.com/coredns/coredns",
+                tags: "",
             },
         }
     }
@@ -78,10 +182,10 @@ impl Program {
         let version = required_version(&module, source.version_of)?;
         let flags = link_flags(&source, &version);
         let inputs = Inputs::default()
-            .text("1")
+            .text("2")
             .text(&flags)
-            .path(&module.join("go.mod"))?
-            .path(&module.join("go.sum"))?;
+            .text(source.tags)
+            .path(&module)?;
         let place = Cache::open()?.thing(source.name, &inputs, |draft| {
             printer.line(format_args!(
                 "building {} {version} ({PATIENCE})",
@@ -110,10 +214,13 @@ fn build(source: &Source, module: &Path, flags: &str, output: &Path) -> Result<(
     );
     run(Command::new("go")
         .args(["build", "-trimpath", "-buildvcs=false", "-mod=readonly"])
-        .args(["-ldflags", flags, "-o"])
+        .args(["-ldflags", flags, "-tags", source.tags, "-o"])
         .arg(output)
         .arg(source.package)
-        .env("CGO_ENABLED", "0")
+        .env(
+            "CGO_ENABLED",
+            if source.tags.is_empty() { "0" } else { "1" },
+        )
         .env("GOFLAGS", "")
         .env("GOWORK", "off")
         // A toolchain that is too old fetches the one that the module asks for.
@@ -185,7 +292,13 @@ mod tests {
         let source = Program::ApiServer.source();
         let flags = link_flags(&source, "v1.36.3");
         assert!(flags.contains(" -X k8s.io/client-go/pkg/version.gitMinor=36"));
-        for program in [Program::Etcd, Program::ApiServer] {
+        for program in [
+            Program::Etcd,
+            Program::ApiServer,
+            Program::Runc,
+            Program::CniBridge,
+            Program::CoreDns,
+        ] {
             let source = program.source();
             let module = root().join("tools").join(source.module);
             assert!(required_version(&module, source.version_of).is_ok());

@@ -5,23 +5,31 @@
 //! taken for finished by the next run.
 
 mod bench;
+mod bill;
 mod cache;
 mod check;
+mod cluster;
 mod cpio;
 mod debian;
 mod differential;
+mod failpoints;
 mod fuzz;
 mod generate;
 mod guest;
 mod image;
 mod kubernetes;
 mod licences;
+mod logins;
+mod nothing_notices;
 mod parity;
 mod printer;
+mod push;
+mod simulate;
+mod stories;
 mod tidy;
 mod workspace;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -62,6 +70,15 @@ enum Task {
     Parity(parity::Options),
     /// Ask our API server and a real one the same, and compare the answers.
     Differential(differential::Options),
+    /// Tell made-up stories of what goes wrong to the controllers, and judge how each ends.
+    Simulate(simulate::Options),
+    /// Kill everything around guests that count, again and again; none may notice.
+    NothingNotices(nothing_notices::Options),
+    /// A real Kubernetes of several nodes on this machine.
+    Cluster {
+        #[command(subcommand)]
+        task: cluster::Task,
+    },
     /// The tidiness part of the check alone.
     Tidy,
     /// The licences part of the check alone.
@@ -76,6 +93,14 @@ enum ImageTask {
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
+    /// The components of a cluster: one static program.
+    ControlPlane {
+        /// Take this program instead of building it.
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
+    },
+    /// Take built images to a registry, by their digests.
+    Push(push::Options),
 }
 
 #[derive(Subcommand)]
@@ -84,14 +109,25 @@ enum BenchTask {
     Vm(bench::Options),
     /// Reading, defaulting and judging manifests, typical and hostile ones.
     Admission(bench::AdmissionOptions),
+    /// Starts and memory on the test cluster, which is up and has Ferrovirt in it.
+    Cluster(bench::ClusterOptions),
+    /// What thousands of VMIs cost the controllers.
+    Controller(bench::ControllerOptions),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let printer = Printer::new();
     match Arguments::parse().task {
+        Task::Cluster { task } => return cluster::run(&printer, &task),
         Task::Image {
             image: ImageTask::Launcher { binary },
         } => image::launcher(&printer, binary.as_deref()),
+        Task::Image {
+            image: ImageTask::ControlPlane { binary },
+        } => image::control_plane(&printer, binary.as_deref()),
+        Task::Image {
+            image: ImageTask::Push(options),
+        } => push::run(&printer, &options),
         Task::Guest => guest::tiny(&printer),
         Task::Generate { check } => generate::run(check),
         Task::Check => check::run_all(&printer),
@@ -101,10 +137,19 @@ fn main() -> anyhow::Result<()> {
         Task::Bench {
             bench: BenchTask::Admission(options),
         } => bench::admission(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Cluster(options),
+        } => bench::cluster(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Controller(options),
+        } => bench::controller(&printer, &options),
+        Task::Simulate(options) => simulate::run(&options),
+        Task::NothingNotices(options) => nothing_notices::run(&options),
         Task::Fuzz(options) => fuzz::run(&printer, &options),
         Task::Parity(options) => parity::run(&printer, &options),
         Task::Differential(options) => differential::run(&printer, &options),
         Task::Tidy => tidy::run(&printer),
         Task::Licences => licences::run(&printer),
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

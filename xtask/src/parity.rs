@@ -268,8 +268,8 @@ fn judge(
             .push(gap(field, Side::Definition, "a list of what is not there"));
         return;
     }
-    for side in unseen {
-        report.gaps.push(gap(name.1.clone(), side, "not there"));
+    for side in &unseen {
+        report.gaps.push(gap(name.1.clone(), *side, "not there"));
     }
     for index in rows {
         let gaps = findings.gaps.get(index);
@@ -282,6 +282,15 @@ fn judge(
             .map(|row| row.field.clone())
             .unwrap_or_default();
         let place = format!("{}.{field}", name.1);
+        // A side that saw other fields of the type and not this one has no gap to tell of.
+        for side in sides.iter().filter(|side| !unseen.contains(side)) {
+            let is_told = gaps.is_some_and(|gaps| gaps.iter().any(|(of, _)| of == side));
+            if !is_told && !findings.seen.contains(&(*side, *index)) {
+                report
+                    .gaps
+                    .push(gap(place.clone(), *side, "was not compared"));
+            }
+        }
         for (side, what) in gaps.into_iter().flatten() {
             report.gaps.push(gap(place.clone(), *side, what));
         }

@@ -1,7 +1,7 @@
 //! Rules of the house that neither the compiler nor clippy knows.
 //!
 //! Every module says what it is; no name hides what a module holds; arrows between crates point
-//! inwards only. The longest files and functions are shown, not judged.
+//! inwards only; a place that a document names is there. The longest files and functions are shown, not judged.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::debian::lines;
+use crate::failpoints;
 use crate::printer::Printer;
 use crate::workspace::{Metadata, Package, metadata, root};
 
@@ -46,6 +47,12 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
             }),
     );
     faults.extend(outward_arrows(&metadata)?);
+    faults.extend(lost_places()?);
+    let path = root().join("crates/failpoints/names.txt");
+    let list = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let texts = sources.iter();
+    let texts = texts.filter_map(|one| Some((one.path.to_str()?, one.text.as_str())));
+    faults.extend(failpoints::faults(&list, &texts.collect::<Vec<_>>()));
     show_longest(printer, &sources);
     ensure!(faults.is_empty(), "{}", faults.join("\n  "));
     Ok(())
@@ -72,6 +79,44 @@ fn faults_of(source: &Source) -> Vec<String> {
         ));
     }
     faults
+}
+
+/// Files and folders that a document names and that are not there. What a decision says was true on
+/// its day.
+fn lost_places() -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    for folder in ["", "docs", "docs/guide"] {
+        for entry in fs::read_dir(root().join(folder))? {
+            let document = entry?.path();
+            if document
+                .extension()
+                .is_some_and(|extension| extension == "md")
+            {
+                let text = fs::read_to_string(&document)?;
+                let places = places(&text).filter(|place| !root().join(place).exists());
+                let document = document.strip_prefix(root()).unwrap_or(&document).display();
+                faults.extend(places.map(|place| format!("{document}: there is no {place}")));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+/// Places of the tree that a text names in full, between back-ticks.
+fn places(text: &str) -> impl Iterator<Item = &str> {
+    let folders = [
+        "bins/",
+        "crates/",
+        "deploy/",
+        "docs/",
+        "examples/",
+        "scripts/",
+        "xtask/",
+    ];
+    let is_plain = |word: &str| !word.contains([' ', '*', '{', '<', '\n']);
+    let words = text.split('`').skip(1).step_by(2);
+    words
+        .filter(move |word| folders.iter().any(|folder| word.starts_with(folder)) && is_plain(word))
 }
 
 fn is_empty_name(name: &str) -> bool {
@@ -248,6 +293,15 @@ mod tests {
         assert_eq!(check("crates/a/src/util.rs", "//! Things.\n"), 1);
         assert_eq!(check("crates/a/src/common/x.rs", "fn a() {}\n"), 2);
         assert_eq!(check("crates/a/src/disk/tests.rs", "use super::*;\n"), 0);
+    }
+
+    #[test]
+    fn places_are_what_a_document_names_in_full() {
+        let text = "See `crates/a/src/x.rs`, `docs/`, `x.rs`, `crates/*/src` and `cargo test`.";
+        assert_eq!(
+            places(text).collect::<Vec<_>>(),
+            ["crates/a/src/x.rs", "docs/"]
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The program `pod-supervisor`: `run <pod directory>` for the node, `create <container>
-//! <attempt>` for itself.
+//! <attempt>` for itself, `exec <pod directory> <id>` for one more program in a container.
 
 use std::{env, path::Path, process::ExitCode};
 
@@ -17,6 +17,10 @@ fn main() -> ExitCode {
                 ExitCode::SUCCESS
             }
             Err(_) => fail("the attempt is a number"),
+        },
+        ["exec", dir, id] => match pod_supervisor::exec::run(Path::new(dir), id) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error.to_string()),
         },
         _ => fail("usage: pod-supervisor run POD-DIRECTORY (started by the node, not by hand)"),
     }

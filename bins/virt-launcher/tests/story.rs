@@ -4,14 +4,16 @@
 
 #[path = "../../../crates/libvirt/tests/bundle/mod.rs"]
 mod bundle;
+#[path = "story/places.rs"]
+mod places;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bundle::{Bundle, Setup, kill};
 use launcher_channel::{
-    Backing, DomainState, FromLauncher, GuestPlan, GuestState, Prepare, Reply, Request, StopReason,
-    ToLauncher, read_frame, write_frame,
+    Backing, DomainState, FromLauncher, GuestPlan, GuestState, MAX_FROM_LAUNCHER, Prepare, Reply,
+    Request, StopReason, ToLauncher, read_frame, write_frame,
 };
 use tokio::net::UnixStream;
 
@@ -53,6 +55,7 @@ fn plan() -> GuestPlan {
         dhcp: Vec::new(),
         start_paused: false,
         grace_seconds: 1,
+        console_to_log: false,
     }
 }
 
@@ -81,6 +84,10 @@ fn polite_plan(pod: &Bundle) -> GuestPlan {
 }
 
 fn pod() -> Bundle {
+    pod_with("VIRT_LAUNCHER_LOG=debug")
+}
+
+fn pod_with(environment: &str) -> Bundle {
     let program = Path::new(PROGRAM);
     let programs = [
         ("virt-launcher", program),
@@ -88,7 +95,7 @@ fn pod() -> Bundle {
     ];
     let setup = Setup {
         programs: &programs,
-        environment: "VIRT_LAUNCHER_LOG=debug",
+        environment,
         kvm: false,
     };
     Bundle::start(
@@ -136,7 +143,7 @@ impl<'a> Handler<'a> {
     }
 
     async fn read(&mut self) -> FromLauncher {
-        let read = read_frame(&mut self.stream);
+        let read = read_frame(&mut self.stream, MAX_FROM_LAUNCHER);
         let message = tokio::time::timeout(Duration::from_secs(30), read).await;
         let log = || self.pod.log();
         let message = message.unwrap_or_else(|_| panic!("no word; the log:\n{}", log()));
@@ -146,6 +153,24 @@ impl<'a> Handler<'a> {
             self.state = Some(state.clone());
         }
         message
+    }
+
+    /// Nothing if the launcher is gone before it has answered.
+    async fn try_ask(&mut self, request: Request) -> Option<Reply> {
+        let id = self.next;
+        self.next += 1;
+        write_frame(&mut self.stream, &ToLauncher { id, request })
+            .await
+            .ok()?;
+        loop {
+            let read = read_frame(&mut self.stream, MAX_FROM_LAUNCHER);
+            let message = tokio::time::timeout(Duration::from_mins(1), read).await;
+            let log = || self.pod.log();
+            let message = message.unwrap_or_else(|_| panic!("no word; the log:\n{}", log()));
+            if let FromLauncher::Reply { reply, .. } = message.ok()?? {
+                return Some(reply);
+            }
+        }
     }
 
     async fn ask(&mut self, request: Request) -> Reply {
@@ -169,7 +194,7 @@ impl<'a> Handler<'a> {
     async fn done(&mut self, request: Request) -> GuestState {
         match self.ask(request).await {
             Reply::Done(state) => state,
-            refused @ Reply::Refused { .. } => panic!("{refused:?}; the log:\n{}", self.pod.log()),
+            refused => panic!("{refused:?}; the log:\n{}", self.pod.log()),
         }
     }
 
@@ -184,7 +209,7 @@ impl<'a> Handler<'a> {
                 );
                 reason
             }
-            Reply::Done(state) => panic!("{state:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -284,7 +309,7 @@ async fn a_guest_outlives_every_process_that_is_not_its_own() {
 
 async fn read_to_end(mut handler: Handler<'_>) -> usize {
     let mut left = 0;
-    while read_frame::<FromLauncher>(&mut handler.stream)
+    while read_frame::<FromLauncher>(&mut handler.stream, MAX_FROM_LAUNCHER)
         .await
         .unwrap()
         .is_some()

@@ -3,10 +3,14 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use apimachinery::selector;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{
     annotations,
-    cluster_config::{ArchSpecificConfiguration, KubeVirtConfiguration, VmRolloutStrategy},
+    cluster_config::{
+        ArchSpecificConfiguration, InstancetypeReferencePolicy, KubeVirtConfiguration,
+        VmRolloutStrategy,
+    },
     vmi::EvictionStrategy,
 };
 use serde_json::{Value, json};
@@ -41,6 +45,8 @@ pub struct ClusterConfig {
     pub persistent_reservation: Permission,
     /// Resource name to vendor selector (`10DE:2342`) of PCI devices that may be passed through.
     pub pci_devices: BTreeMap<String, String>,
+    /// How VMs hold on to their instance types and preferences.
+    pub reference_policy: InstancetypeReferencePolicy,
     /// Where TDX guests reach the quote generation service.
     pub quote_service_socket: String,
     /// What new guests say about completing emulator threads to an even number of CPUs.
@@ -48,6 +54,8 @@ pub struct ClusterConfig {
     /// User names of our own components: only they may change the spec and status of a VMI. One
     /// that ends in `*` stands for all names that begin so.
     pub component_users: Vec<String>,
+    /// All that the administrator wrote: those who make pods and look after nodes read it.
+    pub written: KubeVirtConfiguration,
 }
 
 /// Machine types of one architecture.
@@ -219,6 +227,7 @@ impl ClusterConfig {
             },
             gates,
             pci_devices: pci_devices(written),
+            reference_policy: reference_policy(written),
             quote_service_socket: quote_service_socket(written),
             even_emulator_threads: None,
             component_users: [
@@ -229,11 +238,29 @@ impl ClusterConfig {
             ]
             .map(str::to_owned)
             .to_vec(),
+            written: written.clone(),
         }
     }
 
     pub fn has_gate(&self, gate: &str) -> bool {
         self.gates.is_on(gate)
+    }
+
+    /// Whether the administrator chose namespaces with these labels to have the CPUs of their
+    /// guests limited; `None` where no choice was made. A choice that cannot be read is of none.
+    pub fn limits_cpu_in(&self, labels: &BTreeMap<String, String>) -> Option<bool> {
+        let written = self
+            .written
+            .auto_cpu_limit_namespace_label_selector
+            .as_ref()?;
+        let object = serde_json::to_value(written).unwrap_or_default();
+        let selector = selector::LabelSelector::from_object(&object);
+        let labelled = json!({ "metadata": { "labels": labels } });
+        Some(match selector {
+            Ok(Some(selector)) => selector.matches(&labelled),
+            Ok(None) => true,
+            Err(_) => false,
+        })
     }
 
     pub fn is_component(&self, user: &str) -> bool {
@@ -260,6 +287,13 @@ impl Machines {
 struct Older<'a> {
     machine_type: Option<&'a str>,
     emulated_machines: &'a [String],
+}
+
+/// Unknown words are refused where they are written.
+fn reference_policy(written: &KubeVirtConfiguration) -> InstancetypeReferencePolicy {
+    let own = written.instancetype.as_ref();
+    own.and_then(|own| own.reference_policy.clone())
+        .unwrap_or(InstancetypeReferencePolicy::Reference)
 }
 
 fn machines(

@@ -16,12 +16,14 @@ pub mod violation;
 
 pub mod checks;
 pub mod defaults;
+pub mod instancetype;
 pub mod kinds;
+pub mod presets;
 pub mod unsupported;
 pub mod vm;
 pub mod vmi;
 
-mod merge;
+pub mod merge;
 pub mod review;
 
 pub use cluster_config::ClusterConfig;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// Writes into `raw` what differs between `before` and `after`, and nothing else: fields that the
 /// types do not know, and other spellings of the same value, stay as they are.
-pub(crate) fn carry_over(raw: &mut Value, before: &Value, after: &Value) {
+pub fn carry_over(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
     }

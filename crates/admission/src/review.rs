@@ -12,9 +12,10 @@ use crate::{
     ClusterConfig, Surroundings, Violation,
     checks::Requester,
     defaults::{self, vm::Age},
+    instancetype::infer,
     kinds::{self, Judgement, Neighbours},
     merge::carry_over,
-    vm, vmi,
+    presets, vm, vmi,
 };
 
 /// Which of the two webhooks was called.
@@ -172,10 +173,14 @@ impl Call<'_> {
             _ => return Verdict::default(),
         };
         let kind = &self.request["kind"];
-        if kind["group"] != GROUP || has_text(&self.request["subResource"]) {
+        if kind["group"] != GROUP {
             return Verdict::default();
         }
         let answer = match (kind["kind"].as_str(), stage) {
+            (Some(VirtualMachine::KIND), Stage::Validate) if self.is_of_status() => {
+                self.validate_vm_status(operation)
+            }
+            _ if self.is_of_part() => return Verdict::default(),
             (Some(VirtualMachine::KIND), Stage::Mutate) => self.mutate_vm(operation),
             (Some(VirtualMachine::KIND), Stage::Validate) => self.validate_vm(operation),
             (Some(VirtualMachineInstance::KIND), Stage::Mutate) => self.mutate_vmi(operation),
@@ -187,8 +192,7 @@ impl Call<'_> {
 
     /// For a kind that is a row of [`kinds::ROWS`].
     fn answer_for(&self, row: &kinds::Row, stage: Stage) -> Result<Verdict, Violation> {
-        let operation = kinds::Operation::read(&self.request["operation"]);
-        let Some(operation) = operation.filter(|_| !has_text(&self.request["subResource"])) else {
+        let Some(operation) = kinds::Operation::read(&self.request["operation"]) else {
             return Ok(Verdict::default());
         };
         let request = kinds::Request {
@@ -200,12 +204,27 @@ impl Call<'_> {
             among: self.among,
         };
         Ok(match stage {
+            // A status has no rules beyond its types, which reading it checks.
+            Stage::Validate if self.is_of_status() => {
+                row.read(&request)?;
+                Verdict::default()
+            }
+            _ if self.is_of_part() => Verdict::default(),
             Stage::Mutate => match row.fill(&request)? {
                 Some([before, after]) => self.patch(&before, &after),
                 None => Verdict::default(),
             },
             Stage::Validate => row.judge(&request)?.into(),
         })
+    }
+
+    fn is_of_status(&self) -> bool {
+        self.request["subResource"] == "status"
+    }
+
+    /// Whether the request is about a subresource.
+    fn is_of_part(&self) -> bool {
+        has_text(&self.request["subResource"])
     }
 
     fn mutate_vm(&self, operation: Operation) -> Result<Verdict, Violation> {
@@ -218,6 +237,12 @@ impl Call<'_> {
             Operation::Update => Age::Old,
         };
         let mut after = before.clone();
+        if let Err(message) = infer::settle(&mut after, &self.among.inferred) {
+            return Ok(Verdict {
+                plain: Some(message),
+                ..Verdict::default()
+            });
+        }
         let context = defaults::vm::Context {
             age,
             found: defaults::vm::Found {
@@ -237,9 +262,16 @@ impl Call<'_> {
         }
         let before: VirtualMachineInstance = self.object("object")?;
         let mut after = before.clone();
+        let warnings = match presets::apply(&mut after, &self.among.presets) {
+            Ok(warnings) => warnings,
+            Err(violations) => return Ok(violations.into()),
+        };
         Ok(
             match defaults::vmi::set(&mut after, self.config, self.around) {
-                Ok(()) => self.patch(&before, &after),
+                Ok(()) => Verdict {
+                    warnings,
+                    ..self.patch(&before, &after)
+                },
                 Err(violations) => violations.into(),
             },
         )
@@ -250,26 +282,47 @@ impl Call<'_> {
         if new.metadata.deletion_timestamp.is_some() {
             return Ok(Verdict::default());
         }
-        let old = match operation {
-            Operation::Create => None,
-            Operation::Update => Some(self.object("oldObject")?),
-        };
+        let old = self.old(operation)?;
         Ok(Verdict {
-            violations: vm::validate(&vm::Input {
-                vm: &new,
-                old: old.as_ref(),
-                found: vm::Found {
-                    instancetype: self.among.instancetype.as_deref(),
-                    preference: self.among.preference.as_deref(),
-                    instance: self.among.instance.as_deref(),
-                },
-                config: self.config,
-                requester: self.caller().requester(),
-                around: self.around,
-            }),
+            violations: vm::validate(&self.vm_input(&new, old.as_ref())),
             warnings: vm::warnings(&new, self.config),
             ..Verdict::default()
         })
+    }
+
+    fn validate_vm_status(&self, operation: Operation) -> Result<Verdict, Violation> {
+        let new: VirtualMachine = self.object("object")?;
+        if new.metadata.deletion_timestamp.is_some() {
+            return Ok(Verdict::default());
+        }
+        let old = self.old(operation)?;
+        Ok(vm::validate_status(&self.vm_input(&new, old.as_ref())).into())
+    }
+
+    fn old(&self, operation: Operation) -> Result<Option<VirtualMachine>, Violation> {
+        match operation {
+            Operation::Create => Ok(None),
+            Operation::Update => self.object("oldObject").map(Some),
+        }
+    }
+
+    fn vm_input<'a>(
+        &'a self,
+        vm: &'a VirtualMachine,
+        old: Option<&'a VirtualMachine>,
+    ) -> vm::Input<'a> {
+        vm::Input {
+            vm,
+            old,
+            found: vm::Found {
+                instancetype: self.among.instancetype.as_deref(),
+                preference: self.among.preference.as_deref(),
+                instance: self.among.instance.as_deref(),
+            },
+            config: self.config,
+            requester: self.caller().requester(),
+            around: self.around,
+        }
     }
 
     fn validate_vmi(&self, operation: Operation) -> Result<Verdict, Violation> {

@@ -1,10 +1,11 @@
 //! The list of what the API checks and fills in: one row per rule, beside its function.
 //!
 //! Invariants: ids are unique; every violation carries the id of the rule that found it; every row
-//! has cases under `tests/cases/`, at least one that the rule lets pass and one that it does not
-//! (for a default: one that it fills in and one that it leaves alone). `tests/rules.rs` counts.
+//! has cases under `tests/cases/` or `tests/kinds/`, at least one that the rule lets pass and one
+//! that it does not (for a default, and for what instance types and preferences set: one that it
+//! fills in and one that it leaves alone). `tests/rules.rs` counts all of them against [`all`].
 
-use crate::{checks, defaults, violation::Violation, vm, vmi};
+use crate::{checks, defaults, instancetype, kinds, presets, violation::Violation, vm, vmi};
 
 /// One rule: what it is called, where it stands in the reference, what it says, what carries it
 /// out. `C` is the type of the function, which differs by what a rule looks at.
@@ -56,7 +57,7 @@ impl<C> Rule<C> {
     }
 }
 
-/// Every rule of VMs and their instances; [`crate::kinds::rules`] has those of other kinds.
+/// Every rule there is, of every kind.
 pub fn all() -> Vec<Summary> {
     let checks = checks::ALL.iter().map(Rule::summary);
     let updates = vmi::ALL.iter().map(Rule::summary);
@@ -65,5 +66,8 @@ pub fn all() -> Vec<Summary> {
         .chain(updates)
         .chain(vms)
         .chain(defaults::summaries())
+        .chain(kinds::rules())
+        .chain([presets::summary()])
+        .chain(instancetype::summaries())
         .collect()
 }

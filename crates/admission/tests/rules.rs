@@ -15,17 +15,24 @@
 //! (`vmi`, `template` of a VM, `vm`), `was` what an updated object was before, `as-it-is` leaves
 //! out the defaults. A case that fails brings exactly the named violation and those under `also`.
 //!
-//! What the VM refers to is under `preference` and `source-architecture`. A default's case has `fills` and `leaves`, each with `expect`: places and values afterwards.
+//! What the object refers to, or is matched by, is under `instancetype`, `preference`, `presets` and
+//! `source-architecture`. A default's case has `fills` and `leaves`, each with `expect`: places and
+//! values afterwards. So have the rules `size.*` and `prefer.*`, by which instance type and preference
+//! complete the template of a VM.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use admission::{
-    ClusterConfig, Surroundings, Violation, checks::Requester, kinds::Neighbours, review::Stage,
+    ClusterConfig, Surroundings, Violation,
+    checks::Requester,
+    instancetype::{self, Choice, Target},
+    kinds::Neighbours,
+    review::Stage,
     review_among, rules, vm, vmi,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::cluster_config::KubeVirtConfiguration;
+use kubevirt_api::{VirtualMachine, cluster_config::KubeVirtConfiguration};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -77,7 +84,9 @@ struct Case {
     field: String,
     cause: String,
     also: Vec<(String, String, String)>,
+    instancetype: Option<Value>,
     preference: Option<Value>,
+    presets: Vec<Value>,
     source_architecture: Option<String>,
     expect: BTreeMap<String, Value>,
 }
@@ -102,6 +111,36 @@ fn rows() -> Vec<Row> {
         rows.extend(own);
     }
     rows
+}
+
+/// The cases of `tests/kinds/`, to be counted only: a test beside the kinds runs them.
+fn rows_of_kinds() -> Vec<Row> {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kinds");
+    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+    for entry in fs::read_dir(directory).expect("cases") {
+        let text = fs::read_to_string(entry.expect("entry").path()).expect("readable");
+        let file: Value = serde_saphyr::from_str(&text).expect("cases");
+        for case in file["cases"].as_array().expect("a list") {
+            let rule = case["rule"].as_str().expect("a rule").to_owned();
+            let row = rows.entry(rule.clone()).or_insert_with(|| Row {
+                rule,
+                passes: Vec::new(),
+                fails: Vec::new(),
+                fills: Vec::new(),
+                leaves: Vec::new(),
+            });
+            let is_bad = ["refused", "plain", "fills"]
+                .iter()
+                .any(|key| !case[key].is_null());
+            let list = if is_bad {
+                &mut row.fails
+            } else {
+                &mut row.passes
+            };
+            list.push(Case::default());
+        }
+    }
+    rows.into_values().collect()
 }
 
 #[test]
@@ -133,7 +172,11 @@ fn defaults_fill_in_what_their_cases_say() {
     let mut faults = Vec::new();
     for row in rows() {
         for case in row.fills.iter().chain(&row.leaves) {
-            let after = completed(case, &object(case));
+            let after = if is_applied(&row.rule) {
+                applied(case, object(case))
+            } else {
+                completed(case, &object(case))
+            };
             for (place, wanted) in &case.expect {
                 let value = after.pointer(place).unwrap_or(&Value::Null);
                 let is_right = match wanted.as_str() {
@@ -156,7 +199,8 @@ fn defaults_fill_in_what_their_cases_say() {
 
 #[test]
 fn every_rule_has_a_case_that_passes_and_one_that_fails() {
-    let rows = rows();
+    let mut rows = rows();
+    rows.extend(rows_of_kinds());
     let list = rules::all();
     let mut faults = Vec::new();
     for rule in &list {
@@ -165,7 +209,7 @@ fn every_rule_has_a_case_that_passes_and_one_that_fails() {
             faults.push(format!("{} has no cases: {}", rule.id, rule.says));
             continue;
         };
-        let (good, bad) = if rule.id.starts_with("default.") {
+        let (good, bad) = if rule.id.starts_with("default.") || is_applied(rule.id) {
             (row.leaves.len(), row.fills.len())
         } else {
             (row.passes.len(), row.fails.len())
@@ -205,6 +249,11 @@ fn ids_are_unique_and_rules_say_something() {
             "{rule:?}"
         );
     }
+}
+
+/// Whether a rule is about what instance types and preferences set.
+fn is_applied(rule: &str) -> bool {
+    rule.starts_with("size.") || rule.starts_with("prefer.")
 }
 
 fn signature(violation: &Violation) -> (String, String, String) {
@@ -275,6 +324,44 @@ fn now() -> Time {
     serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time")
 }
 
+fn neighbours(case: &Case) -> Neighbours {
+    let preset = |preset: &Value| serde_json::from_value(preset.clone()).expect("a preset");
+    Neighbours {
+        instancetype: case
+            .instancetype
+            .clone()
+            .map(|size| serde_json::from_value(size).expect("an instance type")),
+        preference: case
+            .preference
+            .clone()
+            .map(|preference| serde_json::from_value(preference).expect("a preference")),
+        presets: case.presets.iter().map(preset).collect(),
+        architecture: case.source_architecture.clone(),
+        ..Neighbours::default()
+    }
+}
+
+/// The VM after instance type and preference.
+fn applied(case: &Case, mut object: Value) -> Value {
+    let among = neighbours(case);
+    let vm: VirtualMachine = serde_json::from_value(object.clone()).expect("reads");
+    let mut spec = vm.spec.template.spec.expect("a template");
+    let metadata = vm.spec.template.metadata.unwrap_or_default();
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    let mut target = Target {
+        spec: &mut spec,
+        annotations: &mut annotations,
+    };
+    let choice = Choice {
+        instancetype: among.instancetype.as_deref(),
+        preference: among.preference.as_deref(),
+    };
+    instancetype::complete(&mut target, choice, &config(case), "spec").expect("completes");
+    object["spec"]["template"]["spec"] = json!(spec);
+    object["spec"]["template"]["metadata"]["annotations"] = json!(annotations);
+    object
+}
+
 /// The object after the mutating webhook.
 fn completed(case: &Case, object: &Value) -> Value {
     let now = now();
@@ -292,14 +379,7 @@ fn completed(case: &Case, object: &Value) -> Value {
             "oldObject": object,
         },
     });
-    let among = Neighbours {
-        preference: case
-            .preference
-            .clone()
-            .map(|preference| serde_json::from_value(preference).expect("a preference")),
-        architecture: case.source_architecture.clone(),
-        ..Neighbours::default()
-    };
+    let among = neighbours(case);
     let answer = review_among(Stage::Mutate, &request, &config(case), around, &among);
     let response = &answer["response"];
     assert_eq!(response["allowed"], true, "{case:?}: {response:#}");
@@ -370,10 +450,15 @@ fn found(case: &Case) -> Vec<Violation> {
                 serde_json::from_value(object(&old)).expect("reads")
             });
             let new = serde_json::from_value(complete(&raw)).expect("reads");
+            let among = neighbours(case);
             vm::validate(&vm::Input {
                 vm: &new,
                 old: old.as_ref(),
-                found: vm::Found::default(),
+                found: vm::Found {
+                    instancetype: among.instancetype.as_deref(),
+                    preference: among.preference.as_deref(),
+                    instance: None,
+                },
                 config: &config,
                 requester,
                 around,

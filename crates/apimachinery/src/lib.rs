@@ -16,11 +16,13 @@ pub mod names;
 pub mod jsonpath;
 pub mod selector;
 
+pub mod cel;
 pub mod patch;
 pub mod schema;
 pub mod shape;
 
 pub mod apply;
+pub mod rbac;
 
 pub mod discovery;
 pub mod openapi;

@@ -269,6 +269,8 @@ const ROOT_SHAPES: &[&str] = &[
     "Event",
     "PersistentVolume",
     "PersistentVolumeClaim",
+    "Budget",
+    "RoleBinding",
     "Webhooks",
     "CustomResourceDefinition",
 ];
@@ -282,6 +284,17 @@ static ROOTS: &[(&str, &str, Rule)] = &[
     ("", "Event", plain("Event")),
     ("", "PersistentVolume", plain("PersistentVolume")),
     ("", "PersistentVolumeClaim", plain("PersistentVolumeClaim")),
+    (
+        "rbac.authorization.k8s.io",
+        "RoleBinding",
+        plain("RoleBinding"),
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "ClusterRoleBinding",
+        plain("RoleBinding"),
+    ),
+    ("policy", "PodDisruptionBudget", plain("Budget")),
     (
         "admissionregistration.k8s.io",
         "MutatingWebhookConfiguration",
@@ -410,6 +423,16 @@ static FIELDS: &[(&str, &str, Rule)] = &[
     ("Event", "related", WHOLE),
     ("PersistentVolume", "spec", plain("PersistentVolumeSpec")),
     ("PersistentVolumeSpec", "claimRef", WHOLE),
+    (
+        "PersistentVolumeSpec",
+        "nodeAffinity",
+        plain("VolumeAffinity"),
+    ),
+    ("VolumeAffinity", "required", WHOLE),
+    ("Budget", "spec", plain("BudgetSpec")),
+    ("Budget", "status", plain("ConditionedStatus")),
+    ("BudgetSpec", "selector", WHOLE),
+    ("RoleBinding", "roleRef", WHOLE),
     (
         "PersistentVolumeClaim",
         "spec",

@@ -1,4 +1,4 @@
-//! Reading and writing qcow2 headers.
+//! Reading and writing qcow2 headers, and the size of raw images.
 //!
 //! [`probe`] says what an image is by its first bytes; [`Description::check_container_disk`]
 //! refuses what an image from outside must not be (a header is a place where a stranger can name
@@ -14,10 +14,12 @@
 mod blueprint;
 mod file;
 mod probe;
+mod raw;
 
 pub use blueprint::{Blueprint, BlueprintError, Under};
 pub use file::{FileError, probe_file, write_new};
 pub use probe::{Description, Format, PROBE_LENGTH, ProbeError, Refusal, SECTOR, probe};
+pub use raw::{RawSize, TooSmall};
 
 /// Runs the parser over `bytes`; for fuzzing. Any return is fine, a panic is the bug.
 pub fn fuzz_probe(bytes: &[u8]) {

@@ -2,22 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use kubevirt_api::disks::{self, DiskBus, DiskErrorPolicy, DriverCache, TrayState};
-use kubevirt_api::volumes::Volume;
+use kubevirt_api::disks::{self, DiskBus, DiskErrorPolicy, DriverCache, DriverIo, TrayState};
 
 use crate::element::Element;
-use crate::{DirectIo, Input, RenderError, paths};
-
-/// What QEMU opens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Source {
-    format: &'static str,
-    file: String,
-}
+use crate::sources::{self, At, Source};
+use crate::{DirectIo, Input, RenderError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Disk,
+    /// Its commands go to the device as they are.
+    Lun,
     CdRom,
 }
 
@@ -70,6 +65,7 @@ impl Disk<'_> {
     pub(crate) fn render(&self) -> Element {
         let (device, discard) = match self.kind {
             Kind::Disk => ("disk", Some("unmap")),
+            Kind::Lun => ("lun", Some("unmap")),
             Kind::CdRom if self.source.is_none() => ("cdrom", Some("unmap")),
             Kind::CdRom => ("cdrom", None),
         };
@@ -79,10 +75,14 @@ impl Disk<'_> {
             .attr("type", source.map_or("raw", |source| source.format))
             .attr_if("cache", source.map(|_| &self.cache))
             .attr("error_policy", self.error_policy())
-            .attr_if("io", self.spec.io.as_ref())
+            .attr_if("io", self.io())
             .attr_if("discard", discard)
             .attr_if("queues", self.queues);
-        let source = source.map(|source| Element::new("source").attr("file", &source.file));
+        let is_file = source.is_some_and(|source| matches!(source.at, At::File(_)));
+        let source = source.map(|source| match &source.at {
+            At::File(path) => Element::new("source").attr("file", path),
+            At::Device(path) => Element::new("source").attr("dev", path),
+        });
         let order = self
             .spec
             .boot_order
@@ -93,7 +93,7 @@ impl Disk<'_> {
             .as_deref()
             .filter(|serial| !serial.is_empty());
         Element::new("disk")
-            .attr("type", if source.is_some() { "file" } else { "block" })
+            .attr("type", if is_file { "file" } else { "block" })
             .attr("device", device)
             .attr_if("model", self.model)
             .child(driver)
@@ -137,6 +137,14 @@ impl Disk<'_> {
             .attr("unit", self.number)
     }
 
+    /// A device that is opened past the page cache can do without threads.
+    fn io(&self) -> Option<DriverIo> {
+        let is_device = matches!(&self.source, Some(source) if matches!(source.at, At::Device(_)));
+        let native = is_device && self.cache == DriverCache::None;
+        let asked = self.spec.io.clone();
+        asked.or_else(|| native.then_some(DriverIo::Native))
+    }
+
     fn error_policy(&self) -> &str {
         let policy = self.spec.error_policy.as_ref();
         policy.map_or("stop", DiskErrorPolicy::as_str)
@@ -151,10 +159,11 @@ fn disk<'a>(
 ) -> Result<Disk<'a>, RenderError> {
     let field = |rest: &str| format!("spec.domain.devices.disks[{index}]{rest}");
     refuse_unsupported(spec, &field)?;
-    let (kind, bus, readonly) = match (&spec.disk, &spec.cdrom) {
-        (Some(disk), _) => (Kind::Disk, &disk.bus, disk.readonly == Some(true)),
-        (None, Some(cdrom)) => (Kind::CdRom, &cdrom.bus, cdrom.readonly != Some(false)),
-        (None, None) => (Kind::Disk, &None, false),
+    let (kind, bus, readonly) = match (&spec.disk, &spec.lun, &spec.cdrom) {
+        (Some(disk), _, _) => (Kind::Disk, &disk.bus, disk.readonly == Some(true)),
+        (None, Some(lun), _) => (Kind::Lun, &lun.bus, lun.readonly == Some(true)),
+        (None, None, Some(cdrom)) => (Kind::CdRom, &cdrom.bus, cdrom.readonly != Some(false)),
+        (None, None, None) => (Kind::Disk, &None, false),
     };
     let bus = bus.clone().unwrap_or(DiskBus::Sata);
     if !bus.is_known() {
@@ -163,11 +172,17 @@ fn disk<'a>(
             format!("there is no bus {bus}"),
         ));
     }
-    let source = source(input, &spec.name, &field)?;
-    if source.is_none() && kind == Kind::Disk {
+    let source = sources::of(input, &spec.name, &field)?;
+    if source.is_none() && kind != Kind::CdRom {
         let problem = format!("there is no volume named {:?}", spec.name);
         return Err(RenderError::invalid(field(".name"), problem));
     }
+    if kind == Kind::Lun && !matches!(&source, Some(source) if matches!(source.at, At::Device(_))) {
+        let problem = "only a volume that is a block device takes SCSI commands";
+        return Err(RenderError::invalid(field(".lun"), problem));
+    }
+    // What nobody may write to cannot be opened for writing.
+    let readonly = readonly || source.as_ref().is_some_and(|source| source.is_read_only);
     let devices = &input.vmi.spec.domain.devices;
     let is_virtio = bus == DiskBus::Virtio;
     let (target, number) = names.next(&spec.name, is_virtio);
@@ -195,8 +210,12 @@ fn refuse_unsupported(
         .as_ref()
         .and_then(|disk| disk.pci_address.as_ref());
     let block_size = spec.block_size.as_ref();
+    let lun = spec.lun.as_ref();
     let uses = [
-        (".lun", spec.lun.is_some()),
+        (
+            ".lun.reservation",
+            lun.is_some_and(|lun| lun.reservation == Some(true)),
+        ),
         (
             ".disk.pciAddress",
             address.is_some_and(|address| !address.is_empty()),
@@ -221,80 +240,13 @@ fn cache(input: &Input<'_>, spec: &disks::Disk) -> DriverCache {
     if spec.shareable == Some(true) {
         return DriverCache::None;
     }
-    match (&spec.cache, input.facts.direct_io) {
+    let volume = input.facts.volumes.get(&spec.name);
+    let direct_io = volume.map_or(input.facts.direct_io, |volume| volume.direct_io);
+    match (&spec.cache, direct_io) {
         (Some(cache), _) => cache.clone(),
         (None, DirectIo::Supported) => DriverCache::None,
         (None, DirectIo::Unsupported) => DriverCache::Writethrough,
     }
-}
-
-/// The source of the volume of that name; `None` when there is no such volume.
-fn source(
-    input: &Input<'_>,
-    name: &str,
-    disk_field: &impl Fn(&str) -> String,
-) -> Result<Option<Source>, RenderError> {
-    let volumes = &input.vmi.spec.volumes;
-    let Some(index) = volumes.iter().position(|volume| volume.name == name) else {
-        return Ok(None);
-    };
-    let volume = &volumes[index];
-    check_name(name).map_err(|problem| RenderError::invalid(disk_field(".name"), problem))?;
-    let meta = &input.vmi.metadata;
-    let seed = |file_name| {
-        let namespace = meta.namespace.as_deref().unwrap_or_default();
-        paths::seed(
-            namespace,
-            meta.name.as_deref().unwrap_or_default(),
-            file_name,
-        )
-    };
-    let (format, file) = if volume.container_disk.is_some() {
-        ("qcow2", paths::overlay(name))
-    } else if volume.empty_disk.is_some() {
-        ("qcow2", paths::empty_disk(name))
-    } else if volume.cloud_init_no_cloud.is_some() {
-        ("raw", seed("noCloud.iso"))
-    } else if volume.cloud_init_config_drive.is_some() {
-        ("raw", seed("configdrive.iso"))
-    } else {
-        return Err(RenderError::unsupported(format!(
-            "spec.volumes[{index}].{}",
-            kind_of(volume)
-        )));
-    };
-    Ok(Some(Source { format, file }))
-}
-
-/// Volume names become parts of paths.
-fn check_name(name: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.starts_with('.') || name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("{name:?} is not a usable volume name"));
-    }
-    Ok(())
-}
-
-fn kind_of(volume: &Volume) -> &'static str {
-    let kinds = [
-        (
-            "persistentVolumeClaim",
-            volume.persistent_volume_claim.is_some(),
-        ),
-        ("dataVolume", volume.data_volume.is_some()),
-        ("hostDisk", volume.host_disk.is_some()),
-        ("ephemeral", volume.ephemeral.is_some()),
-        ("configMap", volume.config_map.is_some()),
-        ("secret", volume.secret.is_some()),
-        ("downwardAPI", volume.downward_api.is_some()),
-        ("serviceAccount", volume.service_account.is_some()),
-        ("downwardMetrics", volume.downward_metrics.is_some()),
-        ("sysprep", volume.sysprep.is_some()),
-        ("memoryDump", volume.memory_dump.is_some()),
-        ("containerPath", volume.container_path.is_some()),
-    ];
-    let found = kinds.into_iter().find(|(_, is)| *is);
-    found.map_or("name", |(kind, _)| kind)
 }
 
 /// Target names: `vda…` for virtio, `sda…` shared by the other buses. A name that the status

@@ -1,5 +1,7 @@
 //! What must be known besides the VMI.
 
+use std::collections::BTreeMap;
+
 use kubevirt_api::VirtualMachineInstance;
 
 /// All that a domain is rendered from.
@@ -16,6 +18,8 @@ pub struct Facts {
     /// Whether files of the pod may be opened past the page cache; decides the cache mode of
     /// disks that ask for none.
     pub direct_io: DirectIo,
+    /// What the pod has behind volumes that are not made in it, by volume.
+    pub volumes: BTreeMap<String, VolumeFacts>,
     /// One per interface of the VMI that is to be in the domain.
     pub interfaces: Vec<InterfaceFacts>,
     pub smbios: SmbiosFacts,
@@ -35,6 +39,21 @@ pub enum Acceleration {
 pub enum DirectIo {
     Supported,
     Unsupported,
+}
+
+/// A claim or a directory of the node, as the pod has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeFacts {
+    pub mode: VolumeMode,
+    pub direct_io: DirectIo,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeMode {
+    /// A directory with an image in it.
+    Filesystem,
+    /// A device.
+    Block,
 }
 
 /// An interface as the pod has it.

@@ -25,9 +25,14 @@ mod features;
 mod interfaces;
 mod os;
 mod peripherals;
+mod sources;
 mod unsupported;
 
 pub use disks::disk_targets;
 pub use domain::{domain_name, guest_memory, render};
 pub use error::RenderError;
-pub use facts::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};
+pub use facts::{
+    Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts, VolumeFacts,
+    VolumeMode,
+};
+pub use sources::host_disk_name;

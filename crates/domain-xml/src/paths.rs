@@ -20,6 +20,54 @@ pub fn empty_disk(volume: &str) -> String {
     format!("/var/run/libvirt/empty-disks/{volume}.qcow2")
 }
 
+/// Name of the image in the filesystem of a claim.
+pub const CLAIM_IMAGE: &str = "disk.img";
+/// The image with the token of a service account; a guest has one at most.
+pub const SERVICE_ACCOUNT_IMAGE: &str =
+    "/var/run/kubevirt-private/service-account-disk/service-account.iso";
+/// Where the pod has that token.
+pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The directory of a disk's image: a claim's filesystem, or a directory of the node.
+pub fn disk_directory(volume: &str) -> String {
+    format!("{PRIVATE}/vmi-disks/{volume}")
+}
+
+/// A claim that is a device.
+pub fn device(volume: &str) -> String {
+    format!("/dev/{volume}")
+}
+
+/// Files of other objects that become disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilesOf {
+    ConfigMap,
+    Secret,
+    DownwardApi,
+    Sysprep,
+}
+
+impl FilesOf {
+    fn word(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "config-map",
+            Self::Secret => "secret",
+            Self::DownwardApi => "downwardapi",
+            Self::Sysprep => "sysprep",
+        }
+    }
+
+    /// Where the pod has the files.
+    pub fn directory(self, volume: &str) -> String {
+        format!("{PRIVATE}/{}/{volume}", self.word())
+    }
+
+    /// The image that is made of them.
+    pub fn image(self, volume: &str) -> String {
+        format!("{PRIVATE}/{}-disks/{volume}.iso", self.word())
+    }
+}
+
 /// A cloud-init seed; `file_name` is `noCloud.iso` or `configdrive.iso`.
 pub fn seed(namespace: &str, vmi: &str, file_name: &str) -> String {
     format!("/var/run/kubevirt-ephemeral-disks/cloud-init-data/{namespace}/{vmi}/{file_name}")

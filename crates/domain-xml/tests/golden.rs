@@ -4,7 +4,7 @@
 
 use domain_xml::{
     Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, RenderError, SmbiosFacts,
-    render,
+    VolumeFacts, VolumeMode, render,
 };
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ fn facts() -> Facts {
     Facts {
         acceleration: Acceleration::Kvm,
         direct_io: DirectIo::Supported,
+        volumes: [].into(),
         interfaces: vec![InterfaceFacts {
             name: "default".into(),
             tap: "tap0".into(),
@@ -151,6 +152,52 @@ fn every_kind_of_disk() {
 }
 
 #[test]
+fn every_kind_of_volume() {
+    let names = [
+        "image", "image-ro", "raw", "lun", "data", "over", "host", "map", "keys", "down", "token",
+        "answers",
+    ];
+    let disk = |name: &&str| match *name {
+        "lun" => json!({"name": name, "lun": {"bus": "scsi"}}),
+        "answers" => json!({"name": name, "cdrom": {"bus": "sata"}}),
+        _ => json!({"name": name, "disk": {"bus": "virtio"}}),
+    };
+    let mut object = vmi();
+    let disks: Vec<Value> = names.iter().map(disk).collect();
+    set(&mut object, "/spec/domain/devices/disks", json!(disks));
+    set(
+        &mut object,
+        "/spec/volumes",
+        json!([
+            {"name": "image", "persistentVolumeClaim": {"claimName": "a"}},
+            {"name": "image-ro", "persistentVolumeClaim": {"claimName": "a", "readOnly": true}},
+            {"name": "raw", "persistentVolumeClaim": {"claimName": "b"}},
+            {"name": "lun", "persistentVolumeClaim": {"claimName": "c"}},
+            {"name": "data", "dataVolume": {"name": "d"}},
+            {"name": "over", "ephemeral": {"persistentVolumeClaim": {"claimName": "e"}}},
+            {"name": "host", "hostDisk": {"path": "/data/host.img", "type": "Disk"}},
+            {"name": "map", "configMap": {"name": "f"}},
+            {"name": "keys", "secret": {"secretName": "g"}},
+            {"name": "down", "downwardAPI": {"fields": []}},
+            {"name": "token", "serviceAccount": {"serviceAccountName": "h"}},
+            {"name": "answers", "sysprep": {"configMap": {"name": "i"}}},
+        ]),
+    );
+    let volume = |mode, direct_io| VolumeFacts { mode, direct_io };
+    let facts = Facts {
+        volumes: [
+            ("image", VolumeMode::Filesystem, DirectIo::Unsupported),
+            ("raw", VolumeMode::Block, DirectIo::Supported),
+            ("lun", VolumeMode::Block, DirectIo::Supported),
+        ]
+        .map(|(name, mode, direct_io)| (name.to_owned(), volume(mode, direct_io)))
+        .into(),
+        ..facts()
+    };
+    insta::assert_snapshot!(render_with(&object, &facts).unwrap());
+}
+
+#[test]
 fn windows_like_guest() {
     let mut object = vmi();
     set(
@@ -274,9 +321,30 @@ fn what_cannot_be_rendered_is_named() {
         (
             with(
                 "/spec/volumes/0",
-                json!({"name": "d", "persistentVolumeClaim": {"claimName": "a"}}),
+                json!({"name": "d", "downwardMetrics": {}}),
             ),
-            "spec.volumes[0].persistentVolumeClaim: not supported yet",
+            "spec.volumes[0].downwardMetrics: not supported yet",
+        ),
+        (
+            with(
+                "/spec/volumes/0",
+                json!({"name": "d", "hostDisk": {"path": "/data/..", "type": "Disk"}}),
+            ),
+            "spec.volumes[0].hostDisk.path: give the absolute path of a file on the node",
+        ),
+        (
+            with(
+                &format!("{devices}/disks/0"),
+                json!({"name": "d", "lun": {"bus": "scsi"}}),
+            ),
+            "spec.domain.devices.disks[0].lun: only a volume that is a block device takes SCSI commands",
+        ),
+        (
+            with(
+                &format!("{devices}/disks/0"),
+                json!({"name": "d", "lun": {"bus": "scsi", "reservation": true}}),
+            ),
+            "spec.domain.devices.disks[0].lun.reservation: not supported yet",
         ),
         (
             with(&format!("{devices}/disks/0/name"), json!("x")),

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use apimachinery::{Status, meta, patch, selector::LabelSelector};
+use apimachinery::{Status, cel, meta, patch, selector::LabelSelector};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{Request, header};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -19,7 +19,7 @@ use crate::{
     error::ApiError,
     registry::convert,
     store::{Collection, Scope},
-    verbs::Call,
+    verbs::{Call, reviews},
 };
 
 /// What is being done.
@@ -212,6 +212,22 @@ async fn ask(
         return Err(Status::bad_request(why).into());
     }
     let request = request(call, review, object, webhook);
+    let failed = |failure: String| {
+        if webhook["failurePolicy"].as_str() == Some("Ignore") {
+            tracing::warn!(
+                webhook = name,
+                failure,
+                "admission webhook cannot be asked, going on"
+            );
+            return Ok(None);
+        }
+        Err(Status::internal(format!("failed calling webhook \"{name}\": {failure}")).into())
+    };
+    match is_meant(webhook, &request["request"]) {
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
+        Err(why) => return failed(why),
+    }
     let limit = Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).min(30));
     let posted = tokio::time::timeout(limit, post(api, webhook, &request)).await;
     let failure = match posted {
@@ -222,15 +238,28 @@ async fn ask(
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {} s", limit.as_secs()),
     };
-    if webhook["failurePolicy"].as_str() == Some("Ignore") {
-        tracing::warn!(
-            webhook = name,
-            failure,
-            "admission webhook cannot be asked, going on"
-        );
-        return Ok(None);
+    failed(failure)
+}
+
+/// Whether all conditions of the webhook hold. One that does not counts, whatever is wrong with
+/// others.
+fn is_meant(webhook: &Value, request: &Value) -> Result<bool, String> {
+    let conditions = webhook["matchConditions"].as_array();
+    let mut broken = None;
+    for condition in conditions.into_iter().flatten() {
+        let expression = condition["expression"].as_str().unwrap_or_default();
+        let (object, old) = (&request["object"], &request["oldObject"]);
+        let variables = [("request", request), ("object", object), ("oldObject", old)];
+        match cel::holds(expression, &variables) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(why) => {
+                let name = &condition["name"];
+                broken = Some(format!("match condition {name}: {why}"));
+            }
+        }
     }
-    Err(Status::internal(format!("failed calling webhook \"{name}\": {failure}")).into())
+    broken.map_or(Ok(true), Err)
 }
 
 fn judge(name: &str, response: &Value, warnings: &mut Vec<String>) -> Result<Value, ApiError> {
@@ -291,7 +320,7 @@ fn request(call: &Call, review: &Review<'_>, object: &Value, webhook: &Value) ->
             "subResource": call.subresource, "requestSubResource": call.subresource,
             "name": meta::name(named), "namespace": call.namespace,
             "operation": review.operation.as_str(),
-            "userInfo": {"username": call.identity.user, "groups": call.identity.groups},
+            "userInfo": reviews::user_info(&call.identity),
             "object": shown(object),
             "oldObject": review.old.map(shown),
             "dryRun": review.dry_run,
@@ -368,6 +397,24 @@ async fn address(api: &Api, config: &Value) -> Result<(Target, String), ApiError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_condition_that_does_not_hold_counts_before_one_that_cannot_be_judged() {
+        let check = |conditions: &[&str], expected: Option<bool>| {
+            let listed: Vec<Value> = conditions
+                .iter()
+                .map(|expression| json!({"name": "c", "expression": expression}))
+                .collect();
+            let request = json!({"name": "a", "object": null, "oldObject": {"x": 1}});
+            let got = is_meant(&json!({"matchConditions": listed}), &request);
+            assert_eq!(got.ok(), expected, "{conditions:?}");
+        };
+        check(&[], Some(true));
+        check(&["request.name == 'a'", "oldObject.x == 1"], Some(true));
+        check(&["request.name == 'a'", "object != null"], Some(false));
+        check(&["lost.x", "request.name == 'b'"], Some(false));
+        check(&["lost.x", "request.name == 'a'"], None);
+    }
 
     #[test]
     fn resources_of_rules_match() {

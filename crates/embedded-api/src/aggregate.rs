@@ -20,6 +20,7 @@ use crate::{
 
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
+const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
 /// The server that answers for this path, if it is not us.
 pub(crate) fn owner(api: &Api, path: &str) -> Option<Arc<Aggregated>> {
@@ -69,7 +70,10 @@ pub(crate) fn name_user(identity: &Identity, request: &mut Request) {
     let headers = request.headers_mut();
     let claims: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| name.as_str().starts_with("x-remote-"))
+        .filter(|name| {
+            let name = name.as_str();
+            name.starts_with("x-remote-") || name.starts_with("impersonate-")
+        })
         .cloned()
         .collect();
     for claim in claims {
@@ -85,4 +89,37 @@ pub(crate) fn name_user(identity: &Identity, request: &mut Request) {
             headers.append(GROUP, group);
         }
     }
+    if !identity.uid.is_empty()
+        && let Ok(uid) = HeaderValue::from_str(&identity.uid)
+    {
+        headers.insert(UID, uid);
+    }
+    for (key, values) in &identity.extra {
+        let name = format!("x-remote-extra-{}", encoded(key));
+        let Ok(name) = name.parse::<HeaderName>() else {
+            continue;
+        };
+        let values = values.iter().filter_map(|v| HeaderValue::from_str(v).ok());
+        values.for_each(|value| {
+            headers.append(name.clone(), value);
+        });
+    }
+}
+
+/// What cannot stand in the name of a header is written in percent.
+fn encoded(key: &str) -> String {
+    let mut out = String::new();
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.extend([byte >> 4, byte & 15].map(hex_digit));
+        }
+    }
+    out
+}
+
+fn hex_digit(half: u8) -> char {
+    char::from_digit(u32::from(half), 16).unwrap_or('0')
 }

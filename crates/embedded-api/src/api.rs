@@ -2,21 +2,24 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use apimachinery::meta;
 use axum::Router;
 use serde_json::json;
 use serving::Trust;
+use tokio::sync::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
 use crate::{
+    access,
     auth::Identity,
     backend,
     clock::Clock,
     error::ApiError,
-    registry::{Aggregated, Backend, Registry, Served, custom},
+    quota,
+    registry::{Aggregated, Backend, Registry, Served},
     router,
     store::{Collection, Database, Scope, Store, StoreError},
+    tokens::{KeyError, SigningKey, Tokens},
     upkeep,
     verbs::{
         Call,
@@ -42,6 +45,15 @@ pub struct KubeletClient {
     pub identity: serving::Identity,
 }
 
+/// What service accounts have beyond a name.
+#[derive(Debug)]
+pub struct ServiceAccounts {
+    /// Signs their tokens.
+    pub key: SigningKey,
+    /// In PEM: whom pods trust to be this API server. Told in every namespace.
+    pub root_ca: String,
+}
+
 /// Why the API server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -49,6 +61,8 @@ pub enum OpenError {
     Store(#[from] StoreError),
     #[error("prepare the objects that are always there: {0}")]
     Prepare(ApiError),
+    #[error("prepare tokens of service accounts")]
+    Tokens(#[from] KeyError),
 }
 
 /// What everything in this crate works on. Cheap to clone.
@@ -66,6 +80,13 @@ pub(crate) struct Parts {
     /// Connections to other servers.
     pub tasks: TaskTracker,
     pub clients: backend::Clients,
+    /// Who may do what.
+    pub access: access::Current,
+    pub tokens: Tokens,
+    pub root_ca: Option<String>,
+    pub quota_gate: quota::Gate,
+    /// Held while what is served is worked out anew.
+    loading: Mutex<()>,
 }
 
 impl Deref for Api {
@@ -88,29 +109,27 @@ impl Api {
         match (kind.group.as_str(), kind.plural.as_str()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.load_definitions().await,
             ("apiregistration.k8s.io", "apiservices") => self.load_services().await,
+            (access::GROUP, _) => {
+                self.access.changed();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
 
     async fn load_definitions(&self) -> Result<(), ApiError> {
+        // What was read first must not come to be known last.
+        let _in_turn = self.loading.lock().await;
         let collection = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
-        let mut kinds = Vec::new();
-        for stored in page.items {
-            let definition = stored.parse()?;
-            match custom::versions(&definition) {
-                Ok(versions) => kinds.extend(versions),
-                Err(violations) => {
-                    let name = meta::name(&definition);
-                    tracing::error!(name, ?violations, "stored definition is not usable");
-                }
-            }
+        for (name, violations) in self.registry.set_definitions(&page.items)? {
+            tracing::error!(name, ?violations, "stored definition is not usable");
         }
-        self.registry.set_custom(kinds);
         Ok(())
     }
 
     pub(crate) async fn load_services(&self) -> Result<(), ApiError> {
+        let _in_turn = self.loading.lock().await;
         let collection = Collection::new("apiregistration.k8s.io", "apiservices");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
         let known = self.registry.all_aggregated();
@@ -159,7 +178,7 @@ impl Api {
             self.ensure("namespaces", "", name).await?;
             self.ensure("serviceaccounts", name, "default").await?;
         }
-        Ok(())
+        access::bootstrap::make(self).await
     }
 
     async fn ensure(&self, plural: &str, namespace: &str, name: &str) -> Result<(), ApiError> {
@@ -194,8 +213,27 @@ pub struct EmbeddedApi {
 }
 
 impl EmbeddedApi {
-    /// Opens the database and makes the objects that are always there.
+    /// Opens the database and makes the objects that are always there. Tokens of service accounts
+    /// are good as long as this server runs.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
+        let key = SigningKey::generate()?;
+        Box::pin(Self::open_all(settings, key, None)).await
+    }
+
+    /// As [`Self::open`], with a key that was kept, and with an authority that pods are told.
+    pub async fn open_with(
+        settings: Settings,
+        accounts: ServiceAccounts,
+    ) -> Result<Self, OpenError> {
+        let ServiceAccounts { key, root_ca } = accounts;
+        Box::pin(Self::open_all(settings, key, Some(root_ca))).await
+    }
+
+    async fn open_all(
+        settings: Settings,
+        key: SigningKey,
+        root_ca: Option<String>,
+    ) -> Result<Self, OpenError> {
         let database = settings.database;
         let store = tokio::task::spawn_blocking(move || Store::open(&database))
             .await
@@ -209,6 +247,11 @@ impl EmbeddedApi {
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
             clients: backend::Clients::default(),
+            access: access::Current::default(),
+            tokens: Tokens::new(key),
+            root_ca,
+            quota_gate: quota::Gate::default(),
+            loading: Mutex::default(),
         }));
         api.load_definitions().await.map_err(OpenError::Prepare)?;
         api.load_services().await.map_err(OpenError::Prepare)?;
@@ -237,6 +280,10 @@ impl EmbeddedApi {
         tasks.spawn(upkeep::garbage::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::periodic::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::services::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::accounts::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::roles::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::budgets::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::quotas::run(api.clone(), stop.clone()));
         tasks.spawn(async move {
             stop.cancelled().await;
             api.stopping.cancel();

@@ -1,22 +1,29 @@
 //! Who makes a request.
 //!
-//! Invariant: an [`Identity`] comes from the process itself or from a verified client certificate,
-//! never from what a request says about itself.
+//! Invariant: an [`Identity`] comes from the process itself, from a verified client certificate or
+//! from a token that this server signed, never from what a request says about itself.
+
+use std::collections::BTreeMap;
 
 use apimachinery::Status;
-use http::Request;
+use http::{Extensions, HeaderMap, header};
 use serving::Peer;
 
-use crate::error::ApiError;
+use crate::{api::Api, error::ApiError, tokens};
 
 /// A user and the groups it is in. In-process callers put one on their requests as an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: String,
+    /// Tells users of one name apart; empty where nobody can.
+    pub uid: String,
     pub groups: Vec<String>,
+    /// What else the credential tells.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 const AUTHENTICATED: &str = "system:authenticated";
+const ACCOUNT: &str = "system:serviceaccount:";
 
 impl Identity {
     pub fn new(user: impl Into<String>, groups: &[&str]) -> Self {
@@ -26,7 +33,9 @@ impl Identity {
         }
         Self {
             user: user.into(),
+            uid: String::new(),
             groups,
+            extra: BTreeMap::new(),
         }
     }
 
@@ -35,23 +44,51 @@ impl Identity {
         Self::new(name, &["system:masters"])
     }
 
+    /// A component of this process with the rights of a service account.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = Self::service_account_groups(namespace);
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        Self::new(Self::service_account_user(namespace, name), &groups)
+    }
+
+    pub(crate) fn service_account_user(namespace: &str, name: &str) -> String {
+        format!("{ACCOUNT}{namespace}:{name}")
+    }
+
+    pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
+        vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+        ]
+    }
+
+    /// Namespace and name, if the user is a service account.
+    pub(crate) fn parse_service_account(user: &str) -> Option<(&str, &str)> {
+        let (namespace, name) = user.strip_prefix(ACCOUNT)?.split_once(':')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':'))
+            .then_some((namespace, name))
+    }
+
     fn anonymous() -> Self {
         Self {
             user: "system:anonymous".to_owned(),
+            uid: String::new(),
             groups: vec!["system:unauthenticated".to_owned()],
+            extra: BTreeMap::new(),
         }
     }
 }
 
-/// What anybody may read.
-const OPEN_PATHS: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];
-
-/// Who makes this request, or 401.
-pub(crate) fn authenticate<B>(request: &Request<B>) -> Result<Identity, ApiError> {
-    if let Some(identity) = request.extensions().get::<Identity>() {
+/// Who makes this request. Who shows nothing is anonymous; who shows something wrong gets 401.
+pub(crate) async fn authenticate(
+    api: &Api,
+    connection: &Extensions,
+    headers: &HeaderMap,
+) -> Result<Identity, ApiError> {
+    if let Some(identity) = connection.get::<Identity>() {
         return Ok(identity.clone());
     }
-    let peer = request.extensions().get::<Peer>();
+    let peer = connection.get::<Peer>();
     let certificate = peer.and_then(|peer| peer.certificate.as_ref());
     if let Some(certificate) = certificate
         && let Some(user) = certificate
@@ -66,13 +103,57 @@ pub(crate) fn authenticate<B>(request: &Request<B>) -> Result<Identity, ApiError
             .collect();
         return Ok(Identity::new(user, &groups));
     }
-    let path = request.uri().path();
-    let below = |open: &str| {
-        path.strip_prefix(open)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    if OPEN_PATHS.into_iter().any(below) {
+    let Some(token) = bearer(headers) else {
         return Ok(Identity::anonymous());
+    };
+    let audience = [tokens::ISSUER.to_owned()];
+    match tokens::authenticate(api, token, &audience).await? {
+        Ok(verified) => Ok(verified.identity),
+        Err(why) => {
+            tracing::debug!(%why, "a token is refused");
+            Err(Status::unauthorized().into())
+        }
     }
-    Err(Status::unauthorized().into())
+}
+
+/// The token of the request. Websockets from browsers carry none; nobody here needs those.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let header = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = header.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn service_accounts_are_known_by_their_user_name() {
+        assert_eq!(
+            Identity::parse_service_account("system:serviceaccount:n:a"),
+            Some(("n", "a"))
+        );
+        for user in [
+            "a",
+            "system:serviceaccount:n",
+            "system:serviceaccount:n:a:b",
+        ] {
+            assert_eq!(Identity::parse_service_account(user), None, "{user}");
+        }
+    }
+
+    #[test]
+    fn bearer_tokens_are_found_in_any_spelling() {
+        for (text, expected) in [
+            ("Bearer x.y.z", Some("x.y.z")),
+            ("bearer  x", Some("x")),
+            ("Basic x", None),
+            ("Bearer", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, text.parse().expect(text));
+            assert_eq!(bearer(&headers), expected, "{text}");
+        }
+    }
 }

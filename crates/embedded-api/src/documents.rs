@@ -20,6 +20,7 @@ use crate::{
     request::negotiate,
     router::{self, text},
     store::{Collection, Scope},
+    tokens,
     verbs::read::json_response,
 };
 
@@ -43,6 +44,8 @@ pub(crate) async fn serve(
             return Ok(Some(text(StatusCode::OK, "ok")));
         }
         ["version"] => Some(version()),
+        [".well-known", "openid-configuration"] => Some(tokens::discovery_document()),
+        ["openid", "v1", "jwks"] => Some(api.tokens.keys_document()),
         ["api"] if aggregated => return Ok(Some(aggregate(api, Half::Core))),
         ["apis"] if aggregated => return Ok(Some(aggregate(api, Half::Groups))),
         ["api"] => Some(discovery::core_versions("")),

@@ -1,4 +1,4 @@
-//! Logs of pods: passed through from the kubelet of the pod's node.
+//! Asking kubelets, and logs of pods: passed through from the kubelet of the pod's node.
 
 use apimachinery::Status;
 use axum::{body::Body, response::Response};
@@ -23,19 +23,7 @@ pub(crate) async fn stream(api: &Api, call: &Call, uri: &Uri) -> Result<Response
         .find(|(key, _)| key == "container")
         .map(|(_, value)| value.as_str());
     let container = container(call.name(), &pod, asked.unwrap_or_default())?;
-    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-    if node.is_empty() {
-        let why = format!("pod {} does not have a host assigned", call.name());
-        return Err(Status::bad_request(why).into());
-    }
-    let target = kubelet(api, node).await?;
-    let Some(settings) = &api.kubelet else {
-        let why = "this API server has no certificate for kubelets";
-        return Err(Status::service_unavailable(why).into());
-    };
-    let unavailable = |why: String| ApiError::from(Status::service_unavailable(why));
-    let client = HttpsClient::new(&settings.trust, Some(&settings.identity), api.tasks.clone())
-        .map_err(|error| unavailable(backend::chain(&error)))?;
+    let node = node_of(call, &pod)?;
     let (namespace, name) = (&call.namespace, call.name());
     let query = uri
         .query()
@@ -45,16 +33,42 @@ pub(crate) async fn stream(api: &Api, call: &Call, uri: &Uri) -> Result<Response
     let request = Request::get(path)
         .body(Body::empty())
         .map_err(|error| Status::bad_request(error.to_string()))?;
-    let answer = client.send(&target, request).await.map_err(|error| {
+    Ok(ask(api, node, request).await?.map(Body::new))
+}
+
+/// The node that the pod is on.
+pub(crate) fn node_of<'a>(call: &Call, pod: &'a Value) -> Result<&'a str, ApiError> {
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        let why = format!("pod {} does not have a host assigned", call.name());
+        return Err(Status::bad_request(why).into());
+    }
+    Ok(node)
+}
+
+/// Asks the kubelet of a node, under our own certificate.
+pub(crate) async fn ask(
+    api: &Api,
+    node: &str,
+    request: Request<Body>,
+) -> Result<http::Response<hyper::body::Incoming>, ApiError> {
+    let target = kubelet(api, node).await?;
+    let Some(settings) = &api.kubelet else {
+        let why = "this API server has no certificate for kubelets";
+        return Err(Status::service_unavailable(why).into());
+    };
+    let unavailable = |why: String| ApiError::from(Status::service_unavailable(why));
+    let client = HttpsClient::new(&settings.trust, Some(&settings.identity), api.tasks.clone())
+        .map_err(|error| unavailable(backend::chain(&error)))?;
+    client.send(&target, request).await.map_err(|error| {
         unavailable(format!(
             "kubelet of node {node}: {}",
             backend::chain(&error)
         ))
-    })?;
-    Ok(answer.map(Body::new))
+    })
 }
 
-fn container(name: &str, pod: &Value, asked: &str) -> Result<String, ApiError> {
+pub(crate) fn container(name: &str, pod: &Value, asked: &str) -> Result<String, ApiError> {
     let names: Vec<&str> = ["initContainers", "containers"]
         .into_iter()
         .filter_map(|list| pod["spec"][list].as_array())

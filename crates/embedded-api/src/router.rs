@@ -10,6 +10,7 @@ use axum::{
 use http::{Method, StatusCode, header};
 
 use crate::{
+    access::{self, Attributes},
     aggregate,
     api::Api,
     auth::{self, Identity},
@@ -17,6 +18,7 @@ use crate::{
     error::ApiError,
     logs,
     request::{Format, Payload, Query, Representation, ResourcePath},
+    tokens,
     verbs::{self, Call},
 };
 
@@ -41,7 +43,10 @@ fn refuse(method: &Method, path: &str, error: ApiError) -> Response {
 }
 
 async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
-    let identity = auth::authenticate(&request)?;
+    let caller = auth::authenticate(api, request.extensions(), request.headers()).await?;
+    let identity = access::impersonate(api, caller, request.headers()).await?;
+    let wanted = Attributes::of(&request);
+    access::authorize(api, &identity, &wanted).await?;
     let path = request.uri().path();
     if let Some(aggregated) = aggregate::owner(api, path) {
         return aggregate::proxy(api, &identity, &aggregated, request).await;
@@ -97,8 +102,8 @@ fn call(
     if query.table {
         representation = Ok(Representation::Table);
     }
-    // Logs are text, whatever is asked for.
-    if path.subresource.as_deref() == Some("log") {
+    // Logs and streams are no objects, whatever is asked for.
+    if let Some("log" | "exec" | "attach" | "portforward") = path.subresource.as_deref() {
         representation = Ok(Representation::Object);
     }
     let user_agent = request.headers().get(header::USER_AGENT);
@@ -119,22 +124,20 @@ fn call(
 
 async fn dispatch(api: &Api, mut call: Call, request: Request) -> Result<Response, ApiError> {
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let (parts, body) = request.into_parts();
     if call.kind.is("", "pods")
         && let Some(subresource @ ("log" | "exec" | "attach" | "portforward")) =
             call.subresource.as_deref()
     {
         return match subresource {
             "log" => logs::stream(api, &call, &uri).await,
-            other => Err(ApiError::not_implemented(&format!(
-                "{other} is not available on this API server yet"
-            ))),
+            verb => verbs::streams::connect(api, &call, verb, request).await,
         };
     }
+    let (parts, body) = request.into_parts();
     let payload = Payload::read(&parts.headers, body).await?;
     if verbs::reviews::is_review(&call) {
         write_only(&call, &method)?;
-        return verbs::reviews::answer(&call, &payload);
+        return verbs::reviews::answer(api, &call, &payload).await;
     }
     match (call.name.is_some(), call.subresource.as_deref()) {
         (false, _) => collection(api, call, &method, &payload).await,
@@ -152,6 +155,10 @@ async fn dispatch(api: &Api, mut call: Call, request: Request) -> Result<Respons
         (true, Some("eviction")) if call.kind.is("", "pods") => {
             write_only(&call, &method)?;
             verbs::bind::evict(api, call, &payload).await
+        }
+        (true, Some("token")) if call.kind.is("", "serviceaccounts") => {
+            write_only(&call, &method)?;
+            tokens::issue(api, &call, &payload).await
         }
         (true, Some("finalize")) if call.kind.is("", "namespaces") => {
             object(api, call, &method, &payload).await

@@ -169,7 +169,7 @@ async fn foreground_owner_goes_last_and_orphans_stay() {
     let (code, child) = api.get(&format!("{MAPS}/child")).await;
     assert_eq!(
         (code, &child["metadata"]["ownerReferences"]),
-        (StatusCode::OK, &json!([]))
+        (StatusCode::OK, &Value::Null)
     );
 }
 

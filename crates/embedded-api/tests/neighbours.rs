@@ -288,7 +288,7 @@ async fn logs_come_from_the_kubelet() {
     let (code, status) = api.get(&format!("{pods}/p/exec?command=sh")).await;
     assert_eq!(
         (code, &status["reason"]),
-        (StatusCode::NOT_IMPLEMENTED, &json!("NotImplemented"))
+        (StatusCode::BAD_REQUEST, &json!("BadRequest"))
     );
     api.stop.cancel();
 }

@@ -393,6 +393,23 @@ async fn definition_is_served_at_once_and_takes_its_objects_along() {
 }
 
 #[tokio::test]
+async fn scaling_holds_though_others_write_at_the_same_time() {
+    let api = start().await;
+    api.create(DEFINITIONS, definition()).await;
+    api.create(WIDGETS, widget("w", &json!({}))).await;
+    let at = format!("{WIDGETS}/w/scale");
+    let tries = (1..=4).map(|n| api.patch(&at, MERGE, json!({"spec": {"replicas": n}})));
+    for (code, body) in futures::future::join_all(tries).await {
+        assert_eq!(code, StatusCode::OK, "{body}");
+    }
+    let (_, seen) = api.get(&at).await;
+    api.patch(&at, MERGE, json!({"spec": {"replicas": 7}}))
+        .await;
+    let (code, _) = api.call(Method::PUT, &at, seen).await;
+    assert_eq!(code, StatusCode::CONFLICT, "a version that is not the last");
+}
+
+#[tokio::test]
 async fn broken_definition_is_refused() {
     let api = start().await;
     let mut broken = definition();
@@ -434,7 +451,7 @@ async fn status_subresource_keeps_status_and_spec_apart() {
 }
 
 #[tokio::test]
-async fn reviews_are_answered_and_other_paths_need_a_user() {
+async fn reviews_are_answered_and_other_paths_need_rights() {
     let api = start().await;
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
                         "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
@@ -448,9 +465,9 @@ async fn reviews_are_answered_and_other_paths_need_a_user() {
     for (path, code) in [
         ("/healthz", 200),
         ("/version", 200),
-        ("/readyz/ping", 200),
-        ("/api/v1/pods", 401),
-        ("/apis", 401),
+        ("/readyz/ping", 403),
+        ("/api/v1/pods", 403),
+        ("/apis", 403),
     ] {
         let request = http::Request::get(path)
             .body(axum::body::Body::empty())

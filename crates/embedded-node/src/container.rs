@@ -2,7 +2,7 @@
 //! pure.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -11,14 +11,16 @@ use k8s_openapi::api::core::v1::{
     Container, PodSecurityContext, PodSpec, SecurityContext, VolumeMount,
 };
 use pod_supervisor::model::{
-    Access, ContainerSpec, Escalation, Isolation, Mount, RestartPolicy, Seccomp, Security, User,
+    Access, ContainerSpec, Device, Escalation, Isolation, Mount, RestartPolicy, Seccomp, Security,
+    User,
 };
 
 use crate::{
-    DeviceResource, Failure, devices,
+    Failure,
+    devices::Given,
     environment::{self, Facts, expand},
     resources,
-    volumes::{self, Volumes},
+    volumes::{self, Content, Volumes},
 };
 
 const CONFIG: &str = "CreateContainerConfigError";
@@ -47,7 +49,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) container: &'a Container,
     pub(crate) image: &'a Image,
     pub(crate) volumes: &'a Volumes,
-    pub(crate) devices: &'a [DeviceResource],
+    pub(crate) given: &'a Given,
     pub(crate) pod_dir: &'a Path,
     pub(crate) restart: RestartPolicy,
 }
@@ -62,6 +64,7 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
         .unwrap_or_default();
 
     let mut environment = environment::render(&parts.facts, container, &config.env)?;
+    environment.extend(parts.given.environment.clone());
     let user = user(parts.image, &own, &pods)?;
     for (name, value) in [
         ("PATH", DEFAULT_PATH),
@@ -103,17 +106,21 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
         args,
         cwd,
         env: environment
-            .into_iter()
+            .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect(),
-        user,
+        user: user.clone(),
         image_root: parts.image.root.clone(),
         root_access: match own.read_only_root_filesystem {
             Some(true) => Access::ReadOnly,
             _ => Access::ReadWrite,
         },
-        mounts: mounts(parts)?,
-        devices: devices::nodes(container, parts.devices),
+        mounts: mounts(parts, &environment)?,
+        devices: [
+            parts.given.devices.clone(),
+            volume_devices(parts, &user, &pods)?,
+        ]
+        .concat(),
         security: security(&own, &pods)?,
         resources: resources::for_kernel(container)?,
         rlimits: vec![],
@@ -246,17 +253,46 @@ fn capabilities(own: &SecurityContext) -> Vec<String> {
     all.into_iter().collect()
 }
 
-fn mounts(parts: &Parts<'_>) -> Result<Vec<Mount>, Failure> {
-    let mut all = Vec::new();
-    for wanted in parts.container.volume_mounts.iter().flatten() {
-        all.push(mount(parts, wanted)?);
-    }
-    if let Some(device) = parts.container.volume_devices.iter().flatten().next() {
-        let message = format!(
-            "volumeDevices ({}) are not offered on this node",
-            device.name
-        );
-        return Err(Failure::new(CONFIG, message));
+/// Block volumes as device nodes of whoever the container runs as.
+fn volume_devices(
+    parts: &Parts<'_>,
+    user: &User,
+    pods: &PodSecurityContext,
+) -> Result<Vec<Device>, Failure> {
+    let wanted = parts.container.volume_devices.iter().flatten();
+    wanted
+        .map(|wanted| {
+            let name = &wanted.name;
+            let volume = parts.volumes.get(name).ok_or_else(|| {
+                let message = format!("volumeDevice {name:?} names no volume of the pod");
+                Failure::new(CONFIG, message)
+            })?;
+            if volume.content != Content::Device {
+                let message =
+                    format!("volume {name:?} has volumeMode Filesystem: mount it by volumeMounts");
+                return Err(Failure::new(CONFIG, message));
+            }
+            Ok(Device {
+                host_path: volume.path.clone(),
+                path: PathBuf::from("/").join(&wanted.device_path),
+                mode: match volume.access {
+                    Access::ReadOnly => 0o440,
+                    Access::ReadWrite => 0o660,
+                },
+                uid: user.uid,
+                gid: pods.fs_group.map(id).transpose()?.unwrap_or(user.gid),
+            })
+        })
+        .collect()
+}
+
+fn mounts(
+    parts: &Parts<'_>,
+    environment: &BTreeMap<String, String>,
+) -> Result<Vec<Mount>, Failure> {
+    let mut all = parts.given.mounts.clone();
+    for (index, wanted) in parts.container.volume_mounts.iter().flatten().enumerate() {
+        all.push(mount(parts, environment, (index, wanted))?);
     }
     for file in ["hosts", "hostname", "resolv.conf"] {
         let destination = Path::new("/etc").join(file);
@@ -272,22 +308,40 @@ fn mounts(parts: &Parts<'_>) -> Result<Vec<Mount>, Failure> {
     Ok(all)
 }
 
-fn mount(parts: &Parts<'_>, wanted: &VolumeMount) -> Result<Mount, Failure> {
+fn mount(
+    parts: &Parts<'_>,
+    environment: &BTreeMap<String, String>,
+    (index, wanted): (usize, &VolumeMount),
+) -> Result<Mount, Failure> {
     let volume = parts.volumes.get(&wanted.name).ok_or_else(|| {
         Failure::new(
             CONFIG,
             format!("volumeMount {:?} names no volume of the pod", wanted.name),
         )
     })?;
-    if wanted.sub_path_expr.is_some() {
-        return Err(Failure::new(
-            CONFIG,
-            "subPathExpr is not offered on this node",
-        ));
-    }
-    let source = match wanted.sub_path.as_deref() {
-        None | Some("") => volume.path.clone(),
-        Some(part) => volumes::sub_path(volume, part)?,
+    let named = wanted.sub_path.clone().filter(|part| !part.is_empty());
+    let part = match wanted.sub_path_expr.as_deref() {
+        None | Some("") => named,
+        Some(expression) => Some(expanded_path(expression, environment)?),
+    };
+    let source = match part {
+        None if volume.content == Content::Device => {
+            let message = format!(
+                "volume {:?} has volumeMode Block: give it to the container by volumeDevices",
+                wanted.name
+            );
+            return Err(Failure::new(CONFIG, message));
+        }
+        None => volume.path.clone(),
+        Some(part) => {
+            let aside = parts
+                .pod_dir
+                .join("volume-subpaths")
+                .join(&wanted.name)
+                .join(&parts.container.name)
+                .join(index.to_string());
+            volumes::sub_path(volume, &part, &aside)?
+        }
     };
     let read_only = wanted.read_only == Some(true) || volume.access == Access::ReadOnly;
     Ok(Mount {
@@ -299,6 +353,19 @@ fn mount(parts: &Parts<'_>, wanted: &VolumeMount) -> Result<Mount, Failure> {
             Access::ReadWrite
         },
     })
+}
+
+/// A path with the container's variables in it, all of which must be known.
+fn expanded_path(
+    expression: &str,
+    environment: &BTreeMap<String, String>,
+) -> Result<String, Failure> {
+    let path = expand(expression, environment);
+    if path.contains("$(") {
+        let message = format!("subPathExpr {expression:?} names a variable that is not set");
+        return Err(Failure::new(CONFIG, message));
+    }
+    Ok(path)
 }
 
 /// How a supervisor treats the end of this container.
@@ -356,7 +423,7 @@ mod tests {
             container: &container,
             image: &image,
             volumes: &Volumes::default(),
-            devices: &[],
+            given: &Given::default(),
             pod_dir: Path::new("/pod"),
             restart: RestartPolicy::Never,
         })

@@ -1,4 +1,4 @@
-//! The kubelet's HTTPS endpoint: container logs and health, for callers with a certificate.
+//! The kubelet's HTTPS endpoint: container logs, streams and health, for callers with a certificate.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use axum::{
     body::Body,
     extract::{Path, Query, State},
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{any, get},
 };
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -23,13 +23,14 @@ use pod_supervisor::{
     status::{self as disk, ContainerStatus, State as Run},
 };
 use reconcile::Key;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Endpoint,
     logs::{self, Selector, Tail},
     node::Shared,
+    port_forward, streams,
     supervisor::Link,
 };
 
@@ -48,6 +49,15 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(
             "/containerLogs/{namespace}/{pod}/{container}",
             get(container_logs),
+        )
+        .route("/exec/{namespace}/{pod}/{container}", any(streams::exec))
+        .route(
+            "/attach/{namespace}/{pod}/{container}",
+            any(streams::attach),
+        )
+        .route(
+            "/portForward/{namespace}/{pod}",
+            any(port_forward::port_forward),
         )
         .with_state(shared)
 }
@@ -84,6 +94,7 @@ async fn container_logs(
         container,
         attempt,
         follow: query.follow && !query.previous,
+        begun: None,
     };
     shared.children.spawn(async move {
         if let Err(error) = send(request, selector, &sender).await {
@@ -95,6 +106,42 @@ async fn container_logs(
         Some((Ok::<_, io::Error>(chunk), receiver))
     });
     Body::from_stream(chunks).into_response()
+}
+
+/// What the container prints, but for what it has printed already.
+pub(crate) async fn printed_from_now_on(
+    shared: &Shared,
+    uid: &str,
+    container: String,
+) -> io::Result<mpsc::Receiver<Bytes>> {
+    let dir = shared.pod_dir(uid);
+    let (_, status) = Link::open(&dir).await?;
+    let mut all = status.containers.iter();
+    let attempt = all
+        .find(|one| one.name == container)
+        .map_or(0, |one| one.attempt);
+    let query = logs::Query {
+        tail_lines: Some(0),
+        ..logs::Query::default()
+    };
+    let selector = Selector::new(&query, shared.settings.clock.now());
+    let (begun, known) = oneshot::channel();
+    let request = Request {
+        dir,
+        container,
+        attempt,
+        follow: true,
+        begun: Some(begun),
+    };
+    let (sender, receiver) = mpsc::channel(CHUNKS);
+    shared.children.spawn(async move {
+        if let Err(error) = send(request, selector, &sender).await {
+            tracing::debug!(%error, "attached output ended early");
+        }
+    });
+    // If it is dropped untold, the log has ended and so has what comes of it.
+    let _told = known.await.is_ok();
+    Ok(receiver)
 }
 
 fn refuse(code: StatusCode, message: String) -> Response {
@@ -123,10 +170,12 @@ struct Request {
     container: String,
     attempt: u32,
     follow: bool,
+    /// Told when it is known what was printed before.
+    begun: Option<oneshot::Sender<()>>,
 }
 
 async fn send(
-    request: Request,
+    mut request: Request,
     mut selector: Selector,
     sender: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
@@ -157,6 +206,10 @@ async fn send(
     .await
     .map_err(io::Error::other)?;
     let first = selector.first(&bytes?);
+    if let Some(begun) = request.begun.take() {
+        // Whoever asked may have gone.
+        let _told = begun.send(()).is_ok();
+    }
     if pass_on(first, sender).await.is_err() {
         return Ok(());
     }

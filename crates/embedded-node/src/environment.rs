@@ -96,19 +96,19 @@ fn referred(
             .map(|quantity| quantity.0.as_str());
         return resource_value(container, &resource.resource, divisor).map(Some);
     }
-    let (found, key, optional, what) = if let Some(map) = &source.config_map_key_ref {
+    let (found, key, optional, (kind, what)) = if let Some(map) = &source.config_map_key_ref {
         (
             facts.documents.config_map(&map.name),
             &map.key,
             map.optional,
-            &map.name,
+            ("configmap", &map.name),
         )
     } else if let Some(secret) = &source.secret_key_ref {
         (
             facts.documents.secret(&secret.name),
             &secret.key,
             secret.optional,
-            &secret.name,
+            ("secret", &secret.name),
         )
     } else {
         return Err(Failure::new(
@@ -116,12 +116,14 @@ fn referred(
             "an environment variable names no source",
         ));
     };
+    let known = found.is_some();
     match found.and_then(|mut data| data.remove(key)) {
         Some(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
         None if optional == Some(true) => Ok(None),
+        None if !known => Err(Failure::new(CONFIG, format!("{kind} {what:?} not found"))),
         None => Err(Failure::new(
             CONFIG,
-            format!("couldn't find key {key} in {what:?}"),
+            format!("couldn't find key {key} in {kind} {what:?}"),
         )),
     }
 }

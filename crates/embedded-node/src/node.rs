@@ -16,15 +16,21 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Endpoint, NodeError, Settings, endpoint,
+    Endpoint, NodeError, Settings,
+    devices::Devices,
+    endpoint,
     pod::{self, Wanted},
-    registration, schedule,
+    registration,
+    room::{self, Room},
+    schedule::{self, Obstacle},
+    services::{self, Services},
+    storage::{self, Storage},
 };
 
 /// A kubelet for this host.
 pub struct EmbeddedNode {
     shared: Arc<Shared>,
-    recorder: RecorderTask,
+    recorders: [RecorderTask; 2],
     endpoint: Endpoint,
 }
 
@@ -34,7 +40,12 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) pods: Store<Pod>,
     pub(crate) node: Store<Node>,
+    pub(crate) storage: Storage,
+    pub(crate) services: Services,
+    /// The node itself, or what a pod may wait for: a claim, or the room that another takes.
     pub(crate) node_changed: watch::Sender<()>,
+    pub(crate) devices: Devices,
+    pub(crate) room: Room,
     /// Supervisors that are our children.
     pub(crate) children: TaskTracker,
     workers: Mutex<HashMap<String, watch::Sender<Wanted>>>,
@@ -51,7 +62,6 @@ pub(crate) struct Known {
     pub(crate) network: Arc<dyn crate::Network>,
     pub(crate) clock: reconcile::Clock,
     pub(crate) address: std::net::IpAddr,
-    pub(crate) devices: Vec<crate::DeviceResource>,
     pub(crate) labels: std::collections::BTreeMap<String, String>,
     pub(crate) cgroup_parent: String,
     pub(crate) resolver: crate::Resolver,
@@ -77,8 +87,17 @@ impl EmbeddedNode {
                 )
             })
             .map_err(|source| NodeError::Directory { dir: pods, source })?;
+        let left = pod_dirs(&settings.root);
+        let left = left.iter().map(|(uid, dir)| (uid.as_str(), dir.as_path()));
+        let devices =
+            Devices::open(&settings.root, left).map_err(|source| NodeError::Directory {
+                dir: settings.root.clone(),
+                source,
+            })?;
         let client = settings.client.clone();
-        let (recorder, task) = reconcile::recorder(client, "kubelet", settings.clock);
+        let (recorder, task) = reconcile::recorder(client.clone(), "kubelet", settings.clock);
+        let (of_storage, storage_task) =
+            reconcile::recorder(client, "persistentvolume-controller", settings.clock);
         let shared = Shared {
             settings: Known {
                 node_name: settings.node_name,
@@ -89,7 +108,6 @@ impl EmbeddedNode {
                 network: settings.network,
                 clock: settings.clock,
                 address: settings.address,
-                devices: settings.devices,
                 labels: settings.labels,
                 cgroup_parent: settings.cgroup_parent,
                 resolver: settings.resolver,
@@ -97,14 +115,18 @@ impl EmbeddedNode {
             recorder,
             pods: Store::new(),
             node: Store::new(),
+            storage: Storage::new(of_storage),
+            services: Services::new(),
             node_changed: watch::Sender::new(()),
+            devices,
+            room: Room::default(),
             children: TaskTracker::new(),
             workers: Mutex::default(),
             tasks: TaskTracker::new(),
         };
         Ok(Self {
             shared: Arc::new(shared),
-            recorder: task,
+            recorders: [task, storage_task],
             endpoint: settings.endpoint,
         })
     }
@@ -114,29 +136,44 @@ impl EmbeddedNode {
         let shared = self.shared;
         let port = self.endpoint.address().map_or(0, |address| address.port());
         let tasks = shared.tasks.clone();
-        tasks.spawn(self.recorder.run(stop.clone()));
+        for recorder in self.recorders {
+            tasks.spawn(recorder.run(stop.clone()));
+        }
         tasks.spawn(endpoint::serve(
             Arc::clone(&shared),
             self.endpoint,
             stop.clone(),
         ));
         tasks.spawn(watch_node(Arc::clone(&shared), stop.clone()));
+        match shared.devices.listen() {
+            Ok(plugins) => drop(tasks.spawn(plugins)),
+            Err(source) => {
+                stop.cancel();
+                let dir = shared.settings.root.clone();
+                return Err(NodeError::Directory { dir, source });
+            }
+        }
         let registered = tokio::select! {
             () = stop.cancelled() => Ok(()),
-            registered = registration::register(&shared.settings, port) => registered,
+            registered = registration::register(&shared.settings, &shared.devices, port) => registered,
         };
         if let Err(error) = registered {
             stop.cancel();
+            shared.devices.close().await;
             tasks.close();
             tasks.wait().await;
             return Err(error);
         }
         tasks.spawn(registration::renew(Arc::clone(&shared), port, stop.clone()));
+        let dns = services::open(&shared).await;
+        tasks.spawn(services::run(Arc::clone(&shared), dns, stop.clone()));
         // Read before the first pod can be begun: a directory in the making is no leftover.
         let left = pod_dirs(&shared.settings.root);
         tasks.spawn(take_up(Arc::clone(&shared), left, stop.clone()));
         tasks.spawn(watch_pods(Arc::clone(&shared), stop.clone()));
+        tasks.spawn(storage::run(Arc::clone(&shared), stop.clone()));
         stop.cancelled().await;
+        shared.devices.close().await;
         tasks.close();
         tasks.wait().await;
         Ok(())
@@ -246,17 +283,27 @@ impl Shared {
         )
     }
 
-    /// Why this pod cannot be bound to this node now.
-    pub(crate) fn obstacle(&self, pod: &Pod) -> Option<String> {
+    /// Why this pod cannot be bound to this node now. If it can, there is room for it from now on.
+    pub(crate) fn obstacle(&self, pod: &Pod) -> Option<Obstacle> {
         let key = Key::new("", self.settings.node_name.as_str());
-        match self.node.get(&key) {
-            Some(node) => schedule::obstacle(pod, &node),
-            None => Some("0/1 nodes are available: the node is being registered".into()),
-        }
+        let Some(node) = self.node.get(&key) else {
+            let why = "0/1 nodes are available: the node is being registered";
+            return Some(Obstacle::Unschedulable(why.into()));
+        };
+        schedule::obstacle(pod, &node)
+            .or_else(|| self.devices.obstacle(pod))
+            .map(Obstacle::Unschedulable)
+            .or_else(|| storage::obstacle(self, pod))
+            .or_else(|| {
+                let entered = self.room.enter(pod, &node, &self.pods.list());
+                entered.err().map(Obstacle::Unschedulable)
+            })
     }
 
     /// Tells the pod's task, if it has or should have one, what the API server says now.
     fn on_pod(self: &Arc<Self>, pod: &Pod, stop: &CancellationToken) {
+        self.storage.on_pod(pod);
+        self.services.changed();
         let Some(uid) = pod.metadata.uid.as_deref().filter(|uid| is_plain(uid)) else {
             return;
         };
@@ -264,6 +311,9 @@ impl Shared {
             .pods
             .get(&Key::of(pod))
             .filter(|current| current.metadata.uid.as_deref() == Some(uid));
+        if current.as_deref().is_none_or(room::is_over) {
+            self.node_changed.send_replace(());
+        }
         let wanted = current.map_or(Wanted::Gone, Wanted::Pod);
         if let Some(worker) = self.workers.lock().get(uid) {
             worker.send_replace(wanted);

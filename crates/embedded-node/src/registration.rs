@@ -6,13 +6,16 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Namespace, Node},
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, api::PatchParams};
 use reconcile::{Key, WriteError};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     NodeError,
+    devices::{Amounts, Devices},
     node::{Known, Shared},
 };
 
@@ -20,11 +23,17 @@ const MANAGER: &str = "embedded-node";
 const LEASES: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// After a write of the devices that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// As many as kubelets take by default.
 const MOST_PODS: u32 = 110;
 
 /// Creates the Node or brings it up to date, and takes the lease.
-pub(crate) async fn register(settings: &Known, port: u16) -> Result<(), NodeError> {
+pub(crate) async fn register(
+    settings: &Known,
+    devices: &Devices,
+    port: u16,
+) -> Result<(), NodeError> {
     let failed = |source| NodeError::Register {
         name: settings.node_name.clone(),
         source,
@@ -47,16 +56,26 @@ pub(crate) async fn register(settings: &Known, port: u16) -> Result<(), NodeErro
         Err(error) => return Err(failed(error)),
     }
     write_status(settings, port).await.map_err(failed)?;
+    write_devices(settings, devices).await.map_err(failed)?;
     write_lease(settings).await.map_err(failed)
 }
 
-/// Renews the lease, and the status when the devices of the host have changed.
+/// Renews the lease, and the status when devices come or go.
 pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(RENEW_EVERY);
     ticks.tick().await;
+    let mut changed = shared.devices.changed();
+    // Plugins may have come while the node was being registered.
+    changed.mark_changed();
+    let mut shown = BTreeMap::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
+            // The sender lives as long as we do.
+            Ok(()) = changed.changed() => {
+                show_devices(&shared, &mut shown, &mut changed).await;
+                continue;
+            }
             _ = ticks.tick() => {}
         }
         if let Err(error) = write_lease(&shared.settings).await {
@@ -69,7 +88,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         let known = shared.node.get(&key);
         // Somebody deleted our Node: without it no pod is bound.
         if known.is_none()
-            && let Err(error) = register(&shared.settings, port).await
+            && let Err(error) = register(&shared.settings, &shared.devices, port).await
         {
             let error = reconcile::error_chain(&error);
             tracing::warn!(error, "node cannot be registered again");
@@ -81,10 +100,7 @@ async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
     let api = Api::<Node>::all(settings.client.clone());
     let key = Key::new("", settings.node_name.as_str());
     let now = settings.clock.now();
-    let mut resources = resources();
-    for device in &settings.devices {
-        resources.insert(device.resource.clone(), device.count.to_string());
-    }
+    let resources = resources();
     let status = json!({
         "capacity": resources,
         "allocatable": resources,
@@ -115,6 +131,75 @@ async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
             source: Box::new(error),
         }),
     }
+}
+
+/// Writes the devices if their amounts are others than those shown, and has waiting pods looked at
+/// again either way: what is free may be more.
+async fn show_devices(
+    shared: &Shared,
+    shown: &mut BTreeMap<String, Amounts>,
+    changed: &mut watch::Receiver<()>,
+) {
+    let amounts = shared.devices.amounts();
+    if *shown != amounts {
+        match write_devices(&shared.settings, &shared.devices).await {
+            Ok(()) => *shown = amounts,
+            Err(error) => {
+                let error = reconcile::error_chain(&error);
+                tracing::warn!(error, "the node's devices are not shown");
+                tokio::time::sleep(RETRY_AFTER).await;
+                changed.mark_changed();
+            }
+        }
+    }
+    shared.node_changed.send_replace(());
+}
+
+/// Shows the amounts of devices, and takes away resources that no plugin has brought in the life
+/// of this process.
+async fn write_devices(settings: &Known, devices: &Devices) -> Result<(), WriteError> {
+    let api = Api::<Node>::all(settings.client.clone());
+    let key = Key::new("", settings.node_name.as_str());
+    let unavailable = |error| WriteError::Unavailable {
+        what: key.to_string(),
+        source: Box::new(error),
+    };
+    let node = api.get(&key.name).await.map_err(unavailable)?;
+    let Some(status) = device_status(&node, &devices.amounts()) else {
+        return Ok(());
+    };
+    let parameters = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        ..PatchParams::default()
+    };
+    let patch = kube::api::Patch::Merge(json!({"status": status}));
+    let written = api.patch_status(&key.name, &parameters, &patch).await;
+    written.map(drop).map_err(unavailable)
+}
+
+/// What to merge into the status; `None` when it says so already.
+fn device_status(node: &Node, amounts: &BTreeMap<String, Amounts>) -> Option<Value> {
+    let status = node.status.clone().unwrap_or_default();
+    let members = |shown: Option<BTreeMap<String, Quantity>>, amount: fn(&Amounts) -> usize| {
+        let mut changes = serde_json::Map::new();
+        let shown = shown.unwrap_or_default();
+        for name in shown.keys().filter(|name| name.contains('/')) {
+            if !amounts.contains_key(name) {
+                changes.insert(name.clone(), Value::Null);
+            }
+        }
+        for (name, amounts) in amounts {
+            let amount = amount(amounts).to_string();
+            if shown.get(name).is_none_or(|shown| shown.0 != amount) {
+                changes.insert(name.clone(), amount.into());
+            }
+        }
+        changes
+    };
+    let capacity = members(status.capacity, |amounts| amounts.capacity);
+    let allocatable = members(status.allocatable, |amounts| amounts.allocatable);
+    let same = capacity.is_empty() && allocatable.is_empty();
+    (!same).then(|| json!({"capacity": capacity, "allocatable": allocatable}))
 }
 
 async fn write_lease(settings: &Known) -> Result<(), WriteError> {
@@ -215,4 +300,38 @@ fn node_info() -> Value {
         "kubeletVersion": version,
         "kubeProxyVersion": version,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_shown_once_and_those_that_nobody_brings_go() {
+        let node: Node = serde_json::from_value(json!({"status": {
+            "capacity": {"cpu": "2", "a.io/old": "1", "a.io/kept": "3"},
+            "allocatable": {"cpu": "2", "a.io/old": "1", "a.io/kept": "1"},
+        }}))
+        .unwrap();
+        let amounts = |capacity, allocatable| Amounts {
+            capacity,
+            allocatable,
+        };
+        let now = BTreeMap::from([
+            ("a.io/kept".to_owned(), amounts(3, 0)),
+            ("a.io/new".to_owned(), amounts(2, 2)),
+        ]);
+        assert_eq!(
+            device_status(&node, &now),
+            Some(json!({
+                "capacity": {"a.io/old": null, "a.io/new": "2"},
+                "allocatable": {"a.io/old": null, "a.io/kept": "0", "a.io/new": "2"},
+            }))
+        );
+        let same = BTreeMap::from([
+            ("a.io/old".to_owned(), amounts(1, 1)),
+            ("a.io/kept".to_owned(), amounts(3, 1)),
+        ]);
+        assert_eq!(device_status(&node, &same), None);
+    }
 }

@@ -1,10 +1,20 @@
-//! May a pod run on this node? Pure. There is one node, so this is all of scheduling.
+//! May a pod run on this node, whoever else does? Pure. With `affinity` and what is still free, of
+//! devices in `devices` and of all else in `room`, this is all of scheduling: there is one node.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use crate::devices;
+use crate::{affinity, devices};
+
+/// What keeps a pod from being bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// In the words of a scheduler.
+    Unschedulable(String),
+    /// Its volumes are being made.
+    Volumes,
+}
 
 /// Why the pod stays unbound, in the words a scheduler would use; `None` when it fits.
 pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
@@ -18,6 +28,10 @@ pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
                  nodeSelector"
             ));
         }
+    }
+    if !affinity::admits(pod, node) {
+        let why = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector";
+        return Some(why.into());
     }
     if node
         .spec
@@ -33,6 +47,7 @@ pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
     spec.containers
         .iter()
         .flat_map(devices::wanted)
+        .map(|(name, _)| name)
         .find(|name| {
             allocatable
                 .and_then(|all| all.get(*name))

@@ -4,19 +4,19 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use futures::future::BoxFuture;
 use image_store::{Credentials, Image, ImageError, ImageStore, PullPolicy};
-use pod_network::PodNetwork;
+use pod_network::{Forward, PodNetwork, ServiceRange};
 use reconcile::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
-use crate::{DeviceResource, Failure};
+use crate::Failure;
 
 pub struct Settings {
     pub node_name: String,
@@ -31,7 +31,6 @@ pub struct Settings {
     /// Where this node is reached: Node address, host IP of pods.
     pub address: IpAddr,
     pub endpoint: Endpoint,
-    pub devices: Vec<DeviceResource>,
     /// Node labels beside those that every node has.
     pub labels: BTreeMap<String, String>,
     /// Parent of all pods' cgroups, for example `/ferrovirt`; unique per node root.
@@ -83,6 +82,24 @@ pub trait Network: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Addresses, Failure>>;
 
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// What this network offers to services; most can do without.
+    fn services(&self) -> Option<ServiceOffer> {
+        None
+    }
+
+    /// Leads packets to services and nowhere else; only asked of networks that offer services.
+    fn forward(&self, _: Vec<Forward>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What a network has for services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceOffer {
+    pub range: ServiceRange,
+    /// An address of this host that pods reach, to ask for names.
+    pub dns: Ipv4Addr,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +140,21 @@ impl Network for PodNetwork {
             Self::delete(self, pod_uid).await.map_err(|error| {
                 Failure::of("FailedKillPod", "take the pod from the network", &error)
             })
+        })
+    }
+
+    fn services(&self) -> Option<ServiceOffer> {
+        Some(ServiceOffer {
+            range: Self::services(self),
+            dns: self.gateway(),
+        })
+    }
+
+    fn forward(&self, forwards: Vec<Forward>) -> BoxFuture<'_, Result<(), Failure>> {
+        Box::pin(async move {
+            Self::forward(self, forwards)
+                .await
+                .map_err(|error| Failure::of("FailedServices", "change packet rules", &error))
         })
     }
 }

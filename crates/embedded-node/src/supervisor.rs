@@ -126,6 +126,7 @@ pub(crate) async fn ensure(
         .stderr(log)
         .spawn()
         .map_err(failed)?;
+    failpoints::after("embedded-node/pod/spawn-supervisor");
     let mut line = String::new();
     let output = child.stdout.take();
     // It outlives us; as long as we live we are its parent and have to hear of its end.

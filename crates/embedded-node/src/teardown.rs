@@ -1,7 +1,8 @@
 //! Taking pods down: processes first, then what they stood on. Needs no API server.
 
 use std::{
-    fs, io,
+    fs::{self, File, TryLockError},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Failure, Network,
     node::{CGROUP_PARENT_FILE, pod_dirs},
-    supervisor,
+    storage, supervisor,
     supervisor::Link,
     volumes::mounts,
 };
@@ -42,6 +43,11 @@ pub enum TeardownError {
         #[source]
         source: io::Error,
     },
+    #[error("remove the devices of volumes")]
+    Devices {
+        #[source]
+        source: io::Error,
+    },
     #[error("remove the cgroup of all pods")]
     Group {
         #[source]
@@ -55,6 +61,7 @@ impl TeardownError {
             Self::Processes { .. } => "ProcessesRemain",
             Self::Network { .. } => "NetworkRemains",
             Self::Files { .. } => "FilesRemain",
+            Self::Devices { .. } => "DevicesRemain",
             Self::Group { .. } => "CgroupRemains",
         }
     }
@@ -78,6 +85,7 @@ pub async fn teardown_all(
         .await
         .into_iter()
         .collect::<Result<Vec<()>, _>>()?;
+    storage::sweep_devices(root).map_err(|source| TeardownError::Devices { source })?;
     remove_parent(root).map_err(|source| TeardownError::Group { source })?;
     Ok(count)
 }
@@ -110,14 +118,18 @@ async fn teardown(
             tracing::warn!(uid, "pod supervisor does not end and is killed");
         }
     }
-    if let Some(sandbox) = &sandbox {
+    let _lock = if let Some(sandbox) = &sandbox {
         let processes = |source| TeardownError::Processes {
             uid: uid.clone(),
             source,
         };
-        end_processes(&sandbox.cgroup).await.map_err(processes)?;
+        let lock = end_processes(&sandbox.cgroup, &dir).await;
+        let lock = lock.map_err(processes)?;
         cgroup::remove(&sandbox.cgroup).map_err(processes)?;
-    }
+        lock
+    } else {
+        None
+    };
     network
         .delete(&uid)
         .await
@@ -128,6 +140,7 @@ async fn teardown(
     let files = dir.clone();
     tokio::task::spawn_blocking(move || {
         mounts::unmount_all(&files)?;
+        storage::in_use::give_back(&files)?;
         fs::remove_dir_all(&files)
     })
     .await
@@ -135,10 +148,21 @@ async fn teardown(
     .map_err(|source| TeardownError::Files { uid, source })
 }
 
-/// Kills what is in the group until nothing is.
-pub(crate) async fn end_processes(group: &str) -> io::Result<()> {
+/// Kills what is in the group until nothing is, and nobody supervises the pod any more.
+///
+/// A supervisor that was started a moment ago holds its lock before it is in the group. What is
+/// answered keeps any other from beginning, until it is dropped; nothing if the pod has no files.
+pub(crate) async fn end_processes(group: &str, dir: &Path) -> io::Result<Option<File>> {
     let deadline = Instant::now() + PATIENCE;
-    while !cgroup::pids(group)?.is_empty() {
+    loop {
+        if cgroup::pids(group)?.is_empty()
+            && let Some(lock) = lock_out(dir)?
+        {
+            // It may have gone in before it was killed or gave up its lock.
+            if cgroup::pids(group)?.is_empty() {
+                return Ok(lock.file());
+            }
+        }
         cgroup::kill(group)?;
         if Instant::now() > deadline {
             return Err(io::ErrorKind::TimedOut.into());
@@ -146,5 +170,66 @@ pub(crate) async fn end_processes(group: &str) -> io::Result<()> {
         // Nothing announces that a version 1 group is empty.
         sleep(GLANCE).await;
     }
-    Ok(())
+}
+
+/// Keeps supervisors out of a pod.
+#[derive(Debug)]
+enum Lock {
+    Held(File),
+    /// There is nothing to supervise.
+    NoFiles,
+}
+
+impl Lock {
+    fn file(self) -> Option<File> {
+        match self {
+            Self::Held(file) => Some(file),
+            Self::NoFiles => None,
+        }
+    }
+}
+
+/// Nothing as long as a supervisor holds the lock.
+fn lock_out(dir: &Path) -> io::Result<Option<Lock>> {
+    let file = match File::create(dir.join(layout::LOCK_FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Lock::NoFiles)),
+        Err(error) => return Err(error),
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(Lock::Held(file))),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of no cgroup: what is in none cannot be killed there.
+    const NO_GROUP: &str = "/ferrovirt-test-of-a-group-that-is-not-there";
+
+    #[tokio::test(start_paused = true)]
+    async fn supervisor_that_is_just_beginning_is_waited_for_and_then_locked_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let supervisor = File::create(dir.path().join(layout::LOCK_FILE)).unwrap();
+        supervisor.lock().unwrap();
+        let late = end_processes(NO_GROUP, dir.path()).await;
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+
+        drop(supervisor);
+        let lock = end_processes(NO_GROUP, dir.path()).await.unwrap();
+        let next = File::create(dir.path().join(layout::LOCK_FILE)).unwrap();
+        assert!(next.try_lock().is_err(), "another may begin");
+        drop(lock);
+        next.try_lock().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pod_without_files_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = end_processes(NO_GROUP, &dir.path().join("gone")).await;
+        assert!(gone.unwrap().is_none());
+    }
 }

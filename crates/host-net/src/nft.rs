@@ -188,7 +188,9 @@ fn add_chains(batch: &mut Batch, table: &Table) {
             );
             let needs = match rule.action {
                 Action::Masquerade => Some("nft_masq"),
-                Action::DestinationNat(_) | Action::SourceNat(_) => Some("nft_nat"),
+                Action::DestinationNat(_) | Action::DestinationNatTo(_) | Action::SourceNat(_) => {
+                    Some("nft_nat")
+                }
                 Action::Accept | Action::Drop | Action::Return | Action::Jump(_) => None,
             };
             batch.push_needing(encode::new_rule(table, chain, rule), name, needs);

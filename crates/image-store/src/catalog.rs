@@ -9,12 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use oci_client::Reference;
-
-use crate::digest::Digest;
 use crate::error::LayoutError;
 use crate::layout::Layout;
 use crate::manifest::{Descriptor, REF_NAME};
+use crate::name;
 
 /// An image found in a layout.
 #[derive(Debug, Clone)]
@@ -120,26 +118,6 @@ impl Catalog {
     }
 }
 
-/// A reference in its one full spelling.
-pub(crate) fn canonical(name: &str) -> Result<Reference, String> {
-    let reference = name
-        .parse::<Reference>()
-        .map_err(|error| error.to_string())?;
-    if let Some(digest) = reference.digest() {
-        digest
-            .parse::<Digest>()
-            .map_err(|error| error.to_string())?;
-    }
-    if reference
-        .repository()
-        .bytes()
-        .any(|byte| byte.is_ascii_uppercase())
-    {
-        return Err("the name of a repository is in lower case".to_owned());
-    }
-    Ok(reference)
-}
-
 fn images_of(layout: &Layout) -> Result<Vec<(String, Descriptor)>, LayoutError> {
     let mut images = Vec::new();
     for descriptor in layout.index()?.manifests {
@@ -147,12 +125,12 @@ fn images_of(layout: &Layout) -> Result<Vec<(String, Descriptor)>, LayoutError> 
             tracing::debug!(layout = %layout.path().display(), "an image without a name");
             continue;
         };
-        match canonical(name) {
+        match name::parse(name) {
             Ok(reference) => images.push((reference.whole(), descriptor)),
-            Err(message) => {
+            Err(error) => {
                 return Err(LayoutError::NotALayout {
                     path: layout.path().to_owned(),
-                    message: format!("{name:?} is not an image reference: {message}"),
+                    message: format!("{name:?} is not an image reference: {error}"),
                 });
             }
         }

@@ -4,11 +4,18 @@
 //! one of the words that users know from there, and its message is a sentence for people. Errors
 //! are cheap to clone, because all callers that wait for one pull get the same one.
 
+mod push;
+mod unpack;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::digest::Digest;
+use crate::name::NameError;
+
+pub use push::PushError;
+pub use unpack::UnpackError;
 
 /// Whether trying again can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,8 +29,8 @@ pub enum Retry {
 /// Why there is no tree for a reference.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImageError {
-    #[error("{reference:?} is not an image reference: {message}")]
-    InvalidName { reference: String, message: String },
+    #[error("{reference:?} is not an image reference: {why}")]
+    InvalidName { reference: String, why: NameError },
     #[error("image {reference} is not present on this host and its pull policy is Never")]
     NotPresent { reference: String },
     #[error("pull image {reference}")]
@@ -153,27 +160,6 @@ pub enum RegistryError {
     Keep(#[source] io::Error),
 }
 
-/// Why layers do not become a tree.
-#[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
-    #[error("read the layer")]
-    Read(#[source] io::Error),
-    #[error("the layer is not what its digest {digest} says")]
-    Corrupt { digest: Digest },
-    #[error("layer type {0:?} is not supported")]
-    MediaType(String),
-    #[error("entry {path:?}: {message}")]
-    BadEntry { path: String, message: &'static str },
-    #[error("write {path:?}")]
-    Write {
-        path: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error("the image has more than {limit} {what}")]
-    TooLarge { what: &'static str, limit: u64 },
-}
-
 /// Why the store's own directory does not work.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -221,7 +207,7 @@ mod tests {
             (
                 ImageError::InvalidName {
                     reference: reference(),
-                    message: String::new(),
+                    why: NameError::Empty,
                 },
                 "InvalidImageName",
             ),

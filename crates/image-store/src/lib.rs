@@ -4,7 +4,7 @@
 //! tree, ready to be the root of a container or the source of an image volume. Images come from
 //! OCI layout directories and OCI archives that were made known by [`ImageStore::add_layouts`], and
 //! else from registries. A [`LayoutWriter`] makes such layouts, bit for bit the same from the same
-//! input.
+//! input; a [`Package`] is taken from one to a registry.
 //!
 //! **Invariants**: a tree stands under its final name only when it is complete, so a process that
 //! dies at any instruction leaves nothing that could be mistaken for an image. Every byte is
@@ -20,6 +20,8 @@ mod digest;
 mod error;
 mod layout;
 mod manifest;
+mod name;
+mod push;
 mod references;
 mod registry;
 mod store;
@@ -31,7 +33,11 @@ mod writer;
 pub use config::{ImageConfig, ImageUser};
 pub use credentials::{Credentials, CredentialsError};
 pub use digest::{Digest, DigestError};
-pub use error::{ImageError, LayoutError, RegistryError, Retry, StoreError, UnpackError};
+pub use error::{
+    ImageError, LayoutError, PushError, RegistryError, Retry, StoreError, UnpackError,
+};
+pub use name::NameError;
+pub use push::{Listener, Package, Progress, Push, Transport};
 pub use store::{Image, ImageStore, PullPolicy};
 pub use unpack::Limits;
 pub use writer::{Compression, Content, Entry, Layer, LayoutWriter, Owner, write_layer};

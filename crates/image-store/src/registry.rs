@@ -26,7 +26,7 @@ use crate::manifest::{
     MANIFEST_TYPE, MAX_DOCUMENT, Manifest, platform_name,
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a registry may stay silent in the middle of an answer.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -259,7 +259,7 @@ fn subtract(left: u64, length: usize) -> Option<u64> {
     left.checked_sub(u64::try_from(length).ok()?)
 }
 
-fn protocol_for(registry: &str) -> ClientProtocol {
+pub(crate) fn protocol_for(registry: &str) -> ClientProtocol {
     let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
     let address = host
         .trim_start_matches('[')

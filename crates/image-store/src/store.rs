@@ -25,13 +25,14 @@ use oci_client::Reference;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{Catalog, Known, canonical};
+use crate::catalog::{Catalog, Known};
 use crate::config::ImageConfig;
 use crate::credentials::Credentials;
 use crate::digest::Digest;
 use crate::error::{ImageError, LayoutError, StoreError, UnpackError};
 use crate::layout::Layout;
 use crate::manifest::{ConfigDocument, Descriptor, Document, Manifest, platform_name};
+use crate::name;
 use crate::references::{References, replace_file, sync_directory};
 use crate::registry::{Registry, Remote};
 use crate::tree::Tree;
@@ -166,9 +167,9 @@ impl ImageStore {
         policy: PullPolicy,
         credentials: &Credentials,
     ) -> Result<Image, ImageError> {
-        let parsed = canonical(reference).map_err(|message| ImageError::InvalidName {
+        let parsed = name::parse(reference).map_err(|why| ImageError::InvalidName {
             reference: reference.to_owned(),
-            message,
+            why,
         })?;
         let key = (parsed.whole(), policy, credentials.fingerprint(&parsed));
         let pull = {

@@ -2,6 +2,9 @@
 
 /// On launcher pods: name of the VMI.
 pub const DOMAIN: &str = "kubevirt.io/domain";
+/// On launcher pods: the claims behind the guest's volumes as they were when the pod was made, a
+/// JSON object by volume name.
+pub const CLAIMS: &str = "ferrovirt.io/claims";
 /// On VMIs: generation of the VM they were started from.
 pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
 /// First write of a controller on an object: the API version it used.
@@ -16,6 +19,8 @@ pub const PCI_TOPOLOGY_VERSION_V3: &str = "v3";
 pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
 /// On nodes: address and port of the handler's server.
 pub const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
+/// On nodes: what guests lack there and what to do about it, a line each.
+pub const LACKS: &str = "ferrovirt.io/lacks";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

@@ -95,10 +95,12 @@ pub struct KubeVirtConfiguration {
     /// Mediated devices that nodes make out of their hardware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mediated_devices_configuration: Option<MediatedDevicesConfiguration>,
-    /// Least CPU model that nodes are labelled with.
+    /// Not in use any more: nodes are labelled with every feature that guests can have there,
+    /// those of old models, too.
     #[serde(rename = "minCPUModel", skip_serializing_if = "Option::is_none")]
     pub min_cpu_model: Option<String>,
-    /// CPU models that nodes are not labelled with; true per model.
+    /// CPU models that nodes are not labelled with, in place of the built-in list; a name counts
+    /// whatever its value.
     #[serde(
         rename = "obsoleteCPUModels",
         deserialize_with = "null_as_default",

@@ -7,6 +7,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
+    replica_set::{
+        VirtualMachineInstanceReplicaSetCondition, VirtualMachineInstanceReplicaSetConditionType,
+    },
     vm_status::{VirtualMachineCondition, VirtualMachineConditionType},
     vmi_status::{VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType},
 };
@@ -17,6 +20,10 @@ pub const UNKNOWN: &str = "Unknown";
 
 /// On launcher pods: `False` while the guest is paused.
 pub const POD_UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
+
+/// Of an instance whose pod is said not to be ready, and not why: so it is with all pods of a node
+/// that a cluster does not hear from.
+pub const OUT_OF_REACH: &str = "the pod is not ready: nothing is heard from its node";
 
 /// What a condition says, without its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +50,14 @@ impl<'a> Statement<'a> {
             reason,
             message,
         }
+    }
+
+    /// An instance is as little ready as its pod, and for the same reason.
+    pub fn like_its_pod(reason: Option<&'a str>, message: Option<&'a str>) -> Self {
+        let reason = reason.unwrap_or_default();
+        let message = message.unwrap_or_default();
+        let is_told = !(reason.is_empty() && message.is_empty());
+        Self::fails(reason, if is_told { message } else { OUT_OF_REACH })
     }
 }
 
@@ -111,6 +126,11 @@ condition!(VirtualMachineCondition, VirtualMachineConditionType);
 condition!(
     VirtualMachineInstanceCondition,
     VirtualMachineInstanceConditionType
+);
+
+condition!(
+    VirtualMachineInstanceReplicaSetCondition,
+    VirtualMachineInstanceReplicaSetConditionType
 );
 
 /// Finds a condition by its type.

@@ -23,6 +23,8 @@ macro_rules! for_every_kind {
             $crate::restore::VirtualMachineRestore,
             $crate::snapshot::VirtualMachineSnapshot,
             $crate::snapshot::VirtualMachineSnapshotContent,
+            $crate::template::VirtualMachineTemplate,
+            $crate::template::VirtualMachineTemplateRequest,
             $crate::vm::VirtualMachine,
             $crate::vmi::VirtualMachineInstance,
         }

@@ -60,6 +60,7 @@ pub mod labels;
 pub mod quantity;
 pub mod reasons;
 pub mod taints;
+pub mod template;
 
 mod every_kind;
 mod number;

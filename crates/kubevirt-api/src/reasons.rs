@@ -57,6 +57,10 @@ pub mod vmi {
     pub const FAILED_PVC_NOT_FOUND: &str = "FailedPvcNotFound";
     pub const MISSING_ATTACHMENT_POD: &str = "MissingAttachmentPod";
     pub const PVC_NOT_READY: &str = "PVCNotReady";
+    /// An image holds no disk, or not the one that is named.
+    pub const CONTAINER_DISK_MISSING: &str = "ContainerDiskMissing";
+    /// A disk could not be copied out of its image.
+    pub const CONTAINER_DISK_NOT_COPIED: &str = "ContainerDiskNotCopied";
     pub const FAILED_HOTPLUG_SYNC: &str = "FailedHotplugSync";
     pub const FAILED_POD_PATCH: &str = "FailedPodPatch";
     pub const CONTAINER_PATH_VOLUMES_DISABLED: &str = "ContainerPathVolumesDisabled";
@@ -72,6 +76,15 @@ pub mod vmi {
     pub const PAUSED_IO_ERROR: &str = "PausedIOError";
     pub const PAUSED_BY_MIGRATION_MONITOR: &str = "PausedByMigrationMonitor";
     pub const NODE_UNRESPONSIVE: &str = "NodeUnresponsive";
+    // Why a guest has failed. Ours: the API has the phase and no word for the cause.
+    pub const GUEST_PANICKED: &str = "GuestPanicked";
+    pub const WATCHDOG_EXPIRED: &str = "WatchdogExpired";
+    pub const QEMU_CRASHED: &str = "QEMUCrashed";
+    pub const OUT_OF_MEMORY: &str = "OOMKilled";
+    pub const SHUTDOWN_FORCED: &str = "ShutdownForced";
+    pub const START_FAILED: &str = "StartFailed";
+    pub const POSTCOPY_FAILED: &str = "PostcopyFailed";
+    pub const LAUNCHER_UNRESPONSIVE: &str = "LauncherUnresponsive";
     pub const INTERFACE_NOT_LIVE_MIGRATABLE: &str = "InterfaceNotLiveMigratable";
     /// Spelt so: clients match on it.
     pub const CPU_MODE_NOT_LIVE_MIGRATABLE: &str = "CPUModeLiveMigratable";

@@ -16,6 +16,7 @@ use kubevirt_api::{
     restore::VirtualMachineRestore,
     snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent},
     storage_profile::StorageProfile,
+    template::{VirtualMachineTemplate, VirtualMachineTemplateRequest},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -106,6 +107,20 @@ fn policies_backups_and_plugins_are_kept() {
         "plugin.kubevirt.io/v1alpha1",
         "Plugin",
         r#""spec":{"condition":"true","failureStrategy":"Ignore","domainHooks":[{"cel":{"expression":"domain"},"timeout":"10s"},{"sidecar":{"socketPath":"/s.sock"}}],"nodeHooks":[{"socket":"/s.sock","permittedHooks":[]}],"mutatingAdmissionPolicies":[{"name":"m"}]}"#,
+    );
+}
+
+#[test]
+fn templates_are_kept() {
+    is_kept::<VirtualMachineTemplate>(
+        "template.kubevirt.io/v1alpha1",
+        "VirtualMachineTemplate",
+        r#""spec":{"virtualMachine":{"spec":{"runStrategy":"${STRATEGY}","template":{"spec":{"domain":{"cpu":{"cores":"${{CORES}}"}}}}}},"parameters":[{"name":"CORES","value":"2","required":false},{"name":"STRATEGY","generate":"expression","from":"[a]{1}"}],"message":"made"},"status":{"conditions":[{"lastTransitionTime":"2026-01-02T03:04:05Z","message":"","reason":"Reconciled","status":"True","type":"Ready"}]}"#,
+    );
+    is_kept::<VirtualMachineTemplateRequest>(
+        "template.kubevirt.io/v1alpha1",
+        "VirtualMachineTemplateRequest",
+        r#""spec":{"virtualMachineRef":{"namespace":"n","name":"vm"},"templateName":"t","templateLabels":{"a":"b"},"ttlSecondsAfterFinished":0},"status":{"templateRef":{"name":"t"}}"#,
     );
 }
 

@@ -6,11 +6,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// The largest frame either side accepts.
 pub const MAX_FRAME: usize = 4 << 20;
 
+/// The largest frame that a launcher may send: its guest is a stranger.
+pub const MAX_FROM_LAUNCHER: usize = 1 << 20;
+
 /// Why a frame could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("frame of {length} bytes is over the limit of {MAX_FRAME}")]
-    TooLarge { length: usize },
+    #[error("frame of {length} bytes is over the limit of {limit}")]
+    TooLarge { length: usize, limit: usize },
     #[error("malformed frame")]
     Malformed(#[from] serde_json::Error),
     #[error("connection broke")]
@@ -20,6 +23,7 @@ pub enum FrameError {
 /// Reads one frame; `None` is an orderly end between two frames.
 pub async fn read_frame<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
+    limit: usize,
 ) -> Result<Option<T>, FrameError> {
     let mut length = [0; 4];
     match from.read_exact(&mut length).await {
@@ -28,8 +32,8 @@ pub async fn read_frame<T: DeserializeOwned>(
         Err(err) => return Err(err.into()),
     }
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-    if length > MAX_FRAME {
-        return Err(FrameError::TooLarge { length });
+    if length > limit {
+        return Err(FrameError::TooLarge { length, limit });
     }
     let mut body = vec![0; length];
     from.read_exact(&mut body).await?;
@@ -45,7 +49,10 @@ pub async fn write_frame<T: Serialize + Sync>(
     serde_json::to_writer(&mut bytes, message)?;
     let length = bytes.len() - 4;
     let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
-    let prefix = prefix.ok_or(FrameError::TooLarge { length })?;
+    let prefix = prefix.ok_or(FrameError::TooLarge {
+        length,
+        limit: MAX_FRAME,
+    })?;
     bytes[..4].copy_from_slice(&prefix.to_be_bytes());
     to.write_all(&bytes).await?;
     to.flush().await?;
@@ -63,16 +70,25 @@ mod tests {
         write_frame(&mut near, &sent).await.unwrap();
         drop(near);
         assert_eq!(
-            read_frame::<Vec<String>>(&mut far).await.unwrap(),
+            read_frame::<Vec<String>>(&mut far, MAX_FRAME)
+                .await
+                .unwrap(),
             Some(sent)
         );
-        assert_eq!(read_frame::<Vec<String>>(&mut far).await.unwrap(), None);
+        assert_eq!(
+            read_frame::<Vec<String>>(&mut far, MAX_FRAME)
+                .await
+                .unwrap(),
+            None
+        );
     }
 
     #[tokio::test]
     async fn an_oversized_length_is_refused_before_anything_is_allocated() {
         let mut bytes: &[u8] = &[0xff, 0xff, 0xff, 0xff, 1, 2];
-        let err = read_frame::<String>(&mut bytes).await.unwrap_err();
+        let err = read_frame::<String>(&mut bytes, MAX_FRAME)
+            .await
+            .unwrap_err();
         assert!(matches!(err, FrameError::TooLarge { .. }), "{err}");
     }
 }

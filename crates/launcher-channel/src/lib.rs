@@ -10,13 +10,18 @@
 //! at most [`MAX_FRAME`] bytes; unknown members are ignored, so that the two sides may differ in
 //! version.
 
+mod agent;
 mod frame;
 mod message;
 mod plan;
 
-pub use frame::{FrameError, MAX_FRAME, read_frame, write_frame};
+pub use agent::{
+    Agent, AgentCommand, AgentDisk, AgentFileSystem, AgentInterface, AgentOs, AgentQuestion,
+    AgentReport, AgentUser,
+};
+pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_frame};
 pub use message::{DomainState, FromLauncher, GuestState, Reply, Request, StopReason, ToLauncher};
-pub use plan::{Backing, DhcpServer, FileSource, GuestPlan, Prepare, Route, SeedFile};
+pub use plan::{Backing, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare, Route, SeedFile};
 
 /// Where the launcher listens, as a path inside the pod.
 pub const SOCKET_PATH: &str = "/var/run/kubevirt/sockets/launcher-sock";

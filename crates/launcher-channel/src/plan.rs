@@ -23,6 +23,9 @@ pub struct GuestPlan {
     /// Leave the guest paused after its start.
     #[serde(default)]
     pub start_paused: bool,
+    /// What the guest prints on its serial console goes to the pod's log as well.
+    #[serde(default)]
+    pub console_to_log: bool,
     /// Grace of a shutdown that the pod's own end (SIGTERM) asks for.
     pub grace_seconds: u64,
 }
@@ -43,9 +46,42 @@ pub enum Prepare {
     },
     /// A symbolic link `path` to `target`.
     Link { path: String, target: String },
+    /// An ISO 9660 image of all files of a mounted directory, small ones all of them.
+    FilesImage {
+        path: String,
+        label: String,
+        directory: String,
+    },
+    /// A raw image in a directory that outlives the pod. Nothing about its content is read.
+    RawDisk {
+        directory: String,
+        /// A plain name in it.
+        name: String,
+        access: DiskAccess,
+    },
 }
 
-/// What lies under an overlay; its format is probed, never believed.
+/// What is to be done with an image that is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum DiskAccess {
+    /// It is there, and only read.
+    Read,
+    /// It is there.
+    Write,
+    /// Made when it is missing or empty: sparse, of that size, or as far below it as is tolerated
+    /// when the filesystem is smaller.
+    Create {
+        bytes: u64,
+        /// How much of the size may be missing.
+        tolerated_percent: u8,
+        /// Bytes of the filesystem that stay free.
+        reserve_bytes: u64,
+    },
+}
+
+/// What lies under an overlay. The format of an image from outside is probed, never believed;
+/// what a tenant keeps on a claim is raw, whatever its first bytes look like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Backing {
@@ -56,6 +92,13 @@ pub enum Backing {
         root: String,
         path: Option<String>,
     },
+    /// A raw image of that plain name in a claim's filesystem.
+    Claim {
+        directory: String,
+        name: String,
+    },
+    /// A claim that is a block device.
+    Device(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

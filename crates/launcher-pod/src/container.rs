@@ -1,12 +1,13 @@
-//! The one container.
+//! The container that the guest runs in.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, SecurityContext, VolumeMount,
-};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar};
 use kubevirt_api::VirtualMachineInstance;
 
-use crate::pod::{CONTAINER, RUNTIME_USER, grace_seconds};
-use crate::{PodError, Settings, probes, resources};
+use crate::pod::{CONTAINER, grace_seconds};
+use crate::volumes::{self, Storage};
+use crate::{ClaimMode, Input, PodError, guest, probes, resources, security};
 
 /// Between the guest's grace and the launcher's own.
 const LAUNCHER_GRACE: i64 = 15;
@@ -15,29 +16,53 @@ const ENVIRONMENT: [(&str, &str); 3] = [
     ("XDG_CONFIG_HOME", "/var/run/kubevirt-private"),
     ("XDG_RUNTIME_DIR", "/var/run"),
 ];
+/// Directories that other nodes see, too: a guest that moves finds its disks there.
+const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
 
-pub(crate) fn render(
-    vmi: &VirtualMachineInstance,
-    settings: &Settings,
-    mounts: Vec<VolumeMount>,
-) -> Result<Container, PodError> {
+pub(crate) fn render(input: &Input<'_>, storage: &Storage) -> Result<Container, PodError> {
+    let Input { vmi, settings, .. } = input;
     let spec = &vmi.spec;
+    let devices = storage.devices.clone();
     Ok(Container {
         name: CONTAINER.to_owned(),
         image: Some(settings.launcher_image.clone()),
         image_pull_policy: Some(settings.image_pull_policy.clone()),
         command: Some(vec!["/usr/bin/virt-launcher-monitor".to_owned()]),
         args: Some(arguments(vmi)),
-        env: Some(ENVIRONMENT.into_iter().map(variable).collect()),
+        env: Some(environment(input)),
         ports: Some(ports(vmi)).filter(|ports| !ports.is_empty()),
-        resources: Some(resources::render(vmi, settings)?),
-        security_context: Some(security()),
-        volume_mounts: Some(mounts),
-        readiness_probe: probes::render("spec.readinessProbe", spec.readiness_probe.as_ref())?,
-        liveness_probe: probes::render("spec.livenessProbe", spec.liveness_probe.as_ref())?,
+        resources: Some(resources::render(input)?),
+        security_context: Some(security::of_container()),
+        volume_mounts: Some(storage.mounts.clone()),
+        volume_devices: Some(devices).filter(|devices| !devices.is_empty()),
+        readiness_probe: probes::render(vmi, spec.readiness_probe.as_ref()),
+        liveness_probe: probes::render(vmi, spec.liveness_probe.as_ref()),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     })
+}
+
+fn environment(input: &Input<'_>) -> Vec<EnvVar> {
+    let mut all: Vec<EnvVar> = ENVIRONMENT.into_iter().map(variable).collect();
+    let shared = shared_paths(input);
+    if !shared.is_empty() {
+        all.push(variable((SHARED_PATHS, &shared)));
+    }
+    all
+}
+
+fn shared_paths(input: &Input<'_>) -> String {
+    let disks = guest::volumes(input.vmi, input.settings)
+        .filter(|(_, volume)| !guest::is_filesystem(input.vmi, &volume.name));
+    let paths: BTreeSet<String> = disks
+        .filter(|(_, volume)| {
+            let claim = guest::claim_of(volume);
+            let claim = claim.and_then(|claim| input.around.claims.get(claim));
+            claim.is_some_and(|claim| claim.is_shared() && claim.mode() == ClaimMode::Filesystem)
+        })
+        .map(|(_, volume)| volumes::disk_directory(&volume.name))
+        .collect();
+    paths.into_iter().collect::<Vec<_>>().join(":")
 }
 
 fn arguments(vmi: &VirtualMachineInstance) -> Vec<String> {
@@ -65,8 +90,8 @@ fn variable((name, value): (&str, &str)) -> EnvVar {
 }
 
 fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
-    let interfaces = &vmi.spec.domain.devices.interfaces;
-    let ports = interfaces.iter().flat_map(|interface| &interface.ports);
+    let interfaces = guest::interfaces(vmi);
+    let ports = interfaces.flat_map(|interface| &interface.ports);
     ports
         .map(|port| ContainerPort {
             name: port.name.clone().filter(|name| !name.is_empty()),
@@ -79,18 +104,4 @@ fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
             ..ContainerPort::default()
         })
         .collect()
-}
-
-fn security() -> SecurityContext {
-    SecurityContext {
-        allow_privilege_escalation: Some(false),
-        capabilities: Some(Capabilities {
-            add: None,
-            drop: Some(vec!["ALL".to_owned()]),
-        }),
-        run_as_user: Some(RUNTIME_USER),
-        run_as_group: Some(RUNTIME_USER),
-        run_as_non_root: Some(true),
-        ..SecurityContext::default()
-    }
 }

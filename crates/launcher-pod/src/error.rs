@@ -9,6 +9,10 @@ pub enum PodError {
     Invalid { field: String, problem: String },
     #[error("{field}: needs a value")]
     Missing { field: String },
+    #[error("{field}: the claim {claim} is not known")]
+    UnknownClaim { field: String, claim: String },
+    #[error("{field}: the cluster does not permit the device {device}")]
+    ForbiddenDevice { field: String, device: String },
 }
 
 impl PodError {
@@ -18,7 +22,14 @@ impl PodError {
             Self::Unsupported { .. } => "UnsupportedField",
             Self::Invalid { .. } => "InvalidField",
             Self::Missing { .. } => "MissingField",
+            Self::UnknownClaim { .. } => "UnknownClaim",
+            Self::ForbiddenDevice { .. } => "HostDeviceNotPermitted",
         }
+    }
+
+    /// Whether it lies in something that may still come, and not in the VMI.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::UnknownClaim { .. })
     }
 
     pub(crate) fn unsupported(field: impl Into<String>) -> Self {

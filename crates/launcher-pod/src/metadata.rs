@@ -3,23 +3,17 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kubevirt_api::vmi_status::PersistentVolumeClaimInfo;
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, annotations, labels};
 
-use crate::PodError;
 use crate::pod::CONTAINER;
+use crate::{Feature, Input, PodError, guest, memory_overhead, networks};
 
 /// Longest value of a label, longest host name.
 const LABEL: usize = 63;
-const MIGRATION_TRANSPORT_UNIX: &str = "kubevirt.io/migrationTransportUnix";
-const REQUEST_EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
-/// A service mesh in the pod must catch what comes from the guest's bridge.
-const MESH_BRIDGES: [&str; 2] = [
-    "istio.io/reroute-virtual-interfaces",
-    "traffic.sidecar.istio.io/kubevirtInterfaces",
-];
-const BRIDGE: &str = "k6t-eth0";
+/// How long a backup tool waits for the guest's filesystems to stand still.
+const FREEZE_TIMEOUT: &str = "60s";
 
 /// The pod's name: made from the VMI's name and UID, so a VMI re-created under the same name
 /// gets another pod, and one VMI never gets two.
@@ -57,16 +51,16 @@ pub fn label_value(name: &str) -> String {
     format!("{}-{hash}", kept.trim_end_matches(['-', '.', '_']))
 }
 
-pub(crate) fn render(vmi: &VirtualMachineInstance) -> Result<ObjectMeta, PodError> {
-    let meta = &vmi.metadata;
+pub(crate) fn render(input: &Input<'_>) -> Result<ObjectMeta, PodError> {
+    let meta = &input.vmi.metadata;
     let missing = |field| PodError::missing(field);
     let name = meta.name.clone().ok_or_else(|| missing("metadata.name"))?;
     let uid = meta.uid.clone().ok_or_else(|| missing("metadata.uid"))?;
     Ok(ObjectMeta {
-        name: Some(pod_name(vmi)),
+        name: Some(pod_name(input.vmi)),
         namespace: meta.namespace.clone(),
-        labels: Some(render_labels(vmi, &name, &uid)),
-        annotations: Some(render_annotations(vmi, &name)),
+        labels: Some(render_labels(input, &name, &uid)),
+        annotations: Some(render_annotations(input, &name)?),
         owner_references: Some(vec![OwnerReference {
             api_version: API_VERSION.to_owned(),
             kind: VirtualMachineInstance::KIND.to_owned(),
@@ -79,34 +73,44 @@ pub(crate) fn render(vmi: &VirtualMachineInstance) -> Result<ObjectMeta, PodErro
     })
 }
 
-fn render_labels(vmi: &VirtualMachineInstance, name: &str, uid: &str) -> BTreeMap<String, String> {
-    let mut all = vmi.metadata.labels.clone().unwrap_or_default();
+/// Labels of claims on which the guest makes persistent reservations: two such pods of one claim
+/// must not meet on a node.
+pub(crate) fn reservation_labels(input: &Input<'_>) -> Vec<String> {
+    let volumes = guest::volumes(input.vmi, input.settings);
+    volumes
+        .filter(|(_, volume)| guest::reserves(input.vmi, &volume.name))
+        .filter_map(|(_, volume)| input.around.claims.get(guest::claim_of(volume)?))
+        .map(|claim| format!("{}{}", labels::PERSISTENT_RESERVATION_PREFIX, claim.uid))
+        .collect()
+}
+
+fn render_labels(input: &Input<'_>, name: &str, uid: &str) -> BTreeMap<String, String> {
+    let meta = &input.vmi.metadata;
+    let mut all = meta.labels.clone().unwrap_or_default();
     let ours = [
         (
             labels::COMPONENT,
             labels::COMPONENT_VIRT_LAUNCHER.to_owned(),
         ),
         (labels::CREATED_BY, uid.to_owned()),
-        (labels::VM_NAME, hostname(vmi)),
+        (labels::VM_NAME, hostname(input.vmi)),
         (labels::VMI_ID, label_value(name)),
     ];
     all.extend(ours.map(|(key, value)| (key.to_owned(), value)));
-    if let Some(inject) = vmi
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(ISTIO_INJECT))
-    {
-        all.insert(ISTIO_INJECT.to_owned(), inject.clone());
+    let annotated = meta.annotations.as_ref();
+    if let Some(inject) = annotated.and_then(|all| all.get(annotations::ISTIO_INJECT)) {
+        all.insert(labels::ISTIO_INJECT.to_owned(), inject.clone());
     }
+    let reserved = reservation_labels(input).into_iter();
+    all.extend(reserved.map(|label| (label, String::new())));
     // Says where the VMI is; the pod has nodeName for that, and a copy taken before it is bound
     // would be wrong.
     all.remove(labels::NODE_NAME);
     all
 }
 
-fn render_annotations(vmi: &VirtualMachineInstance, name: &str) -> BTreeMap<String, String> {
-    let mut all = vmi.metadata.annotations.clone().unwrap_or_default();
+fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, String>, PodError> {
+    let mut all = input.vmi.metadata.annotations.clone().unwrap_or_default();
     for bookkeeping in [
         LAST_APPLIED,
         annotations::LATEST_OBSERVED_API_VERSION,
@@ -114,21 +118,61 @@ fn render_annotations(vmi: &VirtualMachineInstance, name: &str) -> BTreeMap<Stri
     ] {
         all.remove(bookkeeping);
     }
+    let overhead = memory_overhead(input.vmi, input.settings)?.to_string();
     let ours = [
         (annotations::DOMAIN, name),
         (annotations::DEFAULT_CONTAINER, CONTAINER),
-        (MIGRATION_TRANSPORT_UNIX, "true"),
-        (REQUEST_EVICT_ONLY, ""),
+        (annotations::MIGRATION_TRANSPORT_UNIX, "true"),
+        (annotations::DESCHEDULER_REQUEST_EVICT_ONLY, ""),
+        (annotations::MEMORY_OVERHEAD_BYTES, &overhead),
     ];
     all.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    let interfaces = &vmi.spec.domain.devices.interfaces;
-    if interfaces
-        .iter()
-        .any(|interface| interface.masquerade.is_some())
-    {
-        all.extend(MESH_BRIDGES.map(|key| (key.to_owned(), BRIDGE.to_owned())));
+    let claims = claims(input);
+    if !claims.is_empty() {
+        let text = serde_json::to_string(&claims)
+            .map_err(|error| PodError::invalid("spec.volumes", &error))?;
+        all.insert(annotations::CLAIMS.to_owned(), text);
     }
-    all
+    all.extend(networks::annotations(input)?);
+    let skips = guest::is_annotated_true(input.vmi, annotations::SKIP_BACKUP_HOOKS);
+    if input.settings.has(Feature::BackupHooks) && !skips {
+        let namespace = input.vmi.metadata.namespace.as_deref().unwrap_or_default();
+        all.extend(backup_hooks(name, namespace));
+    }
+    Ok(all)
+}
+
+/// What stands behind the guest's volumes, for the node agent, which reads no claims itself.
+fn claims<'a>(input: &Input<'a>) -> BTreeMap<&'a str, &'a PersistentVolumeClaimInfo> {
+    let volumes = guest::volumes(input.vmi, input.settings);
+    volumes
+        .filter_map(|(_, volume)| {
+            let claim = input.around.claims.get(guest::claim_of(volume)?)?;
+            Some((volume.name.as_str(), &claim.info))
+        })
+        .collect()
+}
+
+fn backup_hooks(name: &str, namespace: &str) -> [(String, String); 5] {
+    let command = |verb| {
+        format!(
+            r#"["/usr/bin/virt-freezer", "{verb}", "--name", "{name}", "--namespace", "{namespace}"]"#
+        )
+    };
+    [
+        (annotations::VELERO_PRE_HOOK_CONTAINER, CONTAINER.to_owned()),
+        (annotations::VELERO_PRE_HOOK_COMMAND, command("--freeze")),
+        (
+            annotations::VELERO_PRE_HOOK_TIMEOUT,
+            FREEZE_TIMEOUT.to_owned(),
+        ),
+        (
+            annotations::VELERO_POST_HOOK_CONTAINER,
+            CONTAINER.to_owned(),
+        ),
+        (annotations::VELERO_POST_HOOK_COMMAND, command("--unfreeze")),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
 }
 
 /// Eight characters that depend on every byte of the text. FNV-1a: stable over versions, and

@@ -1,11 +1,14 @@
 //! The pod as a whole.
 
 use k8s_openapi::api::core::v1::{
-    LocalObjectReference, Pod, PodResourceClaim, PodSecurityContext, PodSpec, SeccompProfile,
+    LocalObjectReference, Pod, PodReadinessGate, PodResourceClaim, PodSpec,
 };
-use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::{VirtualMachineInstance, annotations};
 
-use crate::{PodError, Settings, container, hostname, metadata, scheduling, volumes};
+use crate::{
+    ContainerDisks, Feature, Input, PodError, Settings, Surroundings, container, guest, hostname,
+    init, metadata, scheduling, security, volumes,
+};
 
 /// Name of the one container.
 pub const CONTAINER: &str = "compute";
@@ -17,46 +20,123 @@ const USUAL_GRACE: i64 = 30;
 /// What the pod gets on top, so that a forced power-off is still ours.
 const POD_GRACE: i64 = 30;
 
+/// Condition of a pod whose guest is not paused.
+const UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
+
 /// Renders the pod of a VMI.
-pub fn pod(vmi: &VirtualMachineInstance, settings: &Settings) -> Result<Pod, PodError> {
+pub fn pod(
+    vmi: &VirtualMachineInstance,
+    settings: &Settings,
+    around: &Surroundings,
+) -> Result<Pod, PodError> {
+    let input = Input {
+        vmi,
+        settings,
+        around,
+    };
+    if guest::has_annotation(vmi, annotations::HOOK_SIDECARS) {
+        let field = format!("metadata.annotations[{}]", annotations::HOOK_SIDECARS);
+        return Err(PodError::unsupported(field));
+    }
+    Ok(Pod {
+        metadata: metadata::render(&input)?,
+        spec: Some(spec(&input)?),
+        status: None,
+    })
+}
+
+/// A pod that does nothing but make the cluster bind the claims of a VMI where its guest could
+/// run; it ends at once.
+pub fn provisioning_pod(
+    vmi: &VirtualMachineInstance,
+    settings: &Settings,
+    around: &Surroundings,
+) -> Result<Pod, PodError> {
+    let mut pod = pod(vmi, settings, around)?;
+    pod.metadata.name = Some(provisioning_pod_name(vmi));
+    let annotated = pod.metadata.annotations.get_or_insert_default();
+    annotated.insert(
+        annotations::EPHEMERAL_PROVISIONING.to_owned(),
+        "true".to_owned(),
+    );
+    let Some(spec) = &mut pod.spec else {
+        return Ok(pod);
+    };
+    // Nobody looks at a disk.
+    spec.init_containers = None;
+    for container in &mut spec.containers {
+        container.command = Some(vec!["/bin/bash".to_owned()]);
+        container.args = Some(vec!["-c".to_owned(), "echo bound PVCs".to_owned()]);
+        container.readiness_probe = None;
+        container.liveness_probe = None;
+    }
+    Ok(pod)
+}
+
+/// Another than that of the pod that follows, which must not be taken for made.
+pub fn provisioning_pod_name(vmi: &VirtualMachineInstance) -> String {
+    format!("{}-bind", metadata::pod_name(vmi))
+}
+
+fn spec(input: &Input<'_>) -> Result<PodSpec, PodError> {
+    let Input { vmi, settings, .. } = input;
     let spec = &vmi.spec;
-    let volumes = volumes::of(vmi)?;
+    let storage = volumes::of(input)?;
     let constraints = spec.topology_spread_constraints.clone();
-    let pod_spec = PodSpec {
-        containers: vec![container::render(vmi, settings, volumes.mounts)?],
-        volumes: Some(volumes.volumes),
+    let gates = settings.has(Feature::UnpausedGate).then(|| {
+        vec![PodReadinessGate {
+            condition_type: UNPAUSED.to_owned(),
+        }]
+    });
+    let init = match settings.container_disks {
+        ContainerDisks::ImageVolumes => Vec::new(),
+        ContainerDisks::Copied => init::render(input)?,
+    };
+    Ok(PodSpec {
+        init_containers: Some(init).filter(|all| !all.is_empty()),
+        containers: vec![container::render(input, &storage)?],
+        volumes: Some(storage.volumes),
         hostname: Some(hostname(vmi)),
-        subdomain: spec
-            .subdomain
-            .clone()
-            .filter(|subdomain| !subdomain.is_empty()),
+        subdomain: text(spec.subdomain.as_ref()),
         restart_policy: Some("Never".to_owned()),
         enable_service_links: Some(false),
-        automount_service_account_token: Some(false),
-        service_account_name: spec.service_account_name.clone(),
+        automount_service_account_token: Some(needs_token(vmi)),
+        service_account_name: service_account(vmi),
         termination_grace_period_seconds: Some(grace_seconds(vmi).saturating_add(POD_GRACE)),
-        security_context: Some(security()),
+        security_context: Some(security::of_pod(settings)),
+        readiness_gates: gates,
         dns_config: spec.dns_config.clone(),
-        dns_policy: spec.dns_policy.clone().filter(|policy| !policy.is_empty()),
-        scheduler_name: spec.scheduler_name.clone().filter(|name| !name.is_empty()),
-        priority_class_name: spec
-            .priority_class_name
-            .clone()
-            .filter(|name| !name.is_empty()),
-        runtime_class_name: settings.runtime_class.clone(),
-        node_selector: Some(scheduling::node_selector(vmi, settings)),
-        affinity: scheduling::affinity(vmi, settings),
+        dns_policy: text(spec.dns_policy.as_ref()),
+        scheduler_name: text(spec.scheduler_name.as_ref()),
+        priority_class_name: text(spec.priority_class_name.as_ref()),
+        runtime_class_name: text(settings.runtime_class.as_ref()),
+        node_selector: Some(scheduling::node_selector(input)),
+        affinity: scheduling::affinity(input),
         tolerations: Some(spec.tolerations.clone()).filter(|all| !all.is_empty()),
         topology_spread_constraints: Some(constraints).filter(|all| !all.is_empty()),
         resource_claims: Some(resource_claims(vmi)).filter(|all| !all.is_empty()),
         image_pull_secrets: Some(pull_secrets(vmi, settings)).filter(|all| !all.is_empty()),
         ..PodSpec::default()
-    };
-    Ok(Pod {
-        metadata: metadata::render(vmi)?,
-        spec: Some(pod_spec),
-        status: None,
     })
+}
+
+/// An empty text is none.
+fn text(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).cloned()
+}
+
+/// The guest reads the token from a disk, or a mesh's own container uses it.
+fn needs_token(vmi: &VirtualMachineInstance) -> bool {
+    let mut volumes = vmi.spec.volumes.iter();
+    volumes.any(|volume| volume.service_account.is_some())
+        || guest::is_annotated_true(vmi, annotations::ISTIO_INJECT)
+}
+
+fn service_account(vmi: &VirtualMachineInstance) -> Option<String> {
+    let named = text(vmi.spec.service_account_name.as_ref());
+    let volumes = vmi.spec.volumes.iter();
+    let mut of_volumes = volumes.filter_map(|volume| volume.service_account.as_ref());
+    named.or_else(|| of_volumes.find_map(|source| text(source.service_account_name.as_ref())))
 }
 
 /// How long the guest may take to shut down.
@@ -65,20 +145,6 @@ pub(crate) fn grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
         .termination_grace_period_seconds
         .unwrap_or(USUAL_GRACE)
         .max(0)
-}
-
-fn security() -> PodSecurityContext {
-    PodSecurityContext {
-        run_as_user: Some(RUNTIME_USER),
-        run_as_group: Some(RUNTIME_USER),
-        run_as_non_root: Some(true),
-        fs_group: Some(RUNTIME_USER),
-        seccomp_profile: Some(SeccompProfile {
-            type_: "RuntimeDefault".to_owned(),
-            localhost_profile: None,
-        }),
-        ..PodSecurityContext::default()
-    }
 }
 
 fn pull_secrets(vmi: &VirtualMachineInstance, settings: &Settings) -> Vec<LocalObjectReference> {

@@ -1,14 +1,15 @@
 //! What the pod asks for: CPU, memory, disk space, devices.
+//!
+//! Rules run in order over copies of what the user wrote; each sees what those before it left.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::network::InterfaceState;
 use kubevirt_api::quantity::Amount;
 
-use crate::{Acceleration, PodError, Settings, memory_overhead};
+use crate::guest::{self, supplemental_threads, user_amount, vcpus};
+use crate::{Acceleration, Feature, Input, PodError, memory_overhead};
 
 const MEMORY: &str = "memory";
 const CPU: &str = "cpu";
@@ -18,140 +19,294 @@ const OWN_STORAGE: u64 = 50_000_000;
 
 type Quantities = BTreeMap<String, Quantity>;
 
-pub(crate) fn render(
-    vmi: &VirtualMachineInstance,
-    settings: &Settings,
-) -> Result<ResourceRequirements, PodError> {
-    let user = vmi.spec.domain.resources.as_ref();
-    let mut requests = user.map(|user| user.requests.clone()).unwrap_or_default();
-    let mut limits = user.map(|user| user.limits.clone()).unwrap_or_default();
+/// What the rules work on.
+#[derive(Debug, Default)]
+struct Lists {
+    requests: Quantities,
+    limits: Quantities,
+    claims: Vec<ResourceClaim>,
+}
 
-    add_storage(vmi, &mut requests, &mut limits)?;
-    if !requests.contains_key(CPU) {
-        let ratio = u64::from(settings.cpu_allocation_ratio.max(1));
-        let millis = (vcpus(vmi) * 1000).div_ceil(ratio);
-        requests.insert(CPU.to_owned(), cpu_quantity(millis));
-    }
-    let overhead = memory_overhead(vmi, settings)?;
-    let requested = memory_request(vmi, settings)?;
-    let is_overcommitted = user.is_some_and(|user| user.overcommit_guest_overhead == Some(true));
-    let request = if is_overcommitted {
-        requested
-    } else {
-        requested + overhead
+pub(crate) fn render(input: &Input<'_>) -> Result<ResourceRequirements, PodError> {
+    let user = input.vmi.spec.domain.resources.as_ref();
+    let mut lists = Lists {
+        requests: user.map(|user| user.requests.clone()).unwrap_or_default(),
+        limits: user.map(|user| user.limits.clone()).unwrap_or_default(),
+        claims: Vec::new(),
     };
-    requests.insert(MEMORY.to_owned(), bytes(request));
-    if let Some(limit) = user_amount(vmi, "limits", MEMORY)? {
-        limits.insert(MEMORY.to_owned(), bytes(limit.units() + overhead));
+    add_own_storage(input, &mut lists)?;
+    add_devices(input, &mut lists);
+    ask_for_guest_memory(input, &mut lists)?;
+    if guest::has_dedicated_cpus(input.vmi) {
+        dedicate_cpus(input, &mut lists);
+    } else {
+        share_cpus(input, &mut lists);
     }
-    for device in devices(vmi, settings) {
-        limits.insert(
-            format!("devices.kubevirt.io/{device}"),
-            Quantity("1".to_owned()),
-        );
-    }
+    back_by_huge_pages(input, &mut lists)?;
+    add_memory_overhead(input, &mut lists)?;
+    limit_memory_as_the_namespace_asks(input, &mut lists)?;
+    add_network_resources(input, &mut lists)?;
+    add_host_devices(input, &mut lists)?;
     Ok(ResourceRequirements {
-        requests: Some(requests),
-        limits: Some(limits).filter(|limits| !limits.is_empty()),
-        claims: None,
+        requests: Some(lists.requests),
+        limits: Some(lists.limits).filter(|limits| !limits.is_empty()),
+        claims: Some(lists.claims).filter(|claims| !claims.is_empty()),
     })
 }
 
-/// Virtual CPUs the guest starts with.
-pub(crate) fn vcpus(vmi: &VirtualMachineInstance) -> u64 {
-    let count = |value: Option<u32>| u64::from(value.unwrap_or(1).max(1));
-    vmi.spec.domain.cpu.as_ref().map_or(1, |cpu| {
-        count(cpu.sockets)
-            .saturating_mul(count(cpu.cores))
-            .saturating_mul(count(cpu.threads))
-    })
-}
-
-/// An amount that the user wrote under `requests` or `limits`.
-pub(crate) fn user_amount(
-    vmi: &VirtualMachineInstance,
-    list: &'static str,
-    name: &str,
-) -> Result<Option<Amount>, PodError> {
-    let Some(user) = &vmi.spec.domain.resources else {
-        return Ok(None);
-    };
-    let quantities = if list == "limits" {
-        &user.limits
-    } else {
-        &user.requests
-    };
-    let Some(quantity) = quantities.get(name) else {
-        return Ok(None);
-    };
-    Amount::parse(quantity)
-        .map(Some)
-        .map_err(|error| PodError::invalid(format!("spec.domain.resources.{list}[{name}]"), &error))
-}
-
-/// Memory asked for the guest alone, in bytes.
-fn memory_request(vmi: &VirtualMachineInstance, settings: &Settings) -> Result<u64, PodError> {
-    for list in ["requests", "limits"] {
-        if let Some(amount) = user_amount(vmi, list, MEMORY)? {
-            return Ok(amount.units());
-        }
-    }
-    let memory = vmi.spec.domain.memory.as_ref();
-    let field = "spec.domain.memory.guest";
-    let guest = memory.and_then(|memory| memory.guest.as_ref());
-    let guest = guest.ok_or_else(|| PodError::missing(field))?;
-    let guest = Amount::parse(guest)
-        .map_err(|error| PodError::invalid(field, &error))?
-        .units();
-    let percent = u128::from(settings.memory_overcommit_percent.max(1));
-    let shared = (u128::from(guest) * 100).div_ceil(percent);
-    Ok(u64::try_from(shared).unwrap_or(u64::MAX))
-}
-
-fn add_storage(
-    vmi: &VirtualMachineInstance,
-    requests: &mut Quantities,
-    limits: &mut Quantities,
-) -> Result<(), PodError> {
+fn add_own_storage(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
     let plus = |amount: Option<Amount>| {
         let units = amount.map_or(0, Amount::units).saturating_add(OWN_STORAGE);
-        Amount::of(units)
+        decimal(units)
     };
-    let request = user_amount(vmi, "requests", EPHEMERAL_STORAGE)?;
-    requests.insert(EPHEMERAL_STORAGE.to_owned(), decimal(plus(request)));
-    if let Some(limit) = user_amount(vmi, "limits", EPHEMERAL_STORAGE)? {
-        limits.insert(EPHEMERAL_STORAGE.to_owned(), decimal(plus(Some(limit))));
+    let request = user_amount(input.vmi, "requests", EPHEMERAL_STORAGE)?;
+    lists
+        .requests
+        .insert(EPHEMERAL_STORAGE.to_owned(), plus(request));
+    if let Some(limit) = user_amount(input.vmi, "limits", EPHEMERAL_STORAGE)? {
+        lists
+            .limits
+            .insert(EPHEMERAL_STORAGE.to_owned(), plus(Some(limit)));
     }
     Ok(())
 }
 
-fn devices(vmi: &VirtualMachineInstance, settings: &Settings) -> Vec<&'static str> {
-    let interfaces = &vmi.spec.domain.devices.interfaces;
-    let mut present = interfaces
-        .iter()
-        .filter(|interface| interface.state != Some(InterfaceState::Absent));
+fn add_devices(input: &Input<'_>, lists: &mut Lists) {
+    let Input { vmi, settings, .. } = input;
+    let domain = &vmi.spec.domain;
     let has_kvm = settings.acceleration == Acceleration::Kvm;
     let is_virtio = |model: Option<&str>| model.is_none_or(|m| m.is_empty() || m == "virtio");
+    let mut tapped = guest::interfaces(vmi).filter(|interface| interface.sriov.is_none());
+    let security = domain.launch_security.as_ref();
+    let security = security.filter(|_| guest::architecture(vmi) != "s390x");
+    let mut disks = domain.devices.disks.iter();
     let uses = [
         ("kvm", has_kvm),
-        ("tun", present.clone().next().is_some()),
+        ("tun", tapped.clone().next().is_some()),
         (
             "vhost-net",
-            has_kvm && present.any(|i| is_virtio(i.model.as_deref())),
+            has_kvm && tapped.any(|i| is_virtio(i.model.as_deref())),
+        ),
+        ("vhost-vsock", domain.devices.autoattach_vsock == Some(true)),
+        (
+            "sev",
+            security.is_some_and(|s| s.sev.is_some() || s.snp.is_some()),
+        ),
+        ("tdx", security.is_some_and(|s| s.tdx.is_some())),
+        (
+            "pr-helper",
+            disks.any(|disk| guest::reserves(vmi, &disk.name)),
+        ),
+        (
+            "iommufd",
+            settings.has(Feature::Iommufd) && guest::has_vfio(vmi),
         ),
     ];
-    uses.into_iter()
-        .filter(|(_, used)| *used)
-        .map(|(name, _)| name)
-        .collect()
+    let used = uses.into_iter().filter(|(_, used)| *used);
+    let one = || Quantity("1".to_owned());
+    lists
+        .limits
+        .extend(used.map(|(name, _)| (format!("devices.kubevirt.io/{name}"), one())));
+}
+
+/// Memory asked for the guest alone.
+fn ask_for_guest_memory(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let vmi = input.vmi;
+    let limit = user_amount(vmi, "limits", MEMORY)?;
+    let request = match user_amount(vmi, "requests", MEMORY)?.or(limit) {
+        Some(amount) => amount.units(),
+        None => overcommitted(input, guest_memory(input)?),
+    };
+    lists.requests.insert(MEMORY.to_owned(), bytes(request));
+    Ok(())
+}
+
+fn guest_memory(input: &Input<'_>) -> Result<u64, PodError> {
+    if let Some(guest) = guest::memory(input.vmi)? {
+        return Ok(guest);
+    }
+    match guest::page_size(input.vmi) {
+        Some(size) => {
+            let field = "spec.domain.memory.hugepages.pageSize";
+            let size = Amount::parse(&Quantity(size.to_owned()));
+            Ok(size
+                .map_err(|error| PodError::invalid(field, &error))?
+                .units())
+        }
+        None => Err(PodError::missing("spec.domain.memory.guest")),
+    }
+}
+
+fn overcommitted(input: &Input<'_>, guest: u64) -> u64 {
+    let percent = u128::from(input.settings.memory_overcommit_percent.max(1));
+    let shared = (u128::from(guest) * 100).div_ceil(percent);
+    u64::try_from(shared).unwrap_or(u64::MAX)
+}
+
+/// Whole processors for the guest, its pool of I/O threads and, if it is set apart, the emulator;
+/// and no more memory than asked for, without which a kubelet gives no processor away.
+fn dedicate_cpus(input: &Input<'_>, lists: &mut Lists) {
+    let vmi = input.vmi;
+    let cpu = vmi.spec.domain.cpu.as_ref();
+    let mut count = vcpus(vmi) + supplemental_threads(vmi);
+    if cpu.is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true)) {
+        let completes = guest::wants_even_cpus(vmi) && count.is_multiple_of(2);
+        count += if completes { 2 } else { 1 };
+    }
+    let count = Quantity(count.to_string());
+    lists.requests.insert(CPU.to_owned(), count.clone());
+    lists.limits.insert(CPU.to_owned(), count);
+    if let Some(request) = lists.requests.get(MEMORY).cloned() {
+        lists.limits.insert(MEMORY.to_owned(), request);
+    }
+}
+
+fn share_cpus(input: &Input<'_>, lists: &mut Lists) {
+    let vmi = input.vmi;
+    let count = vcpus(vmi) + supplemental_threads(vmi);
+    if !lists.requests.contains_key(CPU) {
+        let ratio = u64::from(input.settings.cpu_allocation_ratio.max(1));
+        let millis = count.saturating_mul(1000).div_ceil(ratio);
+        lists.requests.insert(CPU.to_owned(), cpu_quantity(millis));
+    }
+    if input.around.namespace.needs_cpu_limit && !lists.limits.contains_key(CPU) {
+        let limit = cpu_quantity(count.saturating_mul(1000));
+        lists.limits.insert(CPU.to_owned(), limit);
+    }
+}
+
+/// The guest's memory comes out of huge pages; what is asked for beyond it, and what comes on top,
+/// is ordinary memory.
+fn back_by_huge_pages(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let Some(size) = guest::page_size(input.vmi) else {
+        return Ok(());
+    };
+    let request = amount(&lists.requests, MEMORY)?.unwrap_or(0);
+    let guest = guest::memory(input.vmi)?.unwrap_or(request);
+    let pages = bytes(request.min(guest));
+    let name = format!("hugepages-{size}");
+    lists.requests.insert(name.clone(), pages.clone());
+    lists.limits.insert(name, pages);
+    for list in [&mut lists.requests, &mut lists.limits] {
+        if let Some(all) = amount(list, MEMORY)? {
+            list.insert(MEMORY.to_owned(), bytes(all.saturating_sub(guest)));
+        }
+    }
+    Ok(())
+}
+
+fn add_memory_overhead(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let user = input.vmi.spec.domain.resources.as_ref();
+    let leaves_out = user.is_some_and(|user| user.overcommit_guest_overhead == Some(true));
+    let overhead = memory_overhead(input.vmi, input.settings)?;
+    let has_pages = guest::page_size(input.vmi).is_some();
+    if !leaves_out || has_pages {
+        raise(&mut lists.requests, overhead)?;
+    }
+    raise(&mut lists.limits, overhead)
+}
+
+fn raise(list: &mut Quantities, by: u64) -> Result<(), PodError> {
+    if let Some(before) = amount(list, MEMORY)? {
+        list.insert(MEMORY.to_owned(), bytes(before.saturating_add(by)));
+    }
+    Ok(())
+}
+
+fn limit_memory_as_the_namespace_asks(
+    input: &Input<'_>,
+    lists: &mut Lists,
+) -> Result<(), PodError> {
+    let Some(ratio) = input.around.namespace.memory_limit_ratio else {
+        return Ok(());
+    };
+    if !lists.limits.contains_key(MEMORY)
+        && let Some(request) = amount(&lists.requests, MEMORY)?
+    {
+        let limit = bytes(ratio.of(request));
+        lists.limits.insert(MEMORY.to_owned(), limit);
+    }
+    Ok(())
+}
+
+fn add_network_resources(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    for network in &input.vmi.spec.networks {
+        if let Some(resource) = input.around.network_resources.get(&network.name) {
+            lists.one_more(resource)?;
+        }
+        if let Some(claim) = &network.resource_claim {
+            let claim = (claim.claim_name.as_ref(), claim.request_name.as_ref());
+            lists.claim(claim);
+        }
+    }
+    Ok(())
+}
+
+fn add_host_devices(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let devices = &input.vmi.spec.domain.devices;
+    let gpus = devices.gpus.iter().enumerate();
+    let gpus = gpus.map(|(index, gpu)| {
+        let claim = (gpu.claim_name.as_ref(), gpu.request_name.as_ref());
+        (format!("gpus[{index}]"), gpu.device_name.as_ref(), claim)
+    });
+    let others = devices.host_devices.iter().enumerate();
+    let others = others.map(|(index, device)| {
+        let claim = (device.claim_name.as_ref(), device.request_name.as_ref());
+        let name = device.device_name.as_ref();
+        (format!("hostDevices[{index}]"), name, claim)
+    });
+    for (place, device, claim) in gpus.chain(others) {
+        let Some(device) = device.filter(|device| !device.is_empty()) else {
+            lists.claim(claim);
+            continue;
+        };
+        let permitted = input.settings.permitted_devices.as_ref();
+        if permitted.is_some_and(|permitted| !permitted.contains(device)) {
+            return Err(PodError::ForbiddenDevice {
+                field: format!("spec.domain.devices.{place}.deviceName"),
+                device: device.clone(),
+            });
+        }
+        lists.one_more(device)?;
+    }
+    Ok(())
+}
+
+impl Lists {
+    fn one_more(&mut self, resource: &str) -> Result<(), PodError> {
+        for list in [&mut self.requests, &mut self.limits] {
+            let count = amount(list, resource)?.unwrap_or(0).saturating_add(1);
+            list.insert(resource.to_owned(), Quantity(count.to_string()));
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, (name, request): (Option<&String>, Option<&String>)) {
+        let Some(name) = name else { return };
+        let claim = ResourceClaim {
+            name: name.clone(),
+            request: request.filter(|request| !request.is_empty()).cloned(),
+        };
+        if !self.claims.contains(&claim) {
+            self.claims.push(claim);
+        }
+    }
+}
+
+/// What stands in a list by now; what the user wrote there may be nonsense.
+fn amount(list: &Quantities, name: &str) -> Result<Option<u64>, PodError> {
+    let read = |quantity| {
+        let field = format!("spec.domain.resources[{name}]");
+        Amount::parse(quantity).map_err(|error| PodError::invalid(field, &error))
+    };
+    Ok(list.get(name).map(read).transpose()?.map(Amount::units))
 }
 
 fn bytes(value: u64) -> Quantity {
     Amount::of(value).to_binary()
 }
 
-fn decimal(amount: Amount) -> Quantity {
-    let units = amount.units();
+fn decimal(units: u64) -> Quantity {
     if units.is_multiple_of(1_000_000) {
         Quantity(format!("{}M", units / 1_000_000))
     } else {

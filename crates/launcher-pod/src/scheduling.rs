@@ -4,79 +4,176 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    PodAffinityTerm, PodAntiAffinity, PreferredSchedulingTerm,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kubevirt_api::features::{FeatureHyperv, FeatureState};
 use kubevirt_api::{VirtualMachineInstance, labels};
 
-use crate::{NodeLabels, Settings};
+use crate::{Feature, Input, guest, metadata};
 
 const HOST_MODEL: &str = "host-model";
 const HOST_PASSTHROUGH: &str = "host-passthrough";
-const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
+const ARCHITECTURE: &str = "kubernetes.io/arch";
+const HOST_NAME: &str = "kubernetes.io/hostname";
+/// For nodes that need not translate the guest's instructions, where others may.
+const NATIVE_WEIGHT: i32 = 100;
 
-pub(crate) fn node_selector(
-    vmi: &VirtualMachineInstance,
-    settings: &Settings,
-) -> BTreeMap<String, String> {
-    let architecture = vmi
-        .spec
-        .architecture
-        .as_deref()
-        .filter(|arch| !arch.is_empty());
-    let architecture = architecture.unwrap_or("amd64");
-    let mut all = BTreeMap::from([("kubernetes.io/arch".to_owned(), architecture.to_owned())]);
-    if settings.node_labels == NodeLabels::Present {
-        all.insert(labels::SCHEDULABLE.to_owned(), "true".to_owned());
-        all.extend(
-            needed(vmi)
-                .into_iter()
-                .map(|label| (label, "true".to_owned())),
-        );
+/// What the cluster asks of every node, then what the user asks, and last, so that nobody can talk
+/// it away, what the guest cannot run without.
+pub(crate) fn node_selector(input: &Input<'_>) -> BTreeMap<String, String> {
+    let Input { vmi, settings, .. } = input;
+    let mut all = BTreeMap::new();
+    if !settings.has(Feature::CrossArchitecture) {
+        let architecture = guest::architecture(vmi).to_owned();
+        all.insert(ARCHITECTURE.to_owned(), architecture);
     }
+    all.insert(labels::SCHEDULABLE.to_owned(), "true".to_owned());
     all.extend(settings.node_selectors.clone());
     all.extend(vmi.spec.node_selector.clone());
+    let needed = needed(input).into_iter();
+    all.extend(needed.map(|label| (label, "true".to_owned())));
     all
 }
 
 /// Labels of nodes that can run this guest.
-fn needed(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let domain = &vmi.spec.domain;
-    let machine = domain
-        .machine
-        .as_ref()
-        .and_then(|machine| machine.type_.as_deref());
-    let mut all: Vec<String> = machine
-        .filter(|machine| !machine.is_empty())
-        .map(|machine| format!("machine-type.node.kubevirt.io/{machine}"))
-        .into_iter()
-        .collect();
-    let Some(cpu) = &domain.cpu else { return all };
-    let model = cpu.model.as_deref().unwrap_or_default();
-    if !["", HOST_MODEL, HOST_PASSTHROUGH].contains(&model) {
-        all.push(format!("cpu-model.node.kubevirt.io/{model}"));
+fn needed(input: &Input<'_>) -> Vec<String> {
+    let vmi = input.vmi;
+    let mut all = Vec::new();
+    if guest::has_dedicated_cpus(vmi) {
+        all.push(labels::CPU_MANAGER.to_owned());
     }
+    all.extend(hyperv(input));
+    all.extend(cpu(vmi));
+    let machine = vmi.spec.domain.machine.as_ref();
+    let machine = machine.and_then(|machine| machine.type_.as_deref());
+    let machine = machine.filter(|machine| !machine.is_empty());
+    all.extend(machine.map(|machine| format!("{}{machine}", labels::MACHINE_TYPE_PREFIX)));
+    all.extend(tsc_frequency(vmi));
+    let realtime = vmi.spec.domain.cpu.as_ref().map(|cpu| &cpu.realtime);
+    if realtime.is_some_and(Option::is_some) {
+        all.push(labels::REALTIME.to_owned());
+    }
+    all.extend(protection(vmi).into_iter().map(str::to_owned));
+    if input.settings.has(Feature::CrossArchitecture) {
+        let architecture = guest::architecture(vmi);
+        all.push(format!(
+            "{}{architecture}",
+            labels::GUEST_ARCHITECTURE_PREFIX
+        ));
+    }
+    all
+}
+
+fn cpu(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let Some(cpu) = &vmi.spec.domain.cpu else {
+        return Vec::new();
+    };
+    let model = cpu.model.as_deref().unwrap_or_default();
+    let named = !["", HOST_MODEL, HOST_PASSTHROUGH].contains(&model);
+    let model = named.then(|| format!("{}{model}", labels::CPU_MODEL_PREFIX));
     let required = cpu
         .features
         .iter()
         .filter(|feature| matches!(feature.policy.as_deref(), None | Some("" | "require")));
-    all.extend(required.map(|feature| feature_label(&feature.name)));
+    model
+        .into_iter()
+        .chain(required.map(|feature| feature_label(&feature.name)))
+        .collect()
+}
+
+/// Enlightenments that not every node has. Those missing here (`relaxed`, `vapic`, `spinlocks`,
+/// `vendorid`) need nothing of the node.
+fn hyperv(input: &Input<'_>) -> Vec<String> {
+    let features = input.vmi.spec.domain.features.as_ref();
+    let Some(hyperv) = features.and_then(|features| features.hyperv.as_ref()) else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    if input.settings.has(Feature::HypervStrictCheck) {
+        let wanted = enlightenments(hyperv);
+        all.extend(wanted.map(|name| format!("{}{name}", labels::HYPERV_PREFIX)));
+    }
+    if is_on(hyperv.evmcs.as_ref()) {
+        all.push(format!("{}Intel", labels::CPU_VENDOR_PREFIX));
+    }
     all
 }
 
-/// The VMI's own affinity, with what its CPU must not meet added to every term.
-pub(crate) fn affinity(vmi: &VirtualMachineInstance, settings: &Settings) -> Option<Affinity> {
-    let mut affinity = vmi.spec.affinity.clone();
-    let added = match settings.node_labels {
-        NodeLabels::Present => forbidden(vmi),
-        NodeLabels::Absent => Vec::new(),
+fn enlightenments(hyperv: &FeatureHyperv) -> impl Iterator<Item = &'static str> {
+    let timer = hyperv.synictimer.as_ref();
+    let flush = hyperv.tlbflush.as_ref();
+    let all = [
+        ("vpindex", is_on(hyperv.vpindex.as_ref())),
+        ("runtime", is_on(hyperv.runtime.as_ref())),
+        ("reset", is_on(hyperv.reset.as_ref())),
+        ("synic", is_on(hyperv.synic.as_ref())),
+        (
+            "synictimer",
+            timer.is_some_and(|timer| timer.enabled != Some(false)),
+        ),
+        ("frequencies", is_on(hyperv.frequencies.as_ref())),
+        ("reenlightenment", is_on(hyperv.reenlightenment.as_ref())),
+        (
+            "tlbflush",
+            flush.is_some_and(|flush| flush.enabled != Some(false)),
+        ),
+        ("ipi", is_on(hyperv.ipi.as_ref())),
+    ];
+    all.into_iter().filter(|(_, on)| *on).map(|(name, _)| name)
+}
+
+fn is_on(state: Option<&FeatureState>) -> bool {
+    state.is_some_and(|state| state.enabled != Some(false))
+}
+
+/// A guest that counts on the frequency of its time stamp counter.
+fn tsc_frequency(vmi: &VirtualMachineInstance) -> Option<String> {
+    let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;
+    let frequency = hints.tsc_frequency?;
+    Some(format!("{}{frequency}", labels::TSC_FREQUENCY_PREFIX))
+}
+
+/// What of the processor keeps the guest's memory to itself.
+fn protection(vmi: &VirtualMachineInstance) -> Vec<&'static str> {
+    let Some(security) = &vmi.spec.domain.launch_security else {
+        return Vec::new();
     };
-    if added.is_empty() {
-        return affinity;
+    if guest::architecture(vmi) == "s390x" {
+        return vec![labels::S390_PV];
     }
-    let node = affinity
-        .get_or_insert_default()
-        .node_affinity
-        .get_or_insert_with(NodeAffinity::default);
-    let required = node
+    let sev = security.sev.as_ref();
+    let policy = sev.and_then(|sev| sev.policy.as_ref());
+    let with_state = policy.is_some_and(|policy| policy.encrypted_state == Some(true));
+    [
+        (labels::SEV, sev.is_some()),
+        (labels::SEV_ES, with_state),
+        (labels::SEV_SNP, security.snp.is_some()),
+        (labels::TDX, security.tdx.is_some()),
+    ]
+    .into_iter()
+    .filter(|(_, needed)| *needed)
+    .map(|(label, _)| label)
+    .collect()
+}
+
+/// The VMI's own affinity, with what its CPU must not meet added to every term, and whom its
+/// reservations must not meet.
+pub(crate) fn affinity(input: &Input<'_>) -> Option<Affinity> {
+    let mut affinity = input.vmi.spec.affinity.clone();
+    keep_from_nodes(&mut affinity, &forbidden(input.vmi));
+    if input.settings.has(Feature::CrossArchitecture) {
+        prefer_native(&mut affinity, guest::architecture(input.vmi));
+    }
+    keep_apart(&mut affinity, &metadata::reservation_labels(input));
+    affinity
+}
+
+fn keep_from_nodes(affinity: &mut Option<Affinity>, added: &[NodeSelectorRequirement]) {
+    if added.is_empty() {
+        return;
+    }
+    let required = node_affinity(affinity)
         .required_during_scheduling_ignored_during_execution
         .get_or_insert_with(NodeSelector::default);
     if required.node_selector_terms.is_empty() {
@@ -85,11 +182,60 @@ pub(crate) fn affinity(vmi: &VirtualMachineInstance, settings: &Settings) -> Opt
             .push(NodeSelectorTerm::default());
     }
     for term in &mut required.node_selector_terms {
-        term.match_expressions
-            .get_or_insert_default()
-            .extend(added.clone());
+        let expressions = term.match_expressions.get_or_insert_default();
+        expressions.extend(added.iter().cloned());
     }
+}
+
+fn prefer_native(affinity: &mut Option<Affinity>, architecture: &str) {
+    let is_native = NodeSelectorRequirement {
+        key: ARCHITECTURE.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![architecture.to_owned()]),
+    };
+    let preferred =
+        &mut node_affinity(affinity).preferred_during_scheduling_ignored_during_execution;
+    preferred
+        .get_or_insert_default()
+        .push(PreferredSchedulingTerm {
+            weight: NATIVE_WEIGHT,
+            preference: NodeSelectorTerm {
+                match_expressions: Some(vec![is_native]),
+                match_fields: None,
+            },
+        });
+}
+
+fn keep_apart(affinity: &mut Option<Affinity>, reservations: &[String]) {
+    if reservations.is_empty() {
+        return;
+    }
+    let anti = affinity
+        .get_or_insert_default()
+        .pod_anti_affinity
+        .get_or_insert_with(PodAntiAffinity::default);
+    let terms = reservations.iter().map(|label| PodAffinityTerm {
+        topology_key: HOST_NAME.to_owned(),
+        label_selector: Some(LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: label.clone(),
+                operator: "Exists".to_owned(),
+                values: None,
+            }]),
+            match_labels: None,
+        }),
+        ..PodAffinityTerm::default()
+    });
+    anti.required_during_scheduling_ignored_during_execution
+        .get_or_insert_default()
+        .extend(terms);
+}
+
+fn node_affinity(affinity: &mut Option<Affinity>) -> &mut NodeAffinity {
     affinity
+        .get_or_insert_default()
+        .node_affinity
+        .get_or_insert_with(NodeAffinity::default)
 }
 
 fn forbidden(vmi: &VirtualMachineInstance) -> Vec<NodeSelectorRequirement> {
@@ -102,7 +248,7 @@ fn forbidden(vmi: &VirtualMachineInstance) -> Vec<NodeSelectorRequirement> {
         return Vec::new();
     };
     let host_model = cpu.model.as_deref() == Some(HOST_MODEL);
-    let obsolete = host_model.then(|| absent(OBSOLETE_HOST_MODEL.to_owned()));
+    let obsolete = host_model.then(|| absent(labels::OBSOLETE_HOST_MODEL.to_owned()));
     let features = cpu
         .features
         .iter()
@@ -114,5 +260,5 @@ fn forbidden(vmi: &VirtualMachineInstance) -> Vec<NodeSelectorRequirement> {
 }
 
 fn feature_label(name: &str) -> String {
-    format!("cpu-feature.node.kubevirt.io/{name}")
+    format!("{}{name}", labels::CPU_FEATURE_PREFIX)
 }

@@ -15,16 +15,22 @@ const MAX_DOMAINS: usize = 16 << 10;
 const MAX_AUTH_TYPES: usize = 20;
 /// The protocol's own bound.
 const MAX_MEMORY_STATS: u32 = 1024;
+/// The protocol's own bound.
+const MAX_MESSAGES: usize = 2048;
 /// A screen of 7680 by 4320 at three bytes a pixel, and a little.
 const MAX_SCREENSHOT: usize = 128 << 20;
 /// Starting and stopping wait for QEMU, which may wait for a slow disk.
 const LIFECYCLE_LIMIT: Duration = Duration::from_mins(2);
 
 const START_PAUSED: u32 = 1;
+const EXPAND_FEATURES: u32 = 1;
 const SHUTDOWN_ACPI: u32 = 1;
+const REBOOT_ACPI: u32 = 1;
+const REBOOT_AGENT: u32 = 2;
 const LIST_RESULTS: i32 = 1;
 const MONITOR_HUMAN: u32 = 1;
 const FORCE_CONSOLE: u32 = 1;
+const DISK_ERRORS: u32 = 4;
 
 /// How a guest begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +135,24 @@ impl Connection {
             .await
     }
 
+    /// XML of the processor `cpu` as a guest would have it, every feature by name.
+    pub async fn expanded_cpu(
+        &self,
+        query: DomainCapabilitiesQuery<'_>,
+        cpu: &str,
+    ) -> Result<String, Error> {
+        let arguments = Encoder::new()
+            .optional_string(query.emulator)
+            .optional_string(query.arch)
+            .optional_string(query.machine)
+            .optional_string(query.virt_type)
+            .u32(1)
+            .string(cpu)
+            .u32(EXPAND_FEATURES);
+        self.text(procedure::CONNECT_BASELINE_HYPERVISOR_CPU, arguments)
+            .await
+    }
+
     /// Every domain, running or not.
     pub async fn domains(&self) -> Result<Vec<Domain>, Error> {
         let arguments = Encoder::new().i32(LIST_RESULTS).u32(0);
@@ -223,6 +247,16 @@ impl Connection {
             .await
     }
 
+    /// Asks the guest to start anew: by its agent if there is one, else by the power button.
+    pub async fn reboot(&self, domain: &Domain) -> Result<(), Error> {
+        let how = REBOOT_ACPI | REBOOT_AGENT;
+        self.nothing(
+            procedure::DOMAIN_REBOOT,
+            domain.encode(Encoder::new()).u32(how),
+        )
+        .await
+    }
+
     pub async fn reset(&self, domain: &Domain) -> Result<(), Error> {
         self.nothing(
             procedure::DOMAIN_RESET,
@@ -250,6 +284,16 @@ impl Connection {
             .call(Call::new(procedure::DOMAIN_MEMORY_STATS, arguments))
             .await?;
         Ok(decode_memory_stats(&answer.body)?)
+    }
+
+    /// What the server remembers of disks that failed, a sentence each. Those of before their last
+    /// success are among them.
+    pub async fn disk_errors(&self, domain: &Domain) -> Result<Vec<String>, Error> {
+        let arguments = domain.encode(Encoder::new()).u32(DISK_ERRORS);
+        let answer = self
+            .call(Call::new(procedure::DOMAIN_GET_MESSAGES, arguments))
+            .await?;
+        Ok(decode_messages(&answer.body)?)
     }
 
     /// The live XML of a running domain, else the defined one.
@@ -340,6 +384,24 @@ impl Connection {
             .await?;
         Ok(decode_text(&answer.body)?)
     }
+
+    /// A command in JSON to the guest's agent, and its answer: words of the guest, not to be
+    /// trusted in any way. The agent has `seconds` to answer.
+    pub async fn agent(&self, at: &Domain, command: &str, seconds: u16) -> Result<String, Error> {
+        let arguments = at
+            .encode(Encoder::new())
+            .string(command)
+            .i32(seconds.into())
+            .u32(0);
+        let call = Call::new(procedure::QEMU_DOMAIN_AGENT_COMMAND, arguments);
+        let answer = self
+            .call(Call {
+                program: procedure::QEMU,
+                ..call
+            })
+            .await?;
+        Ok(decode_optional_text(&answer.body)?)
+    }
 }
 
 /// Shapes that several answers share.
@@ -377,6 +439,13 @@ pub(crate) fn decode_text(body: &[u8]) -> Result<String, ProtocolError> {
     Ok(text)
 }
 
+pub(crate) fn decode_optional_text(body: &[u8]) -> Result<String, ProtocolError> {
+    let mut from = Decoder::new(body);
+    let text = from.optional_string()?;
+    from.finish()?;
+    Ok(text.unwrap_or_default())
+}
+
 pub(crate) fn decode_auth_types(body: &[u8]) -> Result<Vec<i32>, ProtocolError> {
     let mut from = Decoder::new(body);
     let types = (0..from.count(MAX_AUTH_TYPES)?)
@@ -395,6 +464,15 @@ pub(crate) fn decode_memory_stats(body: &[u8]) -> Result<Vec<(i32, u64)>, Protoc
     }
     from.finish()?;
     Ok(stats)
+}
+
+pub(crate) fn decode_messages(body: &[u8]) -> Result<Vec<String>, ProtocolError> {
+    let mut from = Decoder::new(body);
+    let messages = (0..from.count(MAX_MESSAGES)?)
+        .map(|_| from.string())
+        .collect::<Result<_, _>>()?;
+    from.finish()?;
+    Ok(messages)
 }
 
 pub(crate) fn decode_domains(body: &[u8]) -> Result<Vec<Domain>, ProtocolError> {

@@ -5,6 +5,9 @@ use tokio::sync::mpsc;
 use crate::xdr::Decoder;
 use crate::{Domain, ProtocolError, procedure};
 
+/// The number of the agent's state.
+const AGENT_CONNECTED: i32 = 1;
+
 /// The events of one connection, oldest first; it ends with the connection.
 #[derive(Debug)]
 pub struct Events(pub(crate) mpsc::Receiver<Event>);
@@ -21,8 +24,10 @@ impl Events {
 pub enum EventKind {
     Lifecycle,
     Reboot,
+    Watchdog,
     IoError,
     ControlError,
+    AgentLifecycle,
 }
 
 impl EventKind {
@@ -30,8 +35,11 @@ impl EventKind {
         match self {
             Self::Lifecycle => 0,
             Self::Reboot => 1,
+            Self::Watchdog => 3,
+            // With the reason.
             Self::IoError => 6,
             Self::ControlError => 7,
+            Self::AgentLifecycle => 18,
         }
     }
 }
@@ -52,6 +60,16 @@ pub enum Event {
         device: String,
         action: i32,
         reason: String,
+    },
+    /// The guest's watchdog expired; the number says what is done about it.
+    Watchdog {
+        domain: Domain,
+        action: i32,
+    },
+    /// The guest's agent came or went.
+    Agent {
+        domain: Domain,
+        connected: bool,
     },
     /// The server cannot talk to this guest's QEMU any more.
     ControlError {
@@ -98,8 +116,10 @@ pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, Protocol
     let known = [
         procedure::DOMAIN_EVENT_CALLBACK_LIFECYCLE,
         procedure::DOMAIN_EVENT_CALLBACK_REBOOT,
+        procedure::DOMAIN_EVENT_CALLBACK_WATCHDOG,
         procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON,
         procedure::DOMAIN_EVENT_CALLBACK_CONTROL_ERROR,
+        procedure::DOMAIN_EVENT_CALLBACK_AGENT_LIFECYCLE,
     ];
     if !known.contains(&number) {
         return Ok(None);
@@ -112,6 +132,18 @@ pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, Protocol
             change: Lifecycle::decode(from.i32()?, from.i32()?),
         },
         procedure::DOMAIN_EVENT_CALLBACK_REBOOT => Event::Reboot { domain },
+        procedure::DOMAIN_EVENT_CALLBACK_WATCHDOG => Event::Watchdog {
+            domain,
+            action: from.i32()?,
+        },
+        procedure::DOMAIN_EVENT_CALLBACK_AGENT_LIFECYCLE => {
+            let state = from.i32()?;
+            let _reason = from.i32()?;
+            Event::Agent {
+                domain,
+                connected: state == AGENT_CONNECTED,
+            }
+        }
         procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON => Event::IoError {
             domain,
             source: from.string()?,

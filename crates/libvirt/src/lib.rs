@@ -50,7 +50,9 @@ pub fn fuzz_decoders(bytes: &[u8]) {
         calls::decode_domains(body).is_ok(),
         calls::decode_auth_types(body).is_ok(),
         calls::decode_memory_stats(body).is_ok(),
+        calls::decode_messages(body).is_ok(),
         calls::decode_text(body).is_ok(),
+        calls::decode_optional_text(body).is_ok(),
     );
     tracing::trace!(?decoded, "decoded");
 }

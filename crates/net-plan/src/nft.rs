@@ -2,7 +2,7 @@
 //!
 //! Every rule counts its packets. Names and families are only checked where they are applied.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::Cidr;
 
@@ -81,6 +81,10 @@ pub enum Match {
         first: u16,
         last: u16,
     },
+    /// One of so many packets, at random.
+    OneOf(u32),
+    /// The connection goes elsewhere than its first packet said.
+    DestinationWasTranslated,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -97,5 +101,7 @@ pub enum Action {
     Jump(String),
     Masquerade,
     DestinationNat(IpAddr),
+    /// To another port as well; the rule must match one transport protocol.
+    DestinationNatTo(SocketAddr),
     SourceNat(IpAddr),
 }

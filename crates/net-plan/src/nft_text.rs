@@ -100,6 +100,8 @@ impl fmt::Display for Match {
                     write!(f, "{protocol} dport {first}-{last}")
                 }
             }
+            Self::OneOf(many) => write!(f, "numgen random mod {many} 0"),
+            Self::DestinationWasTranslated => f.write_str("ct status dnat"),
         }
     }
 }
@@ -123,6 +125,7 @@ impl fmt::Display for Action {
             Self::Jump(chain) => write!(f, "jump {chain}"),
             Self::Masquerade => f.write_str("masquerade"),
             Self::DestinationNat(to) => nat(f, "dnat", to),
+            Self::DestinationNatTo(to) => write!(f, "dnat to {to}"),
             Self::SourceNat(to) => nat(f, "snat", to),
         }
     }

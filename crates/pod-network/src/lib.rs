@@ -13,9 +13,11 @@ mod error;
 mod forward;
 mod lease;
 mod network;
+mod services;
 mod settings;
 
 pub use cni::{CniDns, CniInterface, CniIp, CniResult, CniRoute};
 pub use error::PodNetworkError;
 pub use network::PodNetwork;
+pub use services::{Forward, Protocol, ServiceRange};
 pub use settings::Settings;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::{
     CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
     lease::{Lease, Leases, check_uid},
+    services::{self, Forward, ServiceRange},
     settings::Range,
 };
 
@@ -58,6 +59,25 @@ impl PodNetwork {
     /// The gateway's address, which is the host's own in the network.
     pub fn gateway(&self) -> Ipv4Addr {
         self.shared.range.gateway
+    }
+
+    /// The addresses that may be given to services.
+    pub fn services(&self) -> ServiceRange {
+        services::usable(services::range_of(&self.shared.range))
+    }
+
+    /// From now on these services lead to their targets, and no others.
+    pub async fn forward(&self, forwards: Vec<Forward>) -> Result<(), PodNetworkError> {
+        self.on_host(move |shared, net| {
+            let table = services::table(
+                &shared.service_table(),
+                shared.range.network,
+                services::range_of(&shared.range),
+                &forwards,
+            );
+            Ok(net.replace_table(&table)?)
+        })
+        .await
     }
 
     /// Makes bridge, forwarding and translation.
@@ -142,9 +162,34 @@ impl Shared {
         let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
+        self.lead_to_services(net)?;
         forward::warn_of_firewalls(net, &self.settings.bridge, &self.settings.table)?;
         tracing::debug!(bridge = self.settings.bridge, range = %range.network, "pod network made");
         Ok(())
+    }
+
+    fn service_table(&self) -> String {
+        format!("{}_services", self.settings.table)
+    }
+
+    /// The host itself finds services where its pods are: without a way to them nothing is sent,
+    /// and nothing can be translated.
+    fn lead_to_services(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+        let services = services::range_of(&self.range);
+        let Some(bridge) = net.link(&self.settings.bridge)? else {
+            return Ok(());
+        };
+        let taken = net.routes()?.into_iter().any(|route| {
+            route.destination.prefix_length > 0
+                && route.destination.overlaps(&services)
+                && route.link != Some(bridge.index)
+        });
+        if taken {
+            tracing::warn!(range = %services, "this host reaches other things where its services \
+                would be: pods reach them, the host itself does not");
+            return Ok(());
+        }
+        Ok(net.ensure_route(&bridge, services, None)?)
     }
 
     /// What marks the bridge as this network's.
@@ -304,6 +349,7 @@ impl Shared {
             net.delete_link(&self.settings.bridge)?;
         }
         net.delete_table(Family::Ip, &self.settings.table)?;
+        net.delete_table(Family::Ip, &self.service_table())?;
         self.leases.lock().erase()
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use host_net::{NetError, NetworkNamespace, in_namespace};
 use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
-use pod_network::{PodNetwork, Settings};
+use pod_network::{Forward, PodNetwork, Protocol, Settings};
 
 /// A host with an uplink address, and a folder that holds pinned pods and state.
 struct Host {
@@ -158,6 +158,59 @@ async fn pods_reach_each_other_and_the_host_and_are_hidden_elsewhere() {
         connect(&a.namespace, "192.0.2.3:83", &other).await,
         "192.0.2.2"
     );
+}
+
+#[tokio::test]
+async fn services_lead_to_pods_from_pods_and_host() {
+    let host = Host::new().await;
+    let network = host.network("pnet-h", "10.9.0.0/24").await;
+    let (a, b) = (host.pod("a").await, host.pod("b").await);
+    network.add("uid-a", &a.path, "eth0").await.unwrap();
+    let in_b = network.add("uid-b", &b.path, "eth0").await.unwrap();
+    let target = format!("{}:8080", address(&in_b)).parse().unwrap();
+    let service = network.services().first;
+    let forward = |targets| Forward {
+        address: service,
+        port: 80,
+        protocol: Protocol::Tcp,
+        targets,
+    };
+    network.forward(vec![forward(vec![target])]).await.unwrap();
+    // Another pod, the pod itself, and the host.
+    for from in [&a.namespace, &b.namespace, &host.namespace] {
+        let seen = connect_through(from, (service, 80), &b.namespace, 8080).await;
+        assert_eq!(seen, Some("10.9.0.1".to_owned()));
+    }
+    network.forward(vec![forward(vec![])]).await.unwrap();
+    let seen = connect_through(&a.namespace, (service, 80), &b.namespace, 8080).await;
+    assert_eq!(seen, None);
+    network.teardown().await.unwrap();
+    let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
+    assert!(chains.unwrap().is_empty());
+}
+
+/// Connects to a service that leads to that port elsewhere: the address seen there, if it does.
+async fn connect_through(
+    from: &NetworkNamespace,
+    to: (std::net::Ipv4Addr, u16),
+    at: &NetworkNamespace,
+    port: u16,
+) -> Option<String> {
+    let any = SocketAddr::new([0, 0, 0, 0].into(), port);
+    let listener = in_namespace(at.clone(), move |_| {
+        TcpListener::bind(any).map_err(NetError::Socket)
+    });
+    let listener = listener.await.unwrap();
+    in_namespace(from.clone(), move |_| {
+        let near = TcpStream::connect_timeout(&to.into(), Duration::from_secs(1));
+        if near.is_err() {
+            return Ok(None);
+        }
+        let (_, seen) = listener.accept().map_err(NetError::Socket)?;
+        Ok(Some(seen.ip().to_string()))
+    })
+    .await
+    .unwrap()
 }
 
 #[tokio::test]

@@ -192,6 +192,7 @@ impl Container {
         }
         forget_old_logs(name, attempt);
         let output = open_output(name, attempt)?;
+        failpoints::after("pod-supervisor/make-attempt");
         let mut helper = Command::new("/proc/self/exe")
             .arg("create")
             .arg(name)
@@ -199,6 +200,7 @@ impl Container {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
+        failpoints::after("pod-supervisor/spawn-helper");
         let answer = helper.stdout.take().expect("the pipe was asked for");
         self.output = Some(output);
         let deadline = clock::steady_ms() + HELPER_PATIENCE_MS;
@@ -246,6 +248,7 @@ impl Container {
     }
 
     fn started(&mut self, process: Process) {
+        failpoints::after("pod-supervisor/create-container");
         let started_ms = clock::now_ms();
         self.status.state = State::Running {
             process,
@@ -359,6 +362,7 @@ impl Container {
                 chain(&error)
             ));
         }
+        failpoints::after("pod-supervisor/clean-up-container");
         let ran = termination.finished_ms - termination.started_ms;
         match after_end(self.policy, termination.exit_code, ran, self.status.strikes) {
             Next::Stay => {

@@ -148,7 +148,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
             root: &root,
             cgroup: &container_cgroup(&sandbox, container, attempt),
             termination_file: &pod_dir.join(layout::termination_file(container)),
-            available: &|name| capability_number(name).is_some_and(|n| available >> n & 1 == 1),
+            available: &|name| is_in(available, name),
         },
     );
     write(
@@ -160,6 +160,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .with_root_path(&runtime)?
         .with_executor(Launch {
             seccomp: spec.security.seccomp,
+            told: Told::Log,
         })
         .with_stdin(open("/dev/null".as_ref(), OpenOptions::new().read(true))?)
         .with_stdout(pipe(&attempt_dir, "stdout")?)
@@ -250,7 +251,7 @@ fn look_up(device: &Device) -> Result<Node<'_>, CreateError> {
 }
 
 /// Capabilities that this process may hand on: asking for another makes container starts fail.
-fn bounding_set() -> u64 {
+pub(crate) fn bounding_set() -> u64 {
     fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|text| {
@@ -313,6 +314,11 @@ pub fn all_capabilities() -> Vec<String> {
         .collect()
 }
 
+/// Is the capability of that name in the set?
+pub(crate) fn is_in(set: u64, name: &str) -> bool {
+    capability_number(name).is_some_and(|number| set >> number & 1 == 1)
+}
+
 fn capability_number(name: &str) -> Option<usize> {
     let name = name.strip_prefix("CAP_")?;
     CAPABILITIES.iter().position(|one| *one == name)
@@ -320,8 +326,17 @@ fn capability_number(name: &str) -> Option<usize> {
 
 /// The last steps inside the container, when capabilities are dropped and the start was given.
 #[derive(Clone)]
-struct Launch {
-    seccomp: Seccomp,
+pub(crate) struct Launch {
+    pub(crate) seccomp: Seccomp,
+    pub(crate) told: Told,
+}
+
+/// Who learns that the program cannot be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The container's own log: nobody else listens any more.
+    Log,
+    Caller,
 }
 
 impl Executor for Launch {
@@ -337,8 +352,9 @@ impl Executor for Launch {
             })
             .map_err(|error| ExecutorError::Execution(Box::new(error)))
             .and_then(|()| get_executor().exec(spec));
-        if let Err(error) = &result {
-            // Nobody listens any more: the container's own log is the place to say it.
+        if let Err(error) = &result
+            && self.told == Told::Log
+        {
             drop(writeln!(
                 io::stderr(),
                 "failed to start the program: {}",

@@ -66,7 +66,7 @@ pub(crate) fn of_stranger(pid: i32, pidfd: BorrowedFd<'_>) -> Option<Exit> {
 /// Since Linux 6.15 a pidfd remembers the end of a process that somebody else reaped.
 fn after_reaping(pidfd: BorrowedFd<'_>) -> Option<Exit> {
     const INFO_EXIT: u64 = 1 << 3;
-    const GET_INFO: libc::c_ulong = (3 << 30) | (64 << 16) | (0xff << 8) | 0xb;
+    const GET_INFO: libc::Ioctl = (3 << 30) | (64 << 16) | (0xff << 8) | 0xb;
 
     #[repr(C)]
     struct Info {

@@ -39,6 +39,11 @@ pub fn rotated_log_file(container: &str, attempt: u32) -> PathBuf {
         .join(format!("{attempt}.log.1"))
 }
 
+/// One more program in a container: what is asked for and what became of it.
+pub fn exec_dir(id: &str) -> PathBuf {
+    PathBuf::from("exec").join(id)
+}
+
 pub(crate) fn termination_file(container: &str) -> PathBuf {
     container_dir(container).join("termination-log")
 }

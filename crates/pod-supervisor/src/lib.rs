@@ -6,6 +6,7 @@
 //! - [`model`], [`status`], [`protocol`]: what node and supervisor say to each other.
 //! - [`client`]: the blocking client of the control socket.
 //! - [`supervise`]: the loop. [`create`]: the short-lived helper that makes one container.
+//! - [`exec`]: the helper that runs one more program in a container, for whoever started it.
 //!
 //! **Invariants.** The supervisor never forks without exec: `libcontainer` runs in the helper
 //! only. It never talks to an API server, never pulls, never configures a network. Mounts of a
@@ -36,6 +37,7 @@ mod signals;
 
 mod container;
 pub mod create;
+pub mod exec;
 pub mod layout;
 pub mod supervise;
 

@@ -52,14 +52,6 @@ pub(crate) struct Place<'a> {
 
 pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], place: &Place<'_>) -> Value {
     let confined = spec.security.isolation == Isolation::Confined;
-    let capabilities: Vec<&str> = spec
-        .security
-        .capabilities
-        .iter()
-        .map(String::as_str)
-        .filter(|name| (place.available)(name))
-        .collect();
-    let none: [&str; 0] = [];
     json!({
         "ociVersion": "1.1.0",
         "root": {
@@ -67,28 +59,7 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], place: &Place<'_>
             "readonly": spec.root_access == Access::ReadOnly,
         },
         "mounts": mounts(spec, place.termination_file),
-        "process": {
-            "terminal": false,
-            "user": {
-                "uid": spec.user.uid,
-                "gid": spec.user.gid,
-                "additionalGids": spec.user.groups,
-            },
-            "args": spec.args,
-            "env": spec.env,
-            "cwd": spec.cwd,
-            "capabilities": {
-                "bounding": capabilities,
-                "effective": capabilities,
-                "permitted": capabilities,
-                "inheritable": none,
-                "ambient": none,
-            },
-            "rlimits": spec.rlimits.iter().map(|limit| json!({
-                "type": limit.kind, "soft": limit.soft, "hard": limit.hard,
-            })).collect::<Vec<_>>(),
-            "noNewPrivileges": spec.security.escalation == Escalation::Denied,
-        },
+        "process": process(spec, place.available),
         "linux": {
             "namespaces": [{"type": "pid"}, {"type": "mount"}],
             "cgroupsPath": place.cgroup,
@@ -108,6 +79,40 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], place: &Place<'_>
     })
 }
 
+/// The program of a container, and who it is.
+pub(crate) fn process(spec: &ContainerSpec, available: &dyn Fn(&str) -> bool) -> Value {
+    let capabilities: Vec<&str> = spec
+        .security
+        .capabilities
+        .iter()
+        .map(String::as_str)
+        .filter(|name| available(name))
+        .collect();
+    let none: [&str; 0] = [];
+    json!({
+        "terminal": false,
+        "user": {
+            "uid": spec.user.uid,
+            "gid": spec.user.gid,
+            "additionalGids": spec.user.groups,
+        },
+        "args": spec.args,
+        "env": spec.env,
+        "cwd": spec.cwd,
+        "capabilities": {
+            "bounding": capabilities,
+            "effective": capabilities,
+            "permitted": capabilities,
+            "inheritable": none,
+            "ambient": none,
+        },
+        "rlimits": spec.rlimits.iter().map(|limit| json!({
+            "type": limit.kind, "soft": limit.soft, "hard": limit.hard,
+        })).collect::<Vec<_>>(),
+        "noNewPrivileges": spec.security.escalation == Escalation::Denied,
+    })
+}
+
 fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
     let mut devices = vec![match spec.security.isolation {
         Isolation::Confined => json!({"allow": false, "access": "rwm"}),
@@ -116,7 +121,8 @@ fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
     devices.extend(nodes.iter().map(|node| {
         json!({
             "allow": true, "type": node.kind, "major": node.major, "minor": node.minor,
-            "access": "rwm",
+            // A user with every right passes by the node's mode, but not by this.
+            "access": if node.device.mode & 0o222 == 0 { "rm" } else { "rwm" },
         })
     }));
     let mut resources = json!({"devices": devices});

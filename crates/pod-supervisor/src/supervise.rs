@@ -157,6 +157,7 @@ impl Supervisor {
             path: own_group,
             source,
         })?;
+        failpoints::after("pod-supervisor/enter-cgroup");
         let living = left
             .iter()
             .flat_map(|left| &left.containers)
@@ -164,9 +165,11 @@ impl Supervisor {
                 State::Running { process, .. } if process.is_alive() => Some(process.pid),
                 _ => None,
             });
-        match living {
-            Some(pid) => sandbox::join(pid)?,
-            None => sandbox::make(&sandbox)?,
+        if let Some(pid) = living {
+            sandbox::join(pid)?;
+        } else {
+            sandbox::make(&sandbox)?;
+            failpoints::after("pod-supervisor/make-sandbox");
         }
 
         let me = Process::of(i32::try_from(std::process::id()).unwrap_or_default()).ok_or_else(
@@ -214,6 +217,7 @@ impl Supervisor {
             self.clients.retain(|client| !client.gone);
         }
         drop(fs::remove_file(layout::CONTROL_SOCKET));
+        failpoints::after("pod-supervisor/hang-up");
         Ok(())
     }
 
@@ -417,6 +421,7 @@ impl Supervisor {
             container.no_more_restarts();
         }
         self.signal_all(libc::SIGTERM);
+        failpoints::after("pod-supervisor/stop");
     }
 
     fn signal_all(&self, signal: i32) {
@@ -458,7 +463,7 @@ impl Supervisor {
         self.changed = false;
         let status = self.status();
         match status::write(Path::new("."), &status) {
-            Ok(()) => {}
+            Ok(()) => failpoints::after("pod-supervisor/publish"),
             // A full disk must not end a running pod; the next change tries again.
             Err(error) if !self.containers.is_empty() => {
                 report(&format!("keep the status: {}", chain(&error)));
@@ -564,6 +569,7 @@ impl Supervisor {
         fs::write(&file, serde_json::to_vec(spec)?)?;
         // It may hold values from secrets.
         fs::set_permissions(&file, PermissionsExt::from_mode(0o600))?;
+        failpoints::after("pod-supervisor/write-spec");
         let mut container = Container::new(spec);
         container.begin(&self.sandbox);
         self.containers.push(container);

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde::Serialize;
@@ -23,6 +24,9 @@ pub enum WriteError {
     /// The server will not have it, and not later either.
     #[error("write {what}: {message}")]
     Refused { what: String, message: String },
+    /// The server cannot do it now and says why, such as a webhook that does not answer.
+    #[error("write {what}: {message}")]
+    Hindered { what: String, message: String },
     #[error("write {what}")]
     Unavailable {
         what: String,
@@ -38,7 +42,7 @@ impl WriteError {
             Self::NotFound { .. } => "NotFound",
             Self::AlreadyExists { .. } => "AlreadyExists",
             Self::Refused { .. } => "Refused",
-            Self::Unavailable { .. } => "ServerUnavailable",
+            Self::Hindered { .. } | Self::Unavailable { .. } => "ServerUnavailable",
         }
     }
 
@@ -47,7 +51,9 @@ impl WriteError {
             Self::Conflict { .. } | Self::NotFound { .. } | Self::AlreadyExists { .. } => {
                 Retry::Soon
             }
-            Self::Refused { .. } | Self::Unavailable { .. } => Retry::BackOff,
+            Self::Refused { .. } | Self::Hindered { .. } | Self::Unavailable { .. } => {
+                Retry::BackOff
+            }
         }
     }
 
@@ -62,9 +68,9 @@ impl WriteError {
                     what,
                     message: status.message.clone(),
                 },
-                _ => Self::Unavailable {
+                _ => Self::Hindered {
                     what,
-                    source: Box::new(error),
+                    message: status.message.clone(),
                 },
             },
             _ => Self::Unavailable {
@@ -148,6 +154,14 @@ where
         .map_err(error)
 }
 
+/// Deletes the object of that name, whichever it is; one that is gone already counts as deleted.
+pub async fn delete_named<K>(api: &Api<K>, key: &Key) -> Result<(), WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    remove(api, key, &DeleteParams::background()).await
+}
+
 /// Deletes the object with that UID; one that is gone already counts as deleted.
 pub async fn delete<K>(
     api: &Api<K>,
@@ -160,13 +174,35 @@ where
 {
     let parameters = DeleteParams {
         grace_period_seconds: grace_seconds,
+        ..only(Some(uid.to_owned()), None)
+    };
+    remove(api, key, &parameters).await
+}
+
+/// Deletes the object if it is still as it was seen: whose it is may have changed.
+pub async fn delete_as_seen<K>(api: &Api<K>, key: &Key, seen: &ObjectMeta) -> Result<(), WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let parameters = only(seen.uid.clone(), seen.resource_version.clone());
+    remove(api, key, &parameters).await
+}
+
+fn only(uid: Option<String>, resource_version: Option<String>) -> DeleteParams {
+    DeleteParams {
         preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
+            uid,
+            resource_version,
         }),
         ..DeleteParams::background()
-    };
-    match api.delete(&key.name, &parameters).await {
+    }
+}
+
+async fn remove<K>(api: &Api<K>, key: &Key, parameters: &DeleteParams) -> Result<(), WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    match api.delete(&key.name, parameters).await {
         Ok(_) => Ok(()),
         Err(error) => match WriteError::of(key.to_string(), error) {
             WriteError::NotFound { .. } => Ok(()),

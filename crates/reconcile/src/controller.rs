@@ -1,6 +1,6 @@
 //! The work queue and its workers.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -66,7 +66,8 @@ pub struct Triggers {
 
 #[derive(Debug, Default)]
 struct Shared {
-    keys: Mutex<HashSet<Key>>,
+    /// In order, so that the same history gives the same passes.
+    keys: Mutex<BTreeSet<Key>>,
     added: Notify,
 }
 
@@ -81,7 +82,7 @@ impl Triggers {
         }
     }
 
-    fn take(&self) -> HashSet<Key> {
+    fn take(&self) -> BTreeSet<Key> {
         std::mem::take(&mut self.shared.keys.lock())
     }
 }

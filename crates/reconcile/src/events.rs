@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -20,7 +22,7 @@ use crate::chain::error_chain;
 use crate::{Clock, Key};
 
 /// Events that may wait to be written. A burst beyond it (hundreds of objects failing at the same
-/// moment with a server that answers slowly) loses the newest.
+/// moment with a server that answers slowly) loses the newest, which are counted.
 const WAITING: usize = 512;
 /// Different events whose counts are remembered; past it, counting starts over.
 const REMEMBERED: usize = 4096;
@@ -45,6 +47,7 @@ impl EventType {
 pub struct Recorder {
     queue: mpsc::Sender<Noted>,
     clock: Clock,
+    lost: Arc<AtomicU64>,
 }
 
 /// The end that writes; spawn [`RecorderTask::run`].
@@ -53,6 +56,9 @@ pub struct RecorderTask {
     component: &'static str,
     queue: mpsc::Receiver<Noted>,
     counts: HashMap<String, (i32, Timestamp)>,
+    lost: Arc<AtomicU64>,
+    /// Of those that were lost.
+    told: u64,
 }
 
 impl fmt::Debug for RecorderTask {
@@ -75,14 +81,18 @@ struct Noted {
 /// A recorder for one component, such as `virtualmachine-controller`.
 pub fn recorder(client: Client, component: &'static str, clock: Clock) -> (Recorder, RecorderTask) {
     let (sender, receiver) = mpsc::channel(WAITING);
+    let lost = Arc::new(AtomicU64::new(0));
     let task = RecorderTask {
         client,
         component,
         queue: receiver,
         counts: HashMap::new(),
+        lost: Arc::clone(&lost),
+        told: 0,
     };
     let queue = sender;
-    (Recorder { queue, clock }, task)
+    let recorder = Recorder { queue, clock, lost };
+    (recorder, task)
 }
 
 impl Recorder {
@@ -98,8 +108,14 @@ impl Recorder {
             at: self.clock.now(),
         };
         if let Err(lost) = self.queue.try_send(noted) {
-            tracing::warn!(reason, error = %lost, "event is lost");
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(reason, error = %lost, "event is lost");
         }
+    }
+
+    /// How many events were lost so far, because too many waited or nobody writes any more.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 }
 
@@ -120,7 +136,24 @@ impl RecorderTask {
                     "event cannot be written"
                 );
             }
+            // Once for a burst: as many lines as events would be no help.
+            let lost = self.newly_lost();
+            if lost > 0 {
+                tracing::warn!(
+                    lost,
+                    component = self.component,
+                    "events were lost: too many came at once"
+                );
+            }
         }
+    }
+
+    /// How many were lost since this was last asked.
+    fn newly_lost(&mut self) -> u64 {
+        let all = self.lost.load(Ordering::Relaxed);
+        let fresh = all - self.told;
+        self.told = all;
+        fresh
     }
 
     async fn write(&mut self, noted: &Noted) -> Result<(), WriteError> {
@@ -183,4 +216,33 @@ fn event_name(noted: &Noted) -> String {
     // Room for the hash within the 253 characters of a name.
     let name: String = name.chars().take(230).collect();
     format!("{name}.{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let (queue, mut waiting) = mpsc::channel(2);
+        let recorder = Recorder {
+            queue,
+            clock: Clock::starting_at(Timestamp::UNIX_EPOCH),
+            lost: Arc::default(),
+        };
+        let publish = |note: &str| {
+            let clone = recorder.clone();
+            clone.publish(&Pod::default(), EventType::Normal, "Told", note);
+        };
+        for note in ["a", "b", "c", "d"] {
+            publish(note);
+        }
+        assert_eq!(recorder.lost(), 2);
+        // The oldest stay, and there is room again once they are written.
+        assert_eq!(waiting.try_recv().unwrap().note, "a");
+        publish("e");
+        assert_eq!(recorder.lost(), 2);
+    }
 }

@@ -1,11 +1,11 @@
 //! Back-off per object.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
 use std::time::Duration;
 
 /// How waiting grows: `first`, then twice as long each time, never above `cap`; up to a quarter
-/// is added at random so that many objects do not come back at once.
+/// is added, another part for each object, so that many do not come back at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
     pub first: Duration,
@@ -18,6 +18,12 @@ impl Backoff {
         first: Duration::from_millis(200),
         cap: Duration::from_mins(1),
     };
+    /// For watches, of which a process has few. All that is said is old while one pauses, so even
+    /// after a long outage the pause is short.
+    pub const WATCH: Self = Self {
+        first: Duration::from_millis(800),
+        cap: Duration::from_secs(6),
+    };
 }
 
 /// Counts consecutive failures of each object.
@@ -25,7 +31,8 @@ impl Backoff {
 pub struct Failures<K> {
     backoff: Backoff,
     counts: HashMap<K, u32>,
-    jitter: RandomState,
+    /// The same in each run: a history can be told again.
+    jitter: BuildHasherDefault<DefaultHasher>,
 }
 
 impl<K: Hash + Eq> Failures<K> {
@@ -33,7 +40,7 @@ impl<K: Hash + Eq> Failures<K> {
         Self {
             backoff,
             counts: HashMap::new(),
-            jitter: RandomState::new(),
+            jitter: BuildHasherDefault::new(),
         }
     }
 

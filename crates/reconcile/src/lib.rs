@@ -1,5 +1,5 @@
 //! What our reconcilers share: a work queue with its workers, watches into small stores, writes by
-//! server-side apply, back-off per object, events, time.
+//! server-side apply, back-off per object, events, leases, time.
 //!
 //! **Invariants**: an object is never reconciled twice at once; a reconcile that fails or panics
 //! is tried again, later each time; whatever happens to an object while it is being reconciled
@@ -15,15 +15,19 @@ mod controller;
 mod events;
 mod failures;
 mod key;
+mod leader;
 mod store;
+mod tracked;
 mod watch;
 
-pub use apply::{Fragment, WriteError, apply, create, delete, merge};
+pub use apply::{Fragment, WriteError, apply, create, delete, delete_as_seen, delete_named, merge};
 pub use chain::error_chain;
 pub use clock::Clock;
 pub use controller::{ReconcileError, Reconciler, Requeue, Retry, Triggers, run_controller};
 pub use events::{EventType, Recorder, RecorderTask, recorder};
 pub use failures::{Backoff, Failures};
 pub use key::Key;
+pub use leader::{Election, lead};
 pub use store::Store;
-pub use watch::watch;
+pub use tracked::Tracked;
+pub use watch::{watch, watch_if_defined};

@@ -1,14 +1,18 @@
 //! The objects of one kind, as a watch last saw them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::{Resource, ResourceExt as _};
 use parking_lot::RwLock;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 use crate::Key;
+
+/// In place of the UID of an owner.
+const NOBODY: &str = "";
 
 /// Objects by key, and by the UID of their controlling owner. Clones share the content.
 pub struct Store<K> {
@@ -17,13 +21,15 @@ pub struct Store<K> {
 
 struct Inner<K> {
     content: RwLock<Content<K>>,
-    ready: watch::Sender<bool>,
+    /// Who waits goes on in the order of coming, so that a history can be told again.
+    ready: SetOnce<()>,
+    is_defined: AtomicBool,
 }
 
 struct Content<K> {
-    objects: HashMap<Key, Arc<K>>,
+    objects: BTreeMap<Key, Arc<K>>,
     /// Owner's UID to the keys it controls.
-    controlled: HashMap<String, BTreeSet<Key>>,
+    controlled: BTreeMap<String, BTreeSet<Key>>,
 }
 
 impl<K: Resource> Store<K> {
@@ -35,19 +41,28 @@ impl<K: Resource> Store<K> {
         Self {
             inner: Arc::new(Inner {
                 content: RwLock::new(Content {
-                    objects: HashMap::new(),
-                    controlled: HashMap::new(),
+                    objects: BTreeMap::new(),
+                    controlled: BTreeMap::new(),
                 }),
-                ready: watch::Sender::new(false),
+                ready: SetOnce::new(),
+                is_defined: AtomicBool::new(true),
             }),
         }
     }
 
     /// Waits until the first list is in.
     pub async fn ready(&self) {
-        let mut ready = self.inner.ready.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
-        let _seen = ready.wait_for(|ready| *ready).await.is_ok();
+        self.inner.ready.wait().await;
+    }
+
+    /// Whether the cluster knows the kind at all; only [`crate::watch_if_defined`] finds that it
+    /// does not.
+    pub fn is_defined(&self) -> bool {
+        self.inner.is_defined.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_defined(&self, is_defined: bool) {
+        self.inner.is_defined.store(is_defined, Ordering::Release);
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
@@ -62,6 +77,32 @@ impl<K: Resource> Store<K> {
             .values()
             .map(Arc::clone)
             .collect()
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        self.inner.content.read().objects.keys().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.inner.content.read().objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of one namespace, by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let content = self.inner.content.read();
+        let from = content.objects.range(Key::new(namespace, "")..);
+        from.take_while(|(key, _)| key.namespace == namespace)
+            .map(|(_, object)| Arc::clone(object))
+            .collect()
+    }
+
+    /// What nobody controls, by name.
+    pub fn uncontrolled(&self) -> Vec<Arc<K>> {
+        self.controlled_by(NOBODY)
     }
 
     /// What an owner of that UID controls, by name.
@@ -111,7 +152,7 @@ impl<K: Resource> Store<K> {
             content.put(Key::of(&object), object);
         }
         drop(content);
-        self.inner.ready.send_replace(true);
+        let _was_ready = self.inner.ready.set(()).is_err();
         gone
     }
 }
@@ -119,21 +160,18 @@ impl<K: Resource> Store<K> {
 impl<K: Resource> Content<K> {
     fn put(&mut self, key: Key, object: K) -> Option<Arc<K>> {
         let before = self.remove(&key);
-        if let Some(owner) = controller_uid(&object) {
-            self.controlled
-                .entry(owner)
-                .or_default()
-                .insert(key.clone());
-        }
+        self.controlled
+            .entry(controller_uid(&object))
+            .or_default()
+            .insert(key.clone());
         self.objects.insert(key, Arc::new(object));
         before
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
         let object = self.objects.remove(key)?;
-        if let Some(owner) = controller_uid(object.as_ref())
-            && let Some(keys) = self.controlled.get_mut(&owner)
-        {
+        let owner = controller_uid(object.as_ref());
+        if let Some(keys) = self.controlled.get_mut(&owner) {
             keys.remove(key);
             if keys.is_empty() {
                 self.controlled.remove(&owner);
@@ -143,12 +181,12 @@ impl<K: Resource> Content<K> {
     }
 }
 
-fn controller_uid(object: &impl Resource) -> Option<String> {
+fn controller_uid(object: &impl Resource) -> String {
     let owners = object.meta().owner_references.iter().flatten();
-    owners
+    let owner = owners
         .into_iter()
-        .find(|owner| owner.controller == Some(true))
-        .map(|owner| owner.uid.clone())
+        .find(|owner| owner.controller == Some(true));
+    owner.map_or_else(|| NOBODY.to_owned(), |owner| owner.uid.clone())
 }
 
 impl<K> Clone for Store<K> {

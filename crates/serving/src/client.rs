@@ -12,7 +12,7 @@ use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
-use tokio::{net::TcpStream, time};
+use tokio::{net::TcpStream, sync::watch, time};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::task::TaskTracker;
 
@@ -84,10 +84,10 @@ impl Target {
     }
 }
 
-/// A client with one trust and at most one identity. Cheap to clone.
+/// A client with one trust and at most one identity. Cheap to clone; clones change together.
 #[derive(Clone)]
 pub struct HttpsClient {
-    config: Arc<ClientConfig>,
+    config: Arc<watch::Sender<Arc<ClientConfig>>>,
     tasks: TaskTracker,
 }
 
@@ -98,9 +98,14 @@ impl HttpsClient {
         identity: Option<&Identity>,
         tasks: TaskTracker,
     ) -> Result<Self, TlsError> {
-        let mut config = tls::client_config(trust, identity)?;
-        Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
+        let config = Arc::new(watch::Sender::new(plain_http(trust, identity)?));
         Ok(Self { config, tasks })
+    }
+
+    /// Uses these from the next connection on. On error nothing changes.
+    pub fn replace(&self, trust: &Trust, identity: Option<&Identity>) -> Result<(), TlsError> {
+        self.config.send_replace(plain_http(trust, identity)?);
+        Ok(())
     }
 
     /// Opens a TLS connection: the raw stream, for protocols that are not HTTP.
@@ -124,7 +129,7 @@ impl HttpsClient {
                     address: address(),
                     source,
                 })?;
-            TlsConnector::from(Arc::clone(&self.config))
+            TlsConnector::from(self.current())
                 .connect(name, stream)
                 .await
                 .map_err(|source| ClientError::Handshake {
@@ -136,6 +141,10 @@ impl HttpsClient {
         time::timeout(CONNECT_TIMEOUT, open)
             .await
             .map_err(|_| ClientError::ConnectTimeout { address: address() })?
+    }
+
+    fn current(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config.borrow())
     }
 
     /// Sends one request; its URI needs only path and query. The answer may be upgraded with
@@ -171,6 +180,12 @@ impl HttpsClient {
         }
         sender.send_request(request).await.map_err(failed)
     }
+}
+
+fn plain_http(trust: &Trust, identity: Option<&Identity>) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut config = tls::client_config(trust, identity)?;
+    Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 impl fmt::Debug for HttpsClient {

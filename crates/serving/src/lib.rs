@@ -20,9 +20,9 @@ pub mod upgrade;
 
 pub use client::{ClientError, HttpsClient, Target};
 pub use peer::{Peer, PeerCertificate};
-pub use pki::{Authority, Identity, Leaf, PkiError, Trust, Usage, Validity};
+pub use pki::{Authority, Identity, Leaf, PkiError, SigningRequest, Trust, Usage, Validity};
 pub use server::{Limits, Server};
-pub use tls::{ClientCertificates, TlsError, TlsSource, TlsSwap};
+pub use tls::{ClientCertificates, TlsError, TlsSource, TlsSwap, believes};
 
 #[cfg(test)]
 mod tests;

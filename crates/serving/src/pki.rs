@@ -12,8 +12,8 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
@@ -168,6 +168,11 @@ impl Identity {
 
     /// When the leaf ends to be valid, so that an owner can make a new one in time.
     pub fn valid_until(&self) -> Result<Timestamp, PkiError> {
+        Ok(self.validity()?.until)
+    }
+
+    /// When the leaf is valid.
+    pub fn validity(&self) -> Result<Validity, PkiError> {
         let chain = self.chain()?;
         let leaf = chain.first().ok_or(PkiError::Empty {
             what: "certificate",
@@ -176,10 +181,15 @@ impl Identity {
             x509_parser::parse_x509_certificate(leaf).map_err(|_| PkiError::Empty {
                 what: "X.509 certificate",
             })?;
-        Timestamp::from_second(parsed.validity().not_after.timestamp()).map_err(|_| {
-            PkiError::Empty {
-                what: "end of validity",
-            }
+        let time = |seconds| {
+            Timestamp::from_second(seconds).map_err(|_| PkiError::Empty {
+                what: "time of validity",
+            })
+        };
+        let validity = parsed.validity();
+        Ok(Validity {
+            from: time(validity.not_before.timestamp())?,
+            until: time(validity.not_after.timestamp())?,
         })
     }
 }
@@ -292,10 +302,65 @@ impl Authority {
         Ok(Identity::from_pem(certificate.pem(), key.serialize_pem()))
     }
 
+    /// Signs a certificate for the key of a request. What else the request says does not count: the
+    /// leaf says who its owner is.
+    pub fn sign(&self, request_pem: &str, leaf: &Leaf) -> Result<String, PkiError> {
+        let failed = |source| PkiError::Make {
+            name: leaf.common_name.clone(),
+            source,
+        };
+        let request = CertificateSigningRequestParams::from_pem(request_pem).map_err(failed)?;
+        let params = leaf_params(leaf).map_err(failed)?;
+        let signed = params.signed_by(&request.public_key, &self.issuer()?);
+        Ok(signed.map_err(failed)?.pem())
+    }
+
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
         let unusable = |source| PkiError::Issuer { source };
         let key = KeyPair::from_pem(&self.identity.key_pem).map_err(unusable)?;
         Issuer::from_ca_cert_pem(&self.identity.certificate_pem, key).map_err(unusable)
+    }
+}
+
+/// A fresh P-256 key and the question for a certificate of it; the key stays here.
+#[derive(Clone)]
+pub struct SigningRequest {
+    pem: String,
+    key_pem: String,
+}
+
+impl SigningRequest {
+    pub fn new(common_name: &str) -> Result<Self, PkiError> {
+        let failed = |source| PkiError::Make {
+            name: common_name.to_owned(),
+            source,
+        };
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
+        let request = params.serialize_request(&key).map_err(failed)?;
+        Ok(Self {
+            pem: request.pem().map_err(failed)?,
+            key_pem: key.serialize_pem(),
+        })
+    }
+
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The answer and the key together.
+    pub fn complete(self, certificate_pem: impl Into<String>) -> Identity {
+        Identity::from_pem(certificate_pem, self.key_pem)
+    }
+}
+
+impl fmt::Debug for SigningRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningRequest").finish_non_exhaustive()
     }
 }
 

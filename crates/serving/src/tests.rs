@@ -223,3 +223,23 @@ fn authority_survives_its_files_and_keys_are_private() {
     assert!(!format!("{leaf:?} {read:?}").contains("PRIVATE"));
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn who_is_believed_depends_on_the_authority_the_name_and_the_time() {
+    let (known, stranger) = (authority(), authority());
+    let leaf = Leaf::server("server.test", validity());
+    let (good, strange) = (known.issue(&leaf).unwrap(), stranger.issue(&leaf).unwrap());
+    let trust = known.trust();
+    let now = Timestamp::now();
+    let later = now.checked_add(SignedDuration::from_hours(2)).unwrap();
+    for (identity, name, time, expected) in [
+        (&good, "server.test", now, true),
+        (&good, "other.test", now, false),
+        (&good, "no name", now, false),
+        (&good, "server.test", later, false),
+        (&strange, "server.test", now, false),
+    ] {
+        let is_believed = believes(&trust, identity, name, time).unwrap();
+        assert_eq!(is_believed, expected, "{name} at {time}");
+    }
+}

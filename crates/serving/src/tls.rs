@@ -3,13 +3,16 @@
 //! Invariant: a swap takes effect for new handshakes only, and a broken identity never replaces a
 //! working one. Must not know: HTTP.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
     crypto::CryptoProvider,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
+use rustls_pki_types::{ServerName, UnixTime};
 use tokio::sync::watch;
 
 use crate::pki::{Identity, PkiError, Trust};
@@ -105,6 +108,27 @@ pub fn client_config(
         None => builder.with_no_client_auth(),
     };
     Ok(Arc::new(config))
+}
+
+/// Whether callers who trust `trust` would believe, at this time, that whoever shows `identity` is the
+/// server `name`.
+pub fn believes(
+    trust: &Trust,
+    identity: &Identity,
+    name: &str,
+    now: Timestamp,
+) -> Result<bool, TlsError> {
+    let chain = identity.chain()?;
+    let (Some((leaf, others)), Ok(name)) = (chain.split_first(), ServerName::try_from(name)) else {
+        return Ok(false);
+    };
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots(trust)?), provider()).build()?;
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    Ok(verifier
+        .verify_server_cert(leaf, others, &name, &[], now)
+        .is_ok())
 }
 
 fn server_config(

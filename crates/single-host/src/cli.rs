@@ -2,21 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-
-/// Runs virtual machines under the Kubernetes API.
-#[derive(Debug, Parser)]
-#[command(
-    name = "ferrovirt",
-    version,
-    disable_help_subcommand = true,
-    after_help = "On one host, `ferrovirt up` is all there is to it: it brings up the API, and \
-                  kubectl and virtctl do the rest."
-)]
-pub struct Cli {
-    #[command(subcommand)]
-    pub command: Command,
-}
+use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -106,16 +92,4 @@ pub struct Reset {
 pub enum Output {
     Json,
     Yaml,
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
 }

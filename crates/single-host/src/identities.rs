@@ -6,12 +6,14 @@
 //! same disk.
 
 use std::{
+    io::Write as _,
     net::{IpAddr, Ipv4Addr},
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt as _},
     path::Path,
 };
 
 use anyhow::{Context, Result};
+use embedded_api::SigningKey;
 use jiff::{SignedDuration, Timestamp};
 use serving::{Authority, Identity, Leaf, Trust, Usage, Validity};
 
@@ -85,6 +87,29 @@ pub(crate) fn load_or_make(dir: &Path, names: Names<'_>) -> Result<Identities> {
     })
 }
 
+/// The key that signs tokens of service accounts; made once, since tokens outlive this process.
+pub(crate) fn token_key(dir: &Path) -> Result<SigningKey> {
+    let path = dir.join("service-accounts.key");
+    if path.exists() {
+        let der = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        return SigningKey::from_pkcs8(&der)
+            .with_context(|| format!("load {}: remove it to make a new one", path.display()));
+    }
+    let key = SigningKey::generate()?;
+    // Whole or not at all, and never for others to read.
+    let part = path.with_extension("part");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&part)
+        .and_then(|mut file| file.write_all(&key.to_pkcs8().map_err(std::io::Error::other)?))
+        .and_then(|()| std::fs::rename(&part, &path))
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(key)
+}
+
 fn authority(dir: &Path, name: &str, validity: Validity) -> Result<Authority> {
     let (certificate, key) = (
         dir.join(format!("{name}.crt")),
@@ -112,4 +137,27 @@ fn addresses(listen: IpAddr) -> Vec<IpAddr> {
         addresses.push(listen);
     }
     addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn token_key_is_kept_for_its_owner_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let made = token_key(dir.path()).expect("a key");
+        let path = dir.path().join("service-accounts.key");
+        let mode = std::fs::metadata(&path)
+            .expect("a file")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let kept = token_key(dir.path()).expect("the same key");
+        assert_eq!(made.to_pkcs8().expect("der"), kept.to_pkcs8().expect("der"));
+        std::fs::write(&path, b"nonsense").expect("written");
+        assert!(token_key(dir.path()).is_err());
+    }
 }

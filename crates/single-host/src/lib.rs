@@ -22,4 +22,4 @@ mod state_dir;
 mod status;
 mod up;
 
-pub use run::main;
+pub use run::{explain, run};

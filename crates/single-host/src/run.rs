@@ -2,28 +2,27 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use anyhow::Result;
 
-use crate::{
-    cli::{Cli, Command},
-    down,
-    printer::Printer,
-    status, up,
-};
+use crate::{cli::Command, down, printer::Printer, status, up};
 
-/// Runs the program: 0 is success, 1 a failure that was explained, 2 a wrong command line.
-pub fn main() -> ExitCode {
+/// Runs a command to its end.
+pub fn run(command: &Command) -> Result<()> {
     let printer = Printer;
-    let ended = match Cli::parse().command {
-        Command::Up(flags) => up::up(&flags, printer),
-        Command::Down(flags) => down::down(&flags, printer),
-        Command::Status(flags) => status::status(&flags, printer),
-        Command::Reset(flags) => down::reset(&flags, printer),
-    };
+    match command {
+        Command::Up(flags) => up::up(flags, printer),
+        Command::Down(flags) => down::down(flags, printer),
+        Command::Status(flags) => status::status(flags, printer),
+        Command::Reset(flags) => down::reset(flags, printer),
+    }
+}
+
+/// Tells a failure to who ran the command: exit code 0 is success, 1 a failure that was explained.
+pub fn explain(ended: Result<()>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
-            printer.complaint(&format!("error: {err:#}"));
+            Printer.complaint(&format!("error: {err:#}"));
             ExitCode::FAILURE
         }
     }

@@ -3,20 +3,22 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::{process::Command, sync::Mutex};
 
-use crate::{Outcome, images, kill, program, run, traces};
+use crate::{Home, Outcome, images, kill, program, run, traces};
 
 /// How often another pod network is tried when one is taken.
 const NETWORKS: u32 = 8;
+
+/// The host that is shared by the stories of this process, while there are any.
+static SHARED: Mutex<Weak<Host>> = Mutex::const_new(Weak::new());
 
 /// A host that is up, or was.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct Host {
     _owner: File,
     port: u16,
     network: u32,
+    /// Of the background process, besides this process's own.
+    environment: Vec<(String, String)>,
 }
 
 impl Host {
@@ -44,12 +48,25 @@ impl Host {
             _owner: owner,
             port: free_port(),
             network: std::process::id().wrapping_mul(31).wrapping_add(number),
+            environment: Vec::new(),
         }
     }
 
     /// A host that is up.
     pub async fn up() -> Self {
-        let mut host = Self::new();
+        Self::new().brought_up().await
+    }
+
+    /// To be made so before it is brought up.
+    #[must_use]
+    pub fn with_environment(mut self, name: &str, value: &Path) -> Self {
+        let value = value.to_string_lossy().into_owned();
+        self.environment.push((name.to_owned(), value));
+        self
+    }
+
+    pub async fn brought_up(self) -> Self {
+        let mut host = self;
         for _ in 0..NETWORKS {
             let outcome = host.start(&[]).await;
             if !outcome.is_success && outcome.stderr.contains("overlaps") {
@@ -65,7 +82,9 @@ impl Host {
     /// `ferrovirt up --detach`.
     pub async fn start(&self, flags: &[&str]) -> Outcome {
         run(
-            Command::new(program("ferrovirt")).args(self.up_arguments(flags)),
+            Command::new(program("ferrovirt"))
+                .args(self.up_arguments(flags))
+                .envs(self.environment.iter().map(|(name, value)| (name, value))),
             b"",
         )
         .await
@@ -95,40 +114,6 @@ impl Host {
         run(program.args(flags), input).await
     }
 
-    pub async fn kubectl(&self, arguments: &[&str], input: &[u8]) -> Outcome {
-        let mut program = Command::new("kubectl");
-        program
-            .env("KUBECONFIG", self.kubeconfig())
-            // Discovery is remembered by address, and ports come back.
-            .arg(format!(
-                "--cache-dir={}",
-                self.base.path().join("kubectl").display()
-            ));
-        run(program.args(arguments), input).await
-    }
-
-    pub async fn virtctl(&self, arguments: &[&str], input: &[u8]) -> Outcome {
-        run(self.virtctl_command().args(arguments), input).await
-    }
-
-    /// `virtctl`, to be given arguments.
-    pub fn virtctl_command(&self) -> Command {
-        let mut program = Command::new(program("virtctl"));
-        program.env("KUBECONFIG", self.kubeconfig());
-        program
-    }
-
-    /// A client of the administrator.
-    pub async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).expect("read the kubeconfig");
-        let options = KubeConfigOptions::default();
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-            .await
-            .expect("understand the kubeconfig");
-        config.read_timeout = None;
-        Client::try_from(config).expect("make a client")
-    }
-
     /// The number of the background process.
     pub fn process(&self) -> i32 {
         let lock = std::fs::read_to_string(self.state_dir().join("lock")).expect("read the lock");
@@ -148,10 +133,6 @@ impl Host {
         self.base.path().join("state")
     }
 
-    pub fn kubeconfig(&self) -> PathBuf {
-        self.state_dir().join("kubeconfig")
-    }
-
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -165,6 +146,40 @@ impl Host {
     /// The log of the background process.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.state_dir().join("ferrovirt.log")).unwrap_or_default()
+    }
+}
+
+impl Home for Host {
+    async fn shared() -> Arc<Self> {
+        let mut shared = SHARED.lock().await;
+        let host = match shared.upgrade() {
+            Some(host) => host,
+            None => Arc::new(Self::up().await),
+        };
+        *shared = Arc::downgrade(&host);
+        host
+    }
+
+    async fn to_break() -> Arc<Self> {
+        Arc::new(Self::up().await)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.state_dir().join("kubeconfig")
+    }
+
+    fn kubectl_cache(&self) -> PathBuf {
+        // Ports come back, so no two hosts share one.
+        self.base.path().join("kubectl")
+    }
+
+    fn pod_directories(&self) -> Vec<PathBuf> {
+        vec![self.state_dir().join("node/pods")]
+    }
+
+    async fn kill_components(&self) {
+        self.kill();
+        self.start(&[]).await.good();
     }
 }
 

@@ -40,6 +40,36 @@ pub fn machine(name: &str) -> Machine {
     }))
 }
 
+/// A claim for 64 MiB, in the namespace's default class.
+pub fn claim(name: &str, mode: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "volumeMode": mode,
+            "resources": {"requests": {"storage": "64Mi"}},
+        },
+    })
+}
+
+/// A replica set of tiny guests.
+pub fn replica_set(name: &str, replicas: u32) -> Value {
+    let vm = machine(name);
+    let template = &vm.0["spec"]["template"];
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": template["metadata"]["labels"]},
+            "template": template,
+        },
+    })
+}
+
 impl Machine {
     #[must_use]
     pub fn strategy(self, strategy: &str) -> Self {
@@ -77,6 +107,46 @@ impl Machine {
     pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let place = self.0.pointer_mut(pointer);
         *place.unwrap_or_else(|| panic!("the manifest has {pointer}")) = value.into();
+        self
+    }
+
+    /// A value of the template's spec that is not there yet.
+    #[must_use]
+    pub fn spec(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"]["template"]["spec"][name] = value.into();
+        self
+    }
+
+    /// A value of the domain that is not there yet.
+    #[must_use]
+    pub fn domain(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"]["template"]["spec"]["domain"][name] = value.into();
+        self
+    }
+
+    /// One more kind of device.
+    #[must_use]
+    pub fn device(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"]["template"]["spec"]["domain"]["devices"][name] = value.into();
+        self
+    }
+
+    /// One more disk, after those that are there: `vdc` is the first.
+    #[must_use]
+    pub fn disk(self, volume: &Value) -> Self {
+        self.disk_as(&json!({"name": "more", "disk": {"bus": "virtio"}}), volume)
+    }
+
+    /// The same with another name, or with more to say of it.
+    #[must_use]
+    pub fn disk_as(mut self, disk: &Value, volume: &Value) -> Self {
+        let spec = &mut self.0["spec"]["template"]["spec"];
+        let mut named = volume.clone();
+        named["name"] = disk["name"].clone();
+        for (list, one) in [("/domain/devices/disks", disk.clone()), ("/volumes", named)] {
+            let list = spec.pointer_mut(list).and_then(Value::as_array_mut);
+            list.expect("the manifest has disks and volumes").push(one);
+        }
         self
     }
 

@@ -1,6 +1,7 @@
 //! The programs under test, as they were built, and other programs that users have.
 
 use std::{
+    ffi::OsString,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -19,12 +20,18 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// A program of ours: it lies beside the directory of this test.
+/// A program of ours: it lies beside this one, or beside the directory of this test.
 pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let built = test.parent().and_then(Path::parent);
+    let own = std::env::current_exe().expect("a program knows its own path");
+    let beside = own.parent();
+    let is_test = beside.is_some_and(|beside| beside.ends_with("deps"));
+    let built = if is_test {
+        beside.and_then(Path::parent)
+    } else {
+        beside
+    };
     let path = built
-        .expect("tests lie in a directory of the built programs")
+        .expect("it lies in a directory of built programs")
         .join(name);
     assert!(
         path.exists(),
@@ -36,23 +43,26 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Where the launcher image and the guests are.
 pub fn images() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let path = variable("FERROVIRT_IMAGES").map_or_else(
-        || {
-            let cache = variable("XDG_CACHE_HOME").map_or_else(
-                || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache"),
-                PathBuf::from,
-            );
-            cache.join("ferrovirt/images")
-        },
-        PathBuf::from,
-    );
+    let path = variable("FERROVIRT_IMAGES").map_or_else(|| cache().join("images"), PathBuf::from);
     assert!(
         path.join("virt-launcher.oci").exists() && path.join("guest-tiny.oci").exists(),
         "{} has no images: run `cargo xtask image launcher` and `cargo xtask guest`",
         path.display()
     );
     path
+}
+
+/// Where everything is kept that takes long to make.
+pub(crate) fn cache() -> PathBuf {
+    let cache = variable("XDG_CACHE_HOME").map_or_else(
+        || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache"),
+        PathBuf::from,
+    );
+    cache.join("ferrovirt")
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Runs a program to its end with `input` on its standard input.

@@ -1,8 +1,12 @@
 //! A test's own namespace, on a host that it shares with the other tests of its process.
 
-use std::sync::{
-    Arc, Weak,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
 };
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -11,51 +15,65 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::{Console, Host, Machine, Outcome, Terminal, eventually, wait_for};
+use crate::{
+    Console, DEADLINE, Home, Machine, Outcome, Terminal, eventually, run, times, wait_for,
+    waiting::INTERVAL,
+};
 
 /// Emulated guests keep a core busy while they start, so few stories are told at once.
-static TELLERS: Semaphore = Semaphore::const_new(3);
-/// The host that is shared by the stories of this process, while there are any.
-static SHARED: Mutex<Weak<Host>> = Mutex::const_new(Weak::new());
+const AT_ONCE: u32 = 3;
+static TELLERS: Semaphore = Semaphore::const_new(AT_ONCE as usize);
 
 /// What a test works with.
-pub struct Story {
-    pub host: Arc<Host>,
+pub struct Story<H: Home> {
+    pub home: Arc<H>,
     pub namespace: String,
     pub client: Client,
+    began: Instant,
     _teller: SemaphorePermit<'static>,
 }
 
-impl std::fmt::Debug for Story {
+impl<H: Home> std::fmt::Debug for Story<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Story")
-            .field("host", &self.host)
+            .field("home", &self.home)
             .field("namespace", &self.namespace)
             .finish_non_exhaustive()
     }
 }
 
-/// Begins a story on the shared host.
-pub async fn story() -> Story {
-    let mut shared = SHARED.lock().await;
-    let host = match shared.upgrade() {
-        Some(host) => host,
-        None => Arc::new(Host::up().await),
-    };
-    *shared = Arc::downgrade(&host);
-    drop(shared);
-    Story::on(host).await
-}
-
-impl Story {
-    /// Begins a story on a host of its own.
-    pub async fn on(host: Arc<Host>) -> Self {
-        static COUNTER: AtomicU32 = AtomicU32::new(1);
+impl<H: Home> Story<H> {
+    /// Begins a story on the shared home.
+    pub async fn begin() -> Self {
         let teller = TELLERS.acquire().await.expect("it is never closed");
-        let client = host.client().await;
-        let namespace = format!("story-{}", COUNTER.fetch_add(1, Ordering::Relaxed));
+        Self::told(H::shared().await, teller).await
+    }
+
+    /// Begins a story on a home of its own.
+    pub async fn on(home: Arc<H>) -> Self {
+        let teller = TELLERS.acquire().await.expect("it is never closed");
+        Self::told(home, teller).await
+    }
+
+    /// Begins a story that breaks what others need: no other is told meanwhile.
+    pub async fn alone() -> Self {
+        let tellers = TELLERS.acquire_many(AT_ONCE).await;
+        let teller = tellers.expect("it is never closed");
+        Self::told(H::to_break().await, teller).await
+    }
+
+    async fn told(home: Arc<H>, teller: SemaphorePermit<'static>) -> Self {
+        static COUNTER: AtomicU32 = AtomicU32::new(1);
+        let began = Instant::now();
+        let client = home.client().await;
+        // A cluster may still be at clearing away what a run before this one left.
+        let namespace = format!(
+            "story-{}-{}",
+            std::process::id(),
+            COUNTER.fetch_add(1, Ordering::Relaxed)
+        );
         let mut object = Namespace::default();
         object.metadata.name = Some(namespace.clone());
         Api::all(client.clone())
@@ -63,9 +81,10 @@ impl Story {
             .await
             .expect("make a namespace");
         Self {
-            host,
+            home,
             namespace,
             client,
+            began,
             _teller: teller,
         }
     }
@@ -77,18 +96,18 @@ impl Story {
     pub async fn kubectl_with(&self, arguments: &[&str], input: &[u8]) -> Outcome {
         let mut all = vec!["--namespace", &self.namespace];
         all.extend(arguments);
-        self.host.kubectl(&all, input).await
+        self.home.kubectl(&all, input).await
     }
 
     pub async fn virtctl(&self, arguments: &[&str]) -> Outcome {
         let mut all = vec!["--namespace", &self.namespace];
         all.extend(arguments);
-        self.host.virtctl(&all, b"").await
+        run(self.home.virtctl().args(all), b"").await
     }
 
     /// `virtctl` with pipes to talk through.
     pub fn virtctl_terminal(&self, arguments: &[&str]) -> Terminal {
-        let mut command = self.host.virtctl_command();
+        let mut command = self.home.virtctl();
         command
             .args(["--namespace", &self.namespace])
             .args(arguments);
@@ -105,6 +124,14 @@ impl Story {
             .await
     }
 
+    /// `kubectl apply` of any object, which must be taken.
+    pub async fn apply_object(&self, object: &Value) {
+        let text = object.to_string();
+        self.kubectl_with(&["apply", "--filename=-"], text.as_bytes())
+            .await
+            .good();
+    }
+
     pub fn vms(&self) -> Api<DynamicObject> {
         self.api("kubevirt.io", "VirtualMachine")
     }
@@ -117,10 +144,38 @@ impl Story {
         self.api("", "Pod")
     }
 
-    fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk(group, "v1", kind);
+    /// Waits until the names of this story's instances are as they should be.
+    pub async fn instances_are(
+        &self,
+        what: &str,
+        condition: impl Fn(&[String]) -> bool,
+    ) -> Vec<String> {
+        let until = Instant::now() + DEADLINE;
+        let mut ticks = tokio::time::interval(INTERVAL);
+        loop {
+            ticks.tick().await;
+            let list = self.vmis().list(&ListParams::default()).await;
+            let list = list.expect("list instances").items.into_iter();
+            let names: Vec<String> = list.filter_map(|one| one.metadata.name).collect();
+            if condition(&names) {
+                return names;
+            }
+            assert!(
+                Instant::now() < until,
+                "instances are not {what}: {names:?}"
+            );
+        }
+    }
+
+    /// Objects of another kind, by group, version and kind.
+    pub fn objects(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(group, version, kind);
         let resource = ApiResource::from_gvk(&kind);
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    fn api(&self, group: &str, kind: &str) -> Api<DynamicObject> {
+        self.objects(group, "v1", kind)
     }
 
     /// Waits for the status that `kubectl get vm` shows.
@@ -205,19 +260,28 @@ impl Story {
 
     /// All that an instance's guest has written to its serial console.
     pub fn serial_log(&self, vmi: &Value) -> String {
-        let uid = vmi["metadata"]["uid"]
-            .as_str()
-            .expect("an instance has a UID");
-        let pods = self.host.state_dir().join("node/pods");
-        let tail = format!("volumes/kubernetes.io~empty-dir/private/{uid}/virt-serial0-log");
-        let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
-        let found = entries
-            .map(|entry| entry.path().join(&tail))
-            .find(|path| path.exists());
-        let bytes = found
+        let file = self.serial_log_file(vmi);
+        let bytes = file
             .and_then(|path| std::fs::read(path).ok())
             .unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Where that is.
+    pub fn serial_log_file(&self, vmi: &Value) -> Option<PathBuf> {
+        let uid = vmi["metadata"]["uid"]
+            .as_str()
+            .expect("an instance has a UID");
+        let tail = format!("volumes/kubernetes.io~empty-dir/private/{uid}/virt-serial0-log");
+        let mut found = self.pod_files().map(|pod| pod.join(&tail));
+        found.find(|path| path.exists())
+    }
+
+    /// The directories of all pods on all nodes; the last part is the pod's UID.
+    pub fn pod_files(&self) -> impl Iterator<Item = PathBuf> {
+        let all = self.home.pod_directories().into_iter();
+        let entries = all.filter_map(|pods| std::fs::read_dir(pods).ok());
+        entries.flatten().flatten().map(|entry| entry.path())
     }
 
     pub fn subresource(&self, plural: &str, name: &str, subresource: &str) -> String {
@@ -228,11 +292,11 @@ impl Story {
     }
 }
 
-impl Drop for Story {
+impl<H: Home> Drop for Story<H> {
     fn drop(&mut self) {
         let kubectl = |arguments: &[&str]| {
             std::process::Command::new("kubectl")
-                .env("KUBECONFIG", self.host.kubeconfig())
+                .env("KUBECONFIG", self.home.kubeconfig())
                 .args(["--request-timeout=10s", "--namespace", &self.namespace])
                 .args(arguments)
                 .output()
@@ -247,5 +311,12 @@ impl Drop for Story {
         }
         // Guests of a story that is over would slow the others down.
         drop(kubectl(&["delete", "vm,vmi", "--all", "--wait=false"]));
+        drop(kubectl(&[
+            "delete",
+            "namespace",
+            &self.namespace,
+            "--wait=false",
+        ]));
+        times::record(self.began.elapsed());
     }
 }

@@ -59,7 +59,7 @@ pub fn traces(state_dir: &Path) -> Vec<String> {
 
 /// What tells this host's names from those of others. It is written here once more on purpose: a
 /// census that asks the program for its names would miss those that the program forgets.
-fn suffix(state_dir: &Path) -> String {
+pub(crate) fn suffix(state_dir: &Path) -> String {
     let digest = Sha256::digest(state_dir.as_os_str().as_encoded_bytes());
     hex::encode(&digest[..4])
 }

@@ -8,11 +8,23 @@ use serde_json::Value;
 /// For whatever a busy machine with emulated guests may take its time for.
 pub const DEADLINE: Duration = Duration::from_secs(90);
 /// Between two looks at what cannot be watched.
-const INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Watches an object until `condition` holds; `Null` stands for one that is not there.
 #[track_caller]
 pub fn wait_for<'a>(
+    api: &'a Api<DynamicObject>,
+    name: &'a str,
+    what: &'a str,
+    condition: impl Fn(&Value) -> bool + Send + 'a,
+) -> impl Future<Output = Value> + 'a {
+    wait_longer(DEADLINE, api, name, what, condition)
+}
+
+/// The same for what takes its time on purpose.
+#[track_caller]
+pub fn wait_longer<'a>(
+    patience: Duration,
     api: &'a Api<DynamicObject>,
     name: &'a str,
     what: &'a str,
@@ -27,7 +39,7 @@ pub fn wait_for<'a>(
     let holds = move |object: Option<&DynamicObject>| condition(&json(object));
     async move {
         let waited =
-            tokio::time::timeout(DEADLINE, await_condition(api.clone(), name, holds)).await;
+            tokio::time::timeout(patience, await_condition(api.clone(), name, holds)).await;
         match waited {
             Ok(object) => {
                 let object = object.unwrap_or_else(|err| panic!("{caller}: watch {name}: {err}"));
@@ -36,7 +48,7 @@ pub fn wait_for<'a>(
             Err(_elapsed) => {
                 let seen = api.get_opt(name).await;
                 let seen = seen.map(|object| json(object.as_ref())["status"].take());
-                panic!("{caller}: {name} is not {what} within {DEADLINE:?}; its status: {seen:#?}")
+                panic!("{caller}: {name} is not {what} within {patience:?}; its status: {seen:#?}")
             }
         }
     }

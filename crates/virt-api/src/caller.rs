@@ -48,8 +48,12 @@ pub(crate) async fn authorize(
         subresource,
         verb,
     } = access;
+    let part = match *subresource {
+        "" => String::new(),
+        subresource => format!("/{subresource}"),
+    };
     let mut message = format!(
-        "user {user:?} cannot {verb} resource {resource}/{subresource} in API group \
+        "user {user:?} cannot {verb} resource {resource}{part} in API group \
          subresources.kubevirt.io in namespace {namespace:?} (object {name:?})"
     );
     if let Some(reason) = status.reason {

@@ -51,7 +51,7 @@ fn group_list() -> Value {
 fn resources(version: &str) -> Value {
     let one = |entry: &verbs::Entry| {
         json!({
-            "name": format!("{}/{}", entry.object.plural(), entry.name),
+            "name": entry.resource(),
             "singularName": "",
             "namespaced": true,
             "kind": "",

@@ -10,7 +10,6 @@
 //! does not name it; a user's right is checked for every request, by the API server's own word.
 
 mod caller;
-mod configuration;
 mod discovery;
 mod node;
 mod refusal;
@@ -19,6 +18,6 @@ mod streams;
 mod verbs;
 mod webhooks;
 
-pub use settings::{ApiError, FrontProxy, Settings, run};
+pub use installation::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
+pub use settings::{FrontProxy, Settings, run};
 pub use verbs::{ALL as VERBS, Entry, Object};
-pub use webhooks::{EVICT, MUTATE, VALIDATE, Webhook};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     response::{IntoResponse, Response},
 };
 use http::{Method, Request, StatusCode, header};
@@ -19,8 +19,8 @@ use serving::Target;
 
 use crate::{refusal::Refusal, settings::Shared};
 
-/// For an answer to a plain request.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// For an answer. A guest's agent has five seconds for each of several questions.
+const ANSWER_WITHIN: Duration = Duration::from_secs(40);
 /// Largest answer that is passed on.
 const ANSWER_LIMIT: usize = 1 << 20;
 
@@ -60,9 +60,35 @@ pub(crate) async fn put(
     vmi: &VirtualMachineInstance,
     verb: &str,
 ) -> Result<Response, Refusal> {
+    let (code, body) = ask(shared, vmi, (Method::PUT, verb)).await?;
+    if code == StatusCode::OK {
+        return Ok(code.into_response());
+    }
+    Ok(passed_on(code, body))
+}
+
+/// Asks a question and passes the answer on.
+pub(crate) async fn get(
+    shared: &Shared,
+    vmi: &VirtualMachineInstance,
+    question: &str,
+) -> Result<Response, Refusal> {
+    let (code, body) = ask(shared, vmi, (Method::GET, question)).await?;
+    Ok(passed_on(code, body))
+}
+
+fn passed_on(code: StatusCode, body: Bytes) -> Response {
+    (code, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+async fn ask(
+    shared: &Shared,
+    vmi: &VirtualMachineInstance,
+    (method, verb): (Method, &str),
+) -> Result<(StatusCode, Bytes), Refusal> {
     let target = target(shared, vmi).await?;
     let request = Request::builder()
-        .method(Method::PUT)
+        .method(method)
         .uri(path(vmi, verb))
         .header(header::HOST, &target.server_name)
         .body(Body::empty())
@@ -82,17 +108,12 @@ pub(crate) async fn put(
             body.map_err(|err| Refusal::unavailable(format!("the answer broke off: {err}")))?;
         Ok::<_, Refusal>((code, body.to_bytes()))
     };
-    let (code, body) =
-        tokio::time::timeout(ANSWER_WITHIN, asking)
-            .await
-            .map_err(|_elapsed| {
-                let seconds = ANSWER_WITHIN.as_secs();
-                Refusal::unavailable(format!(
-                    "the node's agent did not answer within {seconds} s"
-                ))
-            })??;
-    if code == StatusCode::OK {
-        return Ok(code.into_response());
-    }
-    Ok((code, [(header::CONTENT_TYPE, "application/json")], body).into_response())
+    tokio::time::timeout(ANSWER_WITHIN, asking)
+        .await
+        .map_err(|_elapsed| {
+            let seconds = ANSWER_WITHIN.as_secs();
+            Refusal::unavailable(format!(
+                "the node's agent did not answer within {seconds} s"
+            ))
+        })?
 }

@@ -4,13 +4,14 @@ use std::{fmt, sync::Arc};
 
 use admission::ClusterConfig;
 use axum::{Router, routing::get};
+use cluster_view::Configuration;
 use kube::Client;
 use reconcile::Clock;
-use serving::{HttpsClient, Identity, Server, TlsError, TlsSource, Trust};
+use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{configuration::Configuration, discovery, verbs, webhooks};
+use crate::{discovery, verbs, webhooks};
 
 pub struct Settings {
     pub client: Client,
@@ -20,10 +21,9 @@ pub struct Settings {
     pub tls: TlsSource,
     /// Whose word about users counts.
     pub front_proxy: FrontProxy,
-    /// How node agents know us: a certificate with the common name `virt-api`.
-    pub identity: Identity,
-    /// The authority of the node agents' certificates.
-    pub nodes: Trust,
+    /// To the node agents: it trusts their authority, and they know us by its certificate with the
+    /// common name `virt-api`.
+    pub nodes: HttpsClient,
     /// What counts while the administrator has written nothing.
     pub cluster: ClusterConfig,
     /// Where the administrator's configuration is.
@@ -52,13 +52,6 @@ impl FrontProxy {
     }
 }
 
-/// Why the server cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum ApiError {
-    #[error("make the client for node agents")]
-    Tls(#[from] TlsError),
-}
-
 /// What every request shares.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -72,13 +65,12 @@ pub(crate) struct Shared {
 }
 
 /// Serves until stopped.
-pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), ApiError> {
+pub async fn run(settings: Settings, stop: CancellationToken) {
     let Settings {
         client,
         listener,
         tls,
         front_proxy,
-        identity,
         nodes,
         cluster,
         namespace,
@@ -89,7 +81,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), ApiE
     cluster.follow(&client, &tasks, &stop);
     let shared = Shared {
         client,
-        nodes: HttpsClient::new(&nodes, Some(&identity), tasks.clone())?,
+        nodes,
         front_proxy: Arc::new(front_proxy),
         cluster,
         clock,
@@ -99,7 +91,6 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), ApiE
     Server::new(listener, tls, router(shared)).run(stop).await;
     tasks.close();
     tasks.wait().await;
-    Ok(())
 }
 
 fn router(shared: Shared) -> Router {

@@ -2,12 +2,29 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "controllers/container_disks.rs"]
+mod container_disks;
+#[path = "controllers/data_volumes.rs"]
+mod data_volumes;
+#[path = "controllers/lost_nodes.rs"]
+mod lost_nodes;
+#[path = "controllers/namespaces.rs"]
+mod namespaces;
+#[path = "controllers/places.rs"]
+mod places;
+#[path = "controllers/sizes.rs"]
+mod sizes;
+#[path = "controllers/strangers.rs"]
+mod strangers;
 mod world;
 
 use std::time::Duration;
 
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use world::{Weather, World};
 
@@ -45,6 +62,13 @@ async fn vm_starts_with_two_writes_to_its_instance_and_then_rests() {
     let writes = world.all_writes();
     world.pass(Duration::from_mins(3)).await;
     assert_eq!(world.all_writes(), writes, "rest");
+
+    let revisions = Api::<ControllerRevision>::namespaced(world.client.clone(), world::NAMESPACE);
+    let name = status.virtual_machine_revision_name.unwrap();
+    let revision = revisions.get(&name).await.unwrap();
+    let spec = &revision.data.unwrap().0["spec"];
+    assert_eq!(spec["runStrategy"], "Always");
+    assert!(spec["template"]["spec"]["domain"].is_object());
     world.end().await;
 }
 
@@ -290,5 +314,304 @@ async fn controllers_that_are_stopped_anywhere_go_on_where_they_were() {
         let writes = world.writes_to(&format!("/virtualmachineinstances/a{n}"));
         assert!(writes.len() <= 3, "{writes:?}");
     }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_under_a_running_guest_asks_for_a_restart_until_it_is_taken_back() {
+    let world = World::new().await;
+    world.create_vm("a", "Always").await;
+    world.until_printable("a", "Running").await;
+    let is_asked = async || {
+        let status = world.vms().get("a").await.unwrap().status.unwrap();
+        let mut all = status.conditions.iter();
+        all.any(|condition| condition.type_.as_str() == "RestartRequired")
+    };
+    let memory =
+        |size| json!({"spec": {"template": {"spec": {"domain": {"memory": {"guest": size}}}}}});
+    world.patch_vm("a", memory("256Mi")).await;
+    world.until("asked for", async || is_asked().await).await;
+    world.patch_vm("a", memory("128Mi")).await;
+    world.until("taken back", async || !is_asked().await).await;
+    let vm = world.vms().get("a").await.unwrap();
+    let status = vm.status.unwrap();
+    assert_eq!(status.observed_generation, vm.metadata.generation);
+
+    world.patch_vm("a", memory("512Mi")).await;
+    world
+        .until("asked for again", async || is_asked().await)
+        .await;
+    let uid = world.vmis().get("a").await.unwrap().uid();
+    world
+        .request(
+            "a",
+            json!([{"action": "Stop", "uid": uid}, {"action": "Start"}]),
+        )
+        .await;
+    world
+        .until("restarted", async || {
+            let vmi = world.vmis().get_opt("a").await.unwrap();
+            vmi.is_some_and(|vmi| vmi.uid() != uid) && world.printable("a").await == "Running"
+        })
+        .await;
+    world.until("done", async || !is_asked().await).await;
+
+    let revisions = Api::<ControllerRevision>::namespaced(world.client.clone(), world::NAMESPACE);
+    let left = revisions.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(left.len(), 1, "{left:?}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_propagation_policy_takes_or_leaves_the_instance() {
+    let world = World::new().await;
+    for policy in [PropagationPolicy::Background, PropagationPolicy::Foreground] {
+        world.create_vm("a", "Always").await;
+        world.until_printable("a", "Running").await;
+        let parameters = DeleteParams {
+            propagation_policy: Some(policy.clone()),
+            ..DeleteParams::default()
+        };
+        world.vms().delete("a", &parameters).await.unwrap();
+        world
+            .until(&format!("{policy:?}: gone"), async || {
+                world.vms().get_opt("a").await.unwrap().is_none()
+            })
+            .await;
+        world.until_gone("a").await;
+    }
+
+    world.create_vm("a", "Always").await;
+    world.until_printable("a", "Running").await;
+    let uid = world.vmis().get("a").await.unwrap().uid();
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    world.vms().delete("a", &orphan).await.unwrap();
+    world
+        .until("the VM alone is gone", async || {
+            world.vms().get_opt("a").await.unwrap().is_none()
+        })
+        .await;
+    world.pass(Duration::from_mins(1)).await;
+    let vmi = world.vmis().get("a").await.unwrap();
+    assert_eq!(
+        (vmi.uid(), vmi.metadata.deletion_timestamp),
+        (uid.clone(), None)
+    );
+    let revisions = Api::<ControllerRevision>::namespaced(world.client.clone(), world::NAMESPACE);
+    let left = revisions.list(&ListParams::default()).await.unwrap().items;
+    assert!(left.is_empty(), "{left:?}");
+
+    // Another VM of the name takes it over, and ends it like its own.
+    world.create_vm("a", "Always").await;
+    world.until_printable("a", "Running").await;
+    assert_eq!(world.vmis().get("a").await.unwrap().uid(), uid);
+    world
+        .vms()
+        .delete("a", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.until_gone("a").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaned_instance_can_be_deleted_by_hand() {
+    let world = World::new().await;
+    world.create_vm("a", "Always").await;
+    world.until_printable("a", "Running").await;
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    world.vms().delete("a", &orphan).await.unwrap();
+    world
+        .until("the VM is gone", async || {
+            world.vms().get_opt("a").await.unwrap().is_none()
+        })
+        .await;
+    world
+        .vmis()
+        .delete("a", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.until_gone("a").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn start_that_is_stuck_says_why_and_goes_on_once_mended() {
+    let world = World::new().await;
+    for (n, (weather, word, reason)) in [
+        (Weather::NoImage, "ImagePullBackOff", "ImagePullBackOff"),
+        (Weather::NoSecret, "Starting", "CreateContainerConfigError"),
+        (Weather::Full, "ErrorUnschedulable", "Unschedulable"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("a{n}");
+        world.set_weather(weather);
+        world.create_vm(&name, "Always").await;
+        world.until_printable(&name, word).await;
+        world
+            .until(reason, async || {
+                let vm = world.vms().get(&name).await.unwrap();
+                let conditions = vm.status.unwrap().conditions;
+                let mut reasons = conditions.iter().filter_map(|one| one.reason.as_deref());
+                reasons.any(|one| one == reason)
+            })
+            .await;
+        world.pass(Duration::from_secs(20)).await;
+        let uid = world.vmis().get(&name).await.unwrap().uid();
+        world.set_weather(Weather::Fair);
+        world.until_printable(&name, "Running").await;
+        assert_eq!(world.vmis().get(&name).await.unwrap().uid(), uid);
+    }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn start_waits_for_a_claim_and_goes_on_when_it_comes() {
+    let world = World::new().await;
+    world.create_vm_on_claim("a", "data").await;
+    world.until_printable("a", "ErrorPvcNotFound").await;
+    world.pass(Duration::from_secs(20)).await;
+    assert!(world.writes_to("/pods").is_empty());
+    world.create_claim("data").await;
+    // Bound or not, a pod is made: a node may have to be chosen first.
+    world
+        .until("it runs", async || {
+            let vmi = world.vmis().get("a").await.unwrap();
+            vmi.status.unwrap().phase.unwrap().as_str() == "Running"
+        })
+        .await;
+    world.until_printable("a", "Running").await;
+    let events = Api::<Event>::namespaced(world.client.clone(), world::NAMESPACE);
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let is_told = |event: &Event| event.reason.as_deref() == Some("FailedPvcNotFound");
+    assert_eq!(events.iter().filter(|event| is_told(event)).count(), 1);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_set_is_scaled_and_replaces_what_ends() {
+    let world = World::new().await;
+    world.create_set("web", 0).await;
+    world.until_replicas("web", 0).await;
+    world.scale("web", 3).await;
+    world.until_replicas("web", 3).await;
+    let scale = world.sets().get_scale("web").await.unwrap();
+    let status = scale.status.unwrap();
+    assert_eq!(
+        (status.replicas, status.selector.as_deref()),
+        (3, Some("app=web"))
+    );
+
+    let vmis = world.vmis().list(&ListParams::default()).await.unwrap();
+    let first = vmis.items[0].name_any();
+    world.set_phase(&first, "Failed").await;
+    world
+        .until("replaced", async || {
+            world.vmis().get_opt(&first).await.unwrap().is_none()
+        })
+        .await;
+    world.until_replicas("web", 3).await;
+
+    let vmis = world.vmis().list(&ListParams::default()).await.unwrap();
+    let second = vmis.items[1].name_any();
+    let now = DeleteParams::default();
+    world.vmis().delete(&second, &now).await.unwrap();
+    world
+        .until("replaced", async || {
+            world.vmis().get_opt(&second).await.unwrap().is_none()
+        })
+        .await;
+    world.until_replicas("web", 3).await;
+
+    world.scale("web", 1).await;
+    world.until_replicas("web", 1).await;
+    let made = world.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
+    assert_eq!(made.len(), 5, "{made:?}");
+
+    world
+        .sets()
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    world.until_gone("web").await;
+    let events = Api::<Event>::namespaced(world.client.clone(), world::NAMESPACE);
+    let events = events.list(&ListParams::default()).await.unwrap().items;
+    let of_set = |event: &&Event| {
+        event.involved_object.kind.as_deref() == Some("VirtualMachineInstanceReplicaSet")
+    };
+    let mut reasons: Vec<&str> = events
+        .iter()
+        .filter(of_set)
+        .filter_map(|event| event.reason.as_deref())
+        .collect();
+    reasons.sort_unstable();
+    reasons.dedup();
+    assert_eq!(reasons, ["SuccessfulCreate", "SuccessfulDelete"]);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_set_whose_instances_are_refused_says_so_and_tries_ever_less_often() {
+    let world = World::new().await;
+    let refused = json!({"app": "web", "motto": "no label may hold blanks"});
+    world.create_set_of("web", 2, refused).await;
+    world.pass(Duration::from_mins(5)).await;
+    let status = world.sets().get("web").await.unwrap().status.unwrap();
+    let told = &status.conditions[0];
+    assert_eq!(told.reason.as_deref(), Some("FailedCreate"));
+    let message = told.message.as_deref().unwrap();
+    assert!(message.contains("blanks"), "{message}");
+    let tries = world.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
+    assert!((5..40).contains(&tries.len()), "{}", tries.len());
+    let tellings = world.writes_to("/status");
+    assert!(tellings.len() <= 2, "{tellings:?}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_set_works_off_hundreds_without_one_too_many() {
+    let world = World::new().await;
+    world.create_set("web", 300).await;
+    world.until_replicas("web", 300).await;
+    let made = world.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
+    assert_eq!(made.len(), 300);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn next_leader_goes_on_at_once_after_an_orderly_end_and_later_after_a_crash() {
+    let mut world = World::new().await;
+    world.create_vm("a", "Always").await;
+    world.until_printable("a", "Running").await;
+    world.stop_controllers().await;
+    let leases = Api::<Lease>::namespaced(world.client.clone(), world::NAMESPACE);
+    let lease = leases.get("virt-controller").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity, None);
+
+    let begin = tokio::time::Instant::now();
+    world.start_controllers_as("two");
+    world.create_vm("b", "Always").await;
+    world.until_printable("b", "Running").await;
+    let quick = begin.elapsed();
+    assert!(quick < Duration::from_secs(5), "{quick:?}");
+
+    world.crash_controllers();
+    let begin = tokio::time::Instant::now();
+    world.start_controllers_as("three");
+    world.create_vm("c", "Always").await;
+    world.until_printable("c", "Running").await;
+    let slow = begin.elapsed();
+    assert!(
+        slow > Duration::from_secs(10) && slow < Duration::from_secs(30),
+        "{slow:?}"
+    );
     world.end().await;
 }

@@ -12,6 +12,8 @@ use std::{
 
 use serde::Deserialize;
 
+use crate::node::ObsoleteModels;
+
 /// `node.json` and the cache beside it.
 #[derive(Debug, Clone)]
 pub struct Capabilities {
@@ -20,7 +22,7 @@ pub struct Capabilities {
 }
 
 /// The probe's findings.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeFacts {
     /// A guest really ran under KVM.
@@ -34,9 +36,30 @@ pub struct NodeFacts {
     pub cpu_models: Vec<String>,
     #[serde(default)]
     pub host_model: Option<String>,
+    /// Features of processors that a guest can have here.
+    #[serde(default)]
+    pub cpu_features: Vec<String>,
+    #[serde(default)]
+    pub host_model_required_features: Vec<String>,
+    #[serde(default)]
+    pub cpu_vendor: Option<String>,
+    #[serde(default)]
+    pub hyperv: Vec<String>,
+    #[serde(default)]
+    pub tsc: Option<Tsc>,
     /// Name of the cache file in libvirt's cache directory; none if no cache was made, and then
     /// each pod finds out for itself.
     pub capabilities_cache_file: Option<String>,
+}
+
+/// The counter of the host's processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tsc {
+    /// In Hz.
+    pub frequency: u64,
+    /// Guests may be given another frequency.
+    pub scalable: bool,
 }
 
 /// Why there are no findings.
@@ -80,6 +103,12 @@ impl Capabilities {
 
     pub fn facts(&self) -> &NodeFacts {
         &self.facts
+    }
+
+    /// Whether no other node would take the model of this host.
+    pub(crate) fn host_model_is_obsolete(&self, obsolete: ObsoleteModels<'_>) -> bool {
+        let model = self.facts.host_model.as_deref();
+        model.is_some_and(|model| obsolete.has(model))
     }
 
     /// Where the cache belongs below `/var/run/kubevirt-private`, and its content.

@@ -3,7 +3,9 @@
 //! - [`launcher`] finds each pod's launcher, proves who it is and talks to it;
 //! - `guest` is the reconciler: pod and VMI in, plans to the launcher and status to the VMI out;
 //! - `prepare` plumbs a pod's network and renders everything a guest consists of;
+//! - `volumes` is what becomes of the guest's disks;
 //! - `streams` serves consoles, screens and verbs to `virt-api`;
+//! - [`DevicePlugins`] offers the node's devices to the kubelet;
 //! - `node` reports what the node can do and that the agent lives.
 //!
 //! **Invariants**: a guest's life does not depend on this process; nothing in a pod is reached by
@@ -11,6 +13,7 @@
 //! are written.
 
 mod capabilities;
+mod devices;
 mod guest;
 pub mod launcher;
 mod node;
@@ -18,6 +21,8 @@ pub mod pods_dir;
 mod prepare;
 mod settings;
 mod streams;
+mod volumes;
 
-pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts};
+pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
+pub use devices::{DevicePlugins, HostDevice};
 pub use settings::{HandlerError, Settings, run};

@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 use domain_xml::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};
 use host_net::{NetError, NetworkNamespace};
-use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus, volumes::Volume};
-use launcher_channel::{Backing, GuestPlan, Prepare};
+use k8s_openapi::api::core::v1::Pod;
+use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
+use launcher_channel::GuestPlan;
 use net_plan::{Observed, PlanError};
 use rustix::fs::{Mode, OFlags};
-use seed::{CloudInit, CloudInitError, Data, Flavour};
 
 use crate::{
     capabilities::Capabilities,
     guest::{Known, grace_seconds},
     launcher::Peer,
     pods_dir::{PodUid, PodsDir},
+    volumes::{self, Claims, StepError},
 };
 
 /// How often the balloon reports the guest's memory.
@@ -29,7 +30,8 @@ const POD_INTERFACE: &str = "eth0";
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) vmi: &'a VirtualMachineInstance,
-    pub(crate) pod: &'a PodUid,
+    pub(crate) pod: &'a Pod,
+    pub(crate) pod_uid: &'a PodUid,
     pub(crate) pods_dir: &'a PodsDir,
     pub(crate) capabilities: &'a Capabilities,
     pub(crate) peer: Arc<Peer>,
@@ -52,11 +54,11 @@ pub(crate) enum PrepareError {
     #[error(transparent)]
     Domain(#[from] domain_xml::RenderError),
     #[error(transparent)]
-    CloudInit(#[from] CloudInitError),
+    Volume(#[from] StepError),
     #[error("reach into the pod")]
     Pod(#[from] std::io::Error),
-    #[error("volume {volume}: capacity {value:?} is no size in bytes")]
-    Capacity { volume: String, value: String },
+    #[error("hand the guest's disks over")]
+    HandOver(#[source] std::io::Error),
 }
 
 impl PrepareError {
@@ -65,18 +67,16 @@ impl PrepareError {
             Self::Plan(err) => err.reason(),
             Self::Network(err) => err.reason(),
             Self::Domain(_) => "DomainNotRenderable",
-            Self::CloudInit(_) => "CloudInitNotUsable",
+            Self::Volume(StepError::CloudInit(_)) => "CloudInitNotUsable",
+            Self::Volume(StepError::Capacity(_)) => "CapacityNotUsable",
             Self::Pod(_) => "PodNotReachable",
-            Self::Capacity { .. } => "CapacityNotUsable",
+            Self::HandOver(_) => "DiskNotUsable",
         }
     }
 
     /// Trying again gives the same answer: it lies in the VMI, whose spec never changes.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::Plan(_) | Self::Domain(_) | Self::CloudInit(_) | Self::Capacity { .. }
-        )
+        matches!(self, Self::Plan(_) | Self::Domain(_) | Self::Volume(_))
     }
 }
 
@@ -84,24 +84,34 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let Request {
         vmi,
         pod,
+        pod_uid,
         pods_dir,
         capabilities,
         peer,
     } = request;
+    let claims = Claims::of(pod);
+    let prepare = volumes::steps(vmi, &claims)?;
     let network = plumb(vmi, &peer).await?;
-    let private = pods_dir.open(pod, "private")?;
+    failpoints::after("virt-handler/prepare/plumb");
+    let private = pods_dir.open(pod_uid, "private")?;
     let uid = vmi.metadata.uid.clone().unwrap_or_default();
     private.make_dir(&uid, kubevirt_api::RUNTIME_USER)?;
+    failpoints::after("virt-handler/prepare/make-directory");
     if let Some((path, cache)) = capabilities.cache() {
         private.place(&path, cache, kubevirt_api::RUNTIME_USER)?;
     }
+    failpoints::after("virt-handler/prepare/place-capabilities");
+    let direct_io = direct_io(pods_dir, pod_uid);
+    let kept = volumes::hand_over(vmi, &claims, peer, direct_io).await;
+    failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
+        volumes: kept.map_err(PrepareError::HandOver)?,
         acceleration: if capabilities.facts().kvm {
             Acceleration::Kvm
         } else {
             Acceleration::Emulation
         },
-        direct_io: direct_io(pods_dir, pod),
+        direct_io,
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
         smbios: SmbiosFacts::usual(),
         balloon_stats_seconds: BALLOON_STATS_SECONDS,
@@ -109,13 +119,6 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     };
     let input = Input { vmi, facts: &facts };
     let domain_xml = domain_xml::render(&input)?;
-    let prepare = vmi
-        .spec
-        .volumes
-        .iter()
-        .enumerate()
-        .filter_map(|(index, volume)| preparation(vmi, index, volume).transpose())
-        .collect::<Result<_, _>>()?;
     let plan = GuestPlan {
         vmi_uid: uid,
         domain_name: domain_xml::domain_name(vmi),
@@ -128,11 +131,13 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
             .start_strategy
             .as_ref()
             .is_some_and(|s| s.as_str() == "Paused"),
+        console_to_log: vmi.spec.domain.devices.log_serial_console == Some(true),
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
     let volumes = domain_xml::disk_targets(&input)?
         .into_iter()
         .map(|(name, target)| VolumeStatus {
+            persistent_volume_claim_info: claims.info(&name).cloned(),
             name,
             target,
             ..VolumeStatus::default()
@@ -176,122 +181,6 @@ fn interface_facts(interface: &net_plan::GuestInterface) -> InterfaceFacts {
         mac: interface.mac.to_string(),
         mtu: u16::try_from(interface.mtu).unwrap_or(u16::MAX),
     }
-}
-
-/// What the launcher makes for one volume.
-fn preparation(
-    vmi: &VirtualMachineInstance,
-    index: usize,
-    volume: &Volume,
-) -> Result<Option<Prepare>, PrepareError> {
-    let name = &volume.name;
-    if let Some(disk) = &volume.container_disk {
-        let root = domain_xml::paths::image_volume(index);
-        let backing = Backing::ImageRoot {
-            root,
-            path: disk.path.clone(),
-        };
-        return Ok(Some(Prepare::Overlay {
-            path: domain_xml::paths::overlay(name),
-            backing,
-        }));
-    }
-    if let Some(disk) = &volume.empty_disk {
-        let capacity = &disk.capacity;
-        let bytes = kubevirt_api::quantity::Amount::parse(capacity)
-            .ok()
-            .map(kubevirt_api::quantity::Amount::units);
-        let bytes = bytes.ok_or_else(|| PrepareError::Capacity {
-            volume: name.clone(),
-            value: capacity.0.clone(),
-        })?;
-        return Ok(Some(Prepare::EmptyDisk {
-            path: domain_xml::paths::empty_disk(name),
-            bytes,
-        }));
-    }
-    if let Some(source) = &volume.cloud_init_no_cloud {
-        let data = SeedData {
-            user: (
-                &source.user_data,
-                &source.user_data_base64,
-                source.secret_ref.is_some(),
-            ),
-            network: (
-                &source.network_data,
-                &source.network_data_base64,
-                source.network_data_secret_ref.is_some(),
-            ),
-        };
-        return Ok(Some(cloud_init(vmi, name, Flavour::NoCloud, &data)?));
-    }
-    if let Some(source) = &volume.cloud_init_config_drive {
-        let data = SeedData {
-            user: (
-                &source.user_data,
-                &source.user_data_base64,
-                source.secret_ref.is_some(),
-            ),
-            network: (
-                &source.network_data,
-                &source.network_data_base64,
-                source.network_data_secret_ref.is_some(),
-            ),
-        };
-        return Ok(Some(cloud_init(vmi, name, Flavour::ConfigDrive, &data)?));
-    }
-    Ok(None)
-}
-
-/// The ways to give data, in the order in which they count: text, base64, a mounted secret.
-type Ways<'a> = (&'a Option<String>, &'a Option<String>, bool);
-
-struct SeedData<'a> {
-    user: Ways<'a>,
-    network: Ways<'a>,
-}
-
-fn cloud_init(
-    vmi: &VirtualMachineInstance,
-    volume: &str,
-    flavour: Flavour,
-    data: &SeedData<'_>,
-) -> Result<Prepare, CloudInitError> {
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
-    let files = seed::cloud_init_files(&CloudInit {
-        flavour,
-        namespace,
-        vmi: name,
-        hostname: &host_name(vmi),
-        instance_type: None,
-        volume,
-        user_data: chosen(&data.user),
-        network_data: chosen(&data.network),
-    })?;
-    Ok(Prepare::Seed {
-        path: domain_xml::paths::seed(namespace, name, flavour.file_name()),
-        label: flavour.label().to_owned(),
-        files,
-    })
-}
-
-fn chosen<'a>((text, base64, secret): &Ways<'a>) -> Option<Data<'a>> {
-    let text = text.as_deref().map(Data::Plain);
-    text.or_else(|| base64.as_deref().map(Data::Base64))
-        .or(secret.then_some(Data::Secret))
-}
-
-/// As the pod's: what the spec says, else the name up to its first dot.
-fn host_name(vmi: &VirtualMachineInstance) -> String {
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let name = vmi.spec.hostname.as_deref().unwrap_or(name);
-    name.split('.')
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(63)
-        .collect()
 }
 
 fn firmware_uuid(vmi: &VirtualMachineInstance) -> String {

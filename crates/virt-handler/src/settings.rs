@@ -2,6 +2,8 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
 
+use admission::ClusterConfig;
+use cluster_view::Configuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt, runtime::watcher};
 use kubevirt_api::{VirtualMachineInstance, labels};
@@ -13,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     capabilities::Capabilities,
     guest::{ClientHandle, Guests, GuestsParts},
-    node::NodeReport,
+    node::{NodeReport, ReportParts},
     pods_dir::PodsDir,
     streams::{StreamsState, router},
 };
@@ -33,6 +35,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Our certificate (DNS name `virt-handler.<node>`) and the authority of `virt-api`'s.
     pub tls: TlsSource,
+    /// Where the cluster's configuration is.
+    pub namespace: String,
     pub clock: Clock,
 }
 
@@ -61,25 +65,32 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         listener,
         address,
         tls,
+        namespace,
         clock,
     } = settings;
     let tasks = TaskTracker::new();
+    let cluster = Configuration::new(ClusterConfig::default(), namespace);
+    cluster.follow(&client, &tasks, &stop);
     let triggers = Triggers::new();
     let (vmis, pods) = (Store::new(), Store::new());
     let (events, recorder_task) = recorder(client.clone(), "virt-handler", clock);
-    let report = NodeReport {
+    let report = NodeReport::new(ReportParts {
         client: ClientHandle(client.clone()),
         node: node.clone(),
         address,
         facts: capabilities.facts().clone(),
+        kubelet_dir: pods_dir.parent().unwrap_or(&pods_dir).to_owned(),
+        cluster: cluster.clone(),
+        recorder: events.clone(),
         clock,
-    };
+    });
     let guests = Arc::new(Guests::new(GuestsParts {
         client: ClientHandle(client.clone()),
         vmis: vmis.clone(),
         pods: pods.clone(),
         pods_dir: PodsDir::new(pods_dir),
         capabilities,
+        cluster: cluster.clone(),
         recorder: events,
         clock,
         triggers: triggers.clone(),
@@ -96,6 +107,12 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         watcher::Config::default().labels(&format!("{}={node}", labels::NODE_NAME)),
         vmis.clone(),
         wake_vmi(triggers.clone()),
+        stop.clone(),
+    ));
+    tasks.spawn(wake_all(
+        cluster.changes(),
+        vmis.clone(),
+        triggers.clone(),
         stop.clone(),
     ));
     let ours = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
@@ -134,6 +151,28 @@ fn wake_vmi(triggers: Triggers) -> impl Fn(&VirtualMachineInstance) + Send + 'st
             vmi.namespace().unwrap_or_default(),
             vmi.name_any(),
         ));
+    }
+}
+
+/// Whether a guest can move follows from the configuration, too.
+async fn wake_all(
+    mut changes: tokio::sync::watch::Receiver<Arc<ClusterConfig>>,
+    vmis: Store<VirtualMachineInstance>,
+    triggers: Triggers,
+    stop: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+        for vmi in vmis.list() {
+            triggers.add(Key::of(vmi.as_ref()));
+        }
     }
 }
 

@@ -33,6 +33,8 @@ impl Link {
         for kind in [
             EventKind::Lifecycle,
             EventKind::IoError,
+            EventKind::Watchdog,
+            EventKind::AgentLifecycle,
             EventKind::ControlError,
         ] {
             hasty.subscribe(kind).await?;

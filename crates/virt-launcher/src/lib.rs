@@ -12,6 +12,7 @@
 //! What it must not know: Kubernetes, and how a VMI becomes a domain. Its plan comes ready-made
 //! over `launcher-channel`.
 
+mod agent;
 mod backoff;
 mod command_line;
 mod dhcp;

@@ -46,8 +46,10 @@ async fn keep(paths: &Paths, identity: settings::Guest) -> Result<ExitCode, Box<
         uid = identity.uid,
         "keeping a guest"
     );
-    tasks.spawn(serial_log::keep_small(
+    let (console_to_log, wanted) = watch::channel(false);
+    tasks.spawn(serial_log::keep(
         serial_log::path(&identity.uid),
+        wanted,
         stop.clone(),
     ));
     let memory = Memory::open(&paths.record())?;
@@ -59,6 +61,7 @@ async fn keep(paths: &Paths, identity: settings::Guest) -> Result<ExitCode, Box<
         tasks: tasks.clone(),
         memory,
         told,
+        console_to_log,
     };
     let done = CancellationToken::new();
     accept(

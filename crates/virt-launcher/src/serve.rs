@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use launcher_channel::{FrameError, FromLauncher, GuestState, ToLauncher, read_frame, write_frame};
+use launcher_channel::{
+    FrameError, FromLauncher, GuestState, MAX_FRAME, ToLauncher, read_frame, write_frame,
+};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
@@ -92,7 +94,7 @@ async fn hear(
     desk: &Desk,
     answer: mpsc::Sender<FromLauncher>,
 ) -> Result<&'static str, FrameError> {
-    while let Some(ToLauncher { id, request }) = read_frame(&mut from).await? {
+    while let Some(ToLauncher { id, request }) = read_frame(&mut from, MAX_FRAME).await? {
         let command = Command {
             id,
             request,

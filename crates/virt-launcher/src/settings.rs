@@ -68,4 +68,24 @@ impl Paths {
     pub(crate) fn record(&self) -> PathBuf {
         self.config.join("launcher/guest.json")
     }
+
+    /// When file systems of the guest that are held still are let go.
+    pub(crate) fn thaw(&self) -> PathBuf {
+        self.config.join("launcher/thaw")
+    }
+
+    /// Where process 1 notes how processes ended that were left to it.
+    pub(crate) fn ends(&self) -> PathBuf {
+        self.config.join("launcher/ends.json")
+    }
+
+    /// What QEMU and libvirt say of a domain.
+    pub(crate) fn domain_log(&self, domain: &str) -> PathBuf {
+        self.cache.join(format!("libvirt/qemu/log/{domain}.log"))
+    }
+
+    /// The process number of a domain's QEMU, while libvirt knows it.
+    pub(crate) fn domain_pid(&self, domain: &str) -> PathBuf {
+        self.runtime.join(format!("libvirt/qemu/run/{domain}.pid"))
+    }
 }

@@ -67,6 +67,27 @@ pub struct Connection {
     pub impersonate_groups: Vec<String>,
 }
 
+const WHY: &str = "\
+Say why a virtual machine does not run, and what to do next.
+
+Looks at the machine, its instance, its pod, the claims, secrets and images that it names, its node
+and their events, and names the deepest cause: the claim that is missing rather than the pod that
+waits for it. Each cause comes with its evidence (an object, a place in it, what stands there) and
+one command to run next. Nothing is changed. What you may not read is named and left out.
+
+A cause is one of four kinds: broken, somebody must act; waiting, it goes on by itself; off, as the
+machine's run strategy asks; notice, it runs but there is something to know.";
+
+const WHY_EXAMPLES: &str = "\
+Examples:
+  virtctl why myvm
+  virtctl why myvm -n tests -o json | jq -r '.causes[0].id'
+  until virtctl why myvm; do sleep 5; done
+  virtctl why --causes
+
+Exit code: 0 it runs and is ready, or is off as asked; 1 it is not; 2 there is no such machine, the
+command line is wrong, or the cluster does not answer.";
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start a virtual machine
@@ -114,6 +135,34 @@ pub enum Command {
         #[command(flatten)]
         dry_run: DryRun,
     },
+    /// Ask a guest to start anew, by its agent or by the power button
+    SoftReboot {
+        /// Name of the VM or VMI
+        vmi: String,
+    },
+    /// Start a guest anew at once, as by the button on the case
+    Reset {
+        /// Name of the VM or VMI
+        vmi: String,
+    },
+    /// Show what the guest agent tells of its system
+    #[command(name = "guestosinfo")]
+    GuestOsInfo {
+        /// Name of the VM or VMI
+        vmi: String,
+    },
+    /// Show who is logged in to a guest
+    #[command(name = "userlist")]
+    UserList {
+        /// Name of the VM or VMI
+        vmi: String,
+    },
+    /// Show the file systems of a guest
+    #[command(name = "fslist")]
+    FsList {
+        /// Name of the VM or VMI
+        vmi: String,
+    },
     /// Connect to the serial console of a guest
     #[command(
         after_help = "Leave the console with Ctrl+]. Standard input may be a pipe; \
@@ -128,6 +177,18 @@ pub enum Command {
     },
     /// Open the screen of a guest
     Vnc(Vnc),
+    /// Say why a virtual machine does not run, and what to do next
+    #[command(long_about = WHY, after_help = WHY_EXAMPLES)]
+    Why {
+        /// Name of the VM or VMI
+        #[arg(required_unless_present = "causes")]
+        name: Option<String>,
+        #[arg(long, short, value_enum)]
+        output: Option<Output>,
+        /// List every cause that is known instead
+        #[arg(long, conflicts_with = "name")]
+        causes: bool,
+    },
     /// Show the versions of client and server
     Version {
         /// Client version only
@@ -214,6 +275,17 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn why_wants_a_name_or_the_list_of_causes() {
+        let parse = |words: &[&str]| Cli::try_parse_from([&["virtctl", "why"], words].concat());
+        assert!(parse(&["tiny", "-n", "tests", "-o", "json"]).is_ok());
+        assert!(parse(&["--causes"]).is_ok());
+        for wrong in [&[][..], &["tiny", "--causes"], &["tiny", "-o", "xml"]] {
+            let error = parse(wrong).expect_err("refused");
+            assert_eq!(error.exit_code(), 2, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! - [`cli`] is the command line, as data for clap;
 //! - `connect` turns flags and kubeconfig into a client;
 //! - `subresource` asks the aggregated API, plainly or by websocket;
+//! - `observe` reads all that `diagnosis` wants to know of a machine;
 //! - `commands` has a module for each command;
 //! - `printer` is the only place that writes to the user.
 //!
@@ -12,8 +13,10 @@
 pub mod cli;
 mod commands;
 mod connect;
+mod observe;
 mod printer;
 mod run;
 mod subresource;
 
+pub use observe::observe;
 pub use run::main;

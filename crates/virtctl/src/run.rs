@@ -7,14 +7,19 @@ use clap::{CommandFactory, Parser};
 
 use crate::{
     cli::{Cli, Command},
-    commands::{console, power, version, vnc},
+    commands::{console, guest, power, version, vnc, why},
     connect::connect,
     printer::Printer,
 };
 
-/// Runs the program: 0 is success, 1 a failure that was explained, 2 a wrong command line.
+/// Runs the program: 0 is success, 1 a failure that was explained, 2 a wrong command line. `why`
+/// says by its code whether the machine is well, so its own failures are 2.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    let failure = match cli.command {
+        Command::Why { .. } => ExitCode::from(why::UNKNOWN),
+        _ => ExitCode::FAILURE,
+    };
     let printer = Printer;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -29,31 +34,45 @@ pub fn main() -> ExitCode {
         Err(err) => Err(err).context("start"),
     };
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(err) => {
             printer.note(&format!("error: {err:#}"));
-            ExitCode::FAILURE
+            failure
         }
     }
 }
 
-async fn run(cli: Cli, printer: Printer) -> Result<()> {
+async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
+    let succeeded = |()| ExitCode::SUCCESS;
     match &cli.command {
         Command::Completion { shell } => {
             let mut script = vec![];
             clap_complete::generate(*shell, &mut Cli::command(), "virtctl", &mut script);
-            return printer.raw(&script).context("write the script");
+            return printer
+                .raw(&script)
+                .context("write the script")
+                .map(succeeded);
         }
         Command::Version {
             client: true,
             output,
         } => {
-            return version::version(None, printer, *output).await;
+            return version::version(None, printer, *output)
+                .await
+                .map(succeeded);
+        }
+        Command::Why { causes: true, .. } => {
+            why::list(printer);
+            return Ok(ExitCode::SUCCESS);
         }
         _ => {}
     }
     let cluster = connect(&cli.connection).await?;
-    match &cli.command {
+    let done = match &cli.command {
+        Command::Why { name, output, .. } => {
+            let name = name.as_deref().unwrap_or_default();
+            return Box::pin(why::why(&cluster, printer, name, *output)).await;
+        }
         Command::Start {
             vm,
             paused,
@@ -71,11 +90,17 @@ async fn run(cli: Cli, printer: Printer) -> Result<()> {
         Command::Unpause { target, dry_run } => {
             power::unpause(&cluster, printer, target, *dry_run).await
         }
+        Command::SoftReboot { vmi } => guest::tell(&cluster, printer, (vmi, "softreboot")).await,
+        Command::Reset { vmi } => guest::tell(&cluster, printer, (vmi, "reset")).await,
+        Command::GuestOsInfo { vmi } => guest::ask(&cluster, printer, (vmi, "guestosinfo")).await,
+        Command::UserList { vmi } => guest::ask(&cluster, printer, (vmi, "userlist")).await,
+        Command::FsList { vmi } => guest::ask(&cluster, printer, (vmi, "filesystemlist")).await,
         Command::Console { vmi, timeout } => {
             Box::pin(console::console(&cluster, printer, vmi, *timeout)).await
         }
         Command::Vnc(flags) => Box::pin(vnc::vnc(&cluster, printer, flags)).await,
         Command::Version { output, .. } => version::version(Some(&cluster), printer, *output).await,
         Command::Completion { .. } => Ok(()),
-    }
+    };
+    done.map(succeeded)
 }

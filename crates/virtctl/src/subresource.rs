@@ -48,6 +48,15 @@ pub(crate) async fn put(cluster: &Cluster, path: &str, options: &impl Serialize)
     Ok(())
 }
 
+/// `GET`, with the answer.
+pub(crate) async fn get(cluster: &Cluster, path: &str) -> Result<serde_json::Value> {
+    let request = Request::get(path)
+        .body(vec![])
+        .context("make the request")?;
+    let answer = cluster.client.request::<serde_json::Value>(request).await;
+    answer.map_err(plain)
+}
+
 /// Opens a websocket.
 pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpened> {
     let request = Request::builder()
@@ -103,14 +112,7 @@ pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
 
 /// The server's own version.
 pub(crate) async fn version(cluster: &Cluster) -> Result<serde_json::Value> {
-    let request = Request::get("/apis/subresources.kubevirt.io/v1/version")
-        .body(vec![])
-        .context("make the request")?;
-    let value = cluster
-        .client
-        .request::<serde_json::Value>(request)
-        .await
-        .map_err(plain)?;
+    let value = get(cluster, "/apis/subresources.kubevirt.io/v1/version").await?;
     if !value.is_object() {
         bail!("the server's version is malformed");
     }

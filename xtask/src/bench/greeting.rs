@@ -1,6 +1,7 @@
 //! The guest's greeting, read as a user would: with `virtctl console`.
 
 use std::{
+    path::Path,
     process::Stdio,
     time::{Duration, Instant},
 };
@@ -8,16 +9,14 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use tokio::{io::AsyncReadExt as _, process::Command};
 
-use super::host::Host;
-
 const GREETING: &[u8] = b"Welcome to Ferrovirt";
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Waits for the greeting of a guest that was just started.
-pub(super) async fn wait(host: &Host, name: &str) -> Result<Instant> {
-    let mut console = Command::new(host.programs.join("virtctl"))
+/// Waits for the greeting of a guest that was just started, by this `virtctl` and as this user.
+pub(super) async fn wait(virtctl: &Path, kubeconfig: &Path, name: &str) -> Result<Instant> {
+    let mut console = Command::new(virtctl)
         .args(["console", name])
-        .env("KUBECONFIG", host.kubeconfig())
+        .env("KUBECONFIG", kubeconfig)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -22,8 +22,18 @@ struct Taken {
 
 type Measure = fn(&Taken) -> u64;
 
-/// Memory per VM, by process and in sum. `pods` are the UIDs of the VMs' pods.
+/// Memory per VM on a host of ours, by process and in sum. `pods` are the UIDs of the VMs' pods.
 pub(super) fn per_vm(pods: &[String]) -> Result<Vec<Figure>> {
+    of_vms(pods, &[SUPERVISOR])
+}
+
+/// The same where somebody else runs the pods.
+pub(super) fn in_pods(pods: &[String]) -> Result<Vec<Figure>> {
+    of_vms(pods, &[])
+}
+
+/// `outside` are processes that each VM costs outside of its pod.
+fn of_vms(pods: &[String], outside: &[&str]) -> Result<Vec<Figure>> {
     let mut taken: BTreeMap<String, Vec<Taken>> = BTreeMap::new();
     for (pod, pid) in processes(pods)? {
         let Some(name) = program(pid) else {
@@ -37,7 +47,7 @@ pub(super) fn per_vm(pods: &[String]) -> Result<Vec<Figure>> {
         };
         taken.entry(name).or_default().push(one);
     }
-    for name in OF_POD.iter().chain([&SUPERVISOR, &QEMU]) {
+    for name in OF_POD.iter().chain(outside).chain([&QEMU]) {
         let found = taken.get(*name).map_or(0, Vec::len);
         ensure!(
             found == pods.len(),
@@ -57,12 +67,9 @@ pub(super) fn per_vm(pods: &[String]) -> Result<Vec<Figure>> {
         };
         let pod: f64 = OF_POD.into_iter().map(of).sum();
         let parts = OF_POD.map(|name| (name, of(name)));
-        let sums = [
-            ("pod", pod),
-            (SUPERVISOR, of(SUPERVISOR)),
-            ("total", pod + of(SUPERVISOR)),
-            ("qemu", of(QEMU)),
-        ];
+        let beside: f64 = outside.iter().map(|name| of(name)).sum();
+        let mut sums = vec![("pod", pod), ("total", pod + beside), ("qemu", of(QEMU))];
+        sums.extend(outside.iter().map(|name| (*name, of(name))));
         figures.extend(
             parts.into_iter().chain(sums).map(|(name, value)| {
                 Figure::new(format!("vm.memory.{measure}.{name}"), value, "MiB")
@@ -92,7 +99,7 @@ fn mib(kib: u64) -> f64 {
     as_f64(kib) / 1024.0
 }
 
-fn kib(text: &str, field: &str) -> Option<u64> {
+pub(super) fn kib(text: &str, field: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     line.split_whitespace().next()?.parse().ok()
 }

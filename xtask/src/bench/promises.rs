@@ -43,6 +43,23 @@ impl Promise {
 pub(super) enum Part {
     Vm,
     Admission,
+    Controller,
+    Cluster,
+}
+
+impl Part {
+    /// By the beginning of the figure's name.
+    fn of(figure: &str) -> Self {
+        if figure.starts_with("admission.") {
+            Self::Admission
+        } else if figure.starts_with("controller.") {
+            Self::Controller
+        } else if figure.starts_with("cluster.") {
+            Self::Cluster
+        } else {
+            Self::Vm
+        }
+    }
 }
 
 /// The promises that this part measures.
@@ -50,8 +67,7 @@ pub(super) fn read(part: Part) -> Result<Vec<Promise>> {
     let path = root().join("deploy/promises.tsv");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let mut promises = parse(&text).with_context(|| format!("understand {}", path.display()))?;
-    promises
-        .retain(|promise| promise.figure.starts_with("admission.") == (part == Part::Admission));
+    promises.retain(|promise| Part::of(&promise.figure) == part);
     Ok(promises)
 }
 
@@ -92,7 +108,7 @@ mod tests {
 
     #[test]
     fn promises_of_the_tree_can_be_read() {
-        for part in [Part::Vm, Part::Admission] {
+        for part in [Part::Vm, Part::Admission, Part::Controller, Part::Cluster] {
             assert!(!read(part).unwrap().is_empty(), "{part:?}");
         }
     }

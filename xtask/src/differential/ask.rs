@@ -100,6 +100,12 @@ impl Asker {
             .method(method.parse::<Method>()?)
             .uri(variables.fill(path))
             .header(header::USER_AGENT, step.agent.as_deref().unwrap_or("judge"));
+        if let Some(user) = &step.user {
+            request = request.header("impersonate-user", variables.fill(user));
+        }
+        for group in &step.groups {
+            request = request.header("impersonate-group", variables.fill(group));
+        }
         let language = step.language.as_deref().map(language);
         if let Some(language) = language.or((!body.is_empty()).then_some("application/json")) {
             request = request.header(header::CONTENT_TYPE, language);
@@ -117,12 +123,18 @@ impl Asker {
         Ok(answer)
     }
 
-    /// Makes the namespace of a scenario.
+    /// Makes the namespace of a scenario, with the account that its pods have.
     pub(super) async fn make_namespace(&self, variables: &Variables) -> Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
                                "metadata": {"name": variables.fill("$ns")}});
         self.demand(Method::POST, "/api/v1/namespaces", &namespace)
-            .await
+            .await?;
+        // Nobody else makes it on an API server alone.
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+                             "metadata": {"name": "default"},
+                             "automountServiceAccountToken": false});
+        let path = variables.fill("$core/serviceaccounts");
+        self.demand(Method::POST, &path, &account).await
     }
 
     /// Creates a definition.

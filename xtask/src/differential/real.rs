@@ -28,10 +28,9 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Lines of a log that tell why something went wrong.
 const LAST_LINES: usize = 15;
-/// Plugins whose work a single host leaves out: nobody there taints nodes, holds claims or mounts
-/// tokens.
-const WITHOUT: &str =
-    "ServiceAccount,DefaultTolerationSeconds,StorageObjectInUseProtection,TaintNodesByCondition";
+/// Plugins whose work a single host leaves out: nobody there taints nodes, holds claims or asks who
+/// may make them grow.
+const WITHOUT: &str = "DefaultTolerationSeconds,PersistentVolumeClaimResize,StorageObjectInUseProtection,TaintNodesByCondition";
 
 /// The two processes and where they live.
 #[derive(Debug)]
@@ -172,7 +171,7 @@ fn api_server_flags(at: &Path, etcd_port: u16, port: u16) -> Vec<String> {
         format!("--tls-cert-file={}", file("server.crt")),
         format!("--tls-private-key-file={}", file("server.key")),
         format!("--client-ca-file={}", file("ca.crt")),
-        "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
         // A certificate holds the public key, and the server takes it from there.
         format!("--service-account-key-file={}", file("accounts.crt")),
         format!(
@@ -180,8 +179,7 @@ fn api_server_flags(at: &Path, etcd_port: u16, port: u16) -> Vec<String> {
             file("accounts.key")
         ),
         "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-        // As on a single host, where roles are not looked at yet.
-        "--authorization-mode=AlwaysAllow".to_owned(),
+        "--authorization-mode=RBAC".to_owned(),
         "--allow-privileged=true".to_owned(),
         format!("--disable-admission-plugins={WITHOUT}"),
     ]

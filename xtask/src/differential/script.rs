@@ -34,6 +34,11 @@ pub(super) struct Step {
     pub(super) accept: Option<String>,
     #[serde(default)]
     pub(super) agent: Option<String>,
+    /// Acted as, by the one who may do everything.
+    #[serde(default)]
+    pub(super) user: Option<String>,
+    #[serde(default)]
+    pub(super) groups: Vec<String>,
     /// Sent as JSON, with `$variables` in its texts.
     #[serde(default)]
     pub(super) body: Option<Value>,

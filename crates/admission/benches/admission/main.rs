@@ -6,6 +6,7 @@
 
 mod hostile;
 
+use std::sync::Arc;
 use std::{
     error::Error,
     fs,
@@ -146,7 +147,7 @@ fn resident(what: &str) -> Result<f64, Box<dyn Error>> {
     Ok(number.ok_or("no such line")?.parse::<f64>()? / 1024.0)
 }
 
-fn schema() -> Result<Schema, Box<dyn Error>> {
+fn schema() -> Result<Arc<Schema>, Box<dyn Error>> {
     let mut definitions = kubevirt_api::crds::ALL.iter();
     let (_, text) = definitions
         .find(|(name, _)| *name == "virtualmachines.kubevirt.io")

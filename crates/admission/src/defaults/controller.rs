@@ -20,6 +20,15 @@ pub fn complete(
     path: &str,
 ) -> Result<(), Vec<Violation>> {
     set_firmware_uuid(spec, vm_name);
+    set_devices(spec, config, path)
+}
+
+/// The devices that a template need not name: disks, network, input.
+pub(crate) fn set_devices(
+    spec: &mut VirtualMachineInstanceSpec,
+    config: &ClusterConfig,
+    path: &str,
+) -> Result<(), Vec<Violation>> {
     set_disks(spec);
     network::set_default(spec, config, path).map_err(|violation| vec![violation])?;
     set_input(spec);

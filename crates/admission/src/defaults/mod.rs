@@ -6,6 +6,7 @@ mod features;
 pub(crate) mod growth;
 mod machine;
 pub mod network;
+pub mod source;
 pub mod vm;
 pub mod vmi;
 

@@ -67,6 +67,9 @@ pub const SPEC: &[Rule<Fill>] = &[
     Rule::new("default.max-guest", "D3.18", "memory that may be plugged", always!(|draft| machine::set_max_guest(draft.spec, draft.config))),
 ];
 
+/// The first rule that is not part of the outline.
+const AFTER_OUTLINE: &str = "default.acpi";
+
 /// What a default of the whole object may look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -114,6 +117,26 @@ pub fn set_spec(
         path,
     };
     for rule in SPEC {
+        (rule.apply)(&mut draft).map_err(|violation| vec![violation.of(rule.id)])?;
+    }
+    Ok(())
+}
+
+/// The part of the spec that says what a VM is, as far as its author sees it when it is written
+/// out: everything up to devices, before they get their details.
+pub fn set_outline(
+    spec: &mut VirtualMachineInstanceSpec,
+    config: &ClusterConfig,
+    around: Surroundings<'_>,
+    path: &str,
+) -> Result<(), Vec<Violation>> {
+    let mut draft = Draft {
+        spec,
+        config,
+        around,
+        path,
+    };
+    for rule in SPEC.iter().take_while(|rule| rule.id != AFTER_OUTLINE) {
         (rule.apply)(&mut draft).map_err(|violation| vec![violation.of(rule.id)])?;
     }
     Ok(())

@@ -31,8 +31,10 @@ mod replica_set;
 mod restore;
 mod selector;
 mod snapshot;
+mod template;
 
 use kubevirt_api::{
+    VirtualMachine,
     backup::{VirtualMachineBackup, VirtualMachineBackupTracker},
     clone::VirtualMachineClone,
     duration::Duration,
@@ -47,7 +49,8 @@ use kubevirt_api::{
     preset::VirtualMachineInstancePreset,
     replica_set::VirtualMachineInstanceReplicaSet,
     restore::VirtualMachineRestore,
-    snapshot::VirtualMachineSnapshot,
+    snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent},
+    template::{VirtualMachineTemplate, VirtualMachineTemplateRequest},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -59,6 +62,7 @@ use crate::{
     checks::{Occasion, Requester},
     review::read_object,
     rules::{Rule, Summary},
+    unsupported,
 };
 
 /// What is being done to an object.
@@ -164,6 +168,7 @@ pub(crate) fn judge<T: Kind>(asked: &Asked<'_, T>) -> Judgement {
 pub struct Row {
     pub group: &'static str,
     pub kind: &'static str,
+    read: fn(&Request<'_>) -> Result<(), Violation>,
     judge: fn(&Request<'_>) -> Result<Judgement, Violation>,
     fill: fn(&Request<'_>) -> Result<Option<[Value; 2]>, Violation>,
     needs: fn(&Request<'_>) -> Result<Vec<Need>, Violation>,
@@ -186,6 +191,10 @@ pub const ROWS: &[Row] = &[
         VirtualMachineInstancePreset::KIND,
     ),
     row::<VirtualMachineSnapshot>(VirtualMachineSnapshot::GROUP, VirtualMachineSnapshot::KIND),
+    row::<VirtualMachineSnapshotContent>(
+        VirtualMachineSnapshotContent::GROUP,
+        VirtualMachineSnapshotContent::KIND,
+    ),
     row::<VirtualMachineRestore>(VirtualMachineRestore::GROUP, VirtualMachineRestore::KIND),
     row::<VirtualMachineClone>(VirtualMachineClone::GROUP, VirtualMachineClone::KIND),
     row::<VirtualMachineExport>(VirtualMachineExport::GROUP, VirtualMachineExport::KIND),
@@ -213,6 +222,11 @@ pub const ROWS: &[Row] = &[
         VirtualMachineBackupTracker::KIND,
     ),
     row::<Plugin>(Plugin::GROUP, Plugin::KIND),
+    row::<VirtualMachineTemplate>(VirtualMachineTemplate::GROUP, VirtualMachineTemplate::KIND),
+    row::<VirtualMachineTemplateRequest>(
+        VirtualMachineTemplateRequest::GROUP,
+        VirtualMachineTemplateRequest::KIND,
+    ),
 ];
 
 /// The `request` of a review and what belongs to its answer.
@@ -235,6 +249,12 @@ pub(crate) fn find(kind: &Value) -> Option<&'static Row> {
 /// What must be looked up before a review of the validating webhooks can be answered.
 pub fn needs(review: &Value, config: &ClusterConfig, around: Surroundings<'_>) -> Vec<Need> {
     let raw = &review["request"];
+    if raw["subResource"]
+        .as_str()
+        .is_some_and(|part| !part.is_empty())
+    {
+        return of_part(raw);
+    }
     let none = Neighbours::default();
     let asked = find(&raw["kind"]).zip(Operation::read(&raw["operation"]));
     let found = asked.map(|(row, operation)| {
@@ -251,8 +271,22 @@ pub fn needs(review: &Value, config: &ClusterConfig, around: Surroundings<'_>) -
     found.and_then(Result::ok).unwrap_or_default()
 }
 
-/// Every rule of every kind, checks and defaults.
-pub fn rules() -> Vec<Summary> {
+/// Of all subresources, only the status of a VM is judged by what else there is.
+fn of_part(raw: &Value) -> Vec<Need> {
+    let is_vm = raw["kind"]["kind"] == VirtualMachine::KIND && raw["subResource"] == "status";
+    let requests = &raw["object"]["status"]["volumeRequests"];
+    let text = |key: &str| raw[key].as_str().unwrap_or_default().to_owned();
+    if !is_vm || requests.as_array().is_none_or(Vec::is_empty) {
+        return Vec::new();
+    }
+    vec![Need::Instance {
+        namespace: text("namespace"),
+        name: text("name"),
+    }]
+}
+
+/// Every rule of the kinds here, checks and defaults.
+pub(crate) fn rules() -> Vec<Summary> {
     let mut all: Vec<Summary> = Vec::new();
     for summary in ROWS.iter().flat_map(|row| (row.rules)()) {
         // Kinds of one group share rules.
@@ -281,7 +315,17 @@ impl Row {
         if is_going {
             return Ok(Judgement::default());
         }
-        (self.judge)(request)
+        let mut judgement = (self.judge)(request)?;
+        if request.operation == Operation::Create {
+            let warning = unsupported::kind(self.group, self.kind);
+            judgement.warnings.extend(warning);
+        }
+        Ok(judgement)
+    }
+
+    /// Whether the objects of a request are of the types that the kind has.
+    pub(crate) fn read(&self, request: &Request<'_>) -> Result<(), Violation> {
+        (self.read)(request)
     }
 
     /// The object before and after defaults, if there is anything to fill in.
@@ -297,6 +341,7 @@ const fn row<T: Kind>(group: &'static str, kind: &'static str) -> Row {
     Row {
         group,
         kind,
+        read: |request| with::<T, _>(request, |_| ()),
         judge: |request| with::<T, _>(request, judge),
         fill: fill::<T>,
         needs: |request| with::<T, _>(request, T::needs),

@@ -6,10 +6,13 @@ use kubevirt_api::{
     instancetype::VirtualMachineInstancetypeSpec,
     migration_request::VirtualMachineInstanceMigration,
     preference::VirtualMachinePreferenceSpec,
+    preset::VirtualMachineInstancePreset,
     restore::VirtualMachineRestore,
     snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent},
 };
 use serde::Deserialize;
+
+use crate::instancetype::infer::Inferred;
 
 /// One thing to look up; the answer goes into the field of [`Neighbours`] of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,4 +72,8 @@ pub struct Neighbours {
     pub instance: Option<Box<VirtualMachineInstance>>,
     /// What the source of a machine's first data volume template is made for.
     pub architecture: Option<String>,
+    /// What a machine's volumes say of its instance type and preference.
+    pub inferred: Inferred,
+    /// All of an instance's namespace.
+    pub presets: Vec<VirtualMachineInstancePreset>,
 }

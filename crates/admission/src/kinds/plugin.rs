@@ -1,5 +1,6 @@
 //! Plugins.
 
+use apimachinery::cel;
 use kubevirt_api::plugin::{DomainHook, FailureStrategy, NodeHookPoint, Plugin};
 
 use super::{Asked, Check, Fault, Kind, behind, duration};
@@ -49,6 +50,12 @@ impl Kind for Plugin {
             "4",
             "a sidecar's socket is in the plugin's directory",
             socket_place,
+        ),
+        Rule::new(
+            "plugin.expressions",
+            "4",
+            "conditions and expressions are CEL",
+            expressions,
         ),
         Rule::new("plugin.timeouts", "4", "timeouts are durations", timeouts),
     ];
@@ -127,6 +134,31 @@ fn timeouts(asked: &Question<'_>) -> Vec<Fault> {
         .chain(node)
         .flat_map(|(field, timeout)| duration(&format!("{field}.timeout"), timeout))
         .collect()
+}
+
+fn expressions(asked: &Question<'_>) -> Vec<Fault> {
+    let spec = &asked.new.spec;
+    let own = [("spec.condition".to_owned(), spec.condition.as_deref())];
+    let domain = domain_hooks(asked).flat_map(|(field, hook)| {
+        let expression = hook.cel.as_ref().map(|cel| cel.expression.as_str());
+        [
+            (format!("{field}.condition"), hook.condition.as_deref()),
+            (format!("{field}.cel.expression"), expression),
+        ]
+    });
+    let node = spec.node_hooks.iter().enumerate().map(|(i, hook)| {
+        let field = format!("spec.nodeHooks[{i}].condition");
+        (field, hook.condition.as_deref())
+    });
+    let all = own.into_iter().chain(domain).chain(node);
+    let faults = all.filter_map(|(field, source)| {
+        let source = source.filter(|source| !source.is_empty())?;
+        let why = cel::parse(source).err()?;
+        let why = why.lines().next().unwrap_or_default();
+        let detail = format!("no CEL expression: {why}");
+        Some(Violation::invalid(field, detail).into())
+    });
+    faults.collect()
 }
 
 fn clean_socket(asked: &Question<'_>) -> Vec<Fault> {

@@ -92,18 +92,12 @@ fn template_given(asked: &Question<'_>) -> Vec<Fault> {
 }
 
 fn template(asked: &Question<'_>) -> Vec<Fault> {
-    let template = &asked.new.spec.virtual_machine_template;
-    let Some(spec) = &template.spec else {
+    let Some(vm) = member(asked.new) else {
         return Vec::new();
-    };
-    let vm = VirtualMachine {
-        metadata: template.metadata.clone().unwrap_or_default(),
-        spec: spec.clone(),
-        status: None,
     };
     let found = vm::validate(&vm::Input {
         vm: &vm,
-        old: None,
+        old: asked.old.and_then(member).as_ref(),
         found: vm::Found::default(),
         config: asked.config,
         requester: asked.requester,
@@ -113,6 +107,16 @@ fn template(asked: &Question<'_>) -> Vec<Fault> {
         .into_iter()
         .map(|violation| violation.below(TEMPLATE).into())
         .collect()
+}
+
+/// The VM that a member would be.
+fn member(pool: &VirtualMachinePool) -> Option<VirtualMachine> {
+    let template = &pool.spec.virtual_machine_template;
+    Some(VirtualMachine {
+        metadata: template.metadata.clone().unwrap_or_default(),
+        spec: template.spec.clone()?,
+        status: None,
+    })
 }
 
 fn selector_is_fixed(asked: &Question<'_>) -> Vec<Fault> {

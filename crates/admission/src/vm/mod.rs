@@ -7,6 +7,7 @@ mod busy;
 mod data_volumes;
 mod matchers;
 mod run_state;
+mod sizes;
 mod volume_requests;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use kubevirt_api::{
 use crate::{
     ClusterConfig, Surroundings, Violation,
     checks::{self, Occasion, Origin, Requester},
-    defaults, gates,
+    gates,
     rules::Rule,
     unsupported,
 };
@@ -65,6 +66,9 @@ pub type Check = fn(&Input<'_>) -> Vec<Violation>;
 pub const ALL: &[Rule<Check>] = &[
     Rule::new("vm.matchers", "3", "instance type and preference named unclearly", matchers::matchers),
     Rule::new("vm.revisions", "3", "another instance type or preference under the old revision", matchers::revisions),
+    Rule::new("vm.instancetype-spread", "3.1", "vCPUs that cannot be spread as the preference prefers", sizes::spread),
+    Rule::new("vm.instancetype-conflicts", "3.1", "fields that the instance type decides", sizes::conflicts),
+    Rule::new("vm.preference-requirements", "3.2", "less than the preference demands", sizes::requirements),
     Rule::new("vm.template", "3.4", "no template", template_is_given),
     Rule::new("vm.data-volume-templates", "3.5", "data volume templates without name, unused or elsewhere", data_volumes::templates),
     Rule::new("vm.data-volume-storage", "3.5", "data volume templates without exactly one of pvc and storage", data_volumes::storage),
@@ -87,6 +91,17 @@ pub fn validate(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
+/// Sections of the rules that a write to the status is put to: it changes nothing else.
+const OF_STATUS: &[&str] = &["3.8", "3.9"];
+
+/// Checks a change of the status alone.
+pub fn validate_status(input: &Input<'_>) -> Vec<Violation> {
+    ALL.iter()
+        .filter(|rule| OF_STATUS.contains(&rule.section))
+        .flat_map(|rule| rule.sign((rule.apply)(input)))
+        .collect()
+}
+
 /// What the author should know although nothing is wrong.
 pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
     let old_switch = "spec.running is deprecated; use spec.runStrategy: Always instead of true, \
@@ -95,7 +110,7 @@ pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
     if vm.spec.running.is_some() {
         all.push(old_switch.to_owned());
     }
-    let mut missing = unsupported::in_vm(&vm.spec, "spec");
+    let mut missing = Vec::new();
     if let Some(spec) = &vm.spec.template.spec {
         let default = &config.default_architecture;
         all.extend(gates::deprecated_in_use(spec, &config.gates, default));
@@ -120,29 +135,20 @@ fn template_is_given(input: &Input<'_>) -> Vec<Violation> {
 
 /// The template's violations as those of the instance.
 fn template(input: &Input<'_>) -> Vec<Violation> {
-    let Some(mut spec) = input.template().cloned() else {
-        return Vec::new();
+    let completed = match sizes::completed(input) {
+        Some(Ok(completed)) => completed,
+        Some(Err(found)) => return found,
+        None => return Vec::new(),
     };
-    let (vm, config) = (input.vm, input.config);
-    // Instance types and preferences would complete the template; without them its gaps are no
-    // faults of the author.
-    if vm.spec.instancetype.is_some() || vm.spec.preference.is_some() {
-        return Vec::new();
-    }
-    let origin = Origin::TemplateOfVm;
-    if let Err(found) = defaults::vmi::set_spec(&mut spec, config, input.around, origin.path()) {
-        return found;
-    }
     let none = BTreeMap::new();
-    let metadata = vm.spec.template.metadata.as_ref();
+    let metadata = input.vm.spec.template.metadata.as_ref();
     let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
-    let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
     checks::run(&checks::Input {
-        spec: &spec,
+        spec: &completed.spec,
         labels: labels.unwrap_or(&none),
-        annotations: annotations.unwrap_or(&none),
-        config,
-        origin,
+        annotations: &completed.annotations,
+        config: input.config,
+        origin: Origin::TemplateOfVm,
         occasion: input.occasion(),
         requester: input.requester,
     })

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use kubevirt_api::{
-    subresource_bodies::AddVolumeOptions, vm_status::VirtualMachineVolumeRequest,
-    vmi_status::VirtualMachineInstanceStatus, volumes::Volume,
+    disks::Disk, subresource_bodies::AddVolumeOptions, vm_status::VirtualMachineVolumeRequest,
+    vmi::VirtualMachineInstanceSpec, vmi_status::VirtualMachineInstanceStatus, volumes::Volume,
 };
 
 use super::Input;
@@ -40,7 +40,52 @@ pub(super) fn requests(input: &Input<'_>) -> Vec<Violation> {
             }
         }
     }
+    if found.is_empty() && !requests.is_empty() {
+        found = result_faults(input, requests);
+    }
     found
+}
+
+/// What is wrong with the guest once all requests are carried out, and is not wrong with it now.
+fn result_faults(input: &Input<'_>, requests: &[VirtualMachineVolumeRequest]) -> Vec<Violation> {
+    let mut vm = input.vm.clone();
+    let Some(spec) = &mut vm.spec.template.spec else {
+        return Vec::new();
+    };
+    for request in requests {
+        carry_out(request, spec);
+    }
+    let before = super::template(input);
+    let after = super::template(&Input { vm: &vm, ..*input });
+    after
+        .into_iter()
+        .filter(|violation| !before.contains(violation))
+        .map(|violation| {
+            let detail = format!("they would end in a bad guest: {}", violation.message);
+            Violation::not_supported("status.volumeRequests", detail)
+        })
+        .collect()
+}
+
+fn carry_out(request: &VirtualMachineVolumeRequest, spec: &mut VirtualMachineInstanceSpec) {
+    let Some(name) = name_of(request) else {
+        return;
+    };
+    spec.volumes.retain(|volume| volume.name != name);
+    let disks = &mut spec.domain.devices.disks;
+    disks.retain(|disk| disk.name != name);
+    if let Some(add) = &request.add_volume_options {
+        disks.push(Disk {
+            name: name.to_owned(),
+            ..add.disk.clone()
+        });
+        spec.volumes.push(Volume {
+            name: name.to_owned(),
+            persistent_volume_claim: add.volume_source.persistent_volume_claim.clone(),
+            data_volume: add.volume_source.data_volume.clone(),
+            ..Volume::default()
+        });
+    }
 }
 
 fn name_of(request: &VirtualMachineVolumeRequest) -> Option<&str> {

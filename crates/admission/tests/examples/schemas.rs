@@ -1,6 +1,6 @@
 //! Objects against the definitions that the API server loads, unknown fields being faults.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use apimachinery::schema::Schema;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::catalogue::{examples, group_and_version, is_ours, kind};
 
 /// Schemas of all versions that are served.
-pub(crate) struct Schemas(BTreeMap<[String; 3], Schema>);
+pub(crate) struct Schemas(BTreeMap<[String; 3], Arc<Schema>>);
 
 impl Schemas {
     pub(crate) fn load() -> Self {
@@ -33,6 +33,7 @@ impl Schemas {
         let (group, version) = group_and_version(object);
         self.0
             .get(&[group, version, kind(object)].map(str::to_owned))
+            .map(AsRef::as_ref)
     }
 }
 

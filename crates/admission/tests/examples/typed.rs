@@ -22,6 +22,7 @@ use kubevirt_api::{
     preference::{VirtualMachineClusterPreference, VirtualMachinePreference},
     restore::VirtualMachineRestore,
     snapshot::VirtualMachineSnapshot,
+    template::{VirtualMachineTemplate, VirtualMachineTemplateRequest},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -67,6 +68,8 @@ const OURS: &[Row] = ours![
     VirtualMachinePreference,
     VirtualMachineRestore,
     VirtualMachineSnapshot,
+    VirtualMachineTemplate,
+    VirtualMachineTemplateRequest,
 ];
 
 const BUILT_IN: &[Row] = built_in![
@@ -81,6 +84,10 @@ const BUILT_IN: &[Row] = built_in![
 /// Versions that share their type with another.
 const SAME_SHAPE: &[(&str, &str)] = &[
     ("kubevirt.io/v1alpha3", "kubevirt.io/v1"),
+    (
+        "template.kubevirt.io/v1beta1",
+        "template.kubevirt.io/v1alpha1",
+    ),
     // The first is younger than the types we build with.
     ("resource.k8s.io/v1", "resource.k8s.io/v1beta2"),
 ];

@@ -1,12 +1,14 @@
 //! What apply promises, on a CRD's schema and on pods.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::schema::Schema;
 
-fn schema() -> Schema {
+fn schema() -> Arc<Schema> {
     let raw = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "a": {"type": "string"}, "b": {"type": "string"}, "c": {"type": "string"},
         "map": {"type": "object", "additionalProperties": {"type": "string"}},

@@ -20,12 +20,12 @@ pub(super) fn fill(schema: &Schema, at: &mut Value) {
                 let Some(default) = &child.default else {
                     continue;
                 };
-                let set = match fields.get(name) {
+                let set = match fields.get(&**name) {
                     None => true,
                     Some(value) => value.is_null() && !child.marks.has(Marks::NULLABLE),
                 };
                 if set {
-                    fields.insert(name.clone(), default.clone());
+                    fields.insert(name.to_string(), (**default).clone());
                 }
             }
             for (name, value) in fields {

@@ -8,37 +8,39 @@
 mod defaults;
 mod format;
 mod inline;
+mod intern;
 mod parse;
 mod prune;
 mod rules;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use regex_lite::Regex;
 use serde_json::{Number, Value};
 
-use self::rules::Rule;
+use self::{intern::Pattern, rules::Rule};
 use crate::Violation;
 
 pub use inline::inline;
+pub use intern::Interner;
 
 /// A structural schema.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
     kind: Option<Kind>,
     marks: Marks,
-    properties: BTreeMap<String, Schema>,
+    /// By name.
+    properties: Box<[(Box<str>, Arc<Schema>)]>,
     /// `additionalProperties`; `true` there is a schema without demands here.
-    additional: Option<Box<Schema>>,
-    items: Option<Box<Schema>>,
-    default: Option<Value>,
+    additional: Option<Arc<Schema>>,
+    items: Option<Arc<Schema>>,
+    default: Option<Box<Value>>,
     list: ListType,
     checks: Option<Box<Checks>>,
-    rules: Vec<Rule>,
+    rules: Box<[Rule]>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Object,
     Array,
@@ -67,7 +69,7 @@ impl Marks {
 }
 
 /// `x-kubernetes-list-type`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ListType {
     #[default]
     Atomic,
@@ -80,7 +82,7 @@ pub(crate) enum ListType {
 struct Checks {
     required: Vec<String>,
     one_of_values: Vec<Value>,
-    pattern: Option<(String, Regex)>,
+    pattern: Option<Arc<Pattern>>,
     format: Option<String>,
     minimum: Option<Bound>,
     maximum: Option<Bound>,
@@ -89,10 +91,10 @@ struct Checks {
     items: Range,
     properties: Range,
     unique: bool,
-    all_of: Vec<Schema>,
-    any_of: Vec<Schema>,
-    one_of: Vec<Schema>,
-    not: Option<Schema>,
+    all_of: Vec<Arc<Schema>>,
+    any_of: Vec<Arc<Schema>>,
+    one_of: Vec<Arc<Schema>>,
+    not: Option<Arc<Schema>>,
 }
 
 #[derive(Debug, Clone)]
@@ -110,14 +112,23 @@ struct Range {
 impl Schema {
     /// Reads `openAPIV3Schema`. `at` is the field path that errors name, as
     /// `spec.versions[0].schema.openAPIV3Schema`.
-    pub fn parse(raw: &Value, at: &str) -> Result<Self, Vec<Violation>> {
-        parse::structural(raw, at)
+    pub fn parse(raw: &Value, at: &str) -> Result<Arc<Self>, Vec<Violation>> {
+        Self::parse_shared(raw, at, &mut Interner::default())
+    }
+
+    /// As [`Self::parse`], sharing what was read before.
+    pub fn parse_shared(
+        raw: &Value,
+        at: &str,
+        shared: &mut Interner,
+    ) -> Result<Arc<Self>, Vec<Violation>> {
+        parse::structural(raw, at, shared)
     }
 
     /// Reads the schema of a built-in kind, without the demands made on CRDs; `$ref`s are followed
     /// (see [`inline`]). Good for [`Schema::prune`]; the server checks such objects by code.
-    pub fn lenient(raw: &Value) -> Self {
-        parse::lenient(&inline(raw))
+    pub fn lenient(raw: &Value) -> Arc<Self> {
+        parse::lenient(&inline(raw), &mut Interner::default())
     }
 
     /// Removes what the schema does not know from a whole object (its `apiVersion`, `kind` and
@@ -170,7 +181,16 @@ impl Schema {
 
     /// The schema of a property or of the values of a map.
     pub fn child(&self, name: &str) -> Option<&Self> {
-        self.properties.get(name).or(self.additional.as_deref())
+        self.property(name).or(self.additional.as_deref())
+    }
+
+    /// The schema of a property that is named.
+    fn property(&self, name: &str) -> Option<&Self> {
+        let at = self
+            .properties
+            .binary_search_by(|(own, _)| (**own).cmp(name))
+            .ok()?;
+        self.properties.get(at).map(|(_, schema)| &**schema)
     }
 
     /// The schema of the items of a list.
@@ -179,11 +199,11 @@ impl Schema {
     }
 
     pub(crate) fn has_property(&self, name: &str) -> bool {
-        self.properties.contains_key(name)
+        self.property(name).is_some()
     }
 
     pub(crate) fn default_value(&self) -> Option<&Value> {
-        self.default.as_ref()
+        self.default.as_deref()
     }
 
     pub(crate) fn list_type(&self) -> &ListType {

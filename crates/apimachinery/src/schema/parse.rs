@@ -1,15 +1,21 @@
 //! Reads a schema into the tree and refuses what a CRD may not say.
 
-use regex_lite::Regex;
+use std::sync::Arc;
+
 use serde_json::{Map, Number, Value};
 
-use super::{Bound, Checks, Kind, ListType, Marks, Range, Rule, Schema};
+use super::{Bound, Checks, Interner, Kind, ListType, Marks, Pattern, Range, Rule, Schema};
 use crate::{Fault, Violation};
 
-pub(super) fn structural(raw: &Value, at: &str) -> Result<Schema, Vec<Violation>> {
+pub(super) fn structural(
+    raw: &Value,
+    at: &str,
+    shared: &mut Interner,
+) -> Result<Arc<Schema>, Vec<Violation>> {
     let mut reader = Reader {
         strict: true,
         wrong: Vec::new(),
+        shared,
     };
     let schema = reader.read(raw, at);
     if schema.kind != Some(Kind::Object) {
@@ -27,25 +33,33 @@ pub(super) fn structural(raw: &Value, at: &str) -> Result<Schema, Vec<Violation>
     }
 }
 
-pub(super) fn lenient(raw: &Value) -> Schema {
+pub(super) fn lenient(raw: &Value, shared: &mut Interner) -> Arc<Schema> {
     Reader {
         strict: false,
         wrong: Vec::new(),
+        shared,
     }
     .read(raw, "")
 }
 
-struct Reader {
+struct Reader<'a> {
     strict: bool,
     wrong: Vec<Violation>,
+    shared: &'a mut Interner,
 }
 
-impl Reader {
-    fn read(&mut self, raw: &Value, at: &str) -> Schema {
+impl Reader<'_> {
+    fn read(&mut self, raw: &Value, at: &str) -> Arc<Schema> {
+        let schema = self.read_node(raw, at);
+        self.shared.node(schema)
+    }
+
+    fn read_node(&mut self, raw: &Value, at: &str) -> Schema {
         let mut out = self.read_value_checks(raw, at);
         let Value::Object(fields) = raw else {
             return out;
         };
+        let mut properties = Vec::new();
         for (name, child) in object(fields, "properties") {
             let at = format!("{at}.properties[{name}]");
             let child_schema = self.read(child, &at);
@@ -54,13 +68,14 @@ impl Reader {
                 &at,
                 "must not be empty for specified object fields",
             );
-            out.properties.insert(name.clone(), child_schema);
+            properties.push((name.as_str().into(), child_schema));
         }
+        out.properties = by_name(properties);
         match fields.get("additionalProperties") {
             Some(Value::Bool(true)) => {
                 let mut any = Schema::default();
                 any.marks.0 |= Marks::PRESERVE_UNKNOWN | Marks::NULLABLE;
-                out.additional = Some(Box::new(any));
+                out.additional = Some(self.shared.node(any));
             }
             Some(child @ Value::Object(_)) => {
                 let at = format!("{at}.additionalProperties");
@@ -70,7 +85,7 @@ impl Reader {
                     &at,
                     "must not be empty for specified object fields",
                 );
-                out.additional = Some(Box::new(values));
+                out.additional = Some(values);
             }
             _ => {}
         }
@@ -78,7 +93,7 @@ impl Reader {
             let at = format!("{at}.items");
             let item = self.read(items, &at);
             self.demand_type(&item, &at, "must not be empty for specified array items");
-            out.items = Some(Box::new(item));
+            out.items = Some(item);
         } else if out.kind == Some(Kind::Array) && self.strict {
             self.wrong.push(Violation::required(
                 format!("{at}.items"),
@@ -91,7 +106,7 @@ impl Reader {
             // How built-in kinds spell "anything".
             out.marks.0 |= Marks::PRESERVE_UNKNOWN;
         }
-        out.default = fields.get("default").cloned();
+        out.default = fields.get("default").cloned().map(Box::new);
         out.rules = fields
             .get("x-kubernetes-validations")
             .and_then(Value::as_array)
@@ -101,7 +116,7 @@ impl Reader {
             .collect();
         let below = |schema: &Schema| schema.marks.has(Marks::RULES);
         if !out.rules.is_empty()
-            || out.properties.values().any(below)
+            || out.properties.iter().any(|(_, child)| below(child))
             || out.additional.as_deref().is_some_and(below)
             || out.items.as_deref().is_some_and(below)
         {
@@ -211,7 +226,7 @@ impl Reader {
         if !KEYWORDS.iter().any(|keyword| fields.contains_key(*keyword)) {
             return None;
         }
-        let mut list = |key: &str| -> Vec<Schema> {
+        let mut list = |key: &str| -> Vec<Arc<Schema>> {
             let branches = fields
                 .get(key)
                 .and_then(Value::as_array)
@@ -252,33 +267,39 @@ impl Reader {
         })
     }
 
+    fn read_branch(&mut self, raw: &Value, at: &str) -> Arc<Schema> {
+        let schema = self.read_branch_node(raw, at);
+        self.shared.node(schema)
+    }
+
     /// A branch of a junction may name properties and items, to check values in them.
-    fn read_branch(&mut self, raw: &Value, at: &str) -> Schema {
+    fn read_branch_node(&mut self, raw: &Value, at: &str) -> Schema {
         let mut out = self.read_value_checks(raw, at);
         let Value::Object(fields) = raw else {
             return out;
         };
+        let mut properties = Vec::new();
         for (name, child) in object(fields, "properties") {
             let at = format!("{at}.properties[{name}]");
-            out.properties
-                .insert(name.clone(), self.read_branch(child, &at));
+            properties.push((name.as_str().into(), self.read_branch(child, &at)));
         }
+        out.properties = by_name(properties);
         if let Some(items @ Value::Object(_)) = fields.get("items") {
-            out.items = Some(Box::new(self.read_branch(items, &format!("{at}.items"))));
+            out.items = Some(self.read_branch(items, &format!("{at}.items")));
         }
         if let Some(values @ Value::Object(_)) = fields.get("additionalProperties") {
             let at = format!("{at}.additionalProperties");
-            out.additional = Some(Box::new(self.read_branch(values, &at)));
+            out.additional = Some(self.read_branch(values, &at));
         }
         // A branch says nothing about fields it does not name.
         out.marks.0 |= Marks::PRESERVE_UNKNOWN;
         out
     }
 
-    fn read_pattern(&mut self, fields: &Map<String, Value>, at: &str) -> Option<(String, Regex)> {
+    fn read_pattern(&mut self, fields: &Map<String, Value>, at: &str) -> Option<Arc<Pattern>> {
         let text = fields.get("pattern")?.as_str()?;
-        match Regex::new(text) {
-            Ok(regex) => Some((text.to_owned(), regex)),
+        match self.shared.pattern(text) {
+            Ok(pattern) => Some(pattern),
             Err(error) => {
                 let why = format!("must be a valid regular expression, but isn't: {error}");
                 let at = format!("{at}.pattern");
@@ -288,6 +309,11 @@ impl Reader {
             }
         }
     }
+}
+
+fn by_name(mut properties: Vec<(Box<str>, Arc<Schema>)>) -> Box<[(Box<str>, Arc<Schema>)]> {
+    properties.sort_by(|one, other| one.0.cmp(&other.0));
+    properties.into_boxed_slice()
 }
 
 fn read_marks(fields: &Map<String, Value>) -> Marks {

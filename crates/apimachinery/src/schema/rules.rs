@@ -95,6 +95,20 @@ fn type_name(name: &str) -> cel::Value {
     cel::Value::String(Arc::new(format!("type {name}")))
 }
 
+impl Rule {
+    /// All that makes the rule.
+    pub(super) fn texts(&self) -> ([&str; 5], bool) {
+        let texts = [
+            self.expression.as_str(),
+            &self.message,
+            &self.message_expression,
+            &self.reason,
+            &self.field_path,
+        ];
+        (texts, self.optional_old)
+    }
+}
+
 impl Clone for Lazy {
     fn clone(&self) -> Self {
         Self::default()
@@ -109,7 +123,7 @@ impl Lazy {
 }
 
 fn compile(source: &str) -> Result<Compiled, String> {
-    let program = Program::compile(source).map_err(|errors| errors.to_string())?;
+    let program = crate::cel::parse(source)?;
     let depth = depth(&program.expression().expr)?;
     let uses_old = program.references().has_variable("oldSelf");
     Ok(Compiled {
@@ -431,7 +445,7 @@ fn value(schema: &Schema, raw: &Value, whole: Whole) -> cel::Value {
                 let child = match name.as_str() {
                     "apiVersion" | "kind" if is_whole => text(member)?,
                     "metadata" if is_whole => metadata(member),
-                    _ => match schema.properties.get(name) {
+                    _ => match schema.property(name) {
                         Some(child) => value(child, member, Whole::Part),
                         None => value(schema.additional.as_deref()?, member, Whole::Part),
                     },
@@ -531,7 +545,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn schema(raw: &Value) -> Schema {
+    fn schema(raw: &Value) -> Arc<Schema> {
         Schema::parse(raw, "").unwrap_or_else(|wrong| panic!("{wrong:?}"))
     }
 
@@ -543,7 +557,7 @@ mod tests {
             .collect()
     }
 
-    fn with_rule(spec: &Value, rule: &Value) -> Schema {
+    fn with_rule(spec: &Value, rule: &Value) -> Arc<Schema> {
         let mut spec = spec.clone();
         spec["x-kubernetes-validations"] = json!([rule]);
         schema(&json!({"type": "object", "properties": {"x": spec}}))

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-fn schema() -> Schema {
+fn schema() -> Arc<Schema> {
     let raw = json!({
         "type": "object",
         "required": ["spec"],
@@ -268,5 +268,58 @@ proptest! {
     #[test]
     fn validation_never_panics(object in any_json()) {
         schema().validate(&object);
+    }
+}
+
+#[test]
+fn parts_that_are_the_same_are_one() {
+    let part = |pattern: &str, default: &str| {
+        json!({"type": "object", "description": default, "properties": {
+            "size": {"type": "string", "pattern": pattern, "default": default},
+            "list": {"type": "array", "items": {"type": "integer", "minimum": 1}}}})
+    };
+    let raw = |right: Value| json!({"type": "object", "properties": {"left": part("^a$", "a"), "right": right}});
+    let mut shared = Interner::default();
+    let mut parse = |raw: &Value| Schema::parse_shared(raw, "", &mut shared).expect("structural");
+    let at = |schema: &Arc<Schema>, path: &[&str]| -> *const Schema {
+        let mut at: &Schema = schema;
+        for name in path {
+            at = at.child(name).expect("is there");
+        }
+        at
+    };
+    let mut same_but_for_words = part("^a$", "a");
+    same_but_for_words["description"] = "other words".into();
+    let one = parse(&raw(same_but_for_words));
+    assert_eq!(at(&one, &["left"]), at(&one, &["right"]));
+    let two = parse(&raw(part("^b$", "a")));
+    assert_eq!(at(&one, &["left"]), at(&two, &["left"]));
+    assert_ne!(at(&two, &["left"]), at(&two, &["right"]));
+    assert_ne!(at(&two, &["left", "size"]), at(&two, &["right", "size"]));
+    assert_eq!(at(&two, &["left", "list"]), at(&two, &["right", "list"]));
+    let three = parse(&raw(part("^a$", "b")));
+    assert_ne!(
+        at(&three, &["left", "size"]),
+        at(&three, &["right", "size"])
+    );
+}
+
+proptest! {
+    /// What is read into a crowd is what is read alone.
+    #[test]
+    fn sharing_changes_no_verdict(seeds in proptest::collection::vec(0..6u8, 1..6)) {
+        let bounds = |seed: u8| json!({"type": "object", "properties": {
+            "a": {"type": "integer", "minimum": seed % 3},
+            "b": {"type": "array", "items": {"type": "integer", "maximum": seed / 3}}}});
+        let mut shared = Interner::default();
+        for seed in seeds {
+            let raw = bounds(seed);
+            let crowded = Schema::parse_shared(&raw, "", &mut shared).expect("structural");
+            let alone = Schema::parse(&raw, "").expect("structural");
+            for value in 0..3 {
+                let object = json!({"a": value, "b": [value]});
+                prop_assert_eq!(crowded.validate(&object), alone.validate(&object));
+            }
+        }
     }
 }

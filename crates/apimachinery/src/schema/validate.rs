@@ -1,6 +1,6 @@
 //! Every way in which an object breaks its schema, worded as kube-apiserver words it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Number, Value};
 
@@ -209,10 +209,10 @@ fn check_string(checks: &Checks, text: &str, path: &str, out: &mut Vec<Violation
     } else if let Some(min) = checks.length.min.filter(|min| length < *min) {
         let why = format!("should be at least {min} chars long");
         invalid(out, path, text, why);
-    } else if let Some((source, regex)) = &checks.pattern
-        && !regex.is_match(text)
+    } else if let Some(pattern) = &checks.pattern
+        && !pattern.regex.is_match(text)
     {
-        invalid(out, path, text, format!("should match '{source}'"));
+        invalid(out, path, text, format!("should match '{}'", pattern.text));
     }
     if let Some(name) = &checks.format
         && !format::holds(name, text)
@@ -335,7 +335,12 @@ fn check_junctions(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Vio
         check(branch, value, None, path, &mut wrong);
         wrong
     };
-    let verdicts = |branches: &[Schema]| branches.iter().map(verdict).collect::<Vec<_>>();
+    let verdicts = |branches: &[Arc<Schema>]| {
+        branches
+            .iter()
+            .map(|branch| verdict(branch))
+            .collect::<Vec<_>>()
+    };
     let valid = |verdicts: &[Vec<Violation>]| verdicts.iter().filter(|v| v.is_empty()).count();
     // These complaints come without a field in the original, which is why the text names it.
     let complaint = |what: &str| {

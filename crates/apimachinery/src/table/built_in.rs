@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Column, Layout, Row, age_cell, pod};
+use super::{Column, Layout, Row, age_cell, pod, storage};
 use crate::meta;
 
 pub(super) fn layout(group: &str, plural: &str) -> Layout {
@@ -49,9 +49,14 @@ pub(super) fn layout(group: &str, plural: &str) -> Layout {
             Column::of("Endpoints", "string", 0, endpoints),
             age(),
         ],
-        ("", "persistentvolumeclaims") => claims(),
-        ("", "persistentvolumes") => volumes(),
-        ("storage.k8s.io", "storageclasses") => storage_classes(),
+        ("", "persistentvolumeclaims") => storage::claims(),
+        ("", "persistentvolumes") => storage::volumes(),
+        ("storage.k8s.io", "storageclasses") => storage::classes(),
+        ("policy", "poddisruptionbudgets") => budgets(),
+        ("discovery.k8s.io", "endpointslices") => slices(),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => bindings(),
+        ("apps", "controllerrevisions") => revisions(),
+        ("scheduling.k8s.io", "priorityclasses") => priority_classes(),
         ("apiregistration.k8s.io", "apiservices") => api_services(),
         (
             "admissionregistration.k8s.io",
@@ -76,19 +81,19 @@ pub(super) fn layout(group: &str, plural: &str) -> Layout {
     }
 }
 
-fn name() -> Column {
+pub(super) fn name() -> Column {
     Column::of("Name", "string", 0, |row| meta::name(row.object).into())
 }
 
-fn age() -> Column {
+pub(super) fn age() -> Column {
     Column::of("Age", "date", 0, age_cell)
 }
 
-fn text(value: &Value) -> Value {
+pub(super) fn text(value: &Value) -> Value {
     value.as_str().unwrap_or_default().into()
 }
 
-fn or(value: &Value, absent: &str) -> Value {
+pub(super) fn or(value: &Value, absent: &str) -> Value {
     value
         .as_str()
         .filter(|text| !text.is_empty())
@@ -96,7 +101,7 @@ fn or(value: &Value, absent: &str) -> Value {
         .into()
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -350,128 +355,6 @@ fn endpoints(row: &Row<'_>) -> Value {
     }
 }
 
-fn access_modes(modes: &Value) -> Value {
-    const SHORT: [(&str, &str); 4] = [
-        ("ReadWriteOnce", "RWO"),
-        ("ReadOnlyMany", "ROX"),
-        ("ReadWriteMany", "RWX"),
-        ("ReadWriteOncePod", "RWOP"),
-    ];
-    let has = |long: &str| list(modes).iter().any(|mode| mode == long);
-    let words: Vec<&str> = SHORT
-        .iter()
-        .filter(|(long, _)| has(long))
-        .map(|(_, s)| *s)
-        .collect();
-    words.join(",").into()
-}
-
-fn claims() -> Vec<Column> {
-    vec![
-        name(),
-        Column::of("Status", "string", 0, |row| {
-            if meta::is_deleting(row.object) {
-                "Terminating".into()
-            } else {
-                text(&row.object["status"]["phase"])
-            }
-        }),
-        Column::of("Volume", "string", 0, |row| {
-            text(&row.object["spec"]["volumeName"])
-        }),
-        Column::of("Capacity", "string", 0, |row| {
-            let bound = row.object["spec"]["volumeName"]
-                .as_str()
-                .is_some_and(|v| !v.is_empty());
-            if bound {
-                text(&row.object["status"]["capacity"]["storage"])
-            } else {
-                "".into()
-            }
-        }),
-        Column::of("Access Modes", "string", 0, |row| {
-            access_modes(&row.object["status"]["accessModes"])
-        }),
-        Column::of("StorageClass", "string", 0, |row| {
-            text(&row.object["spec"]["storageClassName"])
-        }),
-        age(),
-        Column::of("VolumeMode", "string", 1, |row| {
-            or(&row.object["spec"]["volumeMode"], "<unset>")
-        }),
-    ]
-}
-
-fn volumes() -> Vec<Column> {
-    vec![
-        name(),
-        Column::of("Capacity", "string", 0, |row| {
-            text(&row.object["spec"]["capacity"]["storage"])
-        }),
-        Column::of("Access Modes", "string", 0, |row| {
-            access_modes(&row.object["spec"]["accessModes"])
-        }),
-        Column::of("Reclaim Policy", "string", 0, |row| {
-            text(&row.object["spec"]["persistentVolumeReclaimPolicy"])
-        }),
-        Column::of("Status", "string", 0, |row| {
-            if meta::is_deleting(row.object) {
-                "Terminating".into()
-            } else {
-                text(&row.object["status"]["phase"])
-            }
-        }),
-        Column::of("Claim", "string", 0, |row| {
-            let claim = &row.object["spec"]["claimRef"];
-            let part = |key: &str| claim[key].as_str().unwrap_or_default();
-            if claim.is_object() {
-                format!("{}/{}", part("namespace"), part("name")).into()
-            } else {
-                "".into()
-            }
-        }),
-        Column::of("StorageClass", "string", 0, |row| {
-            text(&row.object["spec"]["storageClassName"])
-        }),
-        Column::of("Reason", "string", 0, |row| {
-            text(&row.object["status"]["reason"])
-        }),
-        age(),
-        Column::of("VolumeMode", "string", 1, |row| {
-            or(&row.object["spec"]["volumeMode"], "<unset>")
-        }),
-    ]
-}
-
-fn storage_classes() -> Vec<Column> {
-    vec![
-        Column::of("Name", "string", 0, |row| {
-            let name = meta::name(row.object);
-            let default = "storageclass.kubernetes.io/is-default-class";
-            match meta::annotation(row.object, default) {
-                Some("true") => format!("{name} (default)").into(),
-                _ => name.into(),
-            }
-        }),
-        Column::of("Provisioner", "string", 0, |row| {
-            text(&row.object["provisioner"])
-        }),
-        Column::of("ReclaimPolicy", "string", 0, |row| {
-            or(&row.object["reclaimPolicy"], "Delete")
-        }),
-        Column::of("VolumeBindingMode", "string", 0, |row| {
-            or(&row.object["volumeBindingMode"], "Immediate")
-        }),
-        Column::of("AllowVolumeExpansion", "string", 0, |row| {
-            row.object["allowVolumeExpansion"]
-                .as_bool()
-                .unwrap_or_default()
-                .into()
-        }),
-        age(),
-    ]
-}
-
 fn api_services() -> Vec<Column> {
     vec![
         name(),
@@ -496,5 +379,140 @@ fn api_services() -> Vec<Column> {
             }
         }),
         age(),
+    ]
+}
+
+fn budgets() -> Vec<Column> {
+    fn amount(row: &Row<'_>, field: &str) -> Value {
+        match &row.object["spec"][field] {
+            Value::Null => "N/A".into(),
+            Value::Number(number) => number.to_string().into(),
+            other => other.clone(),
+        }
+    }
+    vec![
+        name(),
+        Column::of("Min Available", "string", 0, |row| {
+            amount(row, "minAvailable")
+        }),
+        Column::of("Max Unavailable", "string", 0, |row| {
+            amount(row, "maxUnavailable")
+        }),
+        Column::of("Allowed Disruptions", "integer", 0, |row| {
+            let allowed = &row.object["status"]["disruptionsAllowed"];
+            allowed.as_i64().unwrap_or_default().into()
+        }),
+        age(),
+    ]
+}
+
+fn slices() -> Vec<Column> {
+    const SHOWN: usize = 3;
+    fn short(all: &[String]) -> Value {
+        let first = all.iter().take(SHOWN).cloned().collect::<Vec<_>>();
+        match all.len() {
+            0 => "<unset>".into(),
+            count if count > SHOWN => {
+                format!("{} + {} more...", first.join(","), count - SHOWN).into()
+            }
+            _ => first.join(",").into(),
+        }
+    }
+    vec![
+        name(),
+        Column::of("AddressType", "string", 0, |row| {
+            text(&row.object["addressType"])
+        }),
+        Column::of("Ports", "string", 0, |row| {
+            let one = |port: &Value| match (port["port"].as_i64(), port["name"].as_str()) {
+                (Some(number), _) => number.to_string(),
+                (None, Some(name)) => name.to_owned(),
+                (None, None) => "*".to_owned(),
+            };
+            let ports: Vec<String> = list(&row.object["ports"]).iter().map(one).collect();
+            short(&ports)
+        }),
+        Column::of("Endpoints", "string", 0, |row| {
+            let addresses = list(&row.object["endpoints"]).iter();
+            let addresses = addresses.flat_map(|endpoint| list(&endpoint["addresses"]));
+            let found: Vec<String> = addresses
+                .filter_map(Value::as_str)
+                .map(ToOwned::to_owned)
+                .collect();
+            short(&found)
+        }),
+        age(),
+    ]
+}
+
+fn bindings() -> Vec<Column> {
+    fn subjects(row: &Row<'_>, kind: &str) -> Value {
+        let one = |subject: &Value| {
+            let part = |key: &str| subject[key].as_str().unwrap_or_default();
+            match kind {
+                "ServiceAccount" => format!("{}/{}", part("namespace"), part("name")),
+                _ => part("name").to_owned(),
+            }
+        };
+        let found: Vec<String> = list(&row.object["subjects"])
+            .iter()
+            .filter(|subject| subject["kind"] == kind)
+            .map(one)
+            .collect();
+        found.join(", ").into()
+    }
+    vec![
+        name(),
+        Column::of("Role", "string", 0, |row| {
+            let role = &row.object["roleRef"];
+            let part = |key: &str| role[key].as_str().unwrap_or_default();
+            format!("{}/{}", part("kind"), part("name")).into()
+        }),
+        Column::of("Age", "string", 0, age_cell),
+        Column::of("Users", "string", 1, |row| subjects(row, "User")),
+        Column::of("Groups", "string", 1, |row| subjects(row, "Group")),
+        Column::of("ServiceAccounts", "string", 1, |row| {
+            subjects(row, "ServiceAccount")
+        }),
+    ]
+}
+
+fn revisions() -> Vec<Column> {
+    vec![
+        name(),
+        Column::of("Controller", "string", 0, |row| {
+            let owner = meta::owner_references(row.object).find(|owner| owner.controller);
+            let Some(owner) = owner else {
+                return "<none>".into();
+            };
+            let (group, _) = crate::resource::split_api_version(owner.api_version);
+            let kind = owner.kind.to_lowercase();
+            if group.is_empty() {
+                format!("{kind}/{}", owner.name).into()
+            } else {
+                format!("{kind}.{group}/{}", owner.name).into()
+            }
+        }),
+        Column::of("Revision", "string", 0, |row| {
+            row.object["revision"].clone()
+        }),
+        age(),
+    ]
+}
+
+fn priority_classes() -> Vec<Column> {
+    vec![
+        name(),
+        Column::of("Value", "integer", 0, |row| {
+            row.object["value"].as_i64().unwrap_or_default().into()
+        }),
+        Column::of("Global-Default", "boolean", 0, |row| {
+            let default = row.object["globalDefault"].as_bool();
+            default.unwrap_or_default().into()
+        }),
+        age(),
+        Column::of("PreemptionPolicy", "string", 0, |row| {
+            or(&row.object["preemptionPolicy"], "PreemptLowerPriority")
+        }),
     ]
 }

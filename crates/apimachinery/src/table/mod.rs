@@ -6,6 +6,7 @@
 mod age;
 mod built_in;
 mod pod;
+mod storage;
 
 #[cfg(test)]
 mod tests;
@@ -173,7 +174,7 @@ impl Column {
         Self {
             name: name.to_owned(),
             // An age is sent as text, like everything that is formatted here.
-            kind: if kind == "date" { "string" } else { kind }.to_owned(),
+            kind: if name == "Age" { "string" } else { kind }.to_owned(),
             format: if is_name { "name" } else { "" }.to_owned(),
             description: match name {
                 "Name" if is_name => "The name of the object, unique among its kind".to_owned(),

@@ -5,7 +5,10 @@
 use std::cmp::Reverse;
 
 use apimachinery::{
-    Subresource, Violation, jsonpath::JsonPath, resource::join_api_version, schema::Schema,
+    Subresource, Violation,
+    jsonpath::JsonPath,
+    resource::join_api_version,
+    schema::{Interner, Schema},
     table::Layout,
 };
 use serde_json::{Value, json};
@@ -160,7 +163,7 @@ pub(crate) fn accept(crd: &mut Value, now: &str) {
 }
 
 /// The served versions of a definition, the preferred one first.
-pub(crate) fn versions(crd: &Value) -> Result<Vec<Served>, Vec<Violation>> {
+pub(crate) fn versions(crd: &Value, shared: &mut Interner) -> Result<Vec<Served>, Vec<Violation>> {
     let spec = &crd["spec"];
     let (group, names) = (text(&spec["group"]), &spec["names"]);
     let storage = list(&spec["versions"])
@@ -176,9 +179,10 @@ pub(crate) fn versions(crd: &Value) -> Result<Vec<Served>, Vec<Violation>> {
     versions
         .into_iter()
         .map(|version| {
-            let schema = Schema::parse(
+            let schema = Schema::parse_shared(
                 &version["schema"]["openAPIV3Schema"],
                 "spec.versions.schema.openAPIV3Schema",
+                shared,
             )?;
             let columns = Layout::custom(
                 &version["additionalPrinterColumns"],

@@ -7,17 +7,22 @@ pub(crate) mod convert;
 pub(crate) mod custom;
 pub(crate) mod schema;
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use apimachinery::{
-    GroupKind, GroupResource, Resource, Subresource, jsonpath::JsonPath,
-    resource::join_api_version, schema::Schema, selector::FieldSelector, shape::Type,
+    GroupKind, GroupResource, Resource, Subresource, Violation,
+    jsonpath::JsonPath,
+    meta,
+    resource::join_api_version,
+    schema::{Interner, Schema},
+    selector::FieldSelector,
+    shape::Type,
     table::Layout,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
-use crate::store::Collection;
+use crate::store::{Collection, StoreError, Stored};
 use builtin::{BuiltIn, References};
 use schema::BuiltInSchemas;
 
@@ -53,7 +58,7 @@ pub(crate) enum Origin {
 /// What a CRD says about one version.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    pub schema: Schema,
+    pub schema: Arc<Schema>,
     pub columns: Layout,
     pub selectable: Vec<String>,
     pub scale: Option<Scale>,
@@ -183,6 +188,15 @@ pub(crate) struct Registry {
     built_in: Vec<Arc<Served>>,
     live: RwLock<Arc<Snapshot>>,
     schemas: BuiltInSchemas,
+    definitions: Mutex<Definitions>,
+}
+
+/// What was made of definitions, so that one that did not change is not read again.
+#[derive(Debug, Default)]
+struct Definitions {
+    /// By the revision of the definition: no two ever have the same one.
+    kinds: HashMap<u64, Vec<Arc<Served>>>,
+    shared: Interner,
 }
 
 impl Registry {
@@ -197,6 +211,7 @@ impl Registry {
                 aggregated: Vec::new(),
             })),
             schemas: BuiltInSchemas::default(),
+            definitions: Mutex::default(),
         }
     }
 
@@ -231,14 +246,39 @@ impl Registry {
         self.live.read().aggregated.clone()
     }
 
-    /// Replaces the kinds of CRDs.
-    pub(crate) fn set_custom(&self, custom: Vec<Served>) {
+    /// Replaces the kinds of CRDs by those of these definitions. What is wrong with one is told;
+    /// it brings no kinds.
+    pub(crate) fn set_definitions(
+        &self,
+        stored: &[Stored],
+    ) -> Result<Vec<(String, Vec<Violation>)>, StoreError> {
+        let mut definitions = self.definitions.lock();
+        let mut wrong = Vec::new();
+        let mut kinds = HashMap::new();
+        let mut custom = Vec::new();
+        for one in stored {
+            let found = if let Some(known) = definitions.kinds.remove(&one.revision) {
+                known
+            } else {
+                let definition = one.parse()?;
+                match custom::versions(&definition, &mut definitions.shared) {
+                    Ok(versions) => versions.into_iter().map(Arc::new).collect(),
+                    Err(violations) => {
+                        wrong.push((meta::name(&definition).to_owned(), violations));
+                        Vec::new()
+                    }
+                }
+            };
+            custom.extend(found.iter().cloned());
+            kinds.insert(one.revision, found);
+        }
+        definitions.kinds = kinds;
         let mut live = self.live.write();
-        let custom = custom.into_iter().map(Arc::new).collect();
         *live = Arc::new(Snapshot {
             custom,
             aggregated: live.aggregated.clone(),
         });
+        Ok(wrong)
     }
 
     /// Replaces the groups of other servers.

@@ -24,12 +24,12 @@ impl BuiltInSchemas {
         let mut parsed = self.parsed.lock();
         parsed
             .entry((kind.group, kind.kind))
-            .or_insert_with(|| parse(kind).map(Arc::new))
+            .or_insert_with(|| parse(kind))
             .clone()
     }
 }
 
-fn parse(kind: &BuiltIn) -> Option<Schema> {
+fn parse(kind: &BuiltIn) -> Option<Arc<Schema>> {
     let mut raw = (kind.schema)(References::Inlined);
     let root = raw.as_object_mut()?;
     root.remove("required");

@@ -50,6 +50,38 @@ const DELETE_OPTIONS: Table = &[
     (5, "dryRun", Field::Texts),
 ];
 
+const RESOURCE: Table = &[
+    (1, "namespace", Field::Text),
+    (2, "verb", Field::Text),
+    (3, "group", Field::Text),
+    (4, "version", Field::Text),
+    (5, "resource", Field::Text),
+    (6, "subresource", Field::Text),
+    (7, "name", Field::Text),
+];
+const PATH: Table = &[(1, "path", Field::Text), (2, "verb", Field::Text)];
+const ABOUT: Table = &[
+    (1, "resourceAttributes", Field::Message(RESOURCE)),
+    (2, "nonResourceAttributes", Field::Message(PATH)),
+    (3, "user", Field::Text),
+    (4, "groups", Field::Texts),
+    (6, "uid", Field::Text),
+];
+const TOKEN: Table = &[
+    (1, "audiences", Field::Texts),
+    (
+        3,
+        "boundObjectRef",
+        Field::Message(&[
+            (1, "kind", Field::Text),
+            (2, "apiVersion", Field::Text),
+            (3, "name", Field::Text),
+            (4, "uid", Field::Text),
+        ]),
+    ),
+    (4, "expirationSeconds", Field::Number),
+];
+
 const KINDS: &[(&str, Table)] = &[
     (
         "Namespace",
@@ -91,6 +123,65 @@ const KINDS: &[(&str, Table)] = &[
         ],
     ),
     ("DeleteOptions", DELETE_OPTIONS),
+    (
+        "SelfSubjectReview",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (2, "status", Field::Ignored),
+        ],
+    ),
+    (
+        "SelfSubjectAccessReview",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (2, "spec", Field::Message(ABOUT)),
+            (3, "status", Field::Ignored),
+        ],
+    ),
+    (
+        "SubjectAccessReview",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (2, "spec", Field::Message(ABOUT)),
+            (3, "status", Field::Ignored),
+        ],
+    ),
+    (
+        "LocalSubjectAccessReview",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (2, "spec", Field::Message(ABOUT)),
+            (3, "status", Field::Ignored),
+        ],
+    ),
+    (
+        "SelfSubjectRulesReview",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (2, "spec", Field::Message(&[(1, "namespace", Field::Text)])),
+            (3, "status", Field::Ignored),
+        ],
+    ),
+    (
+        "TokenRequest",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (2, "spec", Field::Message(TOKEN)),
+            (3, "status", Field::Ignored),
+        ],
+    ),
+    (
+        "TokenReview",
+        &[
+            (1, "metadata", Field::Message(META)),
+            (
+                2,
+                "spec",
+                Field::Message(&[(1, "token", Field::Text), (2, "audiences", Field::Texts)]),
+            ),
+            (3, "status", Field::Ignored),
+        ],
+    ),
 ];
 
 /// Reads a whole body. None for one that is broken or not among ours.

@@ -4,7 +4,11 @@
 //! whatever fails is looked at again. At the start, and when events were missed, everything is
 //! looked at.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use apimachinery::{meta, resource::split_api_version};
 use serde_json::Value;
@@ -14,6 +18,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::namespace;
 use crate::{
     api::Api,
     error::ApiError,
@@ -128,7 +133,7 @@ async fn process(api: &Api, item: Item, failed: &mut HashSet<Item>) {
     let done = match &item {
         Item::OwnerGone(uid) => owner_gone(api, uid).await,
         Item::Object(key) => Box::pin(object(api, key)).await,
-        Item::Namespace(name) => Box::pin(namespace(api, name)).await,
+        Item::Namespace(name) => Box::pin(namespace::finish(api, name)).await,
         Item::Definition(collection) => Box::pin(definition(api, collection)).await,
     };
     match done {
@@ -339,9 +344,16 @@ async fn orphan(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
         };
         let found = Live::of(&stored, &dependent.kind)?;
         let mut object = found.object.clone();
-        if let Value::Array(owners) = &mut object["metadata"]["ownerReferences"] {
-            owners.retain(|owner| owner["uid"] != uid);
-        }
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        let others = owners.into_iter().flatten();
+        let others: Vec<Value> = others.filter(|one| one["uid"] != uid).cloned().collect();
+        // An empty list is left out, as in everything that is stored.
+        let others = if others.is_empty() {
+            Value::Null
+        } else {
+            others.into()
+        };
+        meta::set(&mut object, "ownerReferences", others);
         write::put(api, &dependent, &found, object).await?;
     }
     drop_finalizer(api, call, ORPHAN).await
@@ -360,44 +372,18 @@ async fn drop_finalizer(api: &Api, call: &Call, finalizer: &str) -> Result<(), A
     Ok(())
 }
 
-/// Empties a namespace that is being deleted, then lets it go.
-async fn namespace(api: &Api, name: &str) -> Result<(), ApiError> {
-    let Some(kind) = api.registry.find("", "v1", "namespaces") else {
-        return Ok(());
-    };
-    let call = Call::internal(kind, "", Some(name));
-    let Some(stored) = api.store.get(&call.key(name)).await? else {
-        return Ok(());
-    };
-    let live = Live::of(&stored, &call.kind)?;
-    if !meta::is_deleting(&live.object) {
-        return Ok(());
-    }
-    let mut left = false;
-    for kind in api.registry.all() {
-        if kind.namespaced && kind.verbs.contains(&"delete") && kind.is_storage_version() {
-            let scope = Scope {
-                collection: kind.collection.clone(),
-                namespace: Some(name.to_owned()),
-                name: None,
-            };
-            left |= empty(api, &kind, &scope).await?;
-        }
-    }
-    if left {
-        // The deletion of each of them brings us back.
-        return Ok(());
-    }
-    let mut object = live.object.clone();
-    object["spec"]["finalizers"] = Value::Array(Vec::new());
-    write::put(api, &call, &live, object).await?;
-    Ok(())
+/// What could not go at once: how many, and what holds them.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    pub(super) count: usize,
+    /// Finalizers, each with how many objects it holds.
+    pub(super) finalizers: BTreeMap<String, usize>,
 }
 
-/// Deletes what is there; true if something is still on its way out.
-async fn empty(api: &Api, kind: &Arc<Served>, scope: &Scope) -> Result<bool, ApiError> {
+/// Deletes what is there and tells what is still on its way out.
+pub(super) async fn empty(api: &Api, kind: &Arc<Served>, scope: &Scope) -> Result<Left, ApiError> {
     let mut after = None;
-    let mut left = false;
+    let mut left = Left::default();
     loop {
         let page = api.store.list(scope, after, Some(CHUNK)).await?;
         for stored in page.items {
@@ -411,7 +397,12 @@ async fn empty(api: &Api, kind: &Arc<Served>, scope: &Scope) -> Result<bool, Api
             };
             match done {
                 Ok(delete::Outcome::Gone(_)) => {}
-                Ok(delete::Outcome::Going(_)) => left = true,
+                Ok(delete::Outcome::Going(object)) => {
+                    left.count += 1;
+                    for finalizer in meta::finalizers(&object) {
+                        *left.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+                    }
+                }
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -443,7 +434,10 @@ async fn definition(api: &Api, collection: &Collection) -> Result<(), ApiError> 
         .into_iter()
         .find(|kind| kind.collection == *collection);
     if let Some(kind) = kind
-        && empty(api, &kind, &Scope::all(collection.clone())).await?
+        && empty(api, &kind, &Scope::all(collection.clone()))
+            .await?
+            .count
+            > 0
     {
         return Ok(());
     }

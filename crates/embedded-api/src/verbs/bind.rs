@@ -12,6 +12,7 @@ use super::{
 use crate::{
     admission::{self, Operation, Review},
     api::Api,
+    disruption,
     error::ApiError,
     request::Payload,
 };
@@ -84,8 +85,7 @@ fn set_scheduled(pod: &mut Value, now: &str) {
     pod["status"]["conditions"] = Value::Array(conditions);
 }
 
-/// A polite deletion: webhooks may say "not now". There are no disruption budgets that could stand
-/// against it.
+/// A polite deletion: webhooks and disruption budgets may say "not now".
 pub(crate) async fn evict(
     api: &Api,
     mut call: Call,
@@ -108,6 +108,8 @@ pub(crate) async fn evict(
     admission::validate(api, &call, &review, &eviction, &mut Vec::new()).await?;
     call.subresource = None;
     let name = call.name().to_owned();
+    let pod = Live::of(&read::load(api, &call, &name).await?, &call.kind)?;
+    disruption::take(api, &pod.object, call.query.dry_run).await?;
     Box::pin(delete::delete_named(api, &call, &name, &options)).await?;
     let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
                       "status": "Success", "code": 201});

@@ -111,6 +111,7 @@ pub(crate) async fn delete(
             "services",
             "serviceaccounts",
             "persistentvolumeclaims",
+            "persistentvolumes",
         ]
         .contains(&call.kind.plural.as_str()),
         group => group == "storage.k8s.io",

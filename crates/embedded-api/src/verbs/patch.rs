@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{Call, Live, Written, prepare, read, update::ATTEMPTS, write};
 use crate::{
+    access::{self, Attributes, ResourceTarget, Target},
     api::Api,
     error::ApiError,
     request::{Format, Payload, query},
@@ -156,12 +157,27 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
             return Err(Status::conflict_because(resource, call.name(), &why).into());
         }
         None => {
+            access::authorize(api, &call.identity, &creation(call)).await?;
             let object = apply::apply(&writer, None, &config, conflicts)?;
             write::create(api, call, object, Owners::Known).await?
         }
     };
     written.warnings.splice(0..0, warnings);
     Ok(written)
+}
+
+/// Applying what is not there makes it, which takes a right of its own.
+fn creation(call: &Call) -> Attributes {
+    Attributes {
+        verb: "create".to_owned(),
+        target: Target::Resource(Box::new(ResourceTarget {
+            group: call.kind.group.clone(),
+            resource: call.kind.plural.clone(),
+            subresource: String::new(),
+            namespace: call.namespace.clone(),
+            name: call.name().to_owned(),
+        })),
+    }
 }
 
 /// What is applied says what it is.

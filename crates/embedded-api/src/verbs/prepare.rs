@@ -9,6 +9,7 @@ use super::{Call, Live};
 use crate::{
     api::Api,
     error::ApiError,
+    kinds,
     registry::{Origin, Served, custom},
     request::{Payload, query::FieldValidation},
 };
@@ -214,9 +215,14 @@ pub(crate) fn strictly_wrong(api: &Api, call: &Call, object: &Value) -> Option<S
     (!unknown.is_empty()).then(|| schema::strict_error(&unknown))
 }
 
+/// A name that begins so and is nobody's yet.
+pub(crate) fn generate(base: &str) -> String {
+    names::generate(base, random_bytes())
+}
+
 /// What the server itself adds to a new object after its owners are known.
-pub(crate) fn furnish(call: &Call, object: &mut Value) {
-    super::pods::furnish_built_in(&call.kind, object);
+pub(crate) fn furnish(api: &Api, call: &Call, object: &mut Value) {
+    kinds::furnish(&call.kind, object, &meta::format_time(api.clock.now()));
 }
 
 /// What a client should be told, though it is let through.
@@ -282,7 +288,7 @@ pub(crate) fn default(call: &Call, object: &mut Value) {
         custom.schema.fill_defaults(object);
         return;
     }
-    super::pods::default_built_in(&call.kind, object);
+    kinds::default(&call.kind, object);
     if call
         .kind
         .is("apiextensions.k8s.io", "customresourcedefinitions")
@@ -291,8 +297,9 @@ pub(crate) fn default(call: &Call, object: &mut Value) {
     }
 }
 
-/// The status that the server itself gives to what it is about to store.
+/// What the server itself gives to what it is about to store.
 pub(crate) fn settle(api: &Api, call: &Call, object: &mut Value) {
+    kinds::show(&call.kind, object);
     if call
         .kind
         .is("apiextensions.k8s.io", "customresourcedefinitions")
@@ -317,7 +324,7 @@ pub(crate) fn begin(api: &Api, call: &Call, object: &mut Value) -> Result<(), Ap
     }
     let base = meta::generate_name(object).to_owned();
     if meta::name(object).is_empty() && !base.is_empty() {
-        meta::set(object, "name", names::generate(&base, random_bytes()));
+        meta::set(object, "name", generate(&base));
     }
     meta::set(object, "uid", uuid::Uuid::new_v4().to_string());
     meta::set(
@@ -329,8 +336,16 @@ pub(crate) fn begin(api: &Api, call: &Call, object: &mut Value) -> Result<(), Ap
         meta::set(object, "generation", 1);
     }
     let resets_status = call.kind.is_custom()
-        || ["pods", "namespaces", "persistentvolumeclaims", "services"]
-            .contains(&call.kind.plural.as_str());
+        || [
+            "pods",
+            "namespaces",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "poddisruptionbudgets",
+            "resourcequotas",
+            "services",
+        ]
+        .contains(&call.kind.plural.as_str());
     if resets_status && call.kind.has_subresource("status") {
         put_part(object, "status", Value::Null);
     }
@@ -379,7 +394,9 @@ pub(crate) fn carry_over(call: &Call, live: &Value, object: &mut Value) {
         }
         Some("finalize") => {
             let held = object["spec"]["finalizers"].clone();
+            let others = object["metadata"]["finalizers"].clone();
             object.clone_from(live);
+            meta::set(object, "finalizers", others);
             let is_free = held.as_array().is_none_or(Vec::is_empty);
             put_part(
                 &mut object["spec"],
@@ -457,11 +474,7 @@ pub(crate) fn validate(
     {
         wrong.extend(scale.check(object));
     }
-    wrong.extend(super::pods::check_built_in(
-        kind,
-        live.map(|live| &live.object),
-        object,
-    ));
+    wrong.extend(kinds::check(kind, live.map(|live| &live.object), object));
     if let Some(live) = live {
         wrong.extend(immutable(&live.object, object));
     }

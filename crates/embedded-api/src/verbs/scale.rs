@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Call, Live,
     read::{self, json_response},
+    update::ATTEMPTS,
     write::{self, Owners},
 };
 use crate::{
@@ -29,43 +30,53 @@ pub(crate) async fn serve(
     let Some(paths) = &custom.scale else {
         return Err(Status::not_found(call.kind.resource(), call.name()).into());
     };
-    let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
-    let shown = render(paths, &live.object);
-    let wanted = match *method {
-        Method::GET => return Ok(answer(&shown)),
-        Method::PUT => payload.value()?,
-        Method::PATCH => match payload.format {
-            Format::JsonPatch => patch::json::apply(&shown, &payload.value()?)?,
-            _ => patch::merge::apply(&shown, &payload.value()?),
-        },
-        _ => return Err(Status::method_not_allowed(call.kind.resource(), method.as_str()).into()),
-    };
-    let version = meta::resource_version(&wanted);
-    if !version.is_empty() && version != live.revision.to_string() {
-        return Err(Status::conflict(call.kind.resource(), call.name()).into());
+    let mut attempt = 1;
+    loop {
+        let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
+        let shown = render(paths, &live.object);
+        let wanted = match *method {
+            Method::GET => return Ok(answer(&shown)),
+            Method::PUT => payload.value()?,
+            Method::PATCH => match payload.format {
+                Format::JsonPatch => patch::json::apply(&shown, &payload.value()?)?,
+                _ => patch::merge::apply(&shown, &payload.value()?),
+            },
+            _ => {
+                let resource = call.kind.resource();
+                return Err(Status::method_not_allowed(resource, method.as_str()).into());
+            }
+        };
+        let version = meta::resource_version(&wanted);
+        if !version.is_empty() && version != live.revision.to_string() {
+            return Err(Status::conflict(call.kind.resource(), call.name()).into());
+        }
+        let mut object = live.object.clone();
+        let slot = paths
+            .spec_replicas
+            .iter()
+            .fold(&mut object, |at, field| &mut at[field.as_str()]);
+        *slot = replicas(&wanted)?.into();
+        match Box::pin(write::update(api, call, &live, object, Owners::Compute)).await {
+            // Somebody else wrote in between, a status perhaps. Who named the version that they
+            // saw is told on the next round.
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
+            written => return Ok(answer(&render(paths, &written?.object))),
+        }
     }
-    let wanted = &wanted["spec"]["replicas"];
-    let Some(replicas) = wanted.as_i64() else {
+}
+
+/// How many the client wants.
+fn replicas(scale: &Value) -> Result<i64, ApiError> {
+    let wanted = &scale["spec"]["replicas"];
+    wanted.as_i64().ok_or_else(|| {
         let why = "spec.replicas must be a number";
         let wrong = Violation::invalid("patch", wanted.clone(), why);
-        return Err(Status::invalid(
-            GroupKind {
-                group: "",
-                kind: "",
-            },
-            "",
-            &[wrong],
-        )
-        .into());
-    };
-    let mut object = live.object.clone();
-    let slot = paths
-        .spec_replicas
-        .iter()
-        .fold(&mut object, |at, field| &mut at[field.as_str()]);
-    *slot = replicas.into();
-    let written = Box::pin(write::update(api, call, &live, object, Owners::Compute)).await?;
-    Ok(answer(&render(paths, &written.object)))
+        let nothing = GroupKind {
+            group: "",
+            kind: "",
+        };
+        Status::invalid(nothing, "", &[wrong]).into()
+    })
 }
 
 fn render(paths: &Scale, object: &Value) -> Value {

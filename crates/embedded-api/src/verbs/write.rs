@@ -11,9 +11,11 @@ use serde_json::Value;
 
 use super::{Call, Live, Written, is_free, prepare};
 use crate::{
+    access::escalation,
     admission::{self, Operation, Review},
     api::Api,
     error::ApiError,
+    plugins, quota,
     registry::convert,
 };
 
@@ -41,7 +43,9 @@ pub(crate) async fn create(
     if owners == Owners::Compute {
         own(api, call, None, &mut object);
     }
-    prepare::furnish(call, &mut object);
+    prepare::furnish(api, call, &mut object);
+    plugins::complete(api, call, &mut object).await?;
+    escalation::check(api, call, None, &object).await?;
     warnings.extend(prepare::warnings(call, None, &object));
     let review = Review {
         operation: Operation::Create,
@@ -60,6 +64,11 @@ pub(crate) async fn create(
     if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {
         return Err(error.with_warnings(warnings));
     }
+    // Nobody else is let in until this one is stored.
+    let _gate = match quota::admit(api, call, &object).await {
+        Ok(gate) => gate,
+        Err(error) => return Err(error.with_warnings(warnings)),
+    };
     if call.query.dry_run {
         return Ok(Written {
             object,
@@ -96,6 +105,7 @@ pub(crate) async fn update(
     if owners == Owners::Compute && call.subresource.as_deref() != Some("finalize") {
         own(api, call, Some(&live.object), &mut object);
     }
+    escalation::check(api, call, Some(&live.object), &object).await?;
     warnings.extend(prepare::warnings(call, Some(&live.object), &object));
     let review = Review {
         operation: Operation::Update,
@@ -196,7 +206,8 @@ pub(crate) fn writer<'a>(api: &Api, call: &'a Call, api_version: &'a str) -> Wri
     }
 }
 
-fn own(api: &Api, call: &Call, live: Option<&Value>, object: &mut Value) {
+/// Notes which fields this call is the owner of.
+pub(crate) fn own(api: &Api, call: &Call, live: Option<&Value>, object: &mut Value) {
     let api_version = call.kind.api_version();
     managed::update(&writer(api, call, &api_version), live, object);
 }

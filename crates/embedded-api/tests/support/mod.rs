@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use axum::{Router, body::Body};
-use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceAccounts, Settings};
 use futures::StreamExt as _;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -32,7 +32,14 @@ pub(crate) async fn start() -> Running {
 }
 
 pub(crate) async fn start_with(settings: Settings) -> Running {
-    let api = EmbeddedApi::open(settings).await.unwrap();
+    run(EmbeddedApi::open(settings).await.unwrap())
+}
+
+pub(crate) async fn start_with_accounts(accounts: ServiceAccounts) -> Running {
+    run(EmbeddedApi::open_with(settings(), accounts).await.unwrap())
+}
+
+fn run(api: EmbeddedApi) -> Running {
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     api.run(&tasks, stop.clone());
     Running {
@@ -81,15 +88,89 @@ impl Running {
         } else {
             body.to_string()
         };
-        let response = self.send(method, uri, content_type, text).await;
-        let code = response.status();
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        // A path that nobody knows is answered with a line of text.
-        let text = || String::from_utf8(bytes.to_vec()).unwrap().into();
-        (
-            code,
-            serde_json::from_slice(&bytes).unwrap_or_else(|_| text()),
-        )
+        answer(self.send(method, uri, content_type, text).await).await
+    }
+
+    /// A request by somebody, with headers of their own.
+    pub(crate) async fn with_headers(
+        &self,
+        who: Option<&Identity>,
+        headers: &[(&str, &str)],
+        method: Method,
+        uri: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(header::CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let text = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let mut request = request.body(Body::from(text)).unwrap();
+        if let Some(who) = who {
+            request.extensions_mut().insert(who.clone());
+        }
+        answer(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    pub(crate) async fn as_user(
+        &self,
+        who: &Identity,
+        method: Method,
+        uri: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        self.with_headers(Some(who), &[], method, uri, body).await
+    }
+
+    pub(crate) async fn patch_as(
+        &self,
+        who: &Identity,
+        uri: &str,
+        language: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let headers = [(header::CONTENT_TYPE.as_str(), language)];
+        let mut request = Request::patch(uri).header(headers[0].0, headers[0].1);
+        request.extensions_mut().unwrap().insert(who.clone());
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        answer(self.router.clone().oneshot(request).await.unwrap()).await
+    }
+
+    pub(crate) async fn with_token(
+        &self,
+        token: &str,
+        method: Method,
+        uri: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let header = format!("Bearer {token}");
+        self.with_headers(None, &[("authorization", &header)], method, uri, body)
+            .await
+    }
+
+    /// Waits until the object is there and as it should be.
+    pub(crate) async fn until(&self, uri: &str, is_good: impl Fn(&Value) -> bool) -> Value {
+        let (collection, name) = uri.rsplit_once('/').unwrap();
+        let (_, list) = self.get(collection).await;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let watch = format!(
+            "{collection}?watch=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}"
+        );
+        let mut events = self.watch(&watch).await;
+        loop {
+            let (code, object) = self.get(uri).await;
+            if code == StatusCode::OK && is_good(&object) {
+                return object;
+            }
+            events.next().await;
+        }
     }
 
     pub(crate) async fn get(&self, uri: &str) -> (StatusCode, Value) {
@@ -152,6 +233,17 @@ impl Running {
             body: response.into_body().into_data_stream(),
         }
     }
+}
+
+async fn answer(response: http::Response<Body>) -> (StatusCode, Value) {
+    let code = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    // A path that nobody knows is answered with a line of text.
+    let text = || String::from_utf8(bytes.to_vec()).unwrap().into();
+    (
+        code,
+        serde_json::from_slice(&bytes).unwrap_or_else(|_| text()),
+    )
 }
 
 /// The events of a watch. Each comes as one chunk.

@@ -17,9 +17,10 @@ use pod_supervisor::{
     cgroup, layout,
     model::{NetworkMode, Sandbox},
     protocol::Request,
-    status::PodStatus,
+    status::{PodStatus, State},
 };
 use reconcile::{EventType, Key};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::plan::Left;
@@ -28,8 +29,9 @@ use crate::{
     documents::{self, Documents},
     environment::Facts,
     node::Shared,
+    resolv_conf, storage,
     supervisor::{self, Link},
-    teardown,
+    teardown, tokens,
     volumes::{self, Volumes},
 };
 
@@ -87,6 +89,7 @@ pub(crate) async fn make_sandbox(
         move || write_sandbox(&task.0, &pod, &task.1),
     )
     .await?;
+    failpoints::after("embedded-node/pod/write-sandbox");
     supervisor::ensure(&shared.settings.supervisor, dir, &shared.children).await
 }
 
@@ -110,7 +113,8 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let hostname = container::hostname(&facts);
     fs::write(etc.join("hostname"), format!("{hostname}\n"))?;
-    fs::write(etc.join("resolv.conf"), resolver(shared))?;
+    let resolver = resolv_conf::render(pod, shared.services.dns(), &shared.settings.resolver);
+    fs::write(etc.join("resolv.conf"), resolver)?;
     fs::write(etc.join("hosts"), hosts(&hostname, None))?;
     let security = spec.and_then(|spec| spec.security_context.as_ref());
     let sysctls = security
@@ -147,18 +151,6 @@ fn hosts(hostname: &str, address: Option<std::net::IpAddr>) -> String {
     text
 }
 
-fn resolver(shared: &Shared) -> String {
-    let resolver = &shared.settings.resolver;
-    let mut text = String::new();
-    if !resolver.searches.is_empty() {
-        text.extend(["search ", &resolver.searches.join(" "), "\n"]);
-    }
-    for server in &resolver.nameservers {
-        text.extend(["nameserver ", &server.to_string(), "\n"]);
-    }
-    text
-}
-
 /// All or nothing, also when the disk is full.
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = file.with_extension("new");
@@ -167,11 +159,20 @@ fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(fresh, file)
 }
 
+/// The volumes of a pod, and what was read for them.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    pub(crate) volumes: Volumes,
+    pub(crate) documents: Documents,
+    /// After which tokens in them are to be renewed; none if there are none.
+    pub(crate) fresh_for: Option<Duration>,
+}
+
 pub(crate) async fn prepare_volumes(
     shared: Arc<Shared>,
     pod: Arc<Pod>,
     dir: PathBuf,
-) -> Result<(Volumes, Documents), Failure> {
+) -> Result<Prepared, Failure> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let names = documents::names(&pod);
     let documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
@@ -197,18 +198,59 @@ pub(crate) async fn prepare_volumes(
         }
     }))
     .await?;
+    let claims = storage::claimed(&shared, &pod).await?;
+    let tokens = tokens::fetch(&shared.settings.client, &pod).await?;
+    let fresh_for = tokens.fresh_for;
     let request = volumes::Request {
         pod,
+        claims,
+        tokens,
         pod_dir: dir,
         documents: documents.clone(),
         images: images.into_iter().collect::<BTreeMap<String, Image>>(),
         node_name: shared.settings.node_name.clone(),
         host_ip: shared.settings.address,
-        version: jiff::Timestamp::now().as_nanosecond().to_string(),
+        version: version(),
     };
     let made = tokio::task::spawn_blocking(move || volumes::prepare(&request)).await;
     let volumes = made.map_err(|error| Failure::of("FailedMount", "prepare volumes", &error))??;
-    Ok((volumes, documents))
+    Ok(Prepared {
+        volumes,
+        documents,
+        fresh_for,
+    })
+}
+
+/// Differs from call to call.
+fn version() -> String {
+    jiff::Timestamp::now().as_nanosecond().to_string()
+}
+
+/// Writes new tokens into the volumes of a pod that runs. Says for how long they are good.
+pub(crate) async fn refresh_tokens(
+    shared: Arc<Shared>,
+    pod: Arc<Pod>,
+    dir: PathBuf,
+) -> Result<Option<Duration>, Failure> {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let names = documents::names(&pod);
+    let documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
+    let tokens = tokens::fetch(&shared.settings.client, &pod).await?;
+    let fresh_for = tokens.fresh_for;
+    let request = volumes::Request {
+        pod,
+        claims: BTreeMap::new(),
+        tokens,
+        pod_dir: dir,
+        documents,
+        images: BTreeMap::new(),
+        node_name: shared.settings.node_name.clone(),
+        host_ip: shared.settings.address,
+        version: version(),
+    };
+    let done = tokio::task::spawn_blocking(move || volumes::refresh(&request)).await;
+    done.map_err(|error| Failure::of("FailedMount", "renew tokens", &error))??;
+    Ok(fresh_for)
 }
 
 fn credentials(pod: &Pod, documents: &Documents) -> Result<Credentials, Failure> {
@@ -310,6 +352,7 @@ pub(crate) async fn join_network(
     }
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", status.supervisor.pid));
     let addresses = shared.settings.network.add(&uid, &namespace).await?;
+    failpoints::after("embedded-node/pod/add-network");
     let record = NetworkRecord {
         namespace: status.network_namespace,
         addresses,
@@ -339,9 +382,23 @@ pub(crate) struct Start {
     pub(crate) documents: Documents,
     pub(crate) addresses: Addresses,
     pub(crate) dir: PathBuf,
+    /// How often it failed already.
+    pub(crate) tries: u32,
 }
 
-pub(crate) async fn start(shared: Arc<Shared>, start: Start) -> Result<(), Failure> {
+pub(crate) async fn start(shared: Arc<Shared>, mut start: Start) -> Result<(), Failure> {
+    if start.tries > 0 {
+        // What was missing may be there by now.
+        let namespace = start.pod.metadata.namespace.clone().unwrap_or_default();
+        let names = documents::names(&start.pod);
+        start.documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
+    }
+    let uid = start.pod.metadata.uid.as_deref().unwrap_or_default();
+    let given = shared
+        .devices
+        .allocate((uid, &start.dir), &start.container)
+        .await?;
+    failpoints::after("embedded-node/pod/allocate-devices");
     let (rendered, dir) = {
         let shared = Arc::clone(&shared);
         let work = move || {
@@ -357,7 +414,7 @@ pub(crate) async fn start(shared: Arc<Shared>, start: Start) -> Result<(), Failu
                 container: &start.container,
                 image: &start.image,
                 volumes: &start.volumes,
-                devices: &shared.settings.devices,
+                given: &given,
                 pod_dir: &start.dir,
                 restart: spec.map_or(pod_supervisor::model::RestartPolicy::Never, |spec| {
                     container::restart_policy(spec, &start.container, start.is_init)
@@ -367,6 +424,7 @@ pub(crate) async fn start(shared: Arc<Shared>, start: Start) -> Result<(), Failu
             fs::create_dir_all(&record)
                 .and_then(|()| fs::write(record.join("image"), start.image.digest.as_str()))
                 .map_err(|error| Failure::of("CreateContainerError", "write its files", &error))?;
+            failpoints::after("embedded-node/pod/write-container");
             Ok::<_, Failure>((rendered, start.dir))
         };
         tokio::task::spawn_blocking(work)
@@ -388,6 +446,51 @@ pub(crate) fn image_record(dir: &Path, container: &str) -> Option<String> {
     fs::read_to_string(dir.join(layout::container_dir(container)).join("image")).ok()
 }
 
+/// Ends one run of a container, nicely at first. What follows is its restart policy's business.
+pub(crate) async fn kill_container(
+    dir: PathBuf,
+    container: String,
+    attempt: u32,
+    grace: Duration,
+) -> Result<(), Failure> {
+    let failed =
+        |error: io::Error| Failure::of("FailedKillPod", "end an unhealthy container", &error);
+    let runs = |status: &PodStatus| {
+        status.containers.iter().any(|one| {
+            let running = matches!(one.state, State::Running { .. });
+            one.name == container && one.attempt == attempt && running
+        })
+    };
+    let (mut link, status) = Link::open(&dir).await.map_err(failed)?;
+    if !runs(&status) {
+        return Ok(());
+    }
+    let ended = async {
+        while let Ok(status) = link.next().await {
+            if !runs(&status) {
+                return;
+            }
+        }
+    };
+    signal(&dir, &container, Signal::TERM)
+        .await
+        .map_err(failed)?;
+    if tokio::time::timeout(grace, ended).await.is_err() {
+        signal(&dir, &container, Signal::KILL)
+            .await
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+async fn signal(dir: &Path, container: &str, signal: Signal) -> io::Result<()> {
+    let request = Request::Signal {
+        container: container.to_owned(),
+        signal: signal.as_raw(),
+    };
+    supervisor::ask(dir, &request).await
+}
+
 pub(crate) async fn stop(dir: PathBuf, grace: Duration) -> Result<(), Failure> {
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     supervisor::ask(&dir, &Request::Shutdown { grace_ms })
@@ -402,19 +505,29 @@ pub(crate) async fn tear_down(
     left: Left,
 ) -> Result<Left, Failure> {
     shared.settings.network.delete(&uid).await?;
+    failpoints::after("embedded-node/pod/delete-network");
     let group = shared.cgroup(&uid);
-    teardown::end_processes(&group)
+    let lock = teardown::end_processes(&group, &dir)
         .await
         .map_err(|error| Failure::of("FailedKillPod", "end the pod's processes", &error))?;
+    failpoints::after("embedded-node/pod/end-processes");
     blocking(
         "FailedKillPod",
         "remove the pod's mounts, cgroup and files",
         move || {
             cgroup::remove(&group)?;
+            failpoints::after("embedded-node/pod/remove-cgroup");
             volumes::mounts::unmount_all(&dir)?;
+            failpoints::after("embedded-node/pod/unmount-volumes");
+            storage::in_use::give_back(&dir)?;
+            failpoints::after("embedded-node/pod/give-back-volumes");
+            shared.devices.release(&uid, &dir)?;
+            failpoints::after("embedded-node/pod/release-devices");
             if left == Left::Nothing && dir.exists() {
                 fs::remove_dir_all(&dir)?;
+                failpoints::after("embedded-node/pod/remove-files");
             }
+            drop(lock);
             Ok(left)
         },
     )
@@ -429,7 +542,13 @@ pub(crate) async fn report(
     let Key { namespace, name } = Key::of(pod.as_ref());
     let api = Api::<Pod>::namespaced(shared.settings.client.clone(), &namespace);
     // The uid keeps the status from a pod of the same name that came after ours.
-    let body = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+    let mut body = json!({"metadata": {"uid": pod.metadata.uid}, "status": status});
+    let gates = pod.spec.as_ref().and_then(|s| s.readiness_gates.as_ref());
+    let shares = gates.is_some_and(|gates| !gates.is_empty());
+    if shares {
+        // The list of conditions is written whole, and others write to it as well.
+        body["metadata"]["resourceVersion"] = json!(pod.metadata.resource_version);
+    }
     let parameters = kube::api::PatchParams {
         field_manager: Some(MANAGER.into()),
         ..kube::api::PatchParams::default()
@@ -438,7 +557,14 @@ pub(crate) async fn report(
         .patch_status(&name, &parameters, &kube::api::Patch::Merge(&body))
         .await
     {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            failpoints::after("embedded-node/pod/report");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 && shares => {
+            let message = "somebody else wrote to the pod meanwhile";
+            Err(Failure::new("FailedStatus", message))
+        }
         // Gone, or another pod by now: the watch tells.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
         Err(error) => Err(Failure::of(

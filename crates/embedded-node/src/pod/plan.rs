@@ -36,6 +36,8 @@ pub(crate) struct SeenContainer {
     /// Handing it to the supervisor.
     pub(crate) start: Stage,
     pub(crate) run: Run,
+    /// It runs and has passed its startup probe.
+    pub(crate) started: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +147,7 @@ fn startable(containers: &[SeenContainer]) -> impl Iterator<Item = usize> {
         .clone()
         .position(|one| match one.role {
             Role::Init => one.run != Run::Succeeded,
-            Role::Sidecar => one.run != Run::Running,
+            Role::Sidecar => !one.started,
             Role::Main => false,
         })
         .map_or(before_mains.count()..containers.len(), |index| {
@@ -214,6 +216,7 @@ mod tests {
             image: Stage::Done,
             start,
             run,
+            started: run == Run::Running,
         }
     }
 
@@ -290,6 +293,7 @@ mod tests {
             ),
             (vec![(Sidecar, Absent), (Main, Absent)], vec![0]),
             (vec![(Sidecar, Running), (Main, Absent)], vec![1]),
+            (vec![(Sidecar, Starting), (Main, Absent)], vec![]),
             (vec![(Init, BackOff), (Main, Absent)], vec![]),
             (vec![(Main, Running), (Main, BackOff)], vec![]),
         ] {

@@ -1,6 +1,6 @@
 //! The status of a pod as a kubelet would write it: pure.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
@@ -17,6 +17,8 @@ pub(crate) struct View<'a> {
     pub(crate) now: Timestamp,
     pub(crate) host_ip: IpAddr,
     pub(crate) ips: &'a [IpAddr],
+    /// Sandbox and network are made.
+    pub(crate) has_network: bool,
     pub(crate) start_time: Timestamp,
     pub(crate) containers: Vec<ContainerView<'a>>,
     /// What no retry cures: the pod has failed.
@@ -36,12 +38,23 @@ pub(crate) struct ContainerView<'a> {
     pub(crate) digest: Option<&'a str>,
     /// Why it does not start: image, configuration.
     pub(crate) failure: Option<Waiting<'a>>,
+    /// What its probes say, while it runs.
+    pub(crate) health: Healthy,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Healthy {
+    /// It has not passed its startup probe.
+    Starting,
+    /// It has, and not (or no longer) its readiness probe.
+    Started,
+    Ready,
+}
+
+#[derive(Debug, Clone)]
 pub(crate) struct Waiting<'a> {
     pub(crate) reason: &'a str,
-    pub(crate) message: &'a str,
+    pub(crate) message: Cow<'a, str>,
 }
 
 pub(crate) fn run(status: Option<&ContainerStatus>) -> Run {
@@ -62,11 +75,7 @@ pub(crate) fn render(view: &View<'_>) -> Value {
             .filter(move |one| (one.role == Role::Main) == main)
             .map(|one| run(one.status))
     };
-    let initialized = view.containers.iter().all(|one| match one.role {
-        Role::Init => run(one.status) == Run::Succeeded,
-        Role::Sidecar => !matches!(run(one.status), Run::Absent | Run::Starting),
-        Role::Main => true,
-    });
+    let initialized = view.containers.iter().all(is_initialized);
     let init_failed = view
         .containers
         .iter()
@@ -107,19 +116,56 @@ pub(crate) fn render(view: &View<'_>) -> Value {
     status
 }
 
+/// The status of a pod that cannot be bound to this node.
+pub(crate) fn unschedulable(pod: &Pod, why: &str, now: Timestamp) -> Value {
+    let before = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let since = before
+        .clone()
+        .find(|one| one.type_ == "PodScheduled" && one.status == "False")
+        .and_then(|one| one.last_transition_time.as_ref())
+        .map_or(now, |time| time.0);
+    let mut conditions: Vec<Value> = before
+        .filter(|one| one.type_ != "PodScheduled")
+        .map(|one| json!(one))
+        .collect();
+    conditions.push(json!({
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "lastTransitionTime": since,
+    }));
+    json!({"phase": "Pending", "conditions": conditions})
+}
+
 fn conditions(view: &View<'_>, initialized: bool, phase: &str) -> Value {
-    let mut mains = view.containers.iter().filter(|one| one.role == Role::Main);
-    let ready = phase == "Running" && mains.all(|one| run(one.status) == Run::Running);
+    let unready: Vec<&str> = names(view, |one| one.role != Role::Init && !is_ready(one));
+    let containers_ready = phase == "Running" && unready.is_empty();
     let word = if phase == "Succeeded" {
         "PodCompleted"
     } else {
         "ContainersNotReady"
     };
+    let not_ready = format!("containers with unready status: [{}]", unready.join(" "));
+    let gates = closed_gates(view.pod);
+    let ready = containers_ready && gates.is_none();
+    let (ready_word, ready_why) = match gates {
+        Some(why) if containers_ready => ("ReadinessGatesNotReady", why),
+        _ => (word, not_ready.clone()),
+    };
+    let undone = names(view, |one| one.role != Role::Main && !is_initialized(one));
+    let not_initialized = format!("containers with incomplete status: [{}]", undone.join(" "));
     let all = [
-        ("Initialized", initialized, "ContainersNotInitialized"),
-        ("Ready", ready, word),
-        ("ContainersReady", ready, word),
-        ("PodScheduled", true, ""),
+        ("PodReadyToStartContainers", view.has_network, "", ""),
+        (
+            "Initialized",
+            initialized,
+            "ContainersNotInitialized",
+            &*not_initialized,
+        ),
+        ("Ready", ready, ready_word, &*ready_why),
+        ("ContainersReady", containers_ready, word, &*not_ready),
+        ("PodScheduled", true, "", ""),
     ];
     let before: BTreeMap<&str, &PodCondition> = view
         .before
@@ -128,7 +174,7 @@ fn conditions(view: &View<'_>, initialized: bool, phase: &str) -> Value {
         .collect();
     let mut rendered: Vec<Value> = all
         .into_iter()
-        .map(|(kind, holds, reason)| {
+        .map(|(kind, holds, reason, why)| {
             let status = if holds { "True" } else { "False" };
             let since = before
                 .get(kind)
@@ -137,10 +183,12 @@ fn conditions(view: &View<'_>, initialized: bool, phase: &str) -> Value {
                 .map_or(view.now, |time| time.0);
             let mut condition =
                 json!({"type": kind, "status": status, "lastTransitionTime": since});
-            if !holds {
+            if !holds && !reason.is_empty() {
                 condition["reason"] = json!(reason);
-                if let Some(obstacle) = view.obstacle {
-                    condition["message"] = json!(obstacle.message);
+                // What keeps the pod as a whole from starting says more than who does not run.
+                let why = view.obstacle.map_or(why, |obstacle| &obstacle.message);
+                if reason != "PodCompleted" {
+                    condition["message"] = json!(why);
                 }
             }
             condition
@@ -159,6 +207,55 @@ fn conditions(view: &View<'_>, initialized: bool, phase: &str) -> Value {
             .map(|one| json!(one)),
     );
     rendered.into()
+}
+
+fn names<'a>(view: &'a View<'_>, which: impl Fn(&ContainerView<'_>) -> bool) -> Vec<&'a str> {
+    let all = view.containers.iter().filter(|one| which(one));
+    all.map(|one| one.container.name.as_str()).collect()
+}
+
+fn is_ready(one: &ContainerView<'_>) -> bool {
+    run(one.status) == Run::Running && one.health == Healthy::Ready
+}
+
+/// Does it let what comes after it begin?
+fn is_initialized(one: &ContainerView<'_>) -> bool {
+    match (one.role, run(one.status)) {
+        (Role::Init, Run::Absent | Run::Starting | Run::Running | Run::BackOff | Run::Failed)
+        | (Role::Sidecar, Run::Absent | Run::Starting) => false,
+        (Role::Sidecar, Run::Running) => one.health != Healthy::Starting,
+        (Role::Main, _)
+        | (Role::Init, Run::Succeeded)
+        | (Role::Sidecar, Run::BackOff | Run::Succeeded | Run::Failed) => true,
+    }
+}
+
+/// What the pod's readiness gates wait for; somebody else writes their conditions.
+fn closed_gates(pod: &Pod) -> Option<String> {
+    let gates = pod.spec.as_ref()?.readiness_gates.iter().flatten();
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let closed: Vec<String> = gates
+        .filter_map(|gate| {
+            let kind = &gate.condition_type;
+            let found = conditions
+                .into_iter()
+                .flatten()
+                .find(|one| one.type_ == *kind);
+            Some(match found {
+                Some(one) if one.status == "True" => return None,
+                Some(one) => format!(
+                    "the status of pod readiness gate {kind:?} is not \"True\", but {}",
+                    one.status
+                ),
+                None => {
+                    format!(
+                        "corresponding condition of pod readiness gate {kind:?} does not exist."
+                    )
+                }
+            })
+        })
+        .collect();
+    (!closed.is_empty()).then(|| closed.join(", "))
 }
 
 fn containers(view: &View<'_>, main: bool) -> Value {
@@ -181,8 +278,8 @@ fn container(view: &View<'_>, one: &ContainerView<'_>) -> Value {
         "imageID": one.digest.map_or(String::new(), |digest| {
             format!("{}@{digest}", image.split('@').next().unwrap_or_default())
         }),
-        "ready": running && one.role != Role::Init || finished_init,
-        "started": running,
+        "ready": one.role != Role::Init && is_ready(one) || finished_init,
+        "started": running && one.health != Healthy::Starting,
         "restartCount": one.status.map_or(0, |status| status.attempt),
         "state": state(view, one, &id),
         "lastState": {},
@@ -229,13 +326,12 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
             if termination.reason == EndReason::StartError {
                 return waiting("CreateContainerError", &termination.message);
             }
-            let seconds = delay_ms / 1000;
-            let message = format!("back-off {seconds}s restarting failed container");
+            let message = back_off(view.pod, &one.container.name, *delay_ms);
             waiting("CrashLoopBackOff", &message)
         }
         Some((State::Starting, _)) => waiting("ContainerCreating", ""),
-        None => match (one.failure, view.obstacle) {
-            (Some(failure), _) => waiting(failure.reason, failure.message),
+        None => match (&one.failure, view.obstacle) {
+            (Some(failure), _) => waiting(failure.reason, &failure.message),
             (None, Some(obstacle)) => waiting("ContainerCreating", &obstacle.message),
             (None, None) if one.role == Role::Main && has_init(view) => {
                 waiting("PodInitializing", "")
@@ -243,6 +339,24 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
             (None, None) => waiting("ContainerCreating", ""),
         },
     }
+}
+
+/// Why a container does not run right now, as kubelets put it.
+fn back_off(pod: &Pod, container: &str, delay_ms: i64) -> String {
+    let meta = &pod.metadata;
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let (minutes, seconds) = (delay_ms / 60_000, delay_ms / 1000 % 60);
+    let wait = if minutes > 0 {
+        format!("{minutes}m{seconds}s")
+    } else {
+        format!("{seconds}s")
+    };
+    format!(
+        "back-off {wait} restarting failed container={container} pod={}_{}({})",
+        text(&meta.name),
+        text(&meta.namespace),
+        text(&meta.uid)
+    )
 }
 
 fn has_init(view: &View<'_>) -> bool {
@@ -321,6 +435,7 @@ mod tests {
             now: Timestamp::from_second(5).unwrap(),
             host_ip: [192, 0, 2, 1].into(),
             ips: &[[10, 0, 0, 2].into()],
+            has_network: true,
             start_time: Timestamp::UNIX_EPOCH,
             containers: vec![ContainerView {
                 container: &pod.spec.as_ref().unwrap().containers[0],
@@ -328,6 +443,7 @@ mod tests {
                 status: status.as_ref(),
                 digest: Some("sha256:ab"),
                 failure,
+                health: Healthy::Ready,
             }],
             broken: None,
             obstacle: None,
@@ -412,7 +528,7 @@ mod tests {
     fn container_that_cannot_start_says_why() {
         let failure = Waiting {
             reason: "ErrImagePull",
-            message: "no such host",
+            message: "no such host".into(),
         };
         let got = one_main(None, Some(failure));
         assert_eq!(
@@ -436,6 +552,7 @@ mod tests {
             now: Timestamp::from_second(5).unwrap(),
             host_ip: [192, 0, 2, 1].into(),
             ips: &[],
+            has_network: false,
             start_time: Timestamp::UNIX_EPOCH,
             containers: vec![ContainerView {
                 container: &pod.spec.as_ref().unwrap().containers[0],
@@ -443,6 +560,7 @@ mod tests {
                 status: None,
                 digest: None,
                 failure: None,
+                health: Healthy::Ready,
             }],
             broken: None,
             obstacle: Some(&Failure::new("FailedMount", "no disk")),
@@ -459,5 +577,101 @@ mod tests {
         assert_eq!(find("Ready")["lastTransitionTime"], "1970-01-01T00:00:05Z");
         assert_eq!(find("Ready")["message"], "no disk");
         assert_eq!(find("mine")["status"], "True");
+    }
+
+    fn two(gates: &Value, health: Healthy) -> Value {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"uid": "u"},
+            "spec": {
+                "initContainers": [{"name": "side"}], "containers": [{"name": "c"}],
+                "readinessGates": [{"conditionType": "gate"}],
+            },
+            "status": {"conditions": gates},
+        }))
+        .unwrap();
+        let spec = pod.spec.as_ref().unwrap();
+        let status = status(running());
+        let view = |container, role, health| ContainerView {
+            container,
+            role,
+            status: Some(&status),
+            digest: None,
+            failure: None,
+            health,
+        };
+        let side = &spec.init_containers.as_ref().unwrap()[0];
+        render(&View {
+            pod: &pod,
+            now: Timestamp::UNIX_EPOCH,
+            host_ip: [192, 0, 2, 1].into(),
+            ips: &[],
+            has_network: true,
+            start_time: Timestamp::UNIX_EPOCH,
+            containers: vec![
+                view(side, Role::Sidecar, health),
+                view(&spec.containers[0], Role::Main, Healthy::Ready),
+            ],
+            broken: None,
+            obstacle: None,
+            before: &[],
+        })
+    }
+
+    #[test]
+    fn probes_and_gates_decide_about_conditions() {
+        let open = json!([{"type": "gate", "status": "True"}]);
+        let shut = json!([{"type": "gate", "status": "False"}]);
+        let absent = json!([{"type": "other", "status": "True"}]);
+        for (gates, health, kind, reason, message) in [
+            (&open, Healthy::Ready, "Ready", Value::Null, ""),
+            (&shut, Healthy::Ready, "ContainersReady", Value::Null, ""),
+            (
+                &shut,
+                Healthy::Ready,
+                "Ready",
+                json!("ReadinessGatesNotReady"),
+                "is not \"True\", but False",
+            ),
+            (
+                &absent,
+                Healthy::Ready,
+                "Ready",
+                json!("ReadinessGatesNotReady"),
+                "does not exist",
+            ),
+            (
+                &open,
+                Healthy::Started,
+                "ContainersReady",
+                json!("ContainersNotReady"),
+                "containers with unready status: [side]",
+            ),
+            (
+                &open,
+                Healthy::Starting,
+                "Initialized",
+                json!("ContainersNotInitialized"),
+                "containers with incomplete status: [side]",
+            ),
+            (
+                &open,
+                Healthy::Starting,
+                "PodReadyToStartContainers",
+                Value::Null,
+                "",
+            ),
+        ] {
+            let got = two(gates, health);
+            let all = got["conditions"].as_array().unwrap();
+            let found = all.iter().find(|one| one["type"] == kind).unwrap();
+            assert_eq!(found["reason"], reason, "{kind} {health:?}");
+            let said = found["message"].as_str().unwrap_or_default();
+            assert!(said.contains(message), "{said}");
+            let expected = if reason.is_null() { "True" } else { "False" };
+            assert_eq!(found["status"], expected, "{kind} {health:?}");
+        }
+        let got = two(&open, Healthy::Starting);
+        assert_eq!(got["initContainerStatuses"][0]["started"], false);
+        assert_eq!(got["initContainerStatuses"][0]["ready"], false);
     }
 }

@@ -15,16 +15,22 @@ use tokio_util::sync::CancellationToken;
 use super::{
     act,
     plan::{Intent, Left, Role, Run, Seen, SeenContainer, Stage, Step, plan},
-    status::{self, ContainerView, View, Waiting},
+    status::{self, ContainerView, Healthy, View, Waiting},
     task::{Patience, Task},
 };
 use crate::{
-    Addresses, Failure, documents::Documents, node::Shared, schedule, supervisor::Link,
-    volumes::Volumes,
+    Addresses, Failure,
+    node::Shared,
+    probes::{self, Conclusion, Health, Kind},
+    schedule::{self, Obstacle},
+    supervisor::Link,
 };
 
 /// A start that takes less shows as one write: Running.
 const QUIET_START: Duration = Duration::from_millis(250);
+
+/// The reason of a pod that waits for its volumes; never shown.
+const WAITING: &str = "WaitingForVolumes";
 
 /// A supervisor that dies sooner is not started again at once.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -55,8 +61,12 @@ struct Worker {
     gone: bool,
 
     bind: Task<()>,
+    /// Why it was last not bound, as far as users were told.
+    unschedulable: Option<String>,
     sandbox: Task<()>,
-    volumes: Task<(Volumes, Documents)>,
+    volumes: Task<act::Prepared>,
+    /// Renewing the tokens in them; due again when they are to be renewed.
+    tokens: Task<Instant>,
     network: Task<Addresses>,
     containers: Vec<Work>,
     stop: Task<()>,
@@ -84,12 +94,25 @@ struct Work {
     image: Task<Image>,
     start: Task<()>,
     digest: Option<String>,
+    probes: Vec<Health>,
+    /// The run that is being ended because a probe failed.
+    killing: Option<u32>,
+}
+
+/// One probe of one run of a container.
+#[derive(Debug, Clone, Copy)]
+struct Probed {
+    container: usize,
+    probe: usize,
+    attempt: u32,
 }
 
 enum Outcome {
     Bound(Result<(), Failure>),
+    Unschedulable(Result<(), Failure>),
     Sandbox(Result<(Link, PodStatus), Failure>),
-    Volumes(Result<(Volumes, Documents), Failure>),
+    Volumes(Result<act::Prepared, Failure>),
+    Renewed(Result<Option<Duration>, Failure>),
     Network(Result<Addresses, Failure>),
     Pulled(usize, Result<Image, Failure>),
     Started(usize, Result<(), Failure>),
@@ -97,6 +120,8 @@ enum Outcome {
     TornDown(Result<Left, Failure>),
     Reported(Value, Result<(), Failure>),
     Forgotten(Result<(), Failure>),
+    Probed(Probed, Result<(), String>),
+    Killed(usize, Result<(), Failure>),
 }
 
 impl Worker {
@@ -116,8 +141,10 @@ impl Worker {
             .and_then(|status| status.conditions.clone());
         let mut worker = Self {
             bind: Task::new(Patience::LOCAL),
+            unschedulable: None,
             sandbox: Task::new(Patience::LOCAL),
             volumes: Task::new(Patience::LOCAL),
+            tokens: Task::new(Patience::LOCAL),
             network: Task::new(Patience::LOCAL),
             stop: Task::new(Patience::LOCAL),
             tear_down: Task::new(Patience::LOCAL),
@@ -143,6 +170,7 @@ impl Worker {
             start_time,
         };
         worker.adopt().await;
+        worker.follow_probes();
         worker
     }
 
@@ -245,6 +273,9 @@ impl Worker {
     /// One pass: plan, begin what is due, and say when to look again if nothing happens.
     fn look(&mut self) -> Option<Instant> {
         let later = self.consider_report();
+        let overdue = self.consider_deadline();
+        let probed = self.consider_probes();
+        let renewal = self.consider_tokens();
         let seen = self.observe();
         for step in plan(&seen) {
             self.begin_step(step);
@@ -259,6 +290,9 @@ impl Worker {
             self.forget.retry_at(),
             self.report.retry_at(),
             later,
+            overdue,
+            probed,
+            renewal,
         ];
         let containers = self.containers.iter();
         let containers = containers.flat_map(|work| [work.image.retry_at(), work.start.retry_at()]);
@@ -314,6 +348,8 @@ impl Worker {
             image: work.image.stage(now),
             start: work.start.stage(now),
             run: status::run(self.container_status(work)),
+            started: status::run(self.container_status(work)) == Run::Running
+                && probes::has_started(&work.probes),
         };
         self.containers.iter().map(seen).collect()
     }
@@ -328,9 +364,18 @@ impl Worker {
         let (uid, dir) = (self.uid.clone(), self.dir.clone());
         let work: BoxFuture<'static, Outcome> = match step {
             Step::Bind => {
-                if let Some(obstacle) = self.shared.obstacle(&pod) {
-                    self.finish_bind(Err(Failure::new("FailedScheduling", obstacle)));
-                    return;
+                match self.shared.obstacle(&pod) {
+                    None => {}
+                    Some(Obstacle::Unschedulable(why)) => {
+                        self.finish_bind(Err(Failure::new("FailedScheduling", why)));
+                        return;
+                    }
+                    // Nobody needs to be told: it is a matter of moments.
+                    Some(Obstacle::Volumes) => {
+                        let failure = Failure::new(WAITING, "the pod's volumes are being made");
+                        self.bind.finish(Err(failure));
+                        return;
+                    }
                 }
                 self.bind.begin();
                 Box::pin(async { Outcome::Bound(act::bind(shared, pod).await) })
@@ -389,11 +434,18 @@ impl Worker {
                 Box::pin(async { Outcome::Forgotten(act::forget(shared, pod).await) })
             }
         };
-        self.under_way.push(work);
+        // Before anybody hears of it.
+        self.under_way.push(Box::pin(async move {
+            let outcome = work.await;
+            failpoints::after(name(step));
+            outcome
+        }));
     }
 
     fn start_of(&mut self, index: usize) -> Option<act::Start> {
-        let (volumes, documents) = self.volumes.value().cloned()?;
+        let act::Prepared {
+            volumes, documents, ..
+        } = self.volumes.value().cloned()?;
         let addresses = self.network.value().cloned()?;
         let (pod, dir) = (Arc::clone(&self.pod), self.dir.clone());
         let work = self.containers.get_mut(index)?;
@@ -401,6 +453,7 @@ impl Worker {
         work.digest = Some(image.digest.as_str().to_owned());
         work.start.begin();
         let (container, is_init) = (work.container.clone(), work.role != Role::Main);
+        let tries = work.start.tries();
         Some(act::Start {
             pod,
             container,
@@ -410,6 +463,7 @@ impl Worker {
             documents,
             addresses,
             dir,
+            tries,
         })
     }
 
@@ -446,6 +500,13 @@ impl Worker {
     fn on_outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Bound(result) => self.finish_bind(result),
+            Outcome::Unschedulable(result) => {
+                if let Err(failure) = result {
+                    tracing::warn!(uid = self.uid, %failure, "status not written");
+                    // Said again with the next try.
+                    self.unschedulable = None;
+                }
+            }
             Outcome::Sandbox(result) => match result {
                 Ok((link, status)) => {
                     self.sandbox.finish(Ok(()));
@@ -461,7 +522,19 @@ impl Worker {
             },
             Outcome::Volumes(result) => {
                 self.warn_of(result.as_ref().err());
+                if let Ok(prepared) = &result
+                    && let Some(fresh_for) = prepared.fresh_for
+                {
+                    self.tokens = Task::done(Instant::now() + fresh_for);
+                }
                 self.volumes.finish(result);
+            }
+            Outcome::Renewed(result) => {
+                self.warn_of(result.as_ref().err());
+                // Without any there is nothing to renew: never again.
+                let never = Duration::from_hours(24 * 365);
+                let next = |fresh: Option<Duration>| Instant::now() + fresh.unwrap_or(never);
+                self.tokens.finish(result.map(next));
             }
             Outcome::Network(result) => {
                 self.warn_of(result.as_ref().err());
@@ -504,6 +577,14 @@ impl Worker {
                 self.warn_of(result.as_ref().err());
                 self.forget.finish(result);
             }
+            Outcome::Probed(probed, result) => self.on_probed(probed, &result),
+            Outcome::Killed(index, result) => {
+                self.warn_of(result.as_ref().err());
+                if let (Err(_), Some(work)) = (result, self.containers.get_mut(index)) {
+                    // The next failure of the probe tries again.
+                    work.killing = None;
+                }
+            }
         }
     }
 
@@ -522,8 +603,19 @@ impl Worker {
                 self.pod = Arc::new(pod);
             }
             Err(failure) => {
-                if self.bind.failure() != Some(failure) {
+                self.shared.room.leave(&self.pod);
+                if self.unschedulable.as_ref() != Some(&failure.message) {
+                    self.unschedulable = Some(failure.message.clone());
                     self.warn(failure);
+                    let (shared, pod) = (Arc::clone(&self.shared), Arc::clone(&self.pod));
+                    let status = status::unschedulable(
+                        &self.pod,
+                        &failure.message,
+                        self.shared.settings.clock.now(),
+                    );
+                    self.under_way.push(Box::pin(async {
+                        Outcome::Unschedulable(act::report(shared, pod, status).await)
+                    }));
                 }
             }
         }
@@ -553,6 +645,7 @@ impl Worker {
         };
         let before = self.supervisor.replace(status);
         self.note_changes(before.as_ref());
+        self.follow_probes();
         let namespace = self
             .supervisor
             .as_ref()
@@ -592,6 +685,157 @@ impl Worker {
                 self.warn(&Failure::new("Failed", message));
             }
         }
+    }
+
+    /// A pod that may only run for so long has failed afterwards.
+    fn consider_deadline(&mut self) -> Option<Instant> {
+        let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
+        if self.broken.is_some() || self.settled || self.intent() != Intent::Run {
+            return None;
+        }
+        let end = self
+            .start_time
+            .checked_add(jiff::SignedDuration::from_secs(seconds))
+            .ok()?;
+        let left = end.duration_since(self.shared.settings.clock.now());
+        match Duration::try_from(left) {
+            Ok(left) if !left.is_zero() => Some(Instant::now() + left),
+            _ => {
+                let message = "Pod was active on the node longer than the specified deadline";
+                let failure = Failure::new("DeadlineExceeded", message);
+                self.warn(&failure);
+                self.broken = Some(failure);
+                None
+            }
+        }
+    }
+
+    /// Asks for new tokens before those in the volumes end, and says when that is.
+    fn consider_tokens(&mut self) -> Option<Instant> {
+        if self.intent() != Intent::Run || self.volumes.value()?.fresh_for.is_none() {
+            return None;
+        }
+        let now = Instant::now();
+        let due = match self.tokens.stage(now) {
+            Stage::Done => *self.tokens.value()?,
+            Stage::Waiting => self.tokens.retry_at()?,
+            Stage::Todo => now,
+            Stage::Busy => return None,
+        };
+        if due > now {
+            return Some(due);
+        }
+        self.tokens.begin();
+        let (shared, pod) = (Arc::clone(&self.shared), Arc::clone(&self.pod));
+        let dir = self.dir.clone();
+        self.under_way.push(Box::pin(async {
+            Outcome::Renewed(act::refresh_tokens(shared, pod, dir).await)
+        }));
+        None
+    }
+
+    /// Tells the probes which run of their container they are about.
+    fn follow_probes(&mut self) {
+        let now = self.shared.settings.clock.now().as_millisecond();
+        let supervisor = self.supervisor.as_ref();
+        for work in &mut self.containers {
+            let mut all = supervisor.into_iter().flat_map(|one| &one.containers);
+            let found = all.find(|one| one.name == work.container.name);
+            let Some((attempt, State::Running { started_ms, .. })) =
+                found.map(|one| (one.attempt, &one.state))
+            else {
+                work.probes.iter_mut().for_each(Health::end);
+                continue;
+            };
+            let ran = Duration::from_millis(u64::try_from(now - started_ms).unwrap_or(0));
+            let known = known_health(&self.pod, &work.container.name, attempt);
+            for probe in &mut work.probes {
+                let known = known.map(|(started, ready)| match probe.kind() {
+                    Kind::Startup => started,
+                    Kind::Liveness => true,
+                    Kind::Readiness => ready,
+                });
+                probe.begin(attempt, ran, known);
+            }
+        }
+    }
+
+    /// Begins the probes that are due, and says when the next one is.
+    fn consider_probes(&mut self) -> Option<Instant> {
+        if self.intent() != Intent::Run || self.broken.is_some() {
+            return None;
+        }
+        let address = self.network.value()?.ips.first().copied()?;
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for (container, work) in self.containers.iter_mut().enumerate() {
+            let waiting: Vec<usize> = probes::waiting(&work.probes).collect();
+            for probe in waiting {
+                let Some(health) = work.probes.get_mut(probe) else {
+                    continue;
+                };
+                let (due, Some(attempt)) = (health.due(), health.attempt()) else {
+                    continue;
+                };
+                if due > now {
+                    next = Some(next.map_or(due, |next| next.min(due)));
+                    continue;
+                }
+                health.ask();
+                let target = probes::Target {
+                    address,
+                    container: work.container.clone(),
+                    pod_dir: self.dir.clone(),
+                    supervisor: self.shared.settings.supervisor.clone(),
+                };
+                let (action, patience) = (health.probe().clone(), health.timeout());
+                let probed = Probed {
+                    container,
+                    probe,
+                    attempt,
+                };
+                self.under_way.push(Box::pin(async move {
+                    let result = probes::run(&target, &action, patience).await;
+                    Outcome::Probed(probed, result)
+                }));
+            }
+        }
+        next
+    }
+
+    fn on_probed(&mut self, probed: Probed, result: &Result<(), String>) {
+        let Some(work) = self.containers.get_mut(probed.container) else {
+            return;
+        };
+        let Some(health) = work.probes.get_mut(probed.probe) else {
+            return;
+        };
+        let current = health.attempt() == Some(probed.attempt);
+        let kind = health.kind().name();
+        let conclusion = health.settle(probed.attempt, result.is_ok());
+        let own_grace = health.probe().termination_grace_period_seconds;
+        let name = work.container.name.clone();
+        let end = conclusion == Conclusion::End && work.killing != Some(probed.attempt);
+        if end {
+            work.killing = Some(probed.attempt);
+        }
+        if let (Err(why), true) = (result, current) {
+            let message = format!("{kind} probe failed: {why}");
+            self.warn(&Failure::new("Unhealthy", message));
+        }
+        if !end || self.intent() != Intent::Run {
+            return;
+        }
+        let verb = format!("Container {name} failed {} probe", kind.to_lowercase());
+        self.normal("Killing", format!("{verb}, will be restarted"));
+        let spec = self.pod.spec.as_ref();
+        let grace = own_grace.or_else(|| spec?.termination_grace_period_seconds);
+        let grace = Duration::from_secs(u64::try_from(grace.unwrap_or(30)).unwrap_or(0));
+        let dir = self.dir.clone();
+        self.under_way.push(Box::pin(async move {
+            let killed = act::kill_container(dir, name, probed.attempt, grace).await;
+            Outcome::Killed(probed.container, killed)
+        }));
     }
 
     fn note_killing(&self) {
@@ -680,6 +924,7 @@ impl Worker {
             now: self.shared.settings.clock.now(),
             host_ip: self.shared.settings.address,
             ips,
+            has_network: self.network.value().is_some(),
             start_time: self.start_time,
             containers: self.containers.iter().map(|work| self.view(work)).collect(),
             broken: self.broken.as_ref(),
@@ -694,25 +939,40 @@ impl Worker {
             .failure()
             .map(|failure| (failure, work.image.tries()));
         // The image of a volume holds a container up just as its own does.
-        let image = own
-            .or_else(|| self.volume_image())
-            .map(|(failure, tries)| Waiting {
-                reason: match failure.reason {
-                    "ErrImagePull" if tries > 1 => "ImagePullBackOff",
-                    reason => reason,
-                },
-                message: &failure.message,
-            });
+        let image =
+            own.or_else(|| self.volume_image())
+                .map(|(failure, tries)| match failure.reason {
+                    "ErrImagePull" if tries > 1 => Waiting {
+                        reason: "ImagePullBackOff",
+                        message: format!(
+                            "Back-off pulling image: ErrImagePull: {}",
+                            failure.message
+                        )
+                        .into(),
+                    },
+                    reason => Waiting {
+                        reason,
+                        message: (&*failure.message).into(),
+                    },
+                });
         let start = work.start.failure().map(|failure| Waiting {
             reason: failure.reason,
-            message: &failure.message,
+            message: (&*failure.message).into(),
         });
+        let health = if probes::is_ready(&work.probes) {
+            Healthy::Ready
+        } else if probes::has_started(&work.probes) {
+            Healthy::Started
+        } else {
+            Healthy::Starting
+        };
         ContainerView {
             container: &work.container,
             role: work.role,
             status: self.container_status(work),
             digest: work.digest.as_deref(),
             failure: image.or(start),
+            health,
         }
     }
 
@@ -785,6 +1045,37 @@ fn says(status: &k8s_openapi::api::core::v1::PodStatus, rendered: &Value) -> boo
         .all(|(key, value)| there.get(key) == Some(value))
 }
 
+/// What the API server was told last of that run of a container: started, and ready.
+fn known_health(pod: &Pod, container: &str, attempt: u32) -> Option<(bool, bool)> {
+    let status = pod.status.as_ref()?;
+    let mut all = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten();
+    let found = all.find(|one| one.name == container)?;
+    let running = found.state.as_ref()?.running.is_some();
+    let same = running && u32::try_from(found.restart_count) == Ok(attempt);
+    same.then_some((found.started == Some(true), found.ready))
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::Bind => "embedded-node/pod/bind",
+        Step::MakeSandbox => "embedded-node/pod/make-sandbox",
+        Step::PrepareVolumes => "embedded-node/pod/prepare-volumes",
+        Step::JoinNetwork => "embedded-node/pod/join-network",
+        Step::Pull(_) => "embedded-node/pod/pull",
+        Step::Start(_) => "embedded-node/pod/start",
+        Step::Stop => "embedded-node/pod/stop",
+        Step::TearDown(Left::Everything | Left::Files) => {
+            "embedded-node/pod/tear-down-all-but-files"
+        }
+        Step::TearDown(Left::Nothing) => "embedded-node/pod/tear-down",
+        Step::Forget => "embedded-node/pod/forget",
+    }
+}
+
 fn works(pod: &Pod) -> Vec<Work> {
     let work = |role, container: &Container| Work {
         role,
@@ -792,6 +1083,8 @@ fn works(pod: &Pod) -> Vec<Work> {
         image: Task::new(Patience::PULL),
         start: Task::new(Patience::LOCAL),
         digest: None,
+        probes: probes::of(container),
+        killing: None,
     };
     let Some(spec) = &pod.spec else {
         return Vec::new();

@@ -2,10 +2,14 @@
 //!
 //! - [`prepare`] makes all of them; calling it again is harmless.
 //! - [`payload`] writes the files of config maps, secrets and their like.
+//! - [`claimed`] is what lies behind persistent volume claims, given to the group of the pod by
+//!   [`ownership`].
 //! - [`mounts`] makes and removes the memory-backed ones.
 
+mod claimed;
 mod host_path;
 pub(crate) mod mounts;
+mod ownership;
 mod payload;
 mod prepare;
 mod sub_path;
@@ -14,7 +18,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use pod_supervisor::model::Access;
 
-pub(crate) use prepare::{Request, prepare};
+pub(crate) use prepare::{Request, prepare, refresh};
 pub(crate) use sub_path::sub_path;
 
 pub(crate) type Volumes = BTreeMap<String, Volume>;
@@ -23,6 +27,14 @@ pub(crate) type Volumes = BTreeMap<String, Volume>;
 pub(crate) struct Volume {
     pub(crate) path: PathBuf,
     pub(crate) access: Access,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    Files,
+    /// A block device of this host.
+    Device,
 }
 
 /// The reason of every failure here.

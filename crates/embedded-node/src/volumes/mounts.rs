@@ -16,7 +16,9 @@ pub(crate) fn mount_memory(dir: &Path, limit: Option<u64>) -> io::Result<()> {
     let size = limit.map_or(String::new(), |bytes| format!(",size={bytes}"));
     let data = std::ffi::CString::new(format!("mode=0777{size}"))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    Ok(mount("tmpfs", dir, "tmpfs", flags, data.as_c_str())?)
+    mount("tmpfs", dir, "tmpfs", flags, data.as_c_str())?;
+    failpoints::after("embedded-node/volumes/mount-memory");
+    Ok(())
 }
 
 fn is_mount_point(dir: &Path) -> io::Result<bool> {

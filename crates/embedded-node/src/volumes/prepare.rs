@@ -11,7 +11,7 @@ use std::{
 use image_store::Image;
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, Pod,
-    ProjectedVolumeSource, SecretVolumeSource, Volume as Wanted,
+    PodSecurityContext, ProjectedVolumeSource, SecretVolumeSource, Volume as Wanted,
 };
 use kubevirt_api::quantity::Amount;
 use pod_supervisor::model::Access;
@@ -21,10 +21,13 @@ use crate::{
     container::id,
     documents::Documents,
     environment::{Facts, field_value, resource_value},
+    storage::Claimed,
+    tokens::Tokens,
 };
 
 use super::{
-    FAILED, Volume, Volumes, host_path, mounts,
+    Content, FAILED, Volume, Volumes, claimed, host_path, mounts,
+    ownership::Owner,
     payload::{self, File, Files, Item, Missing, Select},
 };
 
@@ -34,6 +37,9 @@ pub(crate) struct Request {
     pub(crate) pod: Arc<Pod>,
     pub(crate) pod_dir: PathBuf,
     pub(crate) documents: Documents,
+    /// What is behind persistent volume claims, by volume.
+    pub(crate) claims: BTreeMap<String, Claimed>,
+    pub(crate) tokens: Tokens,
     /// Images of image volumes, by volume.
     pub(crate) images: BTreeMap<String, Image>,
     pub(crate) node_name: String,
@@ -46,10 +52,7 @@ pub(crate) fn prepare(request: &Request) -> Result<Volumes, Failure> {
     let Some(spec) = &request.pod.spec else {
         return Ok(Volumes::new());
     };
-    let group = spec
-        .security_context
-        .as_ref()
-        .and_then(|security| security.fs_group);
+    let group = security(request).and_then(|security| security.fs_group);
     let group = group.map(id).transpose()?;
     let wanted = spec.volumes.iter().flatten();
     wanted
@@ -57,19 +60,46 @@ pub(crate) fn prepare(request: &Request) -> Result<Volumes, Failure> {
         .collect()
 }
 
+/// Writes the projected volumes anew: what they hold ends by itself.
+pub(crate) fn refresh(request: &Request) -> Result<(), Failure> {
+    let Some(spec) = &request.pod.spec else {
+        return Ok(());
+    };
+    let group = security(request).and_then(|security| security.fs_group);
+    let group = group.map(id).transpose()?;
+    let projected = |one: &&Wanted| one.projected.is_some();
+    for one in spec.volumes.iter().flatten().filter(projected) {
+        volume(request, one, group)?;
+    }
+    Ok(())
+}
+
+fn security(request: &Request) -> Option<&PodSecurityContext> {
+    request.pod.spec.as_ref()?.security_context.as_ref()
+}
+
 fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volume, Failure> {
     let name = &wanted.name;
     let read_only = |path| Volume {
         path,
         access: Access::ReadOnly,
+        content: Content::Files,
     };
     let read_write = |path| Volume {
         path,
         access: Access::ReadWrite,
+        content: Content::Files,
     };
+    if let Some(claimed) = request.claims.get(name) {
+        payload::check_path(name)?;
+        let change = security(request).and_then(|s| s.fs_group_change_policy.as_deref());
+        let owner = group.map(|group| Owner::new(group, change));
+        return claimed::prepare(&request.pod_dir, name, claimed, owner);
+    }
     if let Some(source) = &wanted.empty_dir {
         let dir = make_dir(request, "empty-dir", name)?;
         empty_dir(&dir, source, group)?;
+        failpoints::after("embedded-node/volumes/empty-dir");
         return Ok(read_write(dir));
     }
     if let Some(source) = &wanted.host_path {
@@ -92,11 +122,11 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
             downward(request, source.items.iter().flatten(), mode)?,
         )
     } else if let Some(source) = &wanted.projected {
-        ("projected", projected(request, source)?)
+        ("projected", projected(request, name, source)?)
     } else {
         let message = format!(
-            "volume {name:?} is of a kind that this node does not offer (it has emptyDir, \
-             configMap, secret, projected, downwardAPI, hostPath and image)"
+            "volume {name:?} is of a kind that this node does not offer (it has persistentVolumeClaim, \
+             ephemeral, emptyDir, configMap, secret, projected, downwardAPI, hostPath and image)"
         );
         return Err(Failure::new(FAILED, message));
     };
@@ -114,6 +144,7 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     }
     payload::write(&dir, &files, group, &request.version).map_err(failed)?;
+    failpoints::after("embedded-node/volumes/write-files");
     Ok(read_only(dir))
 }
 
@@ -263,7 +294,11 @@ fn downward<'a>(
     Ok(written)
 }
 
-fn projected(request: &Request, source: &ProjectedVolumeSource) -> Result<Files, Failure> {
+fn projected(
+    request: &Request,
+    volume: &str,
+    source: &ProjectedVolumeSource,
+) -> Result<Files, Failure> {
     let mut files = Files::new();
     for part in source.sources.iter().flatten() {
         let select = |optional| select(source.default_mode, optional);
@@ -289,12 +324,22 @@ fn projected(request: &Request, source: &ProjectedVolumeSource) -> Result<Files,
                 secret.items.as_deref(),
                 select(secret.optional),
             )?);
+        } else if let Some(token) = &part.service_account_token {
+            payload::check_path(&token.path)?;
+            let text = request.tokens.get(volume, &token.path).unwrap_or_default();
+            files.insert(
+                token.path.clone(),
+                File {
+                    bytes: text.into(),
+                    mode: source.default_mode.map_or(0o644, payload::mode),
+                },
+            );
         } else if let Some(fields) = &part.downward_api {
             let mode = source.default_mode.map_or(0o644, payload::mode);
             files.extend(downward(request, fields.items.iter().flatten(), mode)?);
         } else {
             let message = "a projected volume has a source that this node does not offer (it has \
-                           configMap, secret and downwardAPI)";
+                           configMap, secret, serviceAccountToken and downwardAPI)";
             return Err(Failure::new(FAILED, message));
         }
     }

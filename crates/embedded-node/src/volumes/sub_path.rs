@@ -1,62 +1,221 @@
-//! `subPath` of volumes whose content only the node writes. In a volume that a container may write
-//! to, a path can be exchanged for a link between check and mount, so there it is refused.
+//! `subPath`: one directory or file of a volume instead of all of it.
+//!
+//! **Invariant.** In a volume that a container may write to, a path can be exchanged for a link at
+//! any moment. So a path is opened beneath the volume once, and what was opened is mounted aside,
+//! whatever the path says by then.
 
 use std::{
     fs::{self, File},
-    os::fd::AsRawFd as _,
-    path::PathBuf,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    path::{Component, Path, PathBuf},
 };
 
 use pod_supervisor::model::Access;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, chmod, fstat, mkdirat, openat2},
+    io::Errno,
+    mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount},
+};
 
 use crate::Failure;
 
-use super::{FAILED, Volume};
+use super::{Content, FAILED, Volume};
 
-pub(crate) fn sub_path(volume: &Volume, part: &str) -> Result<PathBuf, Failure> {
-    if volume.access == Access::ReadWrite {
-        let message = format!("subPath {part:?} of a writable volume is not offered on this node");
+/// Somebody renames directories while we look: not for ever.
+const TRIES: u32 = 32;
+
+/// Mounts that part of the volume at `aside`, and says where it is.
+pub(crate) fn sub_path(volume: &Volume, part: &str, aside: &Path) -> Result<PathBuf, Failure> {
+    if volume.content == Content::Device {
+        let message = format!("subPath {part:?} of a block volume: mount it by volumeDevices");
         return Err(Failure::new(FAILED, message));
     }
-    let failed = |error: std::io::Error| {
-        Failure::of(
-            FAILED,
-            &format!("find subPath {part:?} in its volume"),
-            &error,
-        )
+    let failed = |error: io::Error| {
+        let tried = format!("find subPath {part:?} in its volume");
+        Failure::of(FAILED, &tried, &error)
     };
-    let root = File::open(&volume.path).map_err(failed)?;
+    let root: OwnedFd = File::open(&volume.path).map_err(failed)?.into();
+    let found = match open(&root, Path::new(part)) {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && volume.access == Access::ReadWrite =>
+        {
+            make(&root, Path::new(part)).map_err(failed)?
+        }
+        other => other.map_err(failed)?,
+    };
+    put_aside(&found, aside).map_err(failed)?;
+    Ok(aside.to_owned())
+}
+
+fn open(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let found = openat2(&root, part, flags, Mode::empty(), resolve)
-        .map_err(|errno| failed(errno.into()))?;
-    fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)
+    for _ in 0..TRIES {
+        match openat2(root, part, flags, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            other => return Ok(other?),
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+/// Makes what is missing of the path, as open as the volume itself.
+fn make(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
+    let mode = Mode::from_raw_mode(fstat(root)?.st_mode & 0o7777);
+    let mut so_far = PathBuf::new();
+    let mut parent = root.try_clone()?;
+    for component in part.components() {
+        let Component::Normal(name) = component else {
+            continue;
+        };
+        so_far.push(name);
+        parent = match open(root, &so_far) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match mkdirat(&parent, name, mode) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+                let made = open(root, &so_far)?;
+                // Past the mask of this process.
+                chmod(format!("/proc/self/fd/{}", made.as_raw_fd()), mode)?;
+                made
+            }
+            other => other?,
+        };
+    }
+    Ok(parent)
+}
+
+fn put_aside(found: &OwnedFd, aside: &Path) -> io::Result<()> {
+    if let Some(parent) = aside.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let is_dir = FileType::from_raw_mode(fstat(found)?.st_mode) == FileType::Directory;
+    // What an earlier try left.
+    match unmount(aside, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    match fs::symlink_metadata(aside) {
+        Ok(metadata) if metadata.is_dir() != is_dir => remove(aside, metadata.is_dir())?,
+        _ => {}
+    }
+    if is_dir {
+        fs::create_dir_all(aside)?;
+    } else {
+        File::options()
+            .create(true)
+            .append(true)
+            .open(aside)
+            .map(drop)?;
+    }
+    let tree = open_tree(
+        found.as_fd(),
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH
+            | OpenTreeFlags::AT_RECURSIVE,
+    )?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    Ok(move_mount(tree.as_fd(), "", CWD, aside, flags)?)
+}
+
+fn remove(path: &Path, is_dir: bool) -> io::Result<()> {
+    if is_dir {
+        fs::remove_dir(path)
+    } else {
+        fs::remove_file(path)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+    use crate::volumes::mounts;
+
+    struct Place {
+        dir: tempfile::TempDir,
+        access: Access,
+    }
+
+    impl Place {
+        fn new(access: Access) -> Self {
+            let dir = tempfile::Builder::new()
+                .prefix("embedded-node-sub-path")
+                .tempdir()
+                .unwrap();
+            let volume = dir.path().join("volume");
+            fs::create_dir_all(volume.join("..1")).unwrap();
+            fs::set_permissions(&volume, fs::Permissions::from_mode(0o777)).unwrap();
+            fs::write(volume.join("..1/key"), "value").unwrap();
+            symlink("..1", volume.join("..data")).unwrap();
+            symlink("..data/key", volume.join("key")).unwrap();
+            symlink("/etc", volume.join("evil")).unwrap();
+            Self { dir, access }
+        }
+
+        fn sub_path(&self, part: &str) -> Result<PathBuf, Failure> {
+            let volume = Volume {
+                path: self.dir.path().join("volume"),
+                access: self.access,
+                content: Content::Files,
+            };
+            sub_path(&volume, part, &self.dir.path().join("aside/0"))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            mounts::unmount_all(self.dir.path()).unwrap();
+        }
+    }
+
+    #[test]
+    fn part_is_mounted_aside_again_and_again() {
+        let place = Place::new(Access::ReadOnly);
+        for part in ["key", "..1", "key"] {
+            let found = place.sub_path(part).unwrap();
+            let file = if found.is_dir() {
+                found.join("key")
+            } else {
+                found
+            };
+            assert_eq!(fs::read_to_string(file).unwrap(), "value", "{part}");
+        }
+    }
 
     #[test]
     fn path_never_leaves_its_volume() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("..1")).unwrap();
-        fs::write(dir.path().join("..1/key"), "").unwrap();
-        symlink("..1", dir.path().join("..data")).unwrap();
-        symlink("..data/key", dir.path().join("key")).unwrap();
-        symlink("/etc/passwd", dir.path().join("evil")).unwrap();
-        let volume = |access| Volume {
-            path: dir.path().to_owned(),
-            access,
-        };
-        let found = sub_path(&volume(Access::ReadOnly), "key").unwrap();
-        assert_eq!(found, fs::canonicalize(dir.path().join("..1/key")).unwrap());
-        for part in ["evil", "../x", "missing"] {
-            assert!(sub_path(&volume(Access::ReadOnly), part).is_err(), "{part}");
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let place = Place::new(access);
+            for part in ["evil/passwd", "../x", "/etc", "evil/new"] {
+                assert!(place.sub_path(part).is_err(), "{part}");
+            }
         }
-        assert!(sub_path(&volume(Access::ReadWrite), "key").is_err());
+        assert!(!Path::new("/etc/new").exists());
+    }
+
+    #[test]
+    fn missing_directories_are_made_where_one_may_write() {
+        assert!(Place::new(Access::ReadOnly).sub_path("a/b").is_err());
+        let place = Place::new(Access::ReadWrite);
+        let found = place.sub_path("a/b").unwrap();
+        fs::write(found.join("file"), "").unwrap();
+        let made = place.dir.path().join("volume/a/b");
+        assert!(made.join("file").exists());
+        assert_eq!(
+            fs::metadata(made).unwrap().permissions().mode() & 0o777,
+            0o777
+        );
+        let device = Volume {
+            path: "/dev/null".into(),
+            access: Access::ReadWrite,
+            content: Content::Device,
+        };
+        assert!(sub_path(&device, "a", Path::new("/nowhere")).is_err());
     }
 }

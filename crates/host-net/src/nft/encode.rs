@@ -51,6 +51,12 @@ const RETURN: i32 = -5;
 
 const REGISTER_VERDICT: u32 = 0;
 const REGISTER_1: u32 = 1;
+const REGISTER_2: u32 = 2;
+
+const CONNECTION_STATUS: u32 = 2;
+/// Bit of a connection's status, in the byte order of this machine.
+const DESTINATION_TRANSLATED: u32 = 1 << 5;
+const RANDOM: u32 = 1;
 
 const META_INPUT_NAME: u32 = 6;
 const META_OUTPUT_NAME: u32 = 7;
@@ -214,6 +220,22 @@ fn matches(list: &mut Message, one: &Match) {
                 compare(list, Comparison::AtMost, &last.to_be_bytes());
             }
         }
+        Match::OneOf(many) => {
+            expression(list, "numgen", |data| {
+                data.big_endian(1, REGISTER_1);
+                data.big_endian(2, *many);
+                data.big_endian(3, RANDOM);
+            });
+            compare(list, Comparison::Equal, &[0; 4]);
+        }
+        Match::DestinationWasTranslated => {
+            expression(list, "ct", |data| {
+                data.big_endian(1, REGISTER_1);
+                data.big_endian(2, CONNECTION_STATUS);
+            });
+            bits(list, &DESTINATION_TRANSLATED.to_ne_bytes());
+            compare(list, Comparison::NotEqual, &[0; 4]);
+        }
     }
 }
 
@@ -282,18 +304,23 @@ fn address(list: &mut Message, cidr: &Cidr, end: End, how: Comparison) {
     payload(list, BASE_NETWORK, offset, length);
     let address = octets(cidr.network().address);
     if cidr.host_bits() > 0 {
-        let mask = mask(cidr.prefix_length, address.len());
-        expression(list, "bitwise", |data| {
-            data.big_endian(1, REGISTER_1);
-            data.big_endian(2, REGISTER_1);
-            data.big_endian(3, length);
-            data.nest(4, |inside| inside.attribute(DATA_VALUE, &mask));
-            data.nest(5, |inside| {
-                inside.attribute(DATA_VALUE, &vec![0; mask.len()]);
-            });
-        });
+        bits(list, &mask(cidr.prefix_length, address.len()));
     }
     compare(list, how, &address);
+}
+
+/// Keeps these bits of the register.
+fn bits(list: &mut Message, mask: &[u8]) {
+    let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+    expression(list, "bitwise", |data| {
+        data.big_endian(1, REGISTER_1);
+        data.big_endian(2, REGISTER_1);
+        data.big_endian(3, length);
+        data.nest(4, |inside| inside.attribute(DATA_VALUE, mask));
+        data.nest(5, |inside| {
+            inside.attribute(DATA_VALUE, &vec![0; mask.len()]);
+        });
+    });
 }
 
 fn mask(prefix_length: u8, bytes: usize) -> Vec<u8> {
@@ -310,8 +337,9 @@ fn action(list: &mut Message, action: &Action) {
         Action::Return => verdict(list, RETURN.cast_unsigned(), None),
         Action::Jump(chain) => verdict(list, JUMP.cast_unsigned(), Some(chain)),
         Action::Masquerade => expression(list, "masq", |_| ()),
-        Action::SourceNat(to) => translate(list, 0, *to),
-        Action::DestinationNat(to) => translate(list, 1, *to),
+        Action::SourceNat(to) => translate(list, 0, *to, None),
+        Action::DestinationNat(to) => translate(list, 1, *to, None),
+        Action::DestinationNatTo(to) => translate(list, 1, to.ip(), Some(to.port())),
     }
 }
 
@@ -329,15 +357,24 @@ fn verdict(list: &mut Message, code: u32, chain: Option<&str>) {
     });
 }
 
-fn translate(list: &mut Message, kind: u32, to: IpAddr) {
-    expression(list, "immediate", |data| {
-        data.big_endian(1, REGISTER_1);
-        data.nest(2, |inside| inside.attribute(DATA_VALUE, &octets(to)));
-    });
+fn translate(list: &mut Message, kind: u32, to: IpAddr, port: Option<u16>) {
+    let mut put = |register: u32, value: &[u8]| {
+        expression(list, "immediate", |data| {
+            data.big_endian(1, register);
+            data.nest(2, |inside| inside.attribute(DATA_VALUE, value));
+        });
+    };
+    put(REGISTER_1, &octets(to));
+    if let Some(port) = port {
+        put(REGISTER_2, &port.to_be_bytes());
+    }
     expression(list, "nat", |data| {
         data.big_endian(1, kind);
         data.big_endian(2, u32::from(protocol(Family::of(to))));
         data.big_endian(3, REGISTER_1);
+        if port.is_some() {
+            data.big_endian(5, REGISTER_2);
+        }
     });
 }
 

@@ -5,6 +5,8 @@ mod fixture;
 #[cfg(test)]
 mod layouts;
 #[cfg(test)]
+mod push;
+#[cfg(test)]
 mod registry;
 #[cfg(test)]
 mod unpack;

@@ -19,17 +19,18 @@ use crate::fixture::{Bench, entry, read, reason, write_layout};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// `hunter2` for user `anna`, as a bcrypt hash of low cost.
-const HTPASSWD: &str = "anna:$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm\n";
+pub(crate) const HTPASSWD: &str =
+    "anna:$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm\n";
 
 /// A registry on a free loopback port, ended with the test.
-struct Registry {
-    address: String,
-    data: TempDir,
+pub(crate) struct Registry {
+    pub(crate) address: String,
+    pub(crate) data: TempDir,
     child: Child,
 }
 
 impl Registry {
-    fn start(settings: &str) -> Self {
+    pub(crate) fn start(settings: &str) -> Self {
         let data = tempfile::tempdir().unwrap();
         // The port is free when asked for; nobody else on this machine counts ports upwards.
         let port = TcpListener::bind("127.0.0.1:0")
@@ -72,7 +73,7 @@ impl Registry {
         }
     }
 
-    fn name(&self, image: &str) -> String {
+    pub(crate) fn name(&self, image: &str) -> String {
         format!("{}/{image}", self.address)
     }
 

@@ -51,6 +51,8 @@ pub const ALL: &[(&str, &str)] = &[
     crd!("virtualmachinerestores.snapshot.kubevirt.io"),
     crd!("virtualmachinesnapshotcontents.snapshot.kubevirt.io"),
     crd!("virtualmachinesnapshots.snapshot.kubevirt.io"),
+    crd!("virtualmachinetemplaterequests.template.kubevirt.io"),
+    crd!("virtualmachinetemplates.template.kubevirt.io"),
 ];
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::{
     access_credentials, backup, cdi_config, clone, cluster_config, confidential, data_source,
     data_volume_status, export, guest_agent, instancetype, kubevirt, migration_policy,
     migration_request, object_graph, plugin, pool, preference, preset, profiler, reasons,
-    replica_set, restore, snapshot, storage_profile, subresource_bodies, vm, vm_status, vmi,
-    vmi_status,
+    replica_set, restore, snapshot, storage_profile, subresource_bodies, template, vm, vm_status,
+    vmi, vmi_status,
 };
 
 /// One type: what it is called on the wire, and its schema with everything it refers to.
@@ -154,6 +154,12 @@ pub fn types() -> Vec<WireType> {
             snapshot::VirtualMachineSnapshotContentStatus,
             snapshot::VirtualMachineSnapshotSpec,
             snapshot::VirtualMachineSnapshotStatus,
+        }
+        "template.kubevirt.io" / "v1alpha1" {
+            template::VirtualMachineTemplateRequestSpec,
+            template::VirtualMachineTemplateRequestStatus,
+            template::VirtualMachineTemplateSpec,
+            template::VirtualMachineTemplateStatus,
         }
     }
 }

@@ -8,8 +8,8 @@ use std::{
 use admission::ClusterConfig;
 use anyhow::{Context, Result};
 use embedded_api::{EmbeddedApi, Identity};
-use reconcile::Clock;
-use serving::{ClientCertificates, TlsSource};
+use reconcile::{Clock, Election};
+use serving::{ClientCertificates, HttpsClient, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
@@ -35,19 +35,27 @@ pub(super) struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// A client for a component.
+    /// A client that may do everything, for what brings the host up.
     pub(super) fn client(&self, name: &str) -> kube::Client {
         self.api.client(Identity::component(name), "default")
     }
+
+    /// A client for a component, which may do what is written of its account.
+    fn account(&self, name: &str) -> kube::Client {
+        let identity = Identity::service_account(NAMESPACE, name);
+        self.api.client(identity, "default")
+    }
+
+    /// A client for the node.
+    pub(super) fn node(&self) -> kube::Client {
+        let user = format!("system:node:{}", self.flags.node_name);
+        let identity = Identity::new(user, &["system:nodes"]);
+        self.api.client(identity, "default")
+    }
 }
 
-/// The name under which admission knows a component.
 /// Of the installation.
 const NAMESPACE: &str = "kubevirt";
-
-fn account(name: &str) -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{name}")
-}
 
 pub(super) async fn start(
     host: &Host<'_>,
@@ -68,14 +76,21 @@ pub(super) async fn start(
         launcher_pod::Acceleration::Emulation
     };
     let controller = virt_controller::Settings {
-        client: host.client(&account("kubevirt-controller")),
+        client: host.account("kubevirt-controller"),
         launcher: launcher_pod::Settings::usual(&host.flags.launcher_image, wanted),
         acceleration,
         clock: Clock::system(),
         concurrency: CONCURRENCY,
+        // There is one process for one state directory, so one that comes back after a crash
+        // need not wait until its own lease runs out.
+        election: Election {
+            namespace: NAMESPACE.to_owned(),
+            name: "virt-controller".to_owned(),
+            identity: host.flags.node_name.clone(),
+        },
     };
     tasks.spawn(virt_controller::run(controller, stop.clone()));
-    Ok(())
+    install::labelled(&host.client("ferrovirt-up"), &host.flags.node_name).await
 }
 
 async fn virt_api(
@@ -86,25 +101,22 @@ async fn virt_api(
     let address = listener.local_addr()?;
     let proxies = ClientCertificates::Optional(host.identities.proxies.clone());
     let settings = virt_api::Settings {
-        client: host.client(&account("kubevirt-apiserver")),
+        client: host.account("kubevirt-apiserver"),
         listener,
         tls: TlsSource::fixed(&host.identities.virt_api, &proxies)?,
         front_proxy: virt_api::FrontProxy {
             names: vec![FRONT_PROXY.to_owned()],
         },
-        identity: host.identities.virt_api_client.clone(),
-        nodes: host.identities.servers.clone(),
+        nodes: HttpsClient::new(
+            &host.identities.servers,
+            Some(&host.identities.virt_api_client),
+            tasks.clone(),
+        )?,
         cluster: ClusterConfig::default(),
         namespace: NAMESPACE.to_owned(),
         clock: Clock::system(),
     };
-    let (running, all) = (stop.clone(), stop.clone());
-    tasks.spawn(async move {
-        if let Err(err) = virt_api::run(settings, running).await {
-            tracing::error!(error = reconcile::error_chain(&err), "virt-api ended");
-            all.cancel();
-        }
-    });
+    tasks.spawn(virt_api::run(settings, stop.clone()));
     install::virt_api(host, address).await
 }
 
@@ -117,13 +129,14 @@ async fn handler(
     let address = listener.local_addr()?;
     let callers = ClientCertificates::Required(host.identities.servers.clone());
     let settings = virt_handler::Settings {
-        client: host.client(&account("kubevirt-handler")),
+        client: host.account("kubevirt-handler"),
         node: host.flags.node_name.clone(),
         pods_dir: host.state.node().join("pods"),
         capabilities,
         listener,
         address,
         tls: TlsSource::fixed(&host.identities.handler, &callers)?,
+        namespace: NAMESPACE.to_owned(),
         clock: Clock::system(),
     };
     let (running, all) = (stop.clone(), stop.clone());

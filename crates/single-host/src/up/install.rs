@@ -1,19 +1,27 @@
 //! The objects that make an API server into ours: kinds, webhooks, the aggregated API.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::{
+    api::core::v1::Node,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
-    Api, Client,
-    api::{DynamicObject, Patch, PatchParams},
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
     core::{ApiResource, GroupVersionKind},
     runtime::wait::{Condition, await_condition},
 };
+use kubevirt_api::{annotations, labels};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::components::Host;
+use crate::printer::Printer;
 
 /// The name under which this program writes.
 const MANAGER: &str = "ferrovirt-up";
@@ -21,20 +29,90 @@ const NAMESPACE: &str = "kubevirt";
 /// For the API server to take a new kind or service into use.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The kinds of `KubeVirt`.
-pub(super) async fn kinds(host: &Host<'_>) -> Result<()> {
+/// Definitions that are read and written at once: one on each core of a small host, and one that
+/// waits for the disk.
+const AT_ONCE: usize = 3;
+/// On a definition: the sum of the text that it was made from.
+const SUM: &str = "ferrovirt.io/definition-sum";
+
+/// The kinds of `KubeVirt`. Those that are as they should be are left alone.
+pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
     let client = host.client("ferrovirt-up");
-    for (name, yaml) in kubevirt_api::crds::ALL {
-        let object: Value = serde_saphyr::from_str(yaml).with_context(|| format!("read {name}"))?;
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let found = api
+        .list_metadata(&ListParams::default())
+        .await
+        .context("look at the kinds that are there")?;
+    let sums: BTreeMap<String, String> = found
+        .into_iter()
+        .filter_map(|one| Some((one.name_any(), untouched_sum(&one.metadata)?)))
+        .collect();
+    let missing: Vec<(&str, &str, String)> = kubevirt_api::crds::ALL
+        .iter()
+        .map(|(name, yaml)| (*name, *yaml, sum(yaml)))
+        .filter(|(name, _, sum)| sums.get(*name) != Some(sum))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (count, all) = (missing.len(), kubevirt_api::crds::ALL.len());
+    printer.line(&format!("Installing {count} of {all} kinds ..."));
+    stream::iter(missing)
+        .map(Ok)
+        .try_for_each_concurrent(AT_ONCE, |(name, yaml, sum)| {
+            let client = client.clone();
+            async move {
+                define(&client, name, yaml, &sum)
+                    .await
+                    .with_context(|| format!("install the kind {name}"))
+            }
+        })
+        .await
+}
+
+/// What stands on a definition about its text, unless somebody else changed it since.
+fn untouched_sum(metadata: &ObjectMeta) -> Option<String> {
+    let others = metadata.managed_fields.iter().flatten().any(|entry| {
+        let fields = entry.fields_v1.as_ref();
+        entry.manager.as_deref() != Some(MANAGER)
+            && fields.is_some_and(|fields| fields.0.get("f:spec").is_some())
+    });
+    let annotations = metadata.annotations.as_ref().filter(|_| !others)?;
+    annotations.get(SUM).cloned()
+}
+
+fn sum(text: &str) -> String {
+    hex::encode(Sha256::digest(text))
+}
+
+async fn define(client: &Client, name: &str, yaml: &'static str, sum: &str) -> Result<()> {
+    // Half a megabyte of text.
+    let read = tokio::task::spawn_blocking(move || serde_saphyr::from_str::<Value>(yaml));
+    let mut object = read.await.context("read it")?.context("read it")?;
+    object["metadata"]["annotations"][SUM] = sum.into();
+    let made = apply(client, &object).await?;
+    if IsTrue("Established").matches_object(Some(&made)) {
+        return Ok(());
+    }
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let established = await_condition(api, name, kube::runtime::conditions::is_crd_established());
+    tokio::time::timeout(PATIENCE, established)
+        .await
+        .context("wait for it to be served")??;
+    Ok(())
+}
+
+/// What users and components may do.
+pub(super) async fn roles(host: &Host<'_>) -> Result<()> {
+    let client = host.client("ferrovirt-up");
+    let home = roles::Home::Host {
+        namespace: NAMESPACE,
+        node: &host.flags.node_name,
+    };
+    for object in roles::objects(home)? {
         apply(&client, &object)
             .await
-            .with_context(|| format!("install the kind {name}"))?;
-        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-        let established =
-            await_condition(api, name, kube::runtime::conditions::is_crd_established());
-        tokio::time::timeout(PATIENCE, established)
-            .await
-            .with_context(|| format!("wait for the kind {name} to be served"))??;
+            .with_context(|| format!("install {}", roles::shown(&object)))?;
     }
     Ok(())
 }
@@ -66,7 +144,7 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
     available(&client, "v1.subresources.kubevirt.io").await
 }
 
-async fn apply(client: &Client, object: &Value) -> Result<()> {
+async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let api_version = text(&object["apiVersion"]);
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -77,35 +155,51 @@ async fn apply(client: &Client, object: &Value) -> Result<()> {
         None => Api::all_with(client.clone(), &resource),
     };
     let name = text(&object["metadata"]["name"]);
-    api.patch(
-        &name,
-        &PatchParams::apply(MANAGER).force(),
-        &Patch::Apply(object),
-    )
-    .await?;
-    Ok(())
+    let parameters = PatchParams::apply(MANAGER).force();
+    Ok(api.patch(&name, &parameters, &Patch::Apply(object)).await?)
 }
 
 /// Waits until the API server has seen the aggregated API answer.
 async fn available(client: &Client, name: &str) -> Result<()> {
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let waited = tokio::time::timeout(PATIENCE, await_condition(api, name, IsAvailable)).await;
+    let waited =
+        tokio::time::timeout(PATIENCE, await_condition(api, name, IsTrue("Available"))).await;
     match waited {
         Ok(found) => found.map(drop).context("watch the aggregated API"),
         Err(_elapsed) => bail!("the aggregated API {name} did not answer in time; see the log"),
     }
 }
 
-struct IsAvailable;
+/// Waits until the node says that it takes guests, and which: the first one would be told that it
+/// lacks that, and wait.
+pub(super) async fn labelled(client: &Client, node: &str) -> Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    let says_it = |node: Option<&Node>| {
+        let Some(node) = node else { return false };
+        let (said, marks) = (node.labels(), node.annotations());
+        let mut names = said.keys();
+        said.get(labels::SCHEDULABLE)
+            .is_some_and(|yes| yes == "true")
+            && (marks.contains_key(annotations::SKIP_NODE_LABELLER)
+                || names.any(|name| name.starts_with(labels::MACHINE_TYPE_PREFIX)))
+    };
+    match tokio::time::timeout(PATIENCE, await_condition(api, node, says_it)).await {
+        Ok(found) => found.map(drop).context("watch the node"),
+        Err(_elapsed) => bail!("node {node} did not say in time what guests it takes; see the log"),
+    }
+}
 
-impl Condition<DynamicObject> for IsAvailable {
+/// Waits for a condition of this type.
+struct IsTrue(&'static str);
+
+impl Condition<DynamicObject> for IsTrue {
     fn matches_object(&self, object: Option<&DynamicObject>) -> bool {
         let conditions = object.and_then(|object| object.data["status"]["conditions"].as_array());
         conditions.is_some_and(|conditions| {
             conditions
                 .iter()
-                .any(|one| one["type"] == "Available" && one["status"] == "True")
+                .any(|one| one["type"] == self.0 && one["status"] == "True")
         })
     }
 }
@@ -156,7 +250,7 @@ fn webhooks(kind: &str, name: &str, list: &[virt_api::Webhook], bundle: &str) ->
             },
             "rules": [{
                 "apiGroups": [webhook.group], "apiVersions": webhook.versions,
-                "operations": webhook.operations, "resources": [webhook.resource],
+                "operations": webhook.operations, "resources": webhook.resources,
                 "scope": "*",
             }],
             "sideEffects": if webhook.side_effects { "NoneOnDryRun" } else { "None" },
@@ -174,4 +268,32 @@ fn webhooks(kind: &str, name: &str, list: &[virt_api::Webhook], bundle: &str) ->
         "metadata": {"name": name},
         "webhooks": list.iter().map(one).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_counts_only_on_what_nobody_else_changed() {
+        let read = |manager: &str, fields: Value| -> ObjectMeta {
+            serde_json::from_value(json!({
+                "annotations": {SUM: "s"},
+                "managedFields": [
+                    {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:spec": {}}},
+                    {"manager": manager, "operation": "Update", "fieldsV1": fields},
+                ],
+            }))
+            .expect("metadata")
+        };
+        for (manager, fields, expected) in [
+            ("kubectl-edit", json!({"f:spec": {}}), None),
+            ("kubectl-label", json!({"f:metadata": {}}), Some("s")),
+            (MANAGER, json!({"f:spec": {}}), Some("s")),
+        ] {
+            let found = untouched_sum(&read(manager, fields));
+            assert_eq!(found.as_deref(), expected, "{manager}");
+        }
+        assert_eq!(untouched_sum(&ObjectMeta::default()), None);
+    }
 }

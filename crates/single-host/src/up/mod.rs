@@ -20,7 +20,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use embedded_api::{Database, EmbeddedApi, KubeletClient};
+use embedded_api::{Database, EmbeddedApi, KubeletClient, ServiceAccounts};
 use serde::{Deserialize, Serialize};
 use serving::{ClientCertificates, Server, TlsSource};
 use tokio::signal::unix::{SignalKind, signal};
@@ -155,6 +155,7 @@ async fn run(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> 
     let outcome = start(flags, state, printer, (&tasks, &stop)).await;
     if outcome.is_ok() {
         say_next(state, printer);
+        tasks.spawn(allocator::give_back(stop.clone()));
         if flags.detached {
             detach::say_ready(printer);
         } else {
@@ -190,7 +191,7 @@ async fn start(
     let identities = Arc::new(identities::load_or_make(&state.pki(), names)?);
     remember(flags, state, listen, None)?;
 
-    let api = EmbeddedApi::open(embedded_api::Settings {
+    let settings = embedded_api::Settings {
         database: Database::File(state.database()),
         clock: embedded_api::Clock::Wall,
         front_proxy: Some(identities.front_proxy.clone()),
@@ -198,9 +199,14 @@ async fn start(
             trust: identities.servers.clone(),
             identity: identities.kubelet_client.clone(),
         }),
-    })
-    .await
-    .with_context(|| format!("open the database {}", state.database().display()))?;
+    };
+    let accounts = ServiceAccounts {
+        key: identities::token_key(&state.pki())?,
+        root_ca: identities.users.pem().to_owned(),
+    };
+    let api = EmbeddedApi::open_with(settings, accounts)
+        .await
+        .with_context(|| format!("open the database {}", state.database().display()))?;
     api.run(tasks, stop.clone());
     let users = ClientCertificates::Optional(identities.users.clone());
     let tls = TlsSource::fixed(&identities.api_server, &users)?;
@@ -214,7 +220,8 @@ async fn start(
         api: &api,
         identities: &identities,
     };
-    install::kinds(&host).await?;
+    install::kinds(&host, printer).await?;
+    install::roles(&host).await?;
     let parts = node::Parts {
         images,
         network: pods,

@@ -6,20 +6,20 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use embedded_node::{DeviceResource, EmbeddedNode, Endpoint, Resolver, Settings};
+use embedded_node::{EmbeddedNode, Endpoint, Resolver, Settings};
 use image_store::ImageStore;
 use pod_network::PodNetwork;
 use reconcile::Clock;
 use serving::{ClientCertificates, TlsSource};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use virt_handler::Capabilities;
+use virt_handler::{Capabilities, DevicePlugins, HostDevice};
 
 use super::{components::Host, probe};
 use crate::printer::Printer;
 
-/// The device of guests that do not run by software.
-const KVM: &str = "devices.kubevirt.io/kvm";
+/// Guests that may use a device at once: more than fit on a host.
+const MAX_DEVICES: u32 = 1000;
 
 /// What pods are made of and with.
 #[derive(Debug, Clone)]
@@ -37,42 +37,31 @@ pub(super) async fn bring_up(
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<Capabilities> {
     let known = probe::known(host, parts).await?;
+    // While nothing is known of KVM, the device is there for the probe alone.
+    let kvm = watch::Sender::new(known.as_ref().is_none_or(|known| known.facts().kvm));
+    let plugins = DevicePlugins {
+        dir: host.state.node().join("device-plugins"),
+        max_devices: MAX_DEVICES,
+        devices: HostDevice::USUAL.to_vec(),
+        kvm: kvm.subscribe(),
+    };
+    run(host, parts, (tasks, stop)).await?;
+    tasks.spawn(plugins.run(stop.clone()));
     let capabilities = if let Some(known) = known {
         known
     } else {
-        // While nothing is known of KVM, the device is there for the probe alone.
         printer.line("Looking at what guests can have on this host (once) ...");
-        let probing = stop.child_token();
-        let node = run(host, parts, devices(|_| true), (tasks, &probing)).await?;
-        let found = Box::pin(probe::probe(host, parts)).await;
-        probing.cancel();
-        node.await.context("stop the node after the probe")?;
-        found?
+        Box::pin(probe::probe(host, parts)).await?
     };
-    let usable = capabilities.facts().kvm;
-    run(
-        host,
-        parts,
-        devices(|name| usable || name != KVM),
-        (tasks, stop),
-    )
-    .await?;
+    kvm.send_replace(capabilities.facts().kvm);
     Ok(capabilities)
-}
-
-fn devices(wanted: impl Fn(&str) -> bool) -> Vec<DeviceResource> {
-    let all = DeviceResource::of_this_host();
-    all.into_iter()
-        .filter(|device| wanted(&device.resource))
-        .collect()
 }
 
 async fn run(
     host: &Host<'_>,
     parts: &Parts,
-    devices: Vec<DeviceResource>,
     (tasks, stop): (&TaskTracker, &CancellationToken),
-) -> Result<tokio::task::JoinHandle<()>> {
+) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::new(parts.address, 0))
         .await
         .context("listen for the API server's questions about pods")?;
@@ -83,24 +72,24 @@ async fn run(
         node_name: host.flags.node_name.clone(),
         root: host.state.node(),
         supervisor: program.with_file_name("pod-supervisor"),
-        client: host.client("system:node"),
+        client: host.node(),
         images: Arc::new(parts.images.clone()),
         network: Arc::new(parts.network.clone()),
         clock: Clock::system(),
         address: parts.address,
         endpoint: Endpoint { listener, tls },
-        devices,
         labels: std::collections::BTreeMap::new(),
         cgroup_parent: host.state.cgroup(),
         resolver: resolver(),
     })?;
     let (stop, all) = (stop.clone(), stop.clone());
-    Ok(tasks.spawn(async move {
+    tasks.spawn(async move {
         if let Err(err) = node.run(stop).await {
             tracing::error!(error = reconcile::error_chain(&err), "the node ended");
             all.cancel();
         }
-    }))
+    });
+    Ok(())
 }
 
 /// What the host itself asks, as far as pods can reach it.

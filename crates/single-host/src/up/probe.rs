@@ -184,7 +184,6 @@ fn pod(host: &Host<'_>, work: &Path, device: &Device) -> Result<Pod> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": POD, "namespace": NAMESPACE},
         "spec": {
-            "nodeName": host.flags.node_name,
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,

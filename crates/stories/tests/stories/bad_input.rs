@@ -1,90 +1,27 @@
-//! What is wrong is refused in one sentence that says where and what to do, and nothing is half done.
+//! What is wrong about a host is refused in one sentence that says what to do.
 
-use serde_json::json;
-use stories::{Host, machine, program, run, story, traces, wait_for};
+use stories::{Host, program, run, traces};
 use tokio::process::Command;
 
-#[tokio::test]
-async fn a_wrong_type_is_refused_with_its_path() {
-    let story = story().await;
-    let bad = machine("bad").set("/spec/template/spec/domain/devices/disks", json!("root"));
-    let complaint = story.try_apply(&bad).await.complaint();
-    assert!(
-        complaint.contains("spec.template.spec.domain.devices.disks"),
-        "{complaint}"
-    );
-    assert!(
-        story
-            .vms()
-            .get_opt("bad")
-            .await
-            .expect("ask for it")
-            .is_none()
-    );
-}
-
-#[tokio::test]
-async fn an_unknown_run_strategy_is_refused_with_its_path() {
-    let story = story().await;
-    let complaint = story
-        .try_apply(&machine("bad").strategy("Sometimes"))
-        .await
-        .complaint();
-    assert!(complaint.contains("spec.runStrategy"), "{complaint}");
-    assert!(complaint.contains("Sometimes"), "{complaint}");
-}
-
-#[tokio::test]
-async fn a_disk_without_volume_is_refused_with_its_path() {
-    let story = story().await;
-    let bad = machine("bad").set("/spec/template/spec/domain/devices/disks/1/name", "nowhere");
-    let complaint = story.try_apply(&bad).await.complaint();
-    let path = "spec.template.spec.domain.devices.disks[1].name";
-    assert!(
-        complaint.contains(path) && complaint.contains("nowhere"),
-        "{complaint}"
-    );
-}
-
-#[tokio::test]
-async fn a_missing_image_shows_in_the_status() {
-    let story = story().await;
-    story
-        .apply(&machine("lost").image("127.0.0.1:1/nobody/nothing:1"))
-        .await;
-    let is_told = |vm: &serde_json::Value| {
-        let shown = vm["status"]["printableStatus"].as_str();
-        matches!(shown, Some("ErrImagePull" | "ImagePullBackOff"))
-    };
-    let vm = wait_for(&story.vms(), "lost", "told about its image", is_told).await;
-    assert!(
-        vm["status"].to_string().contains("nobody/nothing"),
-        "{}",
-        vm["status"]
-    );
-    story
-        .kubectl(&["delete", "vm", "lost", "--timeout=60s"])
-        .await
-        .good();
-}
+use crate::story;
 
 #[tokio::test]
 async fn a_second_up_says_that_it_is_up_and_status_agrees() {
     let story = story().await;
-    let said = story.host.start(&[]).await.good();
+    let said = story.home.start(&[]).await.good();
     assert!(said.contains("up already"), "{said}");
     assert!(said.contains("Guests run by "), "{said}");
-    let said = story.host.ferrovirt("status", &[], b"").await.good();
+    let said = story.home.ferrovirt("status", &[], b"").await.good();
     assert!(said.contains("Ferrovirt is up"), "{said}");
     assert!(said.contains("guests run by "), "{said}");
     let json = story
-        .host
+        .home
         .ferrovirt("status", &["--output=json"], b"")
         .await
         .good();
     let json: serde_json::Value = serde_json::from_str(&json).expect("read the status");
     assert_eq!(json["up"], true);
-    assert_eq!(json["process"], story.host.process());
+    assert_eq!(json["process"], story.home.process());
     let way = &json["guestsRunBy"]["way"];
     assert!(way == "kvm" || way == "emulation", "{json}");
 }
@@ -93,12 +30,12 @@ async fn a_second_up_says_that_it_is_up_and_status_agrees() {
 async fn reset_asks_first() {
     let story = story().await;
     let complaint = story
-        .host
+        .home
         .ferrovirt("reset", &[], b"no\n")
         .await
         .complaint();
     assert!(complaint.contains("nothing was changed"), "{complaint}");
-    let said = story.host.ferrovirt("status", &[], b"").await.good();
+    let said = story.home.ferrovirt("status", &[], b"").await.good();
     assert!(said.contains("Ferrovirt is up"), "{said}");
 }
 

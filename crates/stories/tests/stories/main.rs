@@ -1,11 +1,22 @@
-//! The stories. They share one host, except for those that kill it.
+//! The stories on a single host. They share one, except for those that kill it.
 
 #![cfg(test)]
 
+#[path = "../both/mod.rs"]
+mod both;
+
 mod bad_input;
 mod crashes;
-mod deletion;
-mod first_light;
-mod power;
-mod strategies;
+mod endings;
+mod lacking;
+mod nothing_notices;
+mod places;
+mod storage;
 mod taking_down;
+
+type Story = stories::Story<stories::Host>;
+
+/// Begins a story on the shared host.
+async fn story() -> Story {
+    Story::begin().await
+}

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use stories::{Host, Story, machine, traces};
+use stories::{Host, machine, traces};
+
+use crate::Story;
 
 #[tokio::test]
 async fn down_keeps_what_was_defined_and_reset_leaves_nothing() {

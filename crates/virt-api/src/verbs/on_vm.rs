@@ -2,7 +2,6 @@
 
 use axum::{
     Router,
-    body::Bytes,
     extract::{Path, Request, State},
     http::{Method, StatusCode},
     routing::put,
@@ -12,21 +11,18 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Entry, Object};
+use super::{Entry, Object, body, body::Options};
 use crate::{caller, refusal::Refusal, settings::Shared};
 
 /// The name under which this component writes.
 const MANAGER: &str = "virt-api";
-/// Bodies are small option objects.
-const BODY_LIMIT: usize = 64 << 10;
 
 /// A verb on a VM: a pure decision over what is there.
 pub(crate) trait VmVerb: Send + Sync + 'static {
     const NAME: &'static str;
-    type Body: DeserializeOwned + Default + Send + Sync;
+    type Body: Options;
 
     fn dry_run(body: &Self::Body) -> &[String];
 
@@ -76,7 +72,7 @@ async fn handle<V: VmVerb>(
     };
     let user = caller::user(&shared, &request)?;
     caller::authorize(&shared, user, &access).await?;
-    let body: V::Body = body(request).await?;
+    let body: V::Body = body::read(request).await?;
     let client = &shared.client;
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), &namespace);
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &namespace);
@@ -136,18 +132,4 @@ async fn make(
         }
         refusal => refusal,
     })
-}
-
-/// Reads the options: JSON or YAML; an empty body is all defaults.
-pub(super) async fn body<T: DeserializeOwned + Default>(request: Request) -> Result<T, Refusal> {
-    let bytes: Bytes = axum::body::to_bytes(request.into_body(), BODY_LIMIT)
-        .await
-        .map_err(|err| Refusal::bad_request(format!("read the request's body: {err}")))?;
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Ok(T::default());
-    }
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|err| Refusal::bad_request(format!("the request's body is no text: {err}")))?;
-    serde_saphyr::from_str(text)
-        .map_err(|err| Refusal::bad_request(format!("the request's body is malformed: {err}")))
 }

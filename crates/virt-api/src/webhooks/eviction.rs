@@ -13,9 +13,9 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kubevirt_api::VirtualMachineInstance;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::read;
+use super::{read, verdict};
 use crate::{refusal::Refusal, settings::Shared};
 
 pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
@@ -46,17 +46,8 @@ async fn judge(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
             Some(message)
         }
     };
-    let mut response = json!({ "uid": request["uid"], "allowed": later.is_none() });
-    if let Some(message) = later {
-        response["status"] = json!({
-            "status": "Failure", "message": message, "reason": "TooManyRequests", "code": 429,
-        });
-    }
-    Ok(json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "response": response,
-    }))
+    let refused = later.map(|message| (429, "TooManyRequests", message));
+    Ok(verdict(&asked, refused))
 }
 
 async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {

@@ -4,8 +4,8 @@
 //! kept that could be stale.
 
 mod eviction;
+mod guard;
 mod lookup;
-mod table;
 
 use admission::{Surroundings, review::Stage};
 use axum::{
@@ -16,10 +16,13 @@ use axum::{
     routing::post,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-pub use table::{EVICT, MUTATE, VALIDATE, Webhook};
+use installation::{
+    guard::GUARD_PATH,
+    webhooks::{EVICTION_PATH, MUTATE, VALIDATE},
+};
 
 use crate::{refusal::Refusal, settings::Shared};
 
@@ -33,7 +36,8 @@ pub(crate) fn mount(mut router: Router<Shared>) -> Router<Shared> {
     for webhook in VALIDATE {
         router = router.route(webhook.path, post(validate));
     }
-    router = router.route(table::EVICTION_PATH, post(eviction::answer));
+    router = router.route(EVICTION_PATH, post(eviction::answer));
+    router = router.route(GUARD_PATH, post(guard::answer));
     router.layer(DefaultBodyLimit::max(REVIEW_LIMIT))
 }
 
@@ -56,7 +60,12 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         Stage::Mutate => Vec::new(),
         Stage::Validate => admission::kinds::needs(&asked, &cluster, around(&now)),
     };
-    match Box::pin(lookup::all(&shared.client, needs)).await {
+    let found = Box::pin(async {
+        let mut among = lookup::all(&shared.client, needs).await?;
+        lookup::machine::complete(&shared.client, stage, &asked, &mut among).await?;
+        Ok::<_, kube::Error>(among)
+    });
+    match found.await {
         Ok(among) => {
             let around = around(&now);
             Json(admission::review_among(
@@ -66,6 +75,21 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
         }
         Err(err) => Refusal::from(err).into_response(),
     }
+}
+
+/// The answer to a review: yes, or no with a code, its reason and a message.
+fn verdict(asked: &Value, refused: Option<(u16, &str, String)>) -> Value {
+    let mut response = json!({ "uid": asked["request"]["uid"], "allowed": refused.is_none() });
+    if let Some((code, reason, message)) = refused {
+        response["status"] = json!({
+            "status": "Failure", "message": message, "reason": reason, "code": code,
+        });
+    }
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": response,
+    })
 }
 
 fn read(body: &[u8]) -> Result<Value, Refusal> {

@@ -4,28 +4,35 @@
 //! controller, so that its last state is seen and counted before it goes.
 
 mod act;
+mod data_volumes;
+mod instancetype;
 mod observe;
 mod plan;
+mod printable;
+mod revision;
 mod status;
 mod strategy;
 mod template;
 #[cfg(test)]
 mod tests;
 
+use cluster_view::Configuration;
 use kube::Client;
-use kubevirt_api::VirtualMachineInstance;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
-use crate::view::Vm;
+use crate::view::{Guest, Vm, Volumes};
 
 pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) vms: Store<Vm>,
-    pub(crate) vmis: Store<VirtualMachineInstance>,
+    pub(crate) vmis: Store<Guest>,
+    /// Looked at for the printable status.
+    pub(crate) volumes: Volumes,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,
+    pub(crate) cluster: Configuration,
 }
 
 /// Why a pass did not get to its end.
@@ -33,6 +40,12 @@ pub(crate) struct Controller {
 pub(crate) enum VmError {
     #[error("look up the instance")]
     Look(#[source] Box<kube::Error>),
+    #[error("keep a copy of the spec")]
+    KeepRevision(#[source] WriteError),
+    #[error(transparent)]
+    Choice(#[from] instancetype::ChoiceError),
+    #[error(transparent)]
+    DataVolume(#[from] data_volumes::DataVolumeError),
     #[error("create the instance")]
     Create(#[source] WriteError),
     #[error("delete the instance")]
@@ -49,7 +62,9 @@ impl ReconcileError for VmError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Look(_) => "ServerUnavailable",
-            Self::Create(_) => "FailedCreate",
+            Self::Choice(error) => error.reason(),
+            Self::DataVolume(error) => error.reason(),
+            Self::KeepRevision(_) | Self::Create(_) => "FailedCreate",
             Self::Delete(_) => "FailedDelete",
             Self::UpdateVmi(_) | Self::UpdateVm(_) => "FailedUpdate",
             Self::Status(_) => "FailedStatusUpdate",
@@ -59,7 +74,10 @@ impl ReconcileError for VmError {
     fn retry(&self) -> Retry {
         match self {
             Self::Look(_) => Retry::BackOff,
-            Self::Create(source)
+            Self::Choice(error) => error.retry(),
+            Self::DataVolume(error) => error.retry(),
+            Self::KeepRevision(source)
+            | Self::Create(source)
             | Self::Delete(source)
             | Self::UpdateVmi(source)
             | Self::UpdateVm(source)

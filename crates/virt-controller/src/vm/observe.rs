@@ -3,19 +3,33 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{Api, ResourceExt as _};
-use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kubevirt_api::annotations;
+use kubevirt_api::data_volume_status::DataVolumePhase;
 use reconcile::Key;
+use serde_json::Value;
 
+use super::data_volumes::{Importer, Templated, source_claim};
+use super::instancetype::{self, Due, Instance};
 use super::{Controller, VmError};
-use crate::view::Vm;
+use crate::view::{Claim, DataVolume, Guest, Vm};
 
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) vm: Arc<Vm>,
     /// The VMI of the VM's name, whoever owns it.
-    pub(super) vmi: Option<Arc<VirtualMachineInstance>>,
+    pub(super) vmi: Option<Arc<Guest>>,
+    /// Those behind volumes of the template, as far as they exist.
+    pub(super) claims: Vec<Arc<Claim>>,
+    pub(super) data_volumes: Vec<Arc<DataVolume>>,
+    /// Those to be made with the VM.
+    pub(super) templates: Vec<Templated>,
+    pub(super) importer: Importer,
+    /// The VM's spec that the VMI was started from; looked up only when the VM has changed since.
+    pub(super) started_from: Option<Value>,
+    /// What is to be done about instance type and preference.
+    pub(super) choice: Due,
     pub(super) now: Timestamp,
 }
 
@@ -41,11 +55,83 @@ impl Controller {
                 .map_err(|error| VmError::Look(Box::new(error)))?
                 .map(Arc::new);
         }
-        Ok(Observed {
+        let policy = self.cluster.now().reference_policy.clone();
+        let instance = match &vmi {
+            Some(_) => Instance::Exists,
+            None => Instance::None,
+        };
+        let choice = instancetype::due(&vm, instance, &policy);
+        let mut seen = Observed {
             vm,
             vmi,
+            claims: Vec::new(),
+            data_volumes: Vec::new(),
+            templates: Vec::new(),
+            importer: if self.volumes.data_volumes.is_defined() {
+                Importer::Installed
+            } else {
+                Importer::Missing
+            },
+            started_from: None,
+            choice,
             now: self.clock.now(),
+        };
+        seen.templates = self.look_at_templates(&key, &seen.vm);
+        self.look_at_volumes(&key, &mut seen);
+        seen.started_from = self.started_from(&key, &seen).await?;
+        Ok(seen)
+    }
+
+    fn look_at_volumes(&self, key: &Key, seen: &mut Observed) {
+        for volume in seen.vm.volumes() {
+            let claim = volume.pointer("/persistentVolumeClaim/claimName");
+            let data_volume = volume.pointer("/dataVolume/name");
+            let Some(name) = claim.or(data_volume).and_then(Value::as_str) else {
+                continue;
+            };
+            let named = Key::new(&key.namespace, name);
+            seen.claims.extend(self.volumes.claims.look(&named, key));
+            if data_volume.is_some() {
+                seen.data_volumes
+                    .extend(self.volumes.data_volumes.look(&named, key));
+            }
+        }
+    }
+
+    fn look_at_templates(&self, key: &Key, vm: &Vm) -> Vec<Templated> {
+        let all = vm.data_volume_templates();
+        all.map(|(name, template)| {
+            let named = Key::new(&key.namespace, name);
+            let data_volume = self.volumes.data_volumes.look(&named, key);
+            let is_pending = data_volume
+                .as_ref()
+                .is_some_and(|there| there.phase == DataVolumePhase::Pending);
+            let source = source_claim(template, &key.namespace).filter(|_| is_pending);
+            Templated {
+                name: name.to_owned(),
+                data_volume,
+                has_claim: self.volumes.claims.look(&named, key).is_some(),
+                missing_source: source
+                    .filter(|source| self.volumes.claims.look(source, key).is_none()),
+            }
         })
+        .collect()
+    }
+
+    async fn started_from(&self, key: &Key, seen: &Observed) -> Result<Option<Value>, VmError> {
+        let Some(vmi) = seen.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
+            return Ok(None);
+        };
+        let is_current = generation(vmi) == seen.vm.metadata.generation;
+        let Some(name) = vmi.status.revision.as_deref().filter(|_| !is_current) else {
+            return Ok(None);
+        };
+        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &key.namespace);
+        let revision = api.get_opt(name).await;
+        let revision = revision.map_err(|error| VmError::Look(Box::new(error)))?;
+        let mut data = revision.and_then(|revision| revision.data);
+        let spec = data.as_mut().and_then(|data| data.0.get_mut("spec"));
+        Ok(spec.map(Value::take))
     }
 }
 
@@ -62,30 +148,14 @@ impl Observed {
     }
 
     /// The VM's own VMI.
-    pub(super) fn own_vmi(&self) -> Option<&Arc<VirtualMachineInstance>> {
+    pub(super) fn own_vmi(&self) -> Option<&Arc<Guest>> {
         self.vmi
             .as_ref()
             .filter(|_| self.belongs() == Some(Belongs::Ours))
     }
 }
 
-pub(super) fn phase(vmi: &VirtualMachineInstance) -> Phase {
-    let status = vmi.status.as_ref();
-    status
-        .and_then(|status| status.phase.clone())
-        .unwrap_or_default()
-}
-
-pub(super) fn is_final(vmi: &VirtualMachineInstance) -> bool {
-    matches!(phase(vmi), Phase::Succeeded | Phase::Failed)
-}
-
-/// Whether the guest ran at any time.
-pub(super) fn has_run(vmi: &VirtualMachineInstance) -> bool {
-    let status = vmi.status.as_ref();
-    phase(vmi) == Phase::Running
-        || status.is_some_and(|status| {
-            let mut changes = status.phase_transition_timestamps.iter();
-            changes.any(|change| change.phase == Some(Phase::Running))
-        })
+/// Of the VM, when its VMI was made or last found to be as it would be made now.
+pub(super) fn generation(vmi: &Guest) -> Option<i64> {
+    vmi.annotation(annotations::VM_GENERATION)?.parse().ok()
 }

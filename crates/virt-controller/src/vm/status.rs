@@ -1,21 +1,25 @@
 //! What is said about a VM.
 
+use admission::instancetype::reference::Reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::conditions::{self, Condition as _, Statement};
 use kubevirt_api::vm_status::{
-    VirtualMachineCondition, VirtualMachineConditionType as Type,
-    VirtualMachinePrintableStatus as Printable, VirtualMachineStatus,
+    VirtualMachineCondition, VirtualMachineConditionType as Type, VirtualMachineStatus,
+    VolumeSnapshotStatus,
 };
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as VmiType,
-    VirtualMachineInstancePhase as Phase, VirtualMachineInstanceStatus,
 };
-use kubevirt_api::{API_VERSION, VirtualMachine, annotations, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachine, reasons};
 use reconcile::{Fragment, Key};
 use serde_json::{Value, json};
 
-use super::observe::{Observed, is_final, phase};
-use super::plan::{Plan, Step};
+use super::data_volumes::{self, Readiness};
+use super::instancetype;
+use super::observe::{Observed, generation};
+use super::plan::{Plan, Restart, Step};
+use super::printable::{Sight, printable};
+use super::revision;
 use crate::MANAGER;
 use crate::view::Vm;
 
@@ -28,6 +32,8 @@ pub(super) struct Done {
     /// A VMI was made, or is known to exist though it is not seen yet.
     pub(super) created: bool,
     pub(super) deleted: bool,
+    /// Instance type and preference, by the copies that were kept.
+    pub(super) kept: Vec<Reference>,
     /// Reason and message of what went wrong.
     pub(super) failure: Option<(&'static str, String)>,
 }
@@ -37,32 +43,37 @@ pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> VirtualMachin
     let before = seen.vm.status();
     let vmi = seen.own_vmi();
     let exists = vmi.is_some() || done.created;
-    let generation = vmi.and_then(|vmi| {
-        let annotations = vmi.metadata.annotations.as_ref()?;
-        annotations.get(annotations::VM_GENERATION)?.parse().ok()
+    let noted = plan.steps.iter().find_map(|step| match step {
+        Step::NoteGeneration(now) => Some(*now),
+        _ => None,
     });
-    let conditions = render_conditions(seen, done);
+    let generation = noted.or_else(|| generation(vmi?));
+    let conditions = render_conditions(seen, plan, done);
     let is_ready = vmi.is_some() && conditions::is_true(&conditions, &Type::Ready);
     // A start that is still to come must not count as one that was.
     let is_start_due = plan.steps.contains(&Step::CreateVmi)
         || plan.look_again_in.is_some()
+        || plan.waits_for.is_some()
         || plan.blocked.is_some();
     let is_started_under = exists || (before.run_strategy.is_some() && !is_start_due);
-    VirtualMachineStatus {
+    let mut status = VirtualMachineStatus {
         created: exists.then_some(true),
         ready: is_ready.then_some(true),
-        printable_status: Some(printable(seen, plan, done)),
+        printable_status: Some(printable(&Sight { seen, plan, done })),
         conditions,
         state_change_requests: plan.requests.clone(),
         start_failure: plan.start_failure.clone(),
         observed_generation: generation.or(before.observed_generation),
         desired_generation: seen.vm.metadata.generation,
+        volume_snapshot_statuses: snapshot_statuses(&seen.vm),
         run_strategy: match plan.strategy.word() {
             Some(word) if is_started_under => Some(word),
             _ => before.run_strategy.clone(),
         },
         ..before.into_owned()
-    }
+    };
+    instancetype::note_all(&seen.vm, &done.kept, &mut status);
+    status
 }
 
 /// The piece of the status that the controller owns, or nothing when it is there already.
@@ -82,6 +93,12 @@ pub(super) fn fragment(vm: &Vm, key: &Key, status: &VirtualMachineStatus) -> Opt
         ("observedGeneration", json!(status.observed_generation)),
         ("desiredGeneration", json!(status.desired_generation)),
         ("runStrategy", json!(status.run_strategy)),
+        ("instancetypeRef", json!(status.instancetype_ref)),
+        ("preferenceRef", json!(status.preference_ref)),
+        (
+            "volumeSnapshotStatuses",
+            json!(Some(&status.volume_snapshot_statuses).filter(|all| !all.is_empty())),
+        ),
     ];
     for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
         owned[name] = value;
@@ -113,28 +130,44 @@ pub(super) fn as_apply(key: &Key, body: Value) -> Fragment<'_> {
     }
 }
 
-fn render_conditions(seen: &Observed, done: &Done) -> Vec<VirtualMachineCondition> {
+fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMachineCondition> {
     let now = Time(seen.now);
     let mut all = seen.vm.status().conditions.clone();
-    let vmi = seen.own_vmi().and_then(|vmi| vmi.status.as_ref());
-    if seen.own_vmi().is_some() {
-        let theirs = vmi.map_or(&[][..], |status| &status.conditions);
-        mirror(&mut all, theirs);
+    let vmi = seen.own_vmi();
+    if let Some(vmi) = vmi {
+        mirror(&mut all, &vmi.status.conditions);
     }
-    let ready = vmi.and_then(|status| conditions::find(&status.conditions, &VmiType::Ready));
+    if vmi.is_none() && !done.created && !seen.templates.is_empty() {
+        tell_data_volumes(&mut all, seen, &now);
+    }
+    let ready = vmi.and_then(|vmi| conditions::find(&vmi.status.conditions, &VmiType::Ready));
     let says = match ready {
         Some(ready) => Statement {
             status: ready.status(),
             reason: ready.reason(),
             message: ready.message(),
         },
-        None if seen.own_vmi().is_some() => Statement::fails(
+        None if vmi.is_some() => Statement::fails(
             reasons::vm::VMI_CONDITION_MISSING,
             "the instance says nothing yet",
         ),
         None => Statement::fails(reasons::vm::VMI_NOT_EXISTS, "there is no instance"),
     };
     conditions::set(&mut all, Type::Ready, &says, &now);
+    match &plan.restart {
+        Restart::Unclear => {}
+        Restart::NotRequired => conditions::remove(&mut all, &Type::RestartRequired),
+        Restart::Required(_) if done.deleted => {
+            conditions::remove(&mut all, &Type::RestartRequired);
+        }
+        Restart::Required(changes) => {
+            let says = Statement {
+                message: &revision::message(changes),
+                ..Statement::holds()
+            };
+            conditions::set(&mut all, Type::RestartRequired, &says, &now);
+        }
+    }
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
         Some((reason, message)) => {
@@ -147,6 +180,36 @@ fn render_conditions(seen: &Observed, done: &Done) -> Vec<VirtualMachineConditio
         }
     }
     all
+}
+
+/// Before there is an instance, which has this condition, too.
+fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, now: &Time) {
+    let kind = Type::from(VmiType::DataVolumesReady.as_str());
+    let message = match data_volumes::readiness(seen) {
+        Readiness::Ready => {
+            // That is what everybody expects, so only those read it who read otherwise before.
+            if conditions::find(all, &kind).is_some() {
+                let says = Statement {
+                    status: conditions::TRUE,
+                    reason: reasons::vmi::ALL_DVS_READY,
+                    message: "",
+                };
+                conditions::set(all, kind, &says, now);
+            }
+            return;
+        }
+        Readiness::Waits(message) | Readiness::Impossible(message) => message,
+    };
+    let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, &message);
+    conditions::set(all, kind, &says, now);
+}
+
+/// What was said last of data volumes.
+pub(super) fn data_volumes_message(vm: &Vm) -> Option<String> {
+    let kind = Type::from(VmiType::DataVolumesReady.as_str());
+    let status = vm.status();
+    let said = conditions::find(&status.conditions, &kind)?;
+    Some(said.message().to_owned())
 }
 
 /// Copies the VMI's conditions, and drops copies of what it no longer has.
@@ -168,75 +231,22 @@ fn mirror(all: &mut Vec<VirtualMachineCondition>, theirs: &[VirtualMachineInstan
     conditions::sort(all);
 }
 
-/// The one word for tables; first match wins.
-fn printable(seen: &Observed, plan: &Plan, done: &Done) -> Printable {
-    if seen.vm.metadata.deletion_timestamp.is_some() {
-        return Printable::Terminating;
-    }
-    let vmi = seen.own_vmi();
-    let status = vmi.and_then(|vmi| vmi.status.clone()).unwrap_or_default();
-    let phase = vmi.map(|vmi| phase(vmi));
-    let is_over = vmi.is_none_or(|vmi| is_final(vmi));
-    let is_going = done.deleted || vmi.is_some_and(|vmi| vmi.metadata.deletion_timestamp.is_some());
-    if !is_over && is_going {
-        return Printable::Stopping;
-    }
-    if !is_over && is_migrating(&status) {
-        return Printable::Migrating;
-    }
-    if phase == Some(Phase::Running) {
-        let is_paused = conditions::is_true(&status.conditions, &VmiType::Paused);
-        return if is_paused {
-            Printable::Paused
+/// Which volumes a snapshot could take: none, as nothing here takes snapshots.
+fn snapshot_statuses(vm: &Vm) -> Vec<VolumeSnapshotStatus> {
+    let name = |volume: &Value| Some(volume.get("name")?.as_str()?.to_owned());
+    let all = vm.volumes().iter().filter_map(|volume| {
+        let is_claim =
+            volume.get("persistentVolumeClaim").is_some() || volume.get("dataVolume").is_some();
+        let reason = if is_claim {
+            "no snapshot class is known for its claim"
         } else {
-            Printable::Running
+            "only claims can be taken"
         };
-    }
-    if !is_over && let Some(problem) = problem(&status) {
-        return problem;
-    }
-    let is_coming = done.created && is_over;
-    let is_early = matches!(
-        phase,
-        Some(Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::Scheduled)
-    );
-    let failed = plan
-        .start_failure
-        .as_ref()
-        .and_then(|f| f.consecutive_fail_count)
-        .unwrap_or(0);
-    match () {
-        () if is_coming || is_early => Printable::Starting,
-        () if is_over && failed > 0 && plan.strategy.counts_failures() => {
-            Printable::CrashLoopBackOff
-        }
-        () if is_over => Printable::Stopped,
-        () => Printable::Unknown,
-    }
-}
-
-fn is_migrating(status: &VirtualMachineInstanceStatus) -> bool {
-    status.migration_state.as_ref().is_some_and(|state| {
-        state.start_timestamp.is_some()
-            && state.completed != Some(true)
-            && state.failed != Some(true)
-    })
-}
-
-/// What keeps a VMI from getting on.
-fn problem(status: &VirtualMachineInstanceStatus) -> Option<Printable> {
-    let all = &status.conditions;
-    let failing = |kind| {
-        let condition = conditions::find(all, &kind)?;
-        (condition.status() == conditions::FALSE).then(|| condition.reason())
-    };
-    let synchronized = failing(VmiType::Synchronized);
-    let scheduled = failing(VmiType::from("PodScheduled"));
-    match (synchronized, scheduled) {
-        (Some("FailedPvcNotFound"), _) => Some(Printable::ErrorPvcNotFound),
-        (_, Some(reasons::vmi::UNSCHEDULABLE)) => Some(Printable::ErrorUnschedulable),
-        (Some(reasons::vmi::ERR_IMAGE_PULL), _) => Some(Printable::ErrImagePull),
-        (Some(reasons::vmi::IMAGE_PULL_BACK_OFF), _) => Some(Printable::ImagePullBackOff),
-        _ => None,
-    }
+        Some(VolumeSnapshotStatus {
+            name: name(volume)?,
+            enabled: false,
+            reason: Some(reason.to_owned()),
+        })
+    });
+    all.collect()
 }

@@ -12,6 +12,8 @@ pub(super) enum Strategy {
     Manual,
     Halted,
     Once,
+    /// Waits for a guest that migrates here from another cluster.
+    WaitAsReceiver,
     /// None given, two given, or one that is not handled here: nothing is done.
     Unclear,
 }
@@ -61,7 +63,7 @@ pub(super) enum History {
 pub(super) fn decide(strategy: Strategy, guest: Guest, asked: Asked, history: History) -> Move {
     use {Asked as A, Guest as G, Strategy as S};
     match (strategy, guest, asked) {
-        (S::Always | S::Once, G::Absent, _)
+        (S::Always | S::Once | S::WaitAsReceiver, G::Absent, _)
         | (S::RerunOnFailure | S::Manual, G::Absent, A::Start) => Move::Start,
         (S::RerunOnFailure, G::Absent, _) if history == History::New => Move::Start,
         (S::Halted, G::Absent, A::Start) => Move::SwitchToAlways,
@@ -74,7 +76,9 @@ pub(super) fn decide(strategy: Strategy, guest: Guest, asked: Asked, history: Hi
         | (_, G::Ending, _)
         | (S::RerunOnFailure | S::Manual | S::Halted, G::Absent, _)
         | (S::Always | S::RerunOnFailure, G::Live, _)
-        | (S::Manual | S::Once, G::Live | G::Succeeded | G::Failed, _) => Move::Stay,
+        | (S::Manual | S::Once | S::WaitAsReceiver, G::Live | G::Succeeded | G::Failed, _) => {
+            Move::Stay
+        }
     }
 }
 
@@ -91,6 +95,7 @@ impl Strategy {
             (None, Some(Word::RerunOnFailure)) => Self::RerunOnFailure,
             (None, Some(Word::Manual)) => Self::Manual,
             (None, Some(Word::Once)) => Self::Once,
+            (None, Some(Word::WaitAsReceiver)) => Self::WaitAsReceiver,
             _ => Self::Unclear,
         }
     }
@@ -104,8 +109,14 @@ impl Strategy {
             Self::Manual => Some(Word::Manual),
             Self::Halted => Some(Word::Halted),
             Self::Once => Some(Word::Once),
+            Self::WaitAsReceiver => Some(Word::WaitAsReceiver),
             Self::Unclear => None,
         }
+    }
+
+    /// Whether a request to stop changes nothing; what is to stop becomes Halted instead.
+    pub(super) fn ignores_stops(self) -> bool {
+        matches!(self, Self::Once | Self::WaitAsReceiver)
     }
 
     /// Whether starts that never got to run are counted.

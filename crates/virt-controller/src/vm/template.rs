@@ -60,7 +60,7 @@ fn metadata(vm: &Vm, template: Option<&Value>) -> Value {
     metadata
 }
 
-fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
+pub(super) fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
     let given = spec
         .pointer("/domain/firmware/uuid")
         .and_then(Value::as_str);

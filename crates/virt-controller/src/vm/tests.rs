@@ -1,19 +1,25 @@
 //! The table of strategies, and plans and statuses for states of a VM.
 
+mod templates;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::vm_status::VirtualMachinePrintableStatus as Printable;
+use kubevirt_api::cluster_config::InstancetypeReferencePolicy as Policy;
+use kubevirt_api::vm_status::{VirtualMachinePrintableStatus as Printable, VirtualMachineStatus};
 use serde_json::{Value, json};
 
+use super::data_volumes::Importer;
+use super::instancetype::{Due, Instance, due};
 use super::observe::Observed;
-use super::plan::{Step, backoff_seconds, plan};
+use super::plan::{Restart, Step, backoff_seconds, plan};
+use super::printable::ROWS;
+use super::revision;
 use super::status::{self, Done};
-use super::strategy::{Asked, Guest, History, Strategy, decide};
+use super::strategy::{self, Asked, History, Move, Strategy, decide};
 use super::template;
-use crate::view::Vm;
+use crate::view::{Claim, DataVolume, Guest, Vm};
 
 const NOW: &str = "2026-11-21T12:00:00Z";
 
@@ -67,10 +73,16 @@ fn set(mut object: Value, path: &str, value: Value) -> Value {
 }
 
 fn see(vm: Value, vmi: Option<Value>) -> Observed {
-    let read_vmi = |vmi| serde_json::from_value::<VirtualMachineInstance>(vmi).unwrap();
+    let read_vmi = |vmi| serde_json::from_value::<Guest>(vmi).unwrap();
     Observed {
         vm: Arc::new(serde_json::from_value::<Vm>(vm).unwrap()),
         vmi: vmi.map(read_vmi).map(Arc::new),
+        claims: Vec::new(),
+        data_volumes: Vec::new(),
+        templates: Vec::new(),
+        importer: Importer::Installed,
+        started_from: None,
+        choice: Due::Nothing,
         now: now(),
     }
 }
@@ -80,30 +92,137 @@ fn printable(seen: &Observed, done: &Done) -> Printable {
     status::render(seen, &plan, done).printable_status.unwrap()
 }
 
+/// Events of the life of a VM, and what each strategy makes of them.
+struct Event {
+    name: &'static str,
+    guest: &'static [strategy::Guest],
+    asked: &'static [Asked],
+    history: &'static [History],
+    moves: [Move; 7],
+}
+
+const STRATEGIES: [Strategy; 7] = [
+    Strategy::Always,
+    Strategy::RerunOnFailure,
+    Strategy::Manual,
+    Strategy::Halted,
+    Strategy::Once,
+    Strategy::WaitAsReceiver,
+    Strategy::Unclear,
+];
+
+fn events() -> Vec<Event> {
+    use Asked as A;
+    use History as H;
+    use Move::{AskForStart as Ask, Start as Run, Stay, Stop, SwitchToAlways as Switch};
+    use strategy::Guest as G;
+    const ANY: &[History] = &[H::New, H::Known];
+    let event = |name, guest, asked, history, moves| Event {
+        name,
+        guest,
+        asked,
+        history,
+        moves,
+    };
+    vec![
+        // A request to stop what is not there is dropped before; it would change nothing.
+        event(
+            "the VM is new and has no VMI",
+            &[G::Absent],
+            &[A::Nothing, A::Stop],
+            &[H::New],
+            [Run, Run, Stay, Stay, Run, Run, Stay],
+        ),
+        event(
+            "the VMI was deleted",
+            &[G::Absent],
+            &[A::Nothing, A::Stop],
+            &[H::Known],
+            [Run, Stay, Stay, Stay, Run, Run, Stay],
+        ),
+        event(
+            "a start is asked for",
+            &[G::Absent],
+            &[A::Start],
+            ANY,
+            [Run, Run, Run, Switch, Run, Run, Stay],
+        ),
+        // A request to start what runs is dropped before.
+        event(
+            "the guest runs",
+            &[G::Live],
+            &[A::Nothing, A::Start],
+            ANY,
+            [Stay, Stay, Stay, Stop, Stay, Stay, Stay],
+        ),
+        event(
+            "a stop of this guest is asked for",
+            &[G::Live, G::Succeeded, G::Failed],
+            &[A::Stop],
+            ANY,
+            [Stop, Stop, Stop, Stop, Stay, Stay, Stay],
+        ),
+        event(
+            "the guest shut down",
+            &[G::Succeeded],
+            &[A::Nothing, A::Start],
+            ANY,
+            [Stop, Stop, Stay, Stop, Stay, Stay, Stay],
+        ),
+        event(
+            "the guest crashed",
+            &[G::Failed],
+            &[A::Nothing],
+            ANY,
+            [Stop, Ask, Stay, Stop, Stay, Stay, Stay],
+        ),
+        event(
+            "the guest crashed and the next start is noted",
+            &[G::Failed],
+            &[A::Start],
+            ANY,
+            [Stop, Stop, Stay, Stop, Stay, Stay, Stay],
+        ),
+        event(
+            "the VMI is on its way out",
+            &[G::Ending],
+            &[A::Nothing, A::Stop, A::Start],
+            ANY,
+            [Stay; 7],
+        ),
+    ]
+}
+
 #[test]
-fn strategies_guests_and_requests_over_the_whole_product() {
-    use {Asked as A, Guest as G, Strategy as S};
-    let mut table = Vec::new();
+fn every_strategy_answers_every_event_as_the_table_says() {
+    use strategy::Guest as G;
+    let events = events();
+    let mut cells = 0;
     for history in [History::New, History::Known] {
-        for strategy in [
-            S::Always,
-            S::RerunOnFailure,
-            S::Manual,
-            S::Halted,
-            S::Once,
-            S::Unclear,
-        ] {
-            for guest in [G::Absent, G::Live, G::Succeeded, G::Failed, G::Ending] {
-                let row = [A::Nothing, A::Stop, A::Start].map(|asked| {
-                    let step = decide(strategy, guest, asked, history);
-                    format!("{asked:?}={step:?}")
-                });
-                let case = format!("{history:?} {strategy:?} {guest:?}:");
-                table.push(format!("{case:<32} {}", row.join(" ")));
+        for guest in [G::Absent, G::Live, G::Succeeded, G::Failed, G::Ending] {
+            for asked in [Asked::Nothing, Asked::Stop, Asked::Start] {
+                let names = |event: &&Event| {
+                    event.guest.contains(&guest)
+                        && event.asked.contains(&asked)
+                        && event.history.contains(&history)
+                };
+                let named: Vec<&Event> = events.iter().filter(names).collect();
+                let [event] = named[..] else {
+                    panic!(
+                        "{} events name {guest:?} {asked:?} {history:?}",
+                        named.len()
+                    );
+                };
+                for (strategy, expected) in STRATEGIES.into_iter().zip(event.moves) {
+                    let found = decide(strategy, guest, asked, history);
+                    let cell = format!("{}: {strategy:?} {guest:?} {asked:?}", event.name);
+                    assert_eq!(found, expected, "{cell} {history:?}");
+                    cells += 1;
+                }
             }
         }
     }
-    insta::assert_snapshot!(table.join("\n"));
+    assert_eq!(cells, 2 * 5 * 3 * 7);
 }
 
 #[test]
@@ -121,7 +240,11 @@ fn running_is_an_old_way_to_say_always_or_halted() {
             json!({"running": true, "runStrategy": "Always"}),
             Strategy::Unclear,
         ),
-        (json!({"runStrategy": "WaitAsReceiver"}), Strategy::Unclear),
+        (
+            json!({"runStrategy": "WaitAsReceiver"}),
+            Strategy::WaitAsReceiver,
+        ),
+        (json!({"runStrategy": "Sometimes"}), Strategy::Unclear),
     ];
     for (spec, strategy) in cases {
         let spec = serde_json::from_value(spec).unwrap();
@@ -198,6 +321,36 @@ fn failed_instance_is_restarted_by_way_of_a_request() {
 }
 
 #[test]
+fn requests_that_nobody_acts_on_any_more_are_dropped() {
+    let start = json!({"action": "Start"});
+    let both = json!([{"action": "Stop", "uid": "vmi-uid"}, start]);
+    let start = json!([start]);
+    let ending = set(vmi("Running"), "/metadata/deletionTimestamp", json!(NOW));
+    let cases = [
+        // Asked for before the strategy was changed.
+        ("Once", &both, vmi("Running"), 0),
+        ("WaitAsReceiver", &both, vmi("Running"), 0),
+        ("Manual", &both, vmi("Running"), 2),
+        ("Halted", &start, vmi("Failed"), 0),
+        ("Halted", &start, ending.clone(), 0),
+        ("Manual", &start, ending, 1),
+        // The guest that was asked for was quicker than we.
+        ("Manual", &start, vmi("Failed"), 0),
+        ("RerunOnFailure", &start, vmi("Succeeded"), 0),
+        ("RerunOnFailure", &start, vmi("Failed"), 1),
+    ];
+    for (strategy, requests, vmi, left) in cases {
+        let vm = set(
+            vm(strategy),
+            "/status/stateChangeRequests",
+            requests.clone(),
+        );
+        let found = plan(&see(vm, Some(vmi))).requests.len();
+        assert_eq!(found, left, "{strategy} {requests}");
+    }
+}
+
+#[test]
 fn instance_that_never_ran_is_counted_once_and_delays_the_next() {
     let seen = see(vm("Always"), Some(vmi("Failed")));
     let counted = plan(&seen);
@@ -234,6 +387,20 @@ fn instance_that_ran_clears_the_count() {
     let ran = json!([{"phase": "Running", "phaseTransitionTimestamp": NOW}]);
     let vmi = set(vmi("Failed"), "/status/phaseTransitionTimestamps", ran);
     assert_eq!(plan(&see(vm, Some(vmi))).start_failure, None);
+}
+
+#[test]
+fn instance_that_ended_well_before_it_was_seen_to_run_has_not_failed() {
+    let failure = json!({"consecutiveFailCount": 2, "lastFailedVMIUID": "old"});
+    let vm = set(vm("RerunOnFailure"), "/status/startFailure", failure);
+    let ended = plan(&see(vm, Some(vmi("Succeeded"))));
+    assert_eq!(
+        (ended.start_failure, ended.steps),
+        (None, vec![Step::DeleteVmi])
+    );
+    // One that is started again must not be started without end.
+    let always = plan(&see(self::vm("Always"), Some(vmi("Succeeded"))));
+    assert!(always.start_failure.is_some());
 }
 
 #[test]
@@ -306,114 +473,440 @@ fn instance_of_nobody_is_adopted_and_that_of_another_reported() {
 }
 
 #[test]
-fn what_is_not_supported_yet_blocks_the_start_with_its_fields() {
-    let sized = set(
-        vm("Always"),
-        "/spec/instancetype",
-        json!({"name": "u1.small"}),
-    );
-    let with_data = set(
-        sized.clone(),
-        "/spec/dataVolumeTemplates",
-        json!([{"metadata": {"name": "a"}, "spec": {}}]),
-    );
-    for (vm, fields) in [
-        (sized, &["spec.instancetype"][..]),
+fn choice_is_settled_before_the_start() {
+    let chosen = set(vm("Always"), "/spec/instancetype", json!({"name": "small"}));
+    let steps = |due| {
+        let mut seen = see(chosen.clone(), None);
+        seen.choice = due;
+        plan(&seen).steps
+    };
+    assert_eq!(steps(Due::Nothing), [Step::CreateVmi]);
+    assert_eq!(steps(Due::Keep), [Step::KeepChoice, Step::CreateVmi]);
+    assert_eq!(steps(Due::WriteOut), [Step::WriteOutChoice]);
+}
+
+#[test]
+fn what_is_due_about_a_choice_depends_on_policy_status_and_guest() {
+    let sized = |status: Value| {
+        let vm = set(vm("Always"), "/spec/instancetype", json!({"name": "small"}));
+        let vm = set(vm, "/status/instancetypeRef", status);
+        serde_json::from_value::<Vm>(vm).unwrap()
+    };
+    let kind = "VirtualMachineClusterInstancetype";
+    let kept = json!({"name": "small", "kind": kind, "controllerRevisionRef": {"name": "r"}});
+    let other = json!({"name": "large", "kind": kind, "controllerRevisionRef": {"name": "r"}});
+    for (status, instance, policy, wanted) in [
+        (Value::Null, Instance::None, Policy::Reference, Due::Keep),
+        (Value::Null, Instance::Exists, Policy::Reference, Due::Keep),
         (
-            with_data,
-            &["spec.instancetype", "spec.dataVolumeTemplates[0]"],
+            kept.clone(),
+            Instance::None,
+            Policy::Reference,
+            Due::Nothing,
         ),
-        (vm("WaitAsReceiver"), &["spec.runStrategy: use Always"]),
+        (other, Instance::None, Policy::Reference, Due::Keep),
+        (Value::Null, Instance::None, Policy::Expand, Due::WriteOut),
+        (kept.clone(), Instance::None, Policy::Expand, Due::Nothing),
+        (
+            kept.clone(),
+            Instance::None,
+            Policy::ExpandAll,
+            Due::WriteOut,
+        ),
+        (kept, Instance::Exists, Policy::ExpandAll, Due::Nothing),
     ] {
-        let seen = see(vm, None);
-        let plan = plan(&seen);
-        assert!(plan.steps.is_empty(), "{:?}", plan.steps);
-        let blocked = plan.blocked.expect("blocked");
-        assert_eq!(blocked.reason, "FeatureNotSupported");
-        for field in fields {
-            assert!(blocked.message.contains(field), "{}", blocked.message);
+        let found = due(&sized(status.clone()), instance, &policy);
+        assert_eq!(found, wanted, "{status} {instance:?} {policy:?}");
+    }
+    let nameless = set(vm("Always"), "/spec/preference", json!({"kind": "Taste"}));
+    let nameless: Vm = serde_json::from_value(nameless).unwrap();
+    assert_eq!(due(&nameless, Instance::None, &Policy::Expand), Due::Keep);
+    let plain: Vm = serde_json::from_value(vm("Always")).unwrap();
+    assert_eq!(
+        due(&plain, Instance::None, &Policy::ExpandAll),
+        Due::Nothing
+    );
+}
+
+/// What a row of the printable status is told by, on top of a VM that is set to start.
+struct Sign {
+    word: &'static str,
+    vm: fn(Value) -> Value,
+    vmi: fn(Value) -> Value,
+}
+
+/// With that condition False, in place of one of its type.
+fn failing(mut vmi: Value, kind: &str, reason: &str) -> Value {
+    let list = vmi["status"]["conditions"].as_array().cloned();
+    let mut list = list.unwrap_or_default();
+    list.retain(|condition| condition["type"] != kind);
+    list.push(json!({"type": kind, "status": "False", "reason": reason}));
+    vmi["status"]["conditions"] = list.into();
+    vmi
+}
+
+/// Signs that can all be there at once, in order of precedence. Where a sign needs another phase
+/// than the ones below it, it changes the phase.
+const SIGNS: [Sign; 12] = [
+    Sign {
+        word: "Terminating",
+        vm: |vm| set(vm, "/metadata/deletionTimestamp", json!(NOW)),
+        vmi: |vmi| vmi,
+    },
+    Sign {
+        word: "Stopping",
+        vm: |vm| vm,
+        vmi: |vmi| set(vmi, "/metadata/deletionTimestamp", json!(NOW)),
+    },
+    Sign {
+        word: "Migrating",
+        vm: |vm| vm,
+        vmi: |vmi| {
+            let state = json!({"startTimestamp": NOW});
+            set(vmi, "/status/migrationState", state)
+        },
+    },
+    Sign {
+        word: "Paused",
+        vm: |vm| vm,
+        vmi: |mut vmi| {
+            let paused = json!({"type": "Paused", "status": "True"});
+            let list = vmi["status"]["conditions"].as_array_mut();
+            list.unwrap().push(paused);
+            vmi
+        },
+    },
+    Sign {
+        word: "Running",
+        vm: |vm| vm,
+        vmi: |vmi| set(vmi, "/status/phase", json!("Running")),
+    },
+    Sign {
+        word: "ErrorPvcNotFound",
+        vm: |vm| vm,
+        vmi: |vmi| failing(vmi, "Synchronized", "FailedPvcNotFound"),
+    },
+    Sign {
+        word: "DataVolumeError",
+        vm: |vm| with_volume(vm, &json!({"dataVolume": {"name": "failed"}})),
+        vmi: |vmi| vmi,
+    },
+    Sign {
+        word: "ErrorUnschedulable",
+        vm: |vm| vm,
+        vmi: |vmi| failing(vmi, "PodScheduled", "Unschedulable"),
+    },
+    Sign {
+        word: "Provisioning",
+        vm: |vm| with_volume(vm, &json!({"dataVolume": {"name": "coming"}})),
+        vmi: |vmi| vmi,
+    },
+    Sign {
+        word: "WaitingForVolumeBinding",
+        vm: |vm| {
+            with_volume(
+                vm,
+                &json!({"persistentVolumeClaim": {"claimName": "unbound"}}),
+            )
+        },
+        vmi: |vmi| vmi,
+    },
+    Sign {
+        word: "ErrImagePull",
+        vm: |vm| vm,
+        vmi: |vmi| failing(vmi, "Synchronized", "ErrImagePull"),
+    },
+    Sign {
+        word: "Starting",
+        vm: |vm| vm,
+        vmi: |vmi| vmi,
+    },
+];
+
+fn with_volume(mut vm: Value, volume: &Value) -> Value {
+    let volumes = &mut vm["spec"]["template"]["spec"]["volumes"];
+    if volumes.is_null() {
+        *volumes = json!([]);
+    }
+    volumes.as_array_mut().unwrap().push(volume.clone());
+    vm
+}
+
+/// As a look into the caches would find it.
+fn see_with_volumes(vm: Value, vmi: Option<Value>) -> Observed {
+    let mut seen = see(vm, vmi);
+    for volume in seen.vm.volumes() {
+        if let Some(name) = volume.pointer("/persistentVolumeClaim/claimName") {
+            let phase = if name == "unbound" {
+                "Pending"
+            } else {
+                "Bound"
+            };
+            let claim = json!({"metadata": {"name": name}, "status": {"phase": phase}});
+            let claim: Claim = serde_json::from_value(claim).unwrap();
+            seen.claims.push(Arc::new(claim));
+        }
+        if let Some(name) = volume.pointer("/dataVolume/name") {
+            let phase = match name.as_str().unwrap() {
+                "failed" => "Failed",
+                "coming" => "ImportInProgress",
+                "done" => "Succeeded",
+                _ => "WaitForFirstConsumer",
+            };
+            let volume = json!({"metadata": {"name": name}, "status": {"phase": phase}});
+            let volume: DataVolume = serde_json::from_value(volume).unwrap();
+            seen.data_volumes.push(Arc::new(volume));
         }
     }
+    seen
 }
 
 #[test]
-fn instance_that_cannot_run_shows_as_unschedulable() {
-    let conditions = json!([
-        {"type": "Synchronized", "status": "False", "reason": "FeatureNotSupported"},
-        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
-    ]);
-    let waiting = set(vmi("Pending"), "/status/conditions", conditions);
-    let seen = see(vm("Always"), Some(waiting));
-    assert_eq!(
-        printable(&seen, &Done::default()),
-        Printable::ErrorUnschedulable
-    );
-}
-
-#[test]
-fn printable_status_takes_the_first_match() {
-    let conditions = |list: Value| set(vmi("Scheduling"), "/status/conditions", list);
-    let not_synchronized = |reason: &str| {
-        conditions(json!([{"type": "Synchronized", "status": "False", "reason": reason}]))
-    };
-    let paused = json!([{"type": "Paused", "status": "True", "reason": "PausedByUser"}]);
-    let deleting = |phase| set(vmi(phase), "/metadata/deletionTimestamp", json!(NOW));
-    let cases = [
-        (None, Printable::Stopped),
-        (Some(vmi("")), Printable::Starting),
-        (Some(vmi("Pending")), Printable::Starting),
-        (Some(vmi("Scheduling")), Printable::Starting),
-        (Some(vmi("Scheduled")), Printable::Starting),
-        (Some(vmi("Running")), Printable::Running),
-        (
-            Some(set(vmi("Running"), "/status/conditions", paused)),
-            Printable::Paused,
-        ),
-        (
-            Some(set(
-                vmi("Running"),
-                "/status/migrationState",
-                json!({"startTimestamp": NOW}),
-            )),
-            Printable::Migrating,
-        ),
-        (Some(deleting("Running")), Printable::Stopping),
-        (Some(deleting("Pending")), Printable::Stopping),
-        (Some(vmi("Succeeded")), Printable::Stopped),
-        (Some(vmi("Failed")), Printable::Stopped),
-        (
-            Some(not_synchronized("ErrImagePull")),
-            Printable::ErrImagePull,
-        ),
-        (
-            Some(not_synchronized("ImagePullBackOff")),
-            Printable::ImagePullBackOff,
-        ),
-        (
-            Some(not_synchronized("FailedPvcNotFound")),
-            Printable::ErrorPvcNotFound,
-        ),
-        (
-            Some(conditions(json!([
-                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            ]))),
-            Printable::ErrorUnschedulable,
-        ),
-        (Some(vmi("WaitingForSync")), Printable::Unknown),
-    ];
-    for (vmi, expected) in cases {
-        let text = format!("{vmi:?}");
-        let seen = see(vm("Manual"), vmi);
-        assert_eq!(printable(&seen, &Done::default()), expected, "{text}");
+fn printable_status_takes_the_first_sign_in_order_of_precedence() {
+    for (n, sign) in SIGNS.iter().enumerate() {
+        // This sign and all below it.
+        let (mut vm, mut vmi) = (vm("Always"), vmi("Scheduling"));
+        for sign in SIGNS[n..].iter().rev() {
+            vm = (sign.vm)(vm);
+            vmi = (sign.vmi)(vmi);
+        }
+        let seen = see_with_volumes(vm, Some(vmi));
+        assert_eq!(printable(&seen, &Done::default()).as_str(), sign.word);
+        let row = ROWS.iter().position(|(word, _)| word.as_str() == sign.word);
+        let last = SIGNS[..n].iter().map(|sign| sign.word).next_back();
+        let before = ROWS
+            .iter()
+            .position(|(word, _)| Some(word.as_str()) == last);
+        assert!(before.is_none() || before < row, "{}", sign.word);
     }
+}
+
+#[test]
+fn printable_status_of_guests_that_are_not_there_or_over() {
     let created = Done {
         created: true,
         ..Done::default()
     };
+    let failure = json!({"consecutiveFailCount": 1, "lastFailedVMIUID": "old",
+                         "retryAfterTimestamp": "2026-11-21T12:00:10Z"});
+    let failed = |strategy| set(vm(strategy), "/status/startFailure", failure.clone());
+    let nothing = Done::default();
+    let cases = [
+        (vm("Manual"), None, &nothing, Printable::Stopped),
+        (vm("Always"), None, &created, Printable::Starting),
+        (vm("Manual"), Some(vmi("")), &nothing, Printable::Starting),
+        (
+            vm("Manual"),
+            Some(vmi("Scheduled")),
+            &nothing,
+            Printable::Starting,
+        ),
+        (
+            vm("Manual"),
+            Some(vmi("Succeeded")),
+            &nothing,
+            Printable::Stopped,
+        ),
+        (
+            vm("Manual"),
+            Some(vmi("Failed")),
+            &nothing,
+            Printable::Stopped,
+        ),
+        (
+            failed("Always"),
+            None,
+            &nothing,
+            Printable::CrashLoopBackOff,
+        ),
+        (failed("Always"), None, &created, Printable::Starting),
+        (
+            failed("RerunOnFailure"),
+            None,
+            &nothing,
+            Printable::CrashLoopBackOff,
+        ),
+        (failed("Manual"), None, &nothing, Printable::Stopped),
+        (
+            vm("Manual"),
+            Some(failing(
+                vmi("Scheduling"),
+                "Synchronized",
+                "ImagePullBackOff",
+            )),
+            &nothing,
+            Printable::ImagePullBackOff,
+        ),
+        // A receiver without an instance reads as any stopped VM.
+        (vm("WaitAsReceiver"), None, &nothing, Printable::Stopped),
+        (
+            vm("WaitAsReceiver"),
+            Some(vmi("WaitingForSync")),
+            &nothing,
+            Printable::WaitingForReceiver,
+        ),
+        (
+            vm("Manual"),
+            Some(vmi("WaitingForSync")),
+            &nothing,
+            Printable::Unknown,
+        ),
+    ];
+    for (vm, vmi, done, expected) in cases {
+        let text = format!("{} {vmi:?}", vm["spec"]["runStrategy"]);
+        assert_eq!(printable(&see(vm, vmi), done), expected, "{text}");
+    }
+}
+
+#[test]
+fn volumes_are_waited_for_only_where_a_start_is_wanted() {
+    let unbound = json!({"persistentVolumeClaim": {"claimName": "unbound"}});
+    let ready = json!({"dataVolume": {"name": "done"}});
+    let later = json!({"dataVolume": {"name": "first-consumer"}});
+    let start = json!([{"action": "Start"}]);
+    let asked = set(vm("Manual"), "/status/stateChangeRequests", start);
+    let cases = [
+        (vm("Always"), &unbound, "WaitingForVolumeBinding"),
+        (vm("Manual"), &unbound, "Stopped"),
+        (asked, &unbound, "WaitingForVolumeBinding"),
+        (vm("Halted"), &unbound, "Stopped"),
+        (vm("RerunOnFailure"), &unbound, "Stopped"),
+        (vm("Once"), &unbound, "WaitingForVolumeBinding"),
+        (vm("Manual"), &ready, "Stopped"),
+        (vm("Manual"), &later, "Stopped"),
+    ];
+    for (vm, volume, expected) in cases {
+        let strategy = vm["spec"]["runStrategy"].clone();
+        let seen = see_with_volumes(with_volume(vm, volume), None);
+        let found = printable(&seen, &Done::default());
+        assert_eq!(found.as_str(), expected, "{strategy} {volume}");
+    }
+}
+
+/// A running guest of generation 2 while the VM is at 3; what it was started from.
+fn see_changed(before: Value) -> Observed {
+    let mut seen = see(vm("Always"), Some(vmi("Running")));
+    seen.started_from = Some(before);
+    seen
+}
+
+#[test]
+fn a_restart_is_required_while_the_guest_differs_from_what_is_written() {
+    let same = vm("Always")["spec"].clone();
     assert_eq!(
-        printable(&see(vm("Always"), None), &created),
-        Printable::Starting
+        plan(&see_changed(same.clone())).steps,
+        [Step::NoteGeneration(3)]
     );
+
+    let uuid = admission::defaults::controller::firmware_uuid("a").to_string();
+    let path = "/template/spec/domain/firmware";
+    let identity = set(same.clone(), path, json!({"uuid": uuid}));
+    assert_eq!(plan(&see_changed(identity)).restart, Restart::NotRequired);
+    let strange = set(same.clone(), path, json!({"uuid": "another"}));
+    let fields = |before| match plan(&see_changed(before)).restart {
+        Restart::Required(fields) => fields.join(" "),
+        other => format!("{other:?}"),
+    };
+    assert_eq!(fields(strange), "template.spec.domain.firmware.uuid");
+    let cores = set(
+        same.clone(),
+        "/template/spec/domain/cpu",
+        json!({"cores": 1}),
+    );
+    assert_eq!(fields(cores), "template.spec.domain.cpu");
+    let strategy = set(same.clone(), "/runStrategy", json!("Halted"));
+    assert_eq!(fields(strategy), "NotRequired");
+    let labels = set(same.clone(), "/template/metadata/labels", json!({}));
+    assert_eq!(fields(labels), "NotRequired");
+    let sized = set(same.clone(), "/instancetype", json!({"name": "small"}));
+    assert_eq!(fields(sized), "instancetype.name");
+    let empty = set(same, "/template/spec/nodeSelector", Value::Null);
+    assert_eq!(fields(empty), "NotRequired");
+
+    let mut current = see_changed(json!({}));
+    current.started_from = None;
+    assert_eq!(plan(&current).restart, Restart::Unclear);
+}
+
+#[test]
+fn the_condition_names_what_changed_and_goes_with_the_guest() {
+    let before = set(
+        vm("Always")["spec"].clone(),
+        "/template/spec/domain/cpu",
+        json!({"cores": 1}),
+    );
+    let seen = see_changed(before.clone());
+    let status = status::render(&seen, &plan(&seen), &Done::default());
+    let find = |status: &VirtualMachineStatus| {
+        let mut all = status.conditions.iter();
+        let found = all.find(|condition| condition.type_.as_str() == "RestartRequired");
+        found.map(|condition| condition.message.clone().unwrap())
+    };
+    let message = "changed since the start, restart to apply: spec.template.spec.domain.cpu";
+    assert_eq!(find(&status).as_deref(), Some(message));
+    assert_eq!(status.observed_generation, Some(2));
+    assert_eq!(status.desired_generation, Some(3));
+
+    let vm = set(vm("Always"), "/status", json!(status));
+    let mut unclear = see(vm.clone(), Some(vmi("Running")));
+    let kept = status::render(&unclear, &plan(&unclear), &Done::default());
+    assert!(find(&kept).is_some());
+    unclear.vmi = None;
+    let gone = status::render(&unclear, &plan(&unclear), &Done::default());
+    assert_eq!(find(&gone), None);
+
+    let mut taken_back = see(vm, Some(vmi("Running")));
+    taken_back.started_from = Some(written_spec(&taken_back));
+    let status = status::render(&taken_back, &plan(&taken_back), &Done::default());
+    assert_eq!((find(&status), status.observed_generation), (None, Some(3)));
+}
+
+fn written_spec(seen: &Observed) -> Value {
+    json!({"template": seen.vm.spec.template})
+}
+
+#[test]
+fn a_copy_of_the_spec_holds_all_that_was_written() {
+    let mut vm = vm("Always");
+    vm["spec"]["updateVolumesStrategy"] = "Migration".into();
+    vm["spec"]["unheardOf"] = json!({"a": 1});
+    let seen = see(vm, None);
+    insta::assert_json_snapshot!(revision::body(&seen.vm, 3));
+}
+
+#[test]
+fn finalizer_on_a_dying_instance_of_another_vm_of_the_name_is_taken_off() {
+    let strange = set(
+        vmi("Running"),
+        "/metadata/ownerReferences/0/uid",
+        json!("former"),
+    );
+    let dying = set(strange, "/metadata/deletionTimestamp", json!(NOW));
+    let seen = see(vm("Always"), Some(dying.clone()));
+    assert_eq!(plan(&seen).steps, [Step::ReleaseVmi]);
+    let nobodys = set(dying, "/metadata/ownerReferences", json!([]));
+    let seen = see(vm("Always"), Some(nobodys));
+    assert_eq!(plan(&seen).steps, [Step::ReleaseVmi]);
+}
+
+#[test]
+fn snapshot_statuses_tell_of_every_volume() {
+    let with_claim = with_volume(
+        vm("Manual"),
+        &json!({"name": "data", "persistentVolumeClaim": {"claimName": "x"}}),
+    );
+    let both = with_volume(
+        with_claim,
+        &json!({"name": "root", "containerDisk": {"image": "i"}}),
+    );
+    let seen = see(both, None);
+    let status = status::render(&seen, &plan(&seen), &Done::default());
+    let told: Vec<(&str, bool)> = status
+        .volume_snapshot_statuses
+        .iter()
+        .map(|one| (one.name.as_str(), one.enabled))
+        .collect();
+    assert_eq!(told, [("data", false), ("root", false)]);
 }
 
 #[test]

@@ -1,34 +1,30 @@
 //! Carrying out a plan: pods first, then the status, then the finalizer.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions::{self, Condition as _};
-use kubevirt_api::vmi_status::{
-    VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as Phase,
-};
-use kubevirt_api::{VirtualMachineInstance, reasons};
-use launcher_pod::Acceleration;
+use kubevirt_api::reasons;
+use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType;
+use launcher_pod::{Acceleration, PodError, Surroundings};
 use reconcile::{EventType, Fragment, Key, Requeue, WriteError, apply, create, delete, merge};
 use serde_json::json;
 
-use super::observe::Observed;
+use super::observe::{Observed, is_of};
 use super::plan::{Plan, Step, is_ours};
 use super::status::{self, Done, PodFacts};
-use super::{Controller, VmiError};
+use super::{Controller, VmiError, rules};
 use crate::MANAGER;
-use crate::view::LauncherPod;
+use crate::view::{Guest, LauncherPod};
 
 impl Controller {
     pub(super) async fn act(&self, seen: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
-        let mut done = Done {
-            unsupported: plan.unsupported.clone(),
-            ..Done::default()
-        };
-        self.tell_unsupported(&seen.vmi, &done);
-        let mut phase = plan.phase.clone();
+        let mut done = Done::default();
+        self.tell_problem(&seen.vmi, plan);
         let mut outcome = Ok(());
         for step in &plan.steps {
             outcome = match step {
-                Step::CreatePod => self.create_pod(seen, &mut phase, &mut done).await,
+                Step::CreatePod => self.create_pod(seen, &mut done).await,
+                Step::CreateBinder => self.create_binder(seen, &mut done).await,
                 Step::DeletePod => self.delete_pod(seen, seen.pod.as_deref()).await,
                 Step::DeleteOthers => self.delete_others(seen).await,
                 Step::RemoveFinalizer => return self.remove_finalizer(&seen.vmi).await,
@@ -36,40 +32,97 @@ impl Controller {
             if outcome.is_err() {
                 break;
             }
+            failpoints::after(name(*step));
         }
-        self.write_status(seen, &phase, &done).await?;
+        self.write_status(seen, plan, &done).await?;
         outcome?;
         Ok(plan.look_again_in.map_or(Requeue::OnChange, Requeue::After))
     }
 
-    async fn create_pod(
-        &self,
-        seen: &Observed,
-        phase: &mut Phase,
-        done: &mut Done,
-    ) -> Result<(), VmiError> {
+    async fn create_pod(&self, seen: &Observed, done: &mut Done) -> Result<(), VmiError> {
         let vmi = seen.vmi.as_ref();
-        let settings = launcher_pod::Settings {
-            acceleration: seen.acceleration.unwrap_or(Acceleration::Kvm),
-            ..self.launcher.clone()
+        let Some(whole) = vmi.whole() else {
+            return Ok(());
         };
-        let rendered = launcher_pod::pod(vmi, &settings)
-            .and_then(|pod| Ok((pod, launcher_pod::memory_overhead(vmi, &settings)?)));
+        let settings = self.pod_settings(seen);
+        let around = self.surroundings(seen);
+        let rendered = launcher_pod::pod(whole, &settings, &around)
+            .and_then(|pod| Ok((pod, launcher_pod::memory_overhead(whole, &settings)?)));
         let (pod, overhead) = match rendered {
             Ok(rendered) => rendered,
-            Err(error) => {
-                // The VMI's spec never changes, so trying again would not help.
-                self.refuse(vmi, done, &error.to_string());
-                return Ok(());
-            }
+            Err(error) => return self.not_rendered(vmi, done, error),
         };
-        let key = Key::of(&pod);
+        self.send_pod(vmi, &pod, done).await?;
+        if !done.is_given_up {
+            done.pod = Some(PodFacts {
+                image: settings.launcher_image,
+                overhead,
+            });
+        }
+        Ok(())
+    }
+
+    async fn create_binder(&self, seen: &Observed, done: &mut Done) -> Result<(), VmiError> {
+        let vmi = seen.vmi.as_ref();
+        let Some(whole) = vmi.whole() else {
+            return Ok(());
+        };
+        let (settings, around) = (self.pod_settings(seen), self.surroundings(seen));
+        match launcher_pod::provisioning_pod(whole, &settings, &around) {
+            Ok(pod) => self.send_pod(vmi, &pod, done).await,
+            Err(error) => self.not_rendered(vmi, done, error),
+        }
+    }
+
+    fn pod_settings(&self, seen: &Observed) -> launcher_pod::Settings {
+        let acceleration = seen.acceleration.unwrap_or(Acceleration::Kvm);
+        let (config, hosts) = (self.cluster.now(), self.hosts.list());
+        rules::settings(&self.launcher, acceleration, &config, &hosts)
+    }
+
+    /// What the pod is made from besides the VMI.
+    fn surroundings(&self, seen: &Observed) -> Surroundings {
+        let claims = seen.backings.iter().filter_map(|backing| {
+            let facts = backing.claim.as_deref()?.facts.clone();
+            Some((backing.claim_name.clone(), facts))
+        });
+        let name = seen.vmi.namespace().unwrap_or_default();
+        let namespace = self.namespaces.get(&Key::new("", &name));
+        let (config, quotas) = (self.cluster.now(), self.quotas.of(&name));
+        Surroundings {
+            claims: claims.collect(),
+            namespace: rules::of_namespace(&config, namespace.as_deref(), &quotas),
+            ..Surroundings::default()
+        }
+    }
+
+    fn not_rendered(&self, vmi: &Guest, done: &mut Done, error: PodError) -> Result<(), VmiError> {
+        self.refuse(vmi, done, &error.to_string());
+        if error.may_pass() {
+            return Err(VmiError::Render(error));
+        }
+        // The VMI's spec never changes, so trying again would not help.
+        Ok(())
+    }
+
+    async fn send_pod(&self, vmi: &Guest, pod: &Pod, done: &mut Done) -> Result<(), VmiError> {
+        let key = Key::of(pod);
         let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
-        let existed = match create(&api, MANAGER, &key, &pod).await {
+        let existed = match create(&api, MANAGER, &key, pod).await {
             Ok(_) => false,
-            // Ours, of a moment ago: the name has the VMI's UID in it.
-            Err(WriteError::AlreadyExists { .. }) => true,
+            Err(error @ WriteError::AlreadyExists { .. }) => {
+                let found = api.get_opt(&key.name).await;
+                let found = found.map_err(|error| VmiError::Look(Box::new(error)))?;
+                match found {
+                    // Ours, of a moment ago: the name has the VMI's UID in it.
+                    Some(pod) if is_of(&pod, vmi) => true,
+                    Some(_) => return self.give_way(vmi, done, key.name),
+                    None => return Err(VmiError::Create(error)),
+                }
+            }
             Err(error) => {
+                // A quota's refusal is over when there is room again.
+                self.quotas.note_refusal(&Key::of(vmi));
                 self.refuse(vmi, done, &error.to_string());
                 return Err(VmiError::Create(error));
             }
@@ -80,31 +133,39 @@ impl Controller {
             let reason = reasons::event::SUCCESSFUL_CREATE;
             self.recorder.publish(vmi, EventType::Normal, reason, note);
         }
-        *phase = Phase::Scheduling;
-        done.pod = Some(PodFacts {
-            image: settings.launcher_image,
-            overhead,
-        });
         Ok(())
     }
 
-    /// Once: a condition that is there was told already.
-    fn tell_unsupported(&self, vmi: &VirtualMachineInstance, done: &Done) {
-        let Some(message) = &done.unsupported else {
-            return;
-        };
-        let said = vmi.status.as_ref().and_then(|status| {
-            let kind = VirtualMachineInstanceConditionType::Synchronized;
-            conditions::find(&status.conditions, &kind)
-        });
-        let reason = reasons::vmi::FEATURE_NOT_SUPPORTED;
-        if said.is_none_or(|said| said.reason() != reason) {
-            self.recorder
-                .publish(vmi, EventType::Warning, reason, message.clone());
+    /// The name of the pod follows from the VMI's UID, which is no secret, and somebody else's pod
+    /// has it. An owner makes another VMI, whose pod has another name; where there is none, the
+    /// name has to become free.
+    fn give_way(&self, vmi: &Guest, done: &mut Done, pod: String) -> Result<(), VmiError> {
+        let message = format!("pod {pod} has the name of this instance's pod and is not its own");
+        self.refuse(vmi, done, &message);
+        let owners = vmi.owner_references().iter();
+        done.is_given_up = owners.filter_map(|owner| owner.controller).any(|is| is);
+        if done.is_given_up {
+            Ok(())
+        } else {
+            Err(VmiError::NameTaken { pod })
         }
     }
 
-    fn refuse(&self, vmi: &VirtualMachineInstance, done: &mut Done, message: &str) {
+    /// Once: a condition that is there was told already.
+    fn tell_problem(&self, vmi: &Guest, plan: &Plan) {
+        let Some(problem) = &plan.problem else {
+            return;
+        };
+        let kind = VirtualMachineInstanceConditionType::Synchronized;
+        let said = conditions::find(&vmi.status.conditions, &kind);
+        if said.is_none_or(|said| said.reason() != problem.reason) {
+            let note = problem.message.clone();
+            self.recorder
+                .publish(vmi, EventType::Warning, problem.reason, note);
+        }
+    }
+
+    fn refuse(&self, vmi: &Guest, done: &mut Done, message: &str) {
         let note = format!("Cannot create the pod: {message}");
         self.recorder
             .publish(vmi, EventType::Warning, reasons::event::FAILED_CREATE, note);
@@ -139,13 +200,14 @@ impl Controller {
     async fn delete_others(&self, seen: &Observed) -> Result<(), VmiError> {
         for pod in &seen.others {
             self.delete_pod(seen, Some(pod)).await?;
+            failpoints::after(name(Step::DeleteOthers));
         }
         Ok(())
     }
 
     /// Takes off only this controller's finalizer; a list that changed meanwhile is a conflict
     /// and looked at again.
-    async fn remove_finalizer(&self, vmi: &VirtualMachineInstance) -> Result<Requeue, VmiError> {
+    async fn remove_finalizer(&self, vmi: &Guest) -> Result<Requeue, VmiError> {
         let list = vmi
             .metadata
             .finalizers
@@ -158,35 +220,32 @@ impl Controller {
             "finalizers": left,
         }});
         let key = Key::of(vmi);
-        let api = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), &key.namespace);
+        let api = Api::<Guest>::namespaced(self.client.clone(), &key.namespace);
         match merge(&api, MANAGER, &key, &body).await {
             Ok(written) => self.vmis.wrote(vmi, written),
             Err(WriteError::NotFound { .. }) => {}
             Err(error) => return Err(VmiError::Finalizer(error)),
         }
+        failpoints::after(name(Step::RemoveFinalizer));
         Ok(Requeue::OnChange)
     }
 
     async fn write_status(
         &self,
         seen: &Observed,
-        phase: &Phase,
+        plan: &Plan,
         done: &Done,
     ) -> Result<(), VmiError> {
-        let status = status::render(seen, phase, done);
+        let status = status::render(seen, plan, done);
         let key = Key::of(seen.vmi.as_ref());
         let Some(body) = status::fragment(&seen.vmi, &key, &status) else {
             return Ok(());
         };
-        let before = seen
-            .vmi
-            .status
-            .as_ref()
-            .and_then(|status| status.phase.as_ref());
-        if before != Some(phase) {
-            tracing::info!(from = before.map_or("", Phase::as_str), to = %phase, "phase changes");
+        let before = seen.vmi.phase();
+        if *before != status.phase {
+            tracing::info!(from = %before, to = %status.phase, "phase changes");
         }
-        let api = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), &key.namespace);
+        let api = Api::<Guest>::namespaced(self.client.clone(), &key.namespace);
         let fragment = Fragment {
             manager: MANAGER,
             key: &key,
@@ -195,11 +254,22 @@ impl Controller {
         };
         match apply(&api, &fragment).await {
             Ok(written) => {
+                failpoints::after("virt-controller/vmi/write-status");
                 self.vmis.wrote(&seen.vmi, written);
                 Ok(())
             }
             Err(WriteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(VmiError::Status(error)),
         }
+    }
+}
+
+fn name(step: Step) -> &'static str {
+    match step {
+        Step::CreatePod => "virt-controller/vmi/create-pod",
+        Step::CreateBinder => "virt-controller/vmi/create-binder",
+        Step::DeletePod => "virt-controller/vmi/delete-pod",
+        Step::DeleteOthers => "virt-controller/vmi/delete-others",
+        Step::RemoveFinalizer => "virt-controller/vmi/remove-finalizer",
     }
 }

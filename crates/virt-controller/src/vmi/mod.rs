@@ -7,25 +7,36 @@
 mod act;
 mod observe;
 mod plan;
+mod rules;
 mod status;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
+use cluster_view::Configuration;
 use kube::Client;
-use kubevirt_api::VirtualMachineInstance;
+use launcher_pod::PodError;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
 use crate::AccelerationPolicy;
-use crate::view::{Host, LauncherPod};
+use crate::node::Heartbeats;
+use crate::view::{Guest, Host, LauncherPod, Namespace, Quotas, Volumes};
 
 pub(crate) struct Controller {
     pub(crate) client: Client,
-    pub(crate) vmis: Store<VirtualMachineInstance>,
+    pub(crate) vmis: Store<Guest>,
     pub(crate) pods: Store<LauncherPod>,
     pub(crate) hosts: Store<Host>,
+    pub(crate) heartbeats: Heartbeats,
+    /// Looked at before there is a pod.
+    pub(crate) volumes: Volumes,
     pub(crate) launcher: launcher_pod::Settings,
+    /// What the administrator says of pods.
+    pub(crate) cluster: Configuration,
+    pub(crate) namespaces: Store<Namespace>,
+    pub(crate) quotas: Quotas,
     pub(crate) acceleration: AccelerationPolicy,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,
@@ -36,8 +47,12 @@ pub(crate) struct Controller {
 pub(crate) enum VmiError {
     #[error("look up the pod")]
     Look(#[source] Box<kube::Error>),
+    #[error("make the pod")]
+    Render(#[source] PodError),
     #[error("create the pod")]
     Create(#[source] WriteError),
+    #[error("create the pod: another's has the name {pod}")]
+    NameTaken { pod: String },
     #[error("delete the pod")]
     Delete(#[source] WriteError),
     #[error("remove the finalizer")]
@@ -50,7 +65,7 @@ impl ReconcileError for VmiError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Look(_) => "ServerUnavailable",
-            Self::Create(_) => "FailedCreate",
+            Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => "FailedCreate",
             Self::Delete(_) => "FailedDelete",
             Self::Finalizer(_) => "FailedUpdate",
             Self::Status(_) => "FailedStatusUpdate",
@@ -59,7 +74,7 @@ impl ReconcileError for VmiError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Look(_) => Retry::BackOff,
+            Self::Look(_) | Self::Render(_) | Self::NameTaken { .. } => Retry::BackOff,
             Self::Create(source)
             | Self::Delete(source)
             | Self::Finalizer(source)

@@ -1,21 +1,20 @@
 //! What the controller says about a VMI: its part of the status, whole, at every write.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::conditions::{self, Statement};
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi_status::{
-    MemoryStatus, VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
+    VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
     VirtualMachineInstanceMigrationTransport, VirtualMachineInstancePhase as Phase,
-    VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
+    VirtualMachineInstancePhaseTransitionTimestamp as Transition,
 };
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels, reasons};
 use reconcile::Key;
 use serde_json::{Value, json};
 
-use super::observe::{Observed, phase as seen_phase};
-use super::plan::{PodState, pod_state};
-use crate::view::LauncherPod;
+use super::observe::Observed;
+use super::plan::{DataVolumes, Plan, PodState, Problem, is_ready, pod_state};
+use crate::view::{Container, ContainerState, Guest, GuestStatus, LauncherPod, PodSays};
 
 const POD_SCHEDULED: &str = "PodScheduled";
 const READY: &str = "Ready";
@@ -29,8 +28,8 @@ pub(super) struct Done {
     pub(super) pod: Option<PodFacts>,
     /// Message of what the server or the VMI itself has against the pod.
     pub(super) failure: Option<String>,
-    /// What the VMI asks for and this version cannot run.
-    pub(super) unsupported: Option<String>,
+    /// It cannot get a pod, but another VMI in its place can.
+    pub(super) is_given_up: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,23 +39,31 @@ pub(super) struct PodFacts {
 }
 
 /// The status to be, from what was seen, planned and done.
-pub(super) fn render(seen: &Observed, phase: &Phase, done: &Done) -> VirtualMachineInstanceStatus {
-    let mut status = seen.vmi.status.clone().unwrap_or_default();
+pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
+    let mut status = seen.vmi.status.clone();
     let now = Time(seen.now);
-    if status.phase.as_ref() != Some(phase) && *phase != Phase::Unset {
-        status.phase = Some(phase.clone());
-        status.phase_transition_timestamps.push(Transition {
+    let phase = if done.pod.is_some() {
+        &Phase::Scheduling
+    } else if done.is_given_up {
+        &Phase::Failed
+    } else {
+        &plan.phase
+    };
+    if status.phase != *phase {
+        status.phase = phase.clone();
+        status.changes.push(Transition {
             phase: Some(phase.clone()),
             phase_transition_timestamp: Some(now.clone()),
         });
     }
+    if done.is_given_up {
+        status.reason = Some(reasons::vmi::FAILED_CREATE.to_owned());
+    } else if let Some(reason) = plan.reason {
+        status.reason = Some(reason.to_owned());
+    }
     if let Some(facts) = &done.pod {
-        status.launcher_container_image_version = Some(facts.image.clone());
-        let overhead = Amount::of(facts.overhead).to_binary();
-        status
-            .memory
-            .get_or_insert_with(MemoryStatus::default)
-            .memory_overhead = Some(overhead);
+        status.launcher_image = Some(facts.image.clone());
+        status.memory_overhead = Some(Amount::of(facts.overhead).to_binary());
         status.migration_transport = Some(VirtualMachineInstanceMigrationTransport::Unix);
         status.runtime_user = u64::try_from(launcher_pod::RUNTIME_USER).ok();
     }
@@ -66,38 +73,32 @@ pub(super) fn render(seen: &Observed, phase: &Phase, done: &Done) -> VirtualMach
     {
         hand_over(&mut status, pod);
     }
-    status.conditions = render_conditions(seen, phase, done, &status.conditions, &now);
+    status.conditions = render_conditions(seen, plan, done, &status);
     status
 }
 
 /// The piece that this controller owns, or nothing when it is there already.
-pub(super) fn fragment(
-    vmi: &VirtualMachineInstance,
-    key: &Key,
-    status: &VirtualMachineInstanceStatus,
-) -> Option<Value> {
-    let before = vmi.status.clone().unwrap_or_default();
-    if before == *status {
+pub(super) fn fragment(vmi: &Guest, key: &Key, status: &GuestStatus) -> Option<Value> {
+    if vmi.status == *status {
         return None;
     }
     let mut owned = json!({
         "conditions": status.conditions,
-        "phaseTransitionTimestamps": status.phase_transition_timestamps,
+        "phaseTransitionTimestamps": status.changes,
     });
-    let overhead = status
-        .memory
-        .as_ref()
-        .and_then(|memory| memory.memory_overhead.clone());
     let pods = (!status.active_pods.is_empty()).then_some(&status.active_pods);
+    let phase = Some(&status.phase).filter(|phase| **phase != Phase::Unset);
+    let overhead = status.memory_overhead.as_ref();
     let optional = [
-        ("phase", json!(status.phase)),
+        ("phase", json!(phase)),
+        ("reason", json!(status.reason)),
         ("nodeName", json!(status.node_name)),
         ("activePods", json!(pods)),
         ("qosClass", json!(status.qos_class)),
         ("runtimeUser", json!(status.runtime_user)),
         (
             "launcherContainerImageVersion",
-            json!(status.launcher_container_image_version),
+            json!(status.launcher_image),
         ),
         ("migrationTransport", json!(status.migration_transport)),
         (
@@ -125,55 +126,78 @@ pub(super) fn fragment(
 }
 
 /// From here on the handler of that node is in charge.
-fn hand_over(status: &mut VirtualMachineInstanceStatus, pod: &LauncherPod) {
-    let node = pod.spec.node_name.clone().unwrap_or_default();
+fn hand_over(status: &mut GuestStatus, pod: &LauncherPod) {
+    let node = pod.node_name.clone().unwrap_or_default();
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     status.active_pods.insert(uid, node.clone());
     status.node_name = Some(node);
-    status.qos_class.clone_from(&pod.status.qos_class);
+    status.qos_class.clone_from(&pod.qos_class);
 }
 
 fn render_conditions(
     seen: &Observed,
-    phase: &Phase,
+    plan: &Plan,
     done: &Done,
-    before: &[VirtualMachineInstanceCondition],
-    now: &Time,
+    status: &GuestStatus,
 ) -> Vec<VirtualMachineInstanceCondition> {
-    let mut all = before.to_vec();
+    let now = &Time(seen.now);
+    let mut all = status.conditions.clone();
     let pod = seen.pod.as_deref();
     let has_pod = pod.is_some() || done.pod.is_some();
-    set_ready(&mut all, seen, has_pod, phase, now);
-
-    if !is_ours(phase) {
+    set_ready(&mut all, seen, has_pod, &status.phase, now);
+    match &plan.data_volumes {
+        Some(DataVolumes::Ready) => {
+            let says = Statement {
+                status: conditions::TRUE,
+                reason: reasons::vmi::ALL_DVS_READY,
+                message: "",
+            };
+            conditions::set(&mut all, Type::DataVolumesReady, &says, now);
+        }
+        Some(DataVolumes::NotReady(message)) => {
+            let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, message);
+            conditions::set(&mut all, Type::DataVolumesReady, &says, now);
+        }
+        None => {}
+    }
+    if plan.is_binding {
+        conditions::set(&mut all, Type::Provisioning, &Statement::holds(), now);
+    } else {
+        conditions::remove(&mut all, &Type::Provisioning);
+    }
+    let pod = pod.or(seen.binder.as_deref());
+    if !is_ours(&status.phase) && plan.problem.is_none() && !done.is_given_up {
         return all;
     }
-    let waits = pod.and_then(waiting);
     let failed = done
         .failure
         .as_deref()
         .map(|message| (reasons::vmi::FAILED_CREATE, message));
-    let unsupported = done
-        .unsupported
-        .as_deref()
-        .map(|message| (reasons::vmi::FEATURE_NOT_SUPPORTED, message));
-    match unsupported.or(failed).or(waits) {
+    let problem = plan.problem.as_ref();
+    let told = problem.map(|problem| (problem.reason, problem.message.as_str()));
+    match told.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
             let says = Statement::fails(reason, message);
             conditions::set(&mut all, Type::Synchronized, &says, now);
         }
         // What the handler complained of is the handler's to take back.
-        None if !handler_complains(before) => conditions::remove(&mut all, &Type::Synchronized),
+        None if !handler_complains(&status.conditions) => {
+            conditions::remove(&mut all, &Type::Synchronized);
+        }
         None => {}
     }
     let scheduled = Type::from(POD_SCHEDULED);
-    if let Some(message) = &done.unsupported {
-        // No node is right for it, which is what tables of VMs show.
+    if let Some(Problem {
+        message,
+        is_unschedulable: true,
+        ..
+    }) = problem
+    {
         let says = Statement::fails(reasons::vmi::UNSCHEDULABLE, message);
         conditions::set(&mut all, scheduled, &says, now);
         return all;
     }
-    match pod.and_then(|pod| pod_condition(pod, POD_SCHEDULED)) {
+    match pod.and_then(|pod| pod.says(POD_SCHEDULED)) {
         Some(condition) if condition.status == conditions::FALSE => {
             let says = copied(condition);
             conditions::set(&mut all, scheduled, &says, now);
@@ -185,9 +209,14 @@ fn render_conditions(
 
 /// Reasons of complaints that this controller makes: its own, and those of a kubelet about a
 /// container that does not start. All others come from the node's handler.
-const COMPLAINTS: [&str; 10] = [
+const COMPLAINTS: [&str; 15] = [
     reasons::vmi::FAILED_CREATE,
     reasons::vmi::FEATURE_NOT_SUPPORTED,
+    reasons::vmi::FAILED_PVC_NOT_FOUND,
+    reasons::vmi::FAILED_DATA_VOLUME_IMPORT,
+    reasons::vmi::FAILED_GUARANTEE_RESOURCES,
+    reasons::vmi::CONTAINER_DISK_MISSING,
+    reasons::vmi::CONTAINER_DISK_NOT_COPIED,
     reasons::vmi::ERR_IMAGE_PULL,
     reasons::vmi::IMAGE_PULL_BACK_OFF,
     "ErrImageNeverPull",
@@ -205,7 +234,9 @@ fn handler_complains(before: &[VirtualMachineInstanceCondition]) -> bool {
 }
 
 /// Says whether the guest can be used. Once it runs the handler says so, who alone knows whether
-/// it is paused; two writers of different minds would never come to rest.
+/// it is paused; two writers of different minds would never come to rest. But nobody hears a handler
+/// whose node is cut off: that a pod is no longer ready is told here. A handler that is heard says the
+/// same, and it alone takes it back.
 fn set_ready(
     all: &mut Vec<VirtualMachineInstanceCondition>,
     seen: &Observed,
@@ -215,13 +246,25 @@ fn set_ready(
 ) {
     let is_said = conditions::find(all, &Type::Ready).is_some();
     let is_final = matches!(phase, Phase::Succeeded | Phase::Failed);
-    let is_handlers = *phase == Phase::Running || (is_final && *phase == seen_phase(&seen.vmi));
+    let is_handlers = *phase == Phase::Running || (is_final && phase == seen.vmi.phase());
+    let pod = seen.pod.as_deref();
     if is_handlers && is_said {
+        let unready = pod.filter(|pod| is_ready(pod)).and_then(|pod| {
+            let ready = pod.says(READY)?;
+            (ready.status == conditions::FALSE).then_some(ready)
+        });
+        if let Some(unready) = unready
+            && *phase == Phase::Running
+            && conditions::is_true(all, &Type::Ready)
+        {
+            let (reason, message) = (unready.reason.as_deref(), unready.message.as_deref());
+            let says = Statement::like_its_pod(reason, message);
+            conditions::set(all, Type::Ready, &says, now);
+        }
         return;
     }
-    let pod = seen.pod.as_deref();
     let is_terminating = pod_state(pod) == PodState::Terminating;
-    let ready = pod.and_then(|pod| pod_condition(pod, READY));
+    let ready = pod.and_then(|pod| pod.says(READY));
     let says = match (has_pod, ready) {
         _ if is_final => Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest has ended"),
         (false, _) => Statement::fails(reasons::vmi::POD_NOT_EXISTS, "there is no pod"),
@@ -242,26 +285,24 @@ fn set_ready(
 
 /// Before the handover, what stands in the way is this controller's to tell.
 fn is_ours(phase: &Phase) -> bool {
-    matches!(phase, Phase::Unset | Phase::Pending | Phase::Scheduling)
+    matches!(
+        phase,
+        Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::WaitingForSync
+    )
 }
 
 /// Why a container does not start, if it is more than a matter of time.
 fn waiting(pod: &LauncherPod) -> Option<(&str, &str)> {
-    let containers = pod.status.container_statuses.as_deref()?;
-    containers.iter().find_map(|container: &ContainerStatus| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref().unwrap_or_default();
-        let message = waiting.message.as_deref().unwrap_or_default();
-        (!NORMAL_WAITS.contains(&reason)).then_some((reason, message))
+    let mut all = pod.init_containers.iter().chain(&pod.containers);
+    all.find_map(|container: &Container| match &container.state {
+        ContainerState::Waiting { reason, message } if !NORMAL_WAITS.contains(&reason.as_str()) => {
+            Some((reason.as_str(), message.as_str()))
+        }
+        _ => None,
     })
 }
 
-fn pod_condition<'a>(pod: &'a LauncherPod, kind: &str) -> Option<&'a PodCondition> {
-    let all = pod.status.conditions.as_deref()?;
-    all.iter().find(|condition| condition.type_ == kind)
-}
-
-fn copied(condition: &PodCondition) -> Statement<'_> {
+fn copied(condition: &PodSays) -> Statement<'_> {
     Statement {
         status: &condition.status,
         reason: condition.reason.as_deref().unwrap_or_default(),

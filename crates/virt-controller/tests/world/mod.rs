@@ -3,19 +3,23 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity, Settings as ApiSettings};
+use failpoints::Trap;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::{Client, ResourceExt as _};
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
+use kubevirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use launcher_pod::Acceleration;
 use parking_lot::Mutex;
-use reconcile::Clock;
+use reconcile::{Clock, Election};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,6 +39,14 @@ pub(crate) enum Weather {
     Broken,
     /// No node takes the pod.
     Full,
+    /// The launcher's image cannot be had.
+    NoImage,
+    /// A secret that the pod mounts is missing.
+    NoSecret,
+    /// A quota lets no pod in.
+    NoRoom,
+    /// Nothing is heard of the node, and it hears nothing.
+    Away,
 }
 
 pub(crate) struct World {
@@ -45,7 +57,13 @@ pub(crate) struct World {
     weather: Arc<Mutex<Weather>>,
     /// Method and path of every write by a controller.
     writes: Arc<Mutex<Vec<String>>>,
+    /// One for all lives of the controllers.
+    clock: Clock,
+    /// For all lives of the controllers, which run on the thread of the test.
+    trap: Trap,
     controllers: Option<(CancellationToken, tokio::task::JoinHandle<()>)>,
+    /// Of the controllers that run: nothing reaches the server any more.
+    is_cut: Arc<AtomicBool>,
 }
 
 impl World {
@@ -61,6 +79,9 @@ impl World {
         api.run(&tasks, stop.clone());
         let client = api.client(Identity::component("test"), NAMESPACE);
         install_kinds(&client).await;
+        install_roles(&client).await;
+        let trap = Trap::new();
+        trap.enter();
         let mut world = Self {
             client,
             router: api.router(),
@@ -68,7 +89,10 @@ impl World {
             tasks,
             weather: Arc::new(Mutex::new(Weather::Fair)),
             writes: Arc::default(),
+            clock: Clock::starting_at(start()),
+            trap,
             controllers: None,
+            is_cut: Arc::default(),
         };
         let node = SimulatedNode {
             client: world.client.clone(),
@@ -80,13 +104,11 @@ impl World {
     }
 
     pub(crate) fn start_controllers(&mut self) {
-        let settings = Settings {
-            client: self.controller_client(),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
-            acceleration: AccelerationPolicy::ByNodes,
-            clock: Clock::starting_at(start()),
-            concurrency: 4,
-        };
+        self.start_controllers_as("one");
+    }
+
+    pub(crate) fn start_controllers_as(&mut self, identity: &str) {
+        let settings = self.settings(identity);
         let stop = self.stop.child_token();
         let running = self
             .tasks
@@ -94,11 +116,64 @@ impl World {
         self.controllers = Some((stop, running));
     }
 
+    fn settings(&self, identity: &str) -> Settings {
+        Settings {
+            client: self.controller_client(),
+            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            acceleration: AccelerationPolicy::ByNodes,
+            clock: self.clock,
+            concurrency: 4,
+            election: Election {
+                namespace: NAMESPACE.to_owned(),
+                name: "virt-controller".to_owned(),
+                identity: identity.to_owned(),
+            },
+        }
+    }
+
     pub(crate) async fn stop_controllers(&mut self) {
         if let Some((stop, running)) = self.controllers.take() {
             stop.cancel();
             running.await.unwrap();
         }
+    }
+
+    /// Ends the controllers as a crash would: nothing they still say reaches the server.
+    pub(crate) fn crash_controllers(&mut self) {
+        if let Some((stop, running)) = self.controllers.take() {
+            self.is_cut.store(true, Ordering::Relaxed);
+            self.is_cut = Arc::default();
+            stop.cancel();
+            // They would wait for answers for ever.
+            running.abort();
+        }
+    }
+
+    /// Has the controllers that run die right after an effect; the next of their name take their
+    /// place at once, and their lease.
+    pub(crate) fn die_after(&mut self, name: &str) {
+        let is_cut = std::mem::take(&mut self.is_cut);
+        let (stop, running) = self.controllers.take().unwrap();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (settings, successor) = (self.settings("one"), self.stop.child_token());
+        let run = virt_controller::run(settings, successor.clone());
+        let next = self.tasks.spawn(async move {
+            if begun.await.is_ok() {
+                run.await;
+            }
+        });
+        self.controllers = Some((successor, next));
+        self.trap.set(name, move || {
+            is_cut.store(true, Ordering::Relaxed);
+            stop.cancel();
+            running.abort();
+            begin.send(()).unwrap();
+        });
+    }
+
+    /// Whether controllers still wait for the place at which they are to die.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.trap.is_set()
     }
 
     pub(crate) async fn end(mut self) {
@@ -129,17 +204,26 @@ impl World {
     /// What the mutating webhook does to new VMIs, and a record of all writes.
     fn controller_client(&self) -> Client {
         let (router, writes) = (self.router.clone(), Arc::clone(&self.writes));
-        let identity = Identity::component("virt-controller");
+        let identity = Identity::service_account(NAMESPACE, "kubevirt-controller");
+        let (is_cut, weather) = (Arc::clone(&self.is_cut), Arc::clone(&self.weather));
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (router, writes) = (router.clone(), Arc::clone(&writes));
-            let identity = identity.clone();
+            let (identity, is_cut) = (identity.clone(), Arc::clone(&is_cut));
+            let is_full = *weather.lock() == Weather::NoRoom;
             async move {
+                if is_cut.load(Ordering::Relaxed) {
+                    return std::future::pending().await;
+                }
                 let (mut parts, body) = request.into_parts();
                 parts.extensions.insert(identity);
                 let path = parts.uri.path().to_owned();
                 let mut bytes = body.collect().await.unwrap().to_bytes();
-                if parts.method != http::Method::GET && !path.contains("/events") {
+                let is_upkeep = path.contains("/events") || path.contains("/leases");
+                if parts.method != http::Method::GET && !is_upkeep {
                     writes.lock().push(format!("{} {path}", parts.method));
+                }
+                if is_full && parts.method == http::Method::POST && path.ends_with("/pods") {
+                    return Ok(no_room());
                 }
                 if parts.method == http::Method::POST && path.ends_with("instances") {
                     bytes = admit(&bytes).into();
@@ -175,6 +259,182 @@ impl World {
             .create(&PostParams::default(), &vm)
             .await
             .unwrap();
+    }
+
+    /// A VM that runs always and has a disk on that claim.
+    pub(crate) async fn create_vm_on_claim(&self, name: &str, claim: &str) {
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": "Always", "template": {"spec": guest_on_claim(claim)}},
+        });
+        let vm = serde_json::from_value(vm).unwrap();
+        self.vms()
+            .create(&PostParams::default(), &vm)
+            .await
+            .unwrap();
+    }
+
+    /// As an importer's installation would, as far as anybody looks.
+    pub(crate) async fn install_importer(&self) {
+        for (plural, kind) in [("datavolumes", "DataVolume"), ("datasources", "DataSource")] {
+            let definition = json!({
+                "metadata": {"name": format!("{plural}.cdi.kubevirt.io")},
+                "spec": {
+                    "group": "cdi.kubevirt.io", "scope": "Namespaced",
+                    "names": {"plural": plural, "kind": kind},
+                    "versions": [{
+                        "name": "v1beta1", "served": true, "storage": true,
+                        "schema": {"openAPIV3Schema": {
+                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        }},
+                    }],
+                },
+            });
+            let definition = serde_json::from_value(definition).unwrap();
+            Api::<CustomResourceDefinition>::all(self.client.clone())
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+    }
+
+    pub(crate) fn data_volumes(&self) -> Api<DynamicObject> {
+        self.importers("DataVolume", NAMESPACE)
+    }
+
+    pub(crate) fn importers(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let kind = kube::api::GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", kind);
+        let kind = ApiResource::from_gvk(&kind);
+        Api::namespaced_with(self.client.clone(), namespace, &kind)
+    }
+
+    /// As an importer tells of its work.
+    pub(crate) async fn set_data_volume_phase(&self, name: &str, phase: &str) {
+        let patch = Patch::Merge(json!({"status": {"phase": phase}}));
+        let parameters = PatchParams::default();
+        let patched = self.data_volumes().patch(name, &parameters, &patch).await;
+        patched.unwrap();
+    }
+
+    /// A VM with a disk that is filled from that source.
+    pub(crate) async fn create_vm_with_template(&self, name: &str, strategy: &str, source: Value) {
+        let mut spec = guest();
+        let volume = json!({"name": "data", "dataVolume": {"name": format!("{name}-data")}});
+        spec["volumes"].as_array_mut().unwrap().push(volume);
+        let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
+        let disks = &mut spec["domain"]["devices"]["disks"];
+        disks.as_array_mut().unwrap().push(disk);
+        let mut filled = source;
+        filled["storage"] = json!({"resources": {"requests": {"storage": "1Gi"}}});
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {
+                "runStrategy": strategy, "template": {"spec": spec},
+                "dataVolumeTemplates": [{
+                    "metadata": {"name": format!("{name}-data"), "labels": {"mine": "1"}},
+                    "spec": filled,
+                }],
+            },
+        });
+        let vm = serde_json::from_value(vm).unwrap();
+        self.vms()
+            .create(&PostParams::default(), &vm)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn events_of(&self, reason: &str) -> usize {
+        let events = Api::<Event>::namespaced(self.client.clone(), NAMESPACE);
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        let all = events.iter();
+        all.filter(|event| event.reason.as_deref() == Some(reason))
+            .count()
+    }
+
+    /// An instance of nobody, with a disk on that claim.
+    pub(crate) async fn create_vmi_on_claim(&self, name: &str, claim: &str) {
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": name}, "spec": guest_on_claim(claim), "status": {},
+        });
+        let vmi = serde_json::from_slice(&admit(vmi.to_string().as_bytes())).unwrap();
+        self.vmis()
+            .create(&PostParams::default(), &vmi)
+            .await
+            .unwrap();
+    }
+
+    /// By the importer, if there is a data volume of that name.
+    pub(crate) async fn create_claim(&self, name: &str) {
+        // Without an importer there is no such kind.
+        let filler = self.data_volumes().get_opt(name).await.ok().flatten();
+        let owners: Vec<Value> = filler
+            .iter()
+            .map(|filler| {
+                json!({
+                    "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name,
+                    "uid": filler.uid(), "controller": true, "blockOwnerDeletion": true,
+                })
+            })
+            .collect();
+        let claim = json!({
+            "metadata": {"name": name, "ownerReferences": owners},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let claim = serde_json::from_value(claim).unwrap();
+        Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), NAMESPACE)
+            .create(&PostParams::default(), &claim)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) fn sets(&self) -> Api<VirtualMachineInstanceReplicaSet> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(crate) async fn create_set(&self, name: &str, replicas: i32) {
+        self.create_set_of(name, replicas, json!({"app": name}))
+            .await;
+    }
+
+    pub(crate) async fn create_set_of(&self, name: &str, replicas: i32, labels: Value) {
+        let set = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": labels}, "spec": guest()},
+            },
+        });
+        let set = serde_json::from_value(set).unwrap();
+        self.sets()
+            .create(&PostParams::default(), &set)
+            .await
+            .unwrap();
+    }
+
+    /// As `kubectl scale` does it.
+    pub(crate) async fn scale(&self, name: &str, replicas: i32) {
+        let patch = json!({"spec": {"replicas": replicas}});
+        self.sets()
+            .patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    /// Waits until a set has that many replicas, all of them ready, and nothing besides exists.
+    pub(crate) async fn until_replicas(&self, name: &str, wanted: usize) {
+        self.until(&format!("{name} has {wanted}"), async || {
+            let status = self.sets().get(name).await.unwrap().status;
+            let status = status.unwrap_or_default();
+            let count = i32::try_from(wanted).ok();
+            let vmis = self.vmis().list(&ListParams::default()).await.unwrap();
+            status.replicas == count && status.ready_replicas == count && vmis.items.len() == wanted
+        })
+        .await;
     }
 
     pub(crate) async fn patch_vm(&self, name: &str, patch: Value) {
@@ -261,6 +521,33 @@ fn guest() -> Value {
     })
 }
 
+fn guest_on_claim(claim: &str) -> Value {
+    let mut spec = guest();
+    let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+    spec["volumes"].as_array_mut().unwrap().push(volume);
+    let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
+    let disks = &mut spec["domain"]["devices"]["disks"];
+    disks.as_array_mut().unwrap().push(disk);
+    spec
+}
+
+/// What components may do, as on a real home: a right that is missing shows here.
+async fn install_roles(client: &Client) {
+    let home = roles::Home::Host {
+        namespace: NAMESPACE,
+        node: "node1",
+    };
+    for object in roles::objects(home).unwrap() {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let kind = ApiResource::from_gvk(&object.types.clone().unwrap().try_into().unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+            None => Api::all_with(client.clone(), &kind),
+        };
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+}
+
 async fn install_kinds(client: &Client) {
     let kinds = Api::<CustomResourceDefinition>::all(client.clone());
     for (_, manifest) in kubevirt_api::crds::ALL {
@@ -269,7 +556,7 @@ async fn install_kinds(client: &Client) {
     }
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"},
-        "status": {"allocatable": {"cpu": "2", "devices.kubevirt.io/kvm": "0"}},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.2.0"}, "allocatable": {"cpu": "2", "devices.kubevirt.io/kvm": "0"}},
     });
     let node: Node = serde_json::from_value(node).unwrap();
     Api::<Node>::all(client.clone())
@@ -278,14 +565,33 @@ async fn install_kinds(client: &Client) {
         .unwrap();
 }
 
+/// As an API server answers where a quota is used up.
+fn no_room() -> http::Response<axum::body::Body> {
+    let message = "pods \"virt-launcher-a\" is forbidden: exceeded quota: small, requested: \
+                   pods=1, used: pods=1, limited: pods=1";
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Forbidden", "code": 403,
+    });
+    http::Response::builder()
+        .status(403)
+        .header("content-type", "application/json")
+        .body(axum::body::Body::from(status.to_string()))
+        .unwrap()
+}
+
 /// The defaults of admission that the controllers rely on.
 fn admit(body: &[u8]) -> Vec<u8> {
     let mut vmi: Value = serde_json::from_slice(body).unwrap();
-    let list = vmi["metadata"]["finalizers"].as_array_mut().unwrap();
-    list.push("kubevirt.io/foregroundDeleteVirtualMachine".into());
-    vmi["status"] = json!({"phase": "Pending", "phaseTransitionTimestamps": [
+    let finalizer = "kubevirt.io/foregroundDeleteVirtualMachine";
+    match vmi["metadata"]["finalizers"].as_array_mut() {
+        Some(list) => list.push(finalizer.into()),
+        None => vmi["metadata"]["finalizers"] = json!([finalizer]),
+    }
+    vmi["status"]["phase"] = "Pending".into();
+    vmi["status"]["phaseTransitionTimestamps"] = json!([
         {"phase": "Pending", "phaseTransitionTimestamp": "2026-11-21T12:00:00Z"},
-    ]});
+    ]);
     vmi.to_string().into_bytes()
 }
 
@@ -301,6 +607,9 @@ impl SimulatedNode {
         let forever = async {
             loop {
                 ticks.tick().await;
+                if *self.weather.lock() == Weather::Away {
+                    continue;
+                }
                 self.tend_pods().await;
                 self.tend_guests().await;
             }
@@ -333,11 +642,19 @@ impl SimulatedNode {
             } else if !is_bound {
                 bind(&self.client, &name).await;
             } else if matches!(phase.as_deref(), None | Some("" | "Pending")) {
-                let state = match weather {
-                    Weather::Broken => "Failed",
-                    Weather::Fair | Weather::Full => "Running",
+                let is_binder = pod
+                    .annotations()
+                    .contains_key("kubevirt.io/ephemeral-provisioning");
+                let status = match weather {
+                    Weather::Fair if is_binder => pod_status("Succeeded"),
+                    Weather::Broken => pod_status("Failed"),
+                    Weather::NoImage => waiting_status("ImagePullBackOff"),
+                    Weather::NoSecret => waiting_status("CreateContainerConfigError"),
+                    Weather::Fair | Weather::Full | Weather::NoRoom | Weather::Away => {
+                        pod_status("Running")
+                    }
                 };
-                set_pod_status(&pods, &name, pod_status(state)).await;
+                set_pod_status(&pods, &name, status).await;
             }
         }
     }
@@ -401,6 +718,15 @@ fn pod_status(phase: &str) -> Value {
         "conditions": [{"type": "Ready", "status": if is_up { "True" } else { "False" }}],
         "containerStatuses": [{"name": "compute", "ready": is_up, "image": "launcher:1",
                                "imageID": "", "restartCount": 0, "state": state}],
+    })
+}
+
+fn waiting_status(reason: &str) -> Value {
+    json!({
+        "phase": "Pending", "qosClass": "Burstable",
+        "containerStatuses": [{"name": "compute", "ready": false, "image": "launcher:1",
+                               "imageID": "", "restartCount": 0,
+                               "state": {"waiting": {"reason": reason, "message": "later"}}}],
     })
 }
 

@@ -1,14 +1,17 @@
 //! Carrying out what the plan says.
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
+use cluster_view::Configuration;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client};
 use kubevirt_api::{
-    VirtualMachineInstance, reasons::event as events,
-    vmi_status::VirtualMachineInstancePhase as Phase, vmi_status::VirtualMachineInstanceStatus,
+    VirtualMachineInstance,
+    reasons::{event as events, vmi as reasons},
+    vmi_status::VirtualMachineInstancePhase as Phase,
+    vmi_status::VirtualMachineInstanceStatus,
 };
-use launcher_channel::{GuestState, Request};
+use launcher_channel::{DomainState, Request, StopReason};
 use parking_lot::Mutex;
 use reconcile::{
     Clock, EventType, Fragment, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store,
@@ -17,19 +20,26 @@ use reconcile::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    ending::{Memory, cause},
     observe::{self, Pair},
     plan::{self, Observed, Step},
-    status::{self, Known},
+    status::{self, Known, Seen},
 };
 use crate::{
     capabilities::Capabilities,
     launcher::{CallError, Link, Session},
+    node::ObsoleteModels,
     pods_dir::{PodUid, PodsDir},
     prepare::{self, PrepareError},
 };
 
+/// So that the last look comes after the time is over.
+const MARGIN: Duration = Duration::from_millis(100);
 /// The name under which this component writes.
 const MANAGER: &str = "virt-handler";
+
+/// The signal by which the kernel ends processes when memory has run out.
+const SIGKILL: i32 = 9;
 
 /// What the reconciler of guests is made of.
 #[derive(Debug)]
@@ -39,6 +49,7 @@ pub(crate) struct GuestsParts {
     pub(crate) pods: Store<Pod>,
     pub(crate) pods_dir: PodsDir,
     pub(crate) capabilities: Capabilities,
+    pub(crate) cluster: Configuration,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,
     pub(crate) triggers: Triggers,
@@ -131,6 +142,14 @@ impl Guests {
         self.parts.vmis.get(key)
     }
 
+    /// Says on a guest's instance what somebody asked of it in vain.
+    pub(crate) fn warn(&self, key: &Key, reason: &str, message: String) {
+        if let Some(vmi) = self.vmi(key) {
+            let recorder = &self.parts.recorder;
+            recorder.publish(vmi.as_ref(), EventType::Warning, reason, message);
+        }
+    }
+
     /// The entry for the pod; a new pod replaces what an old one left.
     fn entry(&self, key: &Key, pod: &PodUid) -> Entry {
         let mut entries = self.entries.lock();
@@ -179,11 +198,41 @@ impl Guests {
             Step::Report => {
                 let now = Time(self.parts.clock.now());
                 let vmi = self.latest(key, pair);
-                let state = link.state.as_ref();
-                let status = status::desired(&vmi, state, entry.known.as_ref(), &now);
+                let config = self.parts.cluster.now();
+                let obsolete = ObsoleteModels::of(&config.written);
+                let seen = Seen {
+                    state: link.state.as_ref(),
+                    known: entry.known.as_ref(),
+                    memory: memory(&link),
+                    unready: observe::unready(&pair.pod),
+                    host_model_is_obsolete: self
+                        .parts
+                        .capabilities
+                        .host_model_is_obsolete(obsolete),
+                };
+                let status = status::desired(&vmi, &seen, &now);
                 let was = plan::phase(&vmi);
                 if self.write(key, &vmi, &status).await? {
-                    self.announce(&vmi, &was, &status, state);
+                    self.announce(&vmi, &was, &status, &seen);
+                }
+                Ok(())
+            }
+            Step::Destroy => {
+                entry.session.call(Request::Destroy).await?;
+                Ok(())
+            }
+            Step::GiveUp => {
+                let now = Time(self.parts.clock.now());
+                let vmi = self.latest(key, pair);
+                let message = format!(
+                    "the pod's launcher has not answered for {} s",
+                    plan::SILENCE.as_secs()
+                );
+                let refusal = (reasons::LAUNCHER_UNRESPONSIVE, message.as_str());
+                let status = status::start_refused(&vmi, refusal, true, &now);
+                if self.write(key, &vmi, &status).await? {
+                    let recorder = &self.parts.recorder;
+                    recorder.publish(vmi.as_ref(), EventType::Warning, events::STOPPED, message);
                 }
                 Ok(())
             }
@@ -207,7 +256,8 @@ impl Guests {
         };
         let prepared = prepare::prepare(prepare::Request {
             vmi: &pair.vmi,
-            pod: &pair.pod_uid,
+            pod: &pair.pod,
+            pod_uid: &pair.pod_uid,
             pods_dir: &self.parts.pods_dir,
             capabilities: &self.parts.capabilities,
             peer,
@@ -318,6 +368,7 @@ impl Guests {
             body,
         };
         let written: VirtualMachineInstance = reconcile::apply(&api, &fragment).await?;
+        failpoints::after("virt-handler/guest/write-status");
         self.parts.vmis.wrote(vmi, written);
         Ok(true)
     }
@@ -327,7 +378,7 @@ impl Guests {
         vmi: &VirtualMachineInstance,
         was: &Phase,
         status: &VirtualMachineInstanceStatus,
-        state: Option<&GuestState>,
+        seen: &Seen<'_>,
     ) {
         let recorder = &self.parts.recorder;
         match &status.phase {
@@ -341,12 +392,36 @@ impl Guests {
                 recorder.publish(vmi, EventType::Normal, events::STOPPED, note);
             }
             Some(Phase::Failed) => {
-                let how = state.and_then(|state| state.domain);
-                let note = format!("The VirtualMachineInstance ended abnormally: {how:?}.");
+                let cause = cause(&Phase::Failed, seen.state, seen.memory);
+                let why = cause.map_or_else(String::new, |(_, sentence)| sentence);
+                let note = format!("The VirtualMachineInstance crashed: {why}.");
                 recorder.publish(vmi, EventType::Warning, events::STOPPED, note);
             }
             _ => {}
         }
+    }
+}
+
+fn name(step: Step) -> Option<&'static str> {
+    Some(match step {
+        Step::Start => "virt-handler/guest/start",
+        Step::Shutdown { .. } => "virt-handler/guest/shutdown",
+        Step::Destroy => "virt-handler/guest/destroy",
+        Step::Release => "virt-handler/guest/release",
+        // What they write has a place of its own.
+        Step::Report | Step::GiveUp => return None,
+    })
+}
+
+/// Whether a QEMU that was killed was killed for want of memory.
+fn memory(link: &Link) -> Memory {
+    let killed = link.state.as_ref().is_some_and(|state| {
+        let crashed = DomainState::Stopped(StopReason::Crashed);
+        state.domain == Some(crashed) && state.qemu_signal == Some(SIGKILL)
+    });
+    match &link.peer {
+        Some(peer) if killed && peer.was_out_of_memory() => Memory::Exhausted,
+        _ => Memory::Enough,
     }
 }
 
@@ -370,16 +445,27 @@ impl Reconciler for Guests {
         };
         let entry = self.entry(key, &pair.pod_uid);
         let link = entry.session.link();
-        let steps = plan::plan(&Observed {
+        let observed = Observed {
             vmi: &pair.vmi,
             pod_ended: observe::ended(&pair.pod),
             link: &link,
+            silent: link.silent_since.map(|since| since.elapsed()),
             synced_over: entry.synced_over,
             now: clock.now(),
-        });
-        for step in steps {
+        };
+        let waits = plan::awaits_launcher(&observed);
+        for step in plan::plan(&observed) {
             Box::pin(self.act(key, &pair, step)).await?;
+            if let Some(name) = name(step) {
+                failpoints::after(name);
+            }
         }
-        Ok(Requeue::OnChange)
+        // Silence makes no noise: it has to be looked for.
+        Ok(match observed.silent {
+            Some(silent) if waits && silent < plan::SILENCE => {
+                Requeue::After(plan::SILENCE.saturating_sub(silent) + MARGIN)
+            }
+            _ => Requeue::OnChange,
+        })
     }
 }

@@ -6,10 +6,14 @@
 //! of this process each launcher is asked again and nothing is started twice.
 
 mod act;
+mod agent;
+mod ending;
+mod migratable;
 mod observe;
 mod plan;
 mod status;
 
 pub(crate) use act::{ClientHandle, Guests, GuestsParts};
+pub(crate) use agent::{file_systems, info, users};
 pub(crate) use plan::grace_seconds;
 pub(crate) use status::Known;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, Client, ResourceExt};
-use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::{VirtualMachineInstance, conditions};
 use reconcile::{Key, Store};
 
 use crate::pods_dir::PodUid;
@@ -42,18 +42,47 @@ pub(crate) async fn pair(
             .map(Arc::new),
     };
     let Some(vmi) = vmi else { return Ok(None) };
-    let owned = |pod: &Arc<Pod>| {
-        pod.owner_references()
-            .iter()
-            .any(|owner| Some(&owner.uid) == vmi.metadata.uid.as_ref())
-    };
-    let Some(pod) = candidates.into_iter().find(owned) else {
+    let Some(pod) = candidates.into_iter().find(|pod| is_of(pod, &vmi)) else {
         return Ok(None);
     };
     let Ok(pod_uid) = PodUid::parse(&pod.uid().unwrap_or_default()) else {
         return Ok(None);
     };
     Ok(Some(Pair { vmi, pod, pod_uid }))
+}
+
+/// Whether this is the pod that the controller made for this very instance. Labels and owners can
+/// be written by whoever may make pods in a namespace; a name is there once, and the controller's
+/// follows from the instance's UID.
+fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    let uid = vmi.metadata.uid.as_ref();
+    let owned = pod
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid);
+    let named = pod.metadata.name.as_deref() == Some(launcher_pod::pod_name(vmi).as_str());
+    let status = vmi.status.as_ref();
+    let known = status.map(|status| &status.active_pods);
+    // Once the controller has said which pods there are, no other one will do.
+    let active = known.is_none_or(|known| {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        known.is_empty() || known.contains_key(uid)
+    });
+    owned && named && active
+}
+
+/// Why a pod that runs is not ready, if it is not: a probe of the guest fails, or its node was not
+/// heard for a while. What is known of a pod may be of before it ran.
+pub(crate) fn unready(pod: &Pod) -> Option<(Option<&str>, Option<&str>)> {
+    let status = pod.status.as_ref()?;
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    let runs = |one: &ContainerStatus| one.state.as_ref().is_some_and(|now| now.running.is_some());
+    if containers.is_empty() || !containers.iter().all(runs) {
+        return None;
+    }
+    let mut all = status.conditions.iter().flatten();
+    let ready = all.find(|one| one.type_ == "Ready" && one.status == conditions::FALSE)?;
+    Some((ready.reason.as_deref(), ready.message.as_deref()))
 }
 
 /// Whether no process of the pod is left.
@@ -63,4 +92,80 @@ pub(crate) fn ended(pod: &Pod) -> bool {
         .as_ref()
         .and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_runs_says_why_it_is_not_ready() {
+        let check = |state: Value,
+                     condition: Value,
+                     expected: Option<(Option<&str>, Option<&str>)>| {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": {
+                "containerStatuses": [{
+                    "name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": state,
+                }],
+                "conditions": [condition],
+            }}))
+            .unwrap();
+            assert_eq!(unready(&pod), expected);
+        };
+        let condition = |status: &str, reason: Option<&str>| json!({"type": "Ready", "status": status, "reason": reason});
+        let runs = || json!({"running": {}});
+        let probe = "ContainersNotReady";
+        check(runs(), condition("True", None), None);
+        check(runs(), condition("False", None), Some((None, None)));
+        check(
+            runs(),
+            condition("False", Some(probe)),
+            Some((Some(probe), None)),
+        );
+        // Of before it ran.
+        check(
+            json!({"waiting": {}}),
+            condition("False", Some(probe)),
+            None,
+        );
+        assert_eq!(unready(&Pod::default()), None);
+    }
+
+    #[test]
+    fn a_pod_that_claims_another_instances_identity_gets_nothing() {
+        let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "11111111-aaaa"},
+            "status": {"activePods": {"pod-uid": "here"}},
+        }))
+        .unwrap();
+        let name = launcher_pod::pod_name(&vmi);
+        let owner = |uid: &str, controller: bool| {
+            json!([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                "name": "a", "uid": uid, "controller": controller}])
+        };
+        let check = |name: &str, uid: &str, owners: Value, expected: bool| {
+            let pod: Pod = serde_json::from_value(json!({"metadata": {
+                "name": name, "namespace": "n", "uid": uid, "ownerReferences": owners,
+                "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "11111111-aaaa"},
+            }}))
+            .unwrap();
+            assert_eq!(is_of(&pod, &vmi), expected, "{name} {uid}");
+        };
+        check(&name, "pod-uid", owner("11111111-aaaa", true), true);
+        // Everything but the name can be copied.
+        check(
+            "virt-launcher-a-evil",
+            "pod-uid",
+            owner("11111111-aaaa", true),
+            false,
+        );
+        // The name of a pod that is gone, taken by somebody else.
+        check(&name, "other-uid", owner("11111111-aaaa", true), false);
+        check(&name, "pod-uid", owner("22222222-bbbb", true), false);
+        check(&name, "pod-uid", owner("11111111-aaaa", false), false);
+        check(&name, "pod-uid", json!([]), false);
+    }
 }

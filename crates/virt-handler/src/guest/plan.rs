@@ -15,6 +15,8 @@ pub(crate) struct Observed<'a> {
     /// The pod has ended: no process of it is left.
     pub(crate) pod_ended: bool,
     pub(crate) link: &'a Link,
+    /// For how long nobody has answered.
+    pub(crate) silent: Option<Duration>,
     /// The connection over which the guest was last synced by this process.
     pub(crate) synced_over: Option<u64>,
     pub(crate) now: Timestamp,
@@ -29,12 +31,19 @@ pub(crate) enum Step {
     Shutdown { grace: Duration },
     /// Write what is known to the VMI, where it differs.
     Report,
+    /// The instance is over and its guest is not.
+    Destroy,
+    /// Nothing is known of the guest and nobody answers: it is given up.
+    GiveUp,
     /// The end is recorded: the launcher may go.
     Release,
 }
 
 /// Grace of a VMI that says nothing.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
+/// A launcher that is away for longer does not come back: process 1 of its pod starts it again
+/// within ten seconds.
+pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn plan(seen: &Observed<'_>) -> Vec<Step> {
     let connected = seen.link.peer.is_some();
@@ -42,20 +51,33 @@ pub(crate) fn plan(seen: &Observed<'_>) -> Vec<Step> {
     let deleted = seen.vmi.metadata.deletion_timestamp.is_some();
     let synced = seen.synced_over == Some(seen.link.connection);
     if is_final(seen.vmi) {
-        return if connected {
-            vec![Step::Release]
-        } else {
-            vec![]
+        return match domain {
+            _ if !connected => vec![],
+            Some(DomainState::Stopped(_)) | None => vec![Step::Release],
+            Some(_) => vec![Step::Destroy],
         };
     }
     match domain {
         Some(DomainState::Stopped(_)) => vec![Step::Report],
+        None if awaits_launcher(seen) && seen.silent.is_some_and(|silent| silent >= SILENCE) => {
+            vec![Step::GiveUp]
+        }
         _ if seen.pod_ended || !connected => vec![],
         None if deleted => vec![Step::Report],
         Some(_) if deleted => vec![shutdown(seen)],
         _ if synced => vec![Step::Report],
         _ => vec![Step::Start, Step::Report],
     }
+}
+
+/// The guest was handed over, and whether it runs is not known: its launcher should have said.
+pub(crate) fn awaits_launcher(seen: &Observed<'_>) -> bool {
+    let unknown = seen
+        .link
+        .state
+        .as_ref()
+        .is_none_or(|state| state.domain.is_none());
+    phase(seen.vmi) == Phase::Scheduled && !seen.pod_ended && seen.link.peer.is_none() && unknown
 }
 
 /// The time left of the grace period, counted from the deletion.
@@ -92,4 +114,65 @@ pub(crate) fn phase(vmi: &VirtualMachineInstance) -> Phase {
         .as_ref()
         .and_then(|status| status.phase.clone())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use kubevirt_api::vmi_status::VirtualMachineInstanceStatus;
+    use launcher_channel::{GuestState, StopReason};
+
+    use super::*;
+
+    fn vmi(phase: Phase) -> VirtualMachineInstance {
+        VirtualMachineInstance {
+            status: Some(VirtualMachineInstanceStatus {
+                phase: Some(phase),
+                ..VirtualMachineInstanceStatus::default()
+            }),
+            ..VirtualMachineInstance::default()
+        }
+    }
+
+    fn away(domain: Option<DomainState>) -> Link {
+        Link {
+            state: Some(GuestState {
+                domain,
+                ..GuestState::default()
+            }),
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn a_launcher_that_is_silent_for_long_is_given_up_unless_its_guest_may_live() {
+        let long = Some(SILENCE);
+        let short = Some(SILENCE.saturating_sub(Duration::from_millis(1)));
+        let running = Some(DomainState::Running);
+        let stopped = Some(DomainState::Stopped(StopReason::Crashed));
+        for (phase, domain, silent, pod_ended, expected) in [
+            (Phase::Scheduled, None, long, false, vec![Step::GiveUp]),
+            (Phase::Scheduled, None, short, false, vec![]),
+            (Phase::Scheduled, None, long, true, vec![]),
+            // The controller has not handed it over.
+            (Phase::Scheduling, None, long, false, vec![]),
+            (Phase::Scheduled, running, long, false, vec![]),
+            (Phase::Running, running, long, false, vec![]),
+            (Phase::Running, None, long, false, vec![]),
+            (Phase::Running, stopped, long, false, vec![Step::Report]),
+            (Phase::Failed, running, long, false, vec![]),
+        ] {
+            let steps = plan(&Observed {
+                vmi: &vmi(phase.clone()),
+                pod_ended,
+                link: &away(domain),
+                silent,
+                synced_over: None,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            assert_eq!(
+                steps, expected,
+                "{phase:?} {domain:?} {silent:?} {pod_ended}"
+            );
+        }
+    }
 }

@@ -7,15 +7,20 @@ use kubevirt_api::{
     domain::Machine,
     reasons::vmi as reasons,
     vmi_status::{
-        VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceGuestOsInfo,
-        VirtualMachineInstanceNetworkInterface, VirtualMachineInstancePhase as Phase,
-        VirtualMachineInstancePhaseTransitionTimestamp, VirtualMachineInstanceStatus, VolumeStatus,
+        VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceNetworkInterface,
+        VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp,
+        VirtualMachineInstanceStatus, VolumeStatus,
     },
 };
-use launcher_channel::{DomainState, GuestState, StopReason};
+use launcher_channel::{DomainState, GuestState};
 use serde_json::{Value, json};
 
-use super::plan::{grace_seconds, phase};
+use super::{
+    agent,
+    ending::{Memory, cause, next_phase},
+    migratable,
+    plan::phase,
+};
 
 /// What this process knows of a guest besides the launcher's word.
 #[derive(Debug, Clone, Default)]
@@ -24,18 +29,34 @@ pub(crate) struct Known {
     pub(crate) volumes: Vec<VolumeStatus>,
 }
 
+/// All that is known of a guest now.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen<'a> {
+    pub(crate) state: Option<&'a GuestState>,
+    pub(crate) known: Option<&'a Known>,
+    pub(crate) memory: Memory,
+    /// Reason and message of a pod that runs and is not ready.
+    pub(crate) unready: Option<(Option<&'a str>, Option<&'a str>)>,
+    /// No other node would take the model of this host.
+    pub(crate) host_model_is_obsolete: bool,
+}
+
 /// The status as it should be. The phase moves on to Running only from Scheduled, which the
 /// controller writes; final phases are reached from anywhere.
 pub(crate) fn desired(
     vmi: &VirtualMachineInstance,
-    state: Option<&GuestState>,
-    known: Option<&Known>,
+    seen: &Seen<'_>,
     now: &Time,
 ) -> VirtualMachineInstanceStatus {
+    let Seen { state, known, .. } = *seen;
     let mut status = vmi.status.clone().unwrap_or_default();
     let domain = state.and_then(|state| state.domain);
     let next = next_phase(vmi, domain);
+    let cause = cause(&next, state, seen.memory);
     if next != phase(vmi) {
+        if let Some((reason, _)) = &cause {
+            status.reason = Some((*reason).to_owned());
+        }
         status.phase = Some(next.clone());
         status
             .phase_transition_timestamps
@@ -44,92 +65,86 @@ pub(crate) fn desired(
                 phase_transition_timestamp: Some(now.clone()),
             });
     }
-    set_conditions(&mut status, &next, domain, now);
+    let why = cause.map(|(_, sentence)| sentence);
+    set_conditions(&mut status, (&next, why), seen, now);
     if next == Phase::Running {
-        status
-            .guest_os_info
-            .get_or_insert_with(VirtualMachineInstanceGuestOsInfo::default);
+        let input = migratable::Input {
+            vmi,
+            host_model_is_obsolete: seen.host_model_is_obsolete,
+        };
+        migratable::set(&mut status, &input, now);
+        let agent = state.and_then(|state| state.agent.as_deref());
+        status.guest_os_info = Some(
+            agent
+                .and_then(|agent| agent.os.clone())
+                .map(agent::os)
+                .unwrap_or_default(),
+        );
+        status.fs_freeze_status = agent.and_then(|agent| agent.freeze.clone());
         if let Some(machine) = state.and_then(|state| state.machine.clone()) {
             status.machine = Some(Machine {
                 type_: Some(machine),
             });
         }
         if let Some(known) = known {
-            status.interfaces.clone_from(&known.interfaces);
+            status.interfaces = agent::interfaces(vmi, &known.interfaces, agent);
             status.volume_status.clone_from(&known.volumes);
         }
     }
     status
 }
 
-fn next_phase(vmi: &VirtualMachineInstance, domain: Option<DomainState>) -> Phase {
-    let deleted = vmi.metadata.deletion_timestamp.is_some();
-    match (phase(vmi), domain) {
-        (_, Some(DomainState::Stopped(reason))) => final_phase(vmi, reason),
-        (_, None) if deleted => Phase::Failed,
-        (Phase::Scheduled, Some(_)) => Phase::Running,
-        (current, _) => current,
-    }
-}
-
-/// How an ended guest is judged.
-fn final_phase(vmi: &VirtualMachineInstance, reason: StopReason) -> Phase {
-    match reason {
-        // Destroyed although it had the chance to power off by itself: it did not end well.
-        StopReason::Destroyed if acpi(vmi) && grace_seconds(vmi) > 0 => Phase::Failed,
-        StopReason::Shutdown | StopReason::Migrated | StopReason::Destroyed => Phase::Succeeded,
-        StopReason::Crashed
-        | StopReason::Panicked
-        | StopReason::StartFailed
-        | StopReason::Unknown => Phase::Failed,
-    }
-}
-
-fn acpi(vmi: &VirtualMachineInstance) -> bool {
-    let features = vmi.spec.domain.features.as_ref();
-    let acpi = features.and_then(|features| features.acpi.as_ref());
-    acpi.and_then(|acpi| acpi.enabled).unwrap_or(true)
-}
-
 fn set_conditions(
     status: &mut VirtualMachineInstanceStatus,
-    phase: &Phase,
-    domain: Option<DomainState>,
+    (phase, why): (&Phase, Option<String>),
+    seen: &Seen<'_>,
     now: &Time,
 ) {
+    let Seen { state, unready, .. } = *seen;
     let list = &mut status.conditions;
+    let domain = state.and_then(|state| state.domain);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
+        agent::set_conditions(list, None, now);
         if matches!(phase, Phase::Succeeded | Phase::Failed) {
-            let says = Statement::fails(reasons::GUEST_NOT_RUNNING, "the guest has ended");
+            let message = why.as_deref().unwrap_or("the guest has ended");
+            let says = Statement::fails(reasons::GUEST_NOT_RUNNING, message);
             conditions::set(list, Condition::Ready, &says, now);
         }
         return;
     }
     let paused = match domain {
         Some(DomainState::PausedByUser) => {
-            Some((reasons::PAUSED_BY_USER, "VMI was paused by user"))
+            Some((reasons::PAUSED_BY_USER, "VMI was paused by user".to_owned()))
         }
-        Some(DomainState::PausedByIoError) => Some((
-            reasons::PAUSED_IO_ERROR,
-            "VMI was paused, low-level IO error detected",
-        )),
+        Some(DomainState::PausedByIoError) => {
+            let mut message = "VMI was paused, low-level IO error detected".to_owned();
+            if let Some(note) = state.and_then(|state| state.note.as_deref()) {
+                message.push_str(": ");
+                message.push_str(note);
+            }
+            Some((reasons::PAUSED_IO_ERROR, message))
+        }
         _ => None,
     };
     if let Some((reason, message)) = paused {
         let says = Statement {
             status: conditions::TRUE,
             reason,
-            message,
+            message: &message,
         };
         conditions::set(list, Condition::Paused, &says, now);
         let says = Statement::fails(reasons::GUEST_NOT_RUNNING, "the guest is paused");
         conditions::set(list, Condition::Ready, &says, now);
     } else {
         conditions::remove(list, &Condition::Paused);
-        conditions::set(list, Condition::Ready, &Statement::holds(), now);
+        let says = unready.map_or_else(Statement::holds, |(reason, message)| {
+            Statement::like_its_pod(reason, message)
+        });
+        conditions::set(list, Condition::Ready, &says, now);
     }
     conditions::remove(list, &Condition::Synchronized);
+    agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
 }
 
 /// Says why the guest cannot be started. `last` when it never will be.
@@ -157,7 +172,7 @@ pub(crate) fn start_refused(
 }
 
 /// The members of a VMI's status that this component applies.
-const OURS: [&str; 8] = [
+const OURS: [&str; 10] = [
     "phase",
     "reason",
     "phaseTransitionTimestamps",
@@ -165,6 +180,8 @@ const OURS: [&str; 8] = [
     "interfaces",
     "machine",
     "guestOSInfo",
+    "fsFreezeStatus",
+    "migrationMethod",
     "volumeStatus",
 ];
 
@@ -197,6 +214,8 @@ pub(crate) fn fragment(
 
 #[cfg(test)]
 mod tests {
+    use launcher_channel::StopReason;
+
     use super::*;
 
     fn vmi(phase: Phase, grace: Option<i64>) -> VirtualMachineInstance {
@@ -214,7 +233,14 @@ mod tests {
             domain,
             ..GuestState::default()
         };
-        desired(&vmi(phase, None), Some(&state), None, &now())
+        desired(&vmi(phase, None), &seen(&state), &now())
+    }
+
+    fn seen(state: &GuestState) -> Seen<'_> {
+        Seen {
+            state: Some(state),
+            ..Seen::default()
+        }
     }
 
     fn now() -> Time {
@@ -222,24 +248,33 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_ended_is_judged_by_how_it_ended() {
-        let table = [
-            (StopReason::Shutdown, None, Phase::Succeeded),
-            (StopReason::Destroyed, None, Phase::Failed),
-            (StopReason::Destroyed, Some(0), Phase::Succeeded),
-            (StopReason::Crashed, None, Phase::Failed),
-            (StopReason::Panicked, None, Phase::Failed),
-            (StopReason::StartFailed, None, Phase::Failed),
-        ];
-        for (reason, grace, expected) in table {
-            let state = DomainState::Stopped(reason);
-            let vmi = vmi(Phase::Running, grace);
-            assert_eq!(
-                next_phase(&vmi, Some(state)),
-                expected,
-                "{reason:?} {grace:?}"
-            );
-        }
+    fn a_failed_guest_says_why_and_a_disk_that_fails_is_named() {
+        let state = GuestState {
+            domain: Some(DomainState::Stopped(StopReason::Panicked)),
+            ..GuestState::default()
+        };
+        let status = desired(&vmi(Phase::Running, None), &seen(&state), &now());
+        assert_eq!(status.phase, Some(Phase::Failed));
+        assert_eq!(status.reason.as_deref(), Some("GuestPanicked"));
+        let ready = conditions::find(&status.conditions, &Condition::Ready).unwrap();
+        assert_eq!(
+            ready.message.as_deref(),
+            Some("the guest's kernel panicked")
+        );
+
+        let state = GuestState {
+            domain: Some(DomainState::PausedByIoError),
+            note: Some("disk root: its storage is full".to_owned()),
+            ..GuestState::default()
+        };
+        let status = desired(&vmi(Phase::Running, None), &seen(&state), &now());
+        let paused = conditions::find(&status.conditions, &Condition::Paused).unwrap();
+        assert_eq!(paused.reason.as_deref(), Some("PausedIOError"));
+        let message = paused.message.as_deref().unwrap();
+        assert!(
+            message.ends_with("IO error detected: disk root: its storage is full"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -263,16 +298,38 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_is_ready_when_its_pod_is() {
+        let state = GuestState {
+            domain: Some(DomainState::Running),
+            ..GuestState::default()
+        };
+        let cut_off = Seen {
+            unready: Some((None, None)),
+            ..seen(&state)
+        };
+        let status = desired(&vmi(Phase::Running, None), &cut_off, &now());
+        let ready = conditions::find(&status.conditions, &Condition::Ready).unwrap();
+        assert_eq!(ready.status, conditions::FALSE);
+        assert_eq!(ready.message.as_deref(), Some(conditions::OUT_OF_REACH));
+        let back = VirtualMachineInstance {
+            status: Some(status),
+            ..vmi(Phase::Running, None)
+        };
+        let status = desired(&back, &seen(&state), &now());
+        assert!(conditions::is_true(&status.conditions, &Condition::Ready));
+    }
+
+    #[test]
     fn nothing_new_is_not_written() {
         let mut vmi = vmi(Phase::Scheduled, None);
         let state = GuestState {
             domain: Some(DomainState::Running),
             ..GuestState::default()
         };
-        let status = desired(&vmi, Some(&state), None, &now());
+        let status = desired(&vmi, &seen(&state), &now());
         assert!(fragment(&vmi, &status).is_some());
         vmi.status = Some(status);
-        let again = desired(&vmi, Some(&state), None, &now());
+        let again = desired(&vmi, &seen(&state), &now());
         assert_eq!(fragment(&vmi, &again), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The launchers of this node's pods: finding them, proving who they are, talking to them.
 
 mod appear;
+mod pace;
 mod peer;
 mod session;
 

@@ -3,6 +3,7 @@
 use std::{
     io::{self, Read},
     os::fd::OwnedFd,
+    path::Path,
 };
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
@@ -63,14 +64,27 @@ impl Peer {
         )?)
     }
 
-    /// The pod's `/etc/resolv.conf`, resolved as if the container's root were ours, bounded.
-    pub fn resolv_conf(&self) -> io::Result<String> {
+    /// The root of the container's files. Whatever is below it belongs to the tenant.
+    pub fn root(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(&self.proc, "root", flags, Mode::empty())?;
+        Ok(root)
+    }
+
+    /// The pod's `/etc/resolv.conf`, resolved as if the container's root were ours, bounded.
+    pub fn resolv_conf(&self) -> io::Result<String> {
+        let root = self.root()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let file = rustix::fs::openat2(&root, "etc/resolv.conf", flags, Mode::empty(), resolve)?;
         read_bounded(file)
+    }
+
+    /// Whether the kernel has killed any process of the launcher's container because the
+    /// container's memory was at its limit. What cannot be read says no.
+    pub fn was_out_of_memory(&self) -> bool {
+        let cgroups = self.read("cgroup").unwrap_or_default();
+        out_of_memory_kills(&cgroups, Path::new("/sys/fs/cgroup")) > 0
     }
 
     fn read(&self, name: &str) -> io::Result<String> {
@@ -85,6 +99,35 @@ fn read_bounded(file: OwnedFd) -> io::Result<String> {
         .take(READ_LIMIT)
         .read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// What both versions of cgroups count, for the groups in `/proc/<pid>/cgroup`.
+fn out_of_memory_kills(cgroups: &str, root: &Path) -> u64 {
+    let files = cgroups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?);
+        let group = group.trim_start_matches('/');
+        // A group of another namespace is not where it says.
+        if group.split('/').any(|step| step == "..") {
+            return None;
+        }
+        match controllers {
+            "" => Some(root.join(group).join("memory.events")),
+            all if all.split(',').any(|name| name == "memory") => {
+                Some(root.join("memory").join(group).join("memory.oom_control"))
+            }
+            _ => None,
+        }
+    });
+    files
+        .filter_map(|file| std::fs::read_to_string(file).ok())
+        .filter_map(|text| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix("oom_kill "))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum()
 }
 
 /// Whether some line of `/proc/<pid>/cgroup` lies in the pod's cgroup. The systemd driver writes
@@ -124,6 +167,37 @@ mod tests {
             "",
         ] {
             assert!(!in_pod(outside, &uid), "{outside}");
+        }
+    }
+
+    #[test]
+    fn kills_for_want_of_memory_are_counted_in_both_versions_of_cgroups() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "memory/a/poda/memory.oom_control",
+            "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+        );
+        write(
+            "b/poda/memory.events",
+            "low 0\noom 4\noom_kill 3\noom_group_kill 0\n",
+        );
+        for (cgroups, kills) in [
+            ("4:cpu,memory:/a/poda\n0::/\n", 2),
+            ("0::/b/poda\n", 3),
+            ("0::/../b/poda\n", 0),
+            ("4:cpu:/a/poda\n", 0),
+            ("nonsense\n", 0),
+        ] {
+            assert_eq!(
+                out_of_memory_kills(cgroups, root.path()),
+                kills,
+                "{cgroups}"
+            );
         }
     }
 

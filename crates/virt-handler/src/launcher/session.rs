@@ -7,16 +7,18 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use launcher_channel::{
-    FrameError, FromLauncher, GuestState, Reply, Request, SOCKET_PATH, ToLauncher, read_frame,
-    write_frame,
+    AgentQuestion, AgentReport, FrameError, FromLauncher, GuestState, MAX_FROM_LAUNCHER, Reply,
+    Request, SOCKET_PATH, ToLauncher, read_frame, write_frame,
 };
 use tokio::{
     net::UnixStream,
     sync::{mpsc, oneshot, watch},
+    time::Instant,
 };
 
 use super::{
     appear,
+    pace::Pace,
     peer::{Peer, PeerError},
 };
 use crate::pods_dir::{PodUid, PodsDir};
@@ -25,6 +27,8 @@ use crate::pods_dir::{PodUid, PodsDir};
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 /// Where a broken connection is tried again even if nothing changed on disk.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// Characters of a refusal; libvirt's longest are shorter.
+const LONGEST_REFUSAL: usize = 1024;
 /// Requests in flight towards one launcher: a reconcile and a handful of users' verbs.
 const REQUESTS: usize = 8;
 
@@ -37,6 +41,8 @@ pub(crate) struct Link {
     pub(crate) connection: u64,
     /// The last state heard, also after the connection ended.
     pub(crate) state: Option<GuestState>,
+    /// Since when there is no connection.
+    pub(crate) silent_since: Option<Instant>,
 }
 
 /// Why a request got no answer.
@@ -46,6 +52,8 @@ pub enum CallError {
     NotConnected,
     #[error("the pod's launcher did not answer within {} s", ANSWER_WITHIN.as_secs())]
     TimedOut,
+    #[error("the pod's launcher answered another question")]
+    OtherAnswer,
     #[error("{message}")]
     Refused {
         reason: String,
@@ -74,7 +82,10 @@ impl Session {
         pod: PodUid,
         changed: impl Fn() + Send + Sync + 'static,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let (link_sender, link) = watch::channel(Link::default());
+        let (link_sender, link) = watch::channel(Link {
+            silent_since: Some(Instant::now()),
+            ..Link::default()
+        });
         let (calls, requests) = mpsc::channel(REQUESTS);
         let task = Task {
             pods,
@@ -89,7 +100,26 @@ impl Session {
         self.link.borrow().clone()
     }
 
+    /// Has the launcher do something; its guest's state afterwards.
     pub(crate) async fn call(&self, request: Request) -> Result<GuestState, CallError> {
+        match self.exchange(request).await? {
+            Reply::Done(state) => Ok(state),
+            _ => Err(CallError::OtherAnswer),
+        }
+    }
+
+    /// Asks the guest's agent.
+    pub(crate) async fn ask_agent(
+        &self,
+        question: AgentQuestion,
+    ) -> Result<AgentReport, CallError> {
+        match self.exchange(Request::AskAgent(question)).await? {
+            Reply::Agent(report) => Ok(*report),
+            _ => Err(CallError::OtherAnswer),
+        }
+    }
+
+    async fn exchange(&self, request: Request) -> Result<Reply, CallError> {
         if self.link.borrow().peer.is_none() {
             return Err(CallError::NotConnected);
         }
@@ -101,18 +131,23 @@ impl Session {
         match tokio::time::timeout(ANSWER_WITHIN, call).await {
             Err(_elapsed) => Err(CallError::TimedOut),
             Ok(None) => Err(CallError::NotConnected),
-            Ok(Some(Reply::Done(state))) => Ok(state),
             Ok(Some(Reply::Refused {
                 reason,
                 message,
                 retry,
             })) => Err(CallError::Refused {
-                reason,
-                message,
+                reason: cut(&reason),
+                message: cut(&message),
                 retry,
             }),
+            Ok(Some(reply)) => Ok(reply),
         }
     }
+}
+
+/// A launcher that was taken over may refuse in a whole book, and conditions are written from it.
+fn cut(text: &str) -> String {
+    text.chars().take(LONGEST_REFUSAL).collect()
 }
 
 struct Task {
@@ -146,7 +181,10 @@ impl Task {
             }
             if path.exists() {
                 let ended = self.connection(volume, file, &mut requests).await;
-                self.update(|link| link.peer = None);
+                self.update(|link| {
+                    link.peer = None;
+                    link.silent_since.get_or_insert_with(Instant::now);
+                });
                 match ended {
                     Ended::Unused => return,
                     Ended::Broken(err @ ConnectionError::Peer(_)) => {
@@ -184,6 +222,7 @@ impl Task {
         self.update(|link| {
             link.peer = Some(Arc::clone(&peer));
             link.connection += 1;
+            link.silent_since = None;
         });
         Ok(stream)
     }
@@ -194,8 +233,10 @@ impl Task {
         let (heard, mut messages) = mpsc::channel(4);
         // Reading is a future of its own because a frame must never be cut in half.
         let reading = async move {
+            let mut pace = Pace::new(Instant::now());
             loop {
-                let message = match read_frame::<FromLauncher>(&mut from).await {
+                let read = read_frame::<FromLauncher>(&mut from, MAX_FROM_LAUNCHER).await;
+                let message = match read {
                     Ok(Some(message)) => Ok(message),
                     Ok(None) => Err(ConnectionError::Closed),
                     Err(err) => Err(err.into()),
@@ -204,6 +245,7 @@ impl Task {
                 if heard.send(message).await.is_err() || last {
                     return;
                 }
+                tokio::time::sleep(pace.count(Instant::now())).await;
             }
         };
         let talking = async {
@@ -240,16 +282,24 @@ impl Task {
         waiting: &mut HashMap<u64, oneshot::Sender<Reply>>,
     ) {
         match message {
-            FromLauncher::State(state) => self.update(|link| link.state = Some(state)),
+            FromLauncher::State(state) => self.learn(state),
             FromLauncher::Reply { id, reply } => {
                 if let Reply::Done(state) = &reply {
-                    self.update(|link| link.state = Some(state.clone()));
+                    self.learn(state.clone());
                 }
                 if let Some(answer) = waiting.remove(&id) {
                     // The asker may have given up; the state above is kept all the same.
                     let _given_up = answer.send(reply);
                 }
             }
+        }
+    }
+
+    /// What is no news wakes nobody.
+    fn learn(&self, state: GuestState) {
+        let state = state.bounded();
+        if self.link.borrow().state.as_ref() != Some(&state) {
+            self.update(|link| link.state = Some(state));
         }
     }
 

@@ -41,10 +41,16 @@ pub(crate) fn judge(phase: Phase, seen: Option<libvirt::DomainState>) -> Verdict
         }
         Some(Seen::Paused(PausedReason::User)) => Verdict::Alive(DomainState::PausedByUser),
         Some(Seen::Paused(PausedReason::IoError)) => Verdict::Alive(DomainState::PausedByIoError),
+        Some(Seen::Paused(PausedReason::PostcopyFailed)) => {
+            Verdict::Alive(DomainState::PausedPostcopyFailed)
+        }
+        // A kernel that panicked stands still where its domain is kept.
+        Some(Seen::Crashed | Seen::Paused(PausedReason::Crashed)) => {
+            Verdict::Ended(StopReason::Panicked)
+        }
         Some(Seen::Paused(_) | Seen::Suspended | Seen::NoState | Seen::Unknown(_)) => {
             Verdict::Alive(DomainState::PausedOther)
         }
-        Some(Seen::Crashed) => Verdict::Ended(StopReason::Panicked),
         Some(Seen::Shutoff(reason)) => not_running(phase, Some(reason)),
         None => not_running(phase, None),
     }
@@ -67,8 +73,9 @@ fn stop_reason(reason: Option<ShutoffReason>) -> StopReason {
         Some(ShutoffReason::Crashed | ShutoffReason::Failed | ShutoffReason::Daemon) => {
             StopReason::Crashed
         }
-        Some(ShutoffReason::Unknown | ShutoffReason::Saved | ShutoffReason::FromSnapshot)
-        | None => StopReason::Unknown,
+        Some(ShutoffReason::Saved) => StopReason::Saved,
+        Some(ShutoffReason::FromSnapshot) => StopReason::FromSnapshot,
+        Some(ShutoffReason::Unknown) | None => StopReason::Unknown,
     }
 }
 

@@ -9,31 +9,38 @@
 //! the end why it ended. A guest is made paused and let go in a second step, and each step is noted
 //! in a file before it is taken: whatever is cut off, it is known whether the guest ever ran.
 
+mod agents;
 mod dhcp_servers;
+mod ending;
+mod io_retry;
 mod judge;
 mod record;
 mod refusal;
 mod shutdown;
+mod signs;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use launcher_channel::{
-    DomainState, FromLauncher, GuestPlan, GuestState, Reply, Request, StopReason,
+    Agent, DomainState, FromLauncher, GuestPlan, GuestState, Reply, Request, StopReason,
 };
-use libvirt::{
-    Connection, Domain, DomainUuid, ErrorCode, Event, Lifecycle, PausedReason, StartMode,
-};
+use libvirt::{Connection, Domain, DomainUuid, ErrorCode, Event, PausedReason, StartMode};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::agents::AgentLink;
 use self::dhcp_servers::DhcpServers;
+use self::ending::{Ending, Traces};
+use self::io_retry::{IoRetry, Storage};
 use self::judge::{Phase, Verdict, judge};
 pub(crate) use self::record::Memory;
 use self::refusal::Refusal;
 use self::shutdown::Shutdown;
+use self::signs::Signs;
+use crate::agent::{Question, Thaw};
 use crate::backoff::Backoff;
 use crate::hypervisor::Link;
 use crate::prepare;
@@ -65,12 +72,19 @@ pub(crate) struct Guest {
     tasks: TaskTracker,
     memory: Memory,
     told: Told,
+    console_to_log: watch::Sender<bool>,
     link: Option<Link>,
     reconnect: Backoff,
     reconnect_at: Instant,
     verdict: Option<Verdict>,
     machine: Option<String>,
-    panicked: bool,
+    signs: Signs,
+    io_retry: IoRetry,
+    agent: AgentLink,
+    /// Over an earlier connection to libvirtd.
+    agent_said: Option<Agent>,
+    /// When its file systems are let go, if they are held still.
+    thaw: Thaw,
     shutdown: Option<Shutdown>,
     dhcp: DhcpServers,
     ending: bool,
@@ -85,6 +99,8 @@ pub(crate) struct Parts {
     pub(crate) tasks: TaskTracker,
     pub(crate) memory: Memory,
     pub(crate) told: Told,
+    /// Whether the console is to be passed on.
+    pub(crate) console_to_log: watch::Sender<bool>,
 }
 
 impl Guest {
@@ -95,6 +111,7 @@ impl Guest {
             tasks,
             memory,
             told,
+            console_to_log,
         } = parts;
         // Without a plan there is nothing to ask libvirt for.
         let verdict = match memory.phase() {
@@ -103,23 +120,30 @@ impl Guest {
             Some(_) => None,
         };
         let dhcp = DhcpServers::new(tasks.clone());
+        let thaw = Thaw::open(paths.thaw());
         let guest = Self {
             identity,
             paths,
             tasks,
             memory,
             told,
+            console_to_log,
             link: None,
             reconnect: Backoff::new(Duration::from_millis(50), Duration::from_secs(2)),
             reconnect_at: Instant::now(),
             verdict,
             machine: None,
-            panicked: false,
+            signs: Signs::default(),
+            io_retry: IoRetry::new(),
+            agent: AgentLink::Unknown,
+            agent_said: None,
+            thaw,
             shutdown: None,
             dhcp,
             ending: false,
             released: false,
         };
+        guest.pass_console_on();
         guest.tell();
         guest
     }
@@ -136,6 +160,7 @@ impl Guest {
                 biased;
                 () = stop.cancelled(), if !self.ending => self.end(),
                 event = next_event(&mut self.link) => self.on_event(event).await,
+                () = self.agent.news() => self.tell(),
                 Some(command) = commands.recv() => self.on_command(command).await,
                 () = tokio::time::sleep_until(timer) => self.on_timer().await,
             }
@@ -165,7 +190,8 @@ impl Guest {
         let reconnect = self.link.is_none().then_some(self.reconnect_at);
         let shutdown = self.shutdown.as_ref().map(Shutdown::next);
         let far = Instant::now() + Duration::from_hours(1);
-        [reconnect, shutdown]
+        let retry = self.link.is_some().then(|| self.io_retry.next()).flatten();
+        [reconnect, shutdown, retry]
             .into_iter()
             .flatten()
             .min()
@@ -177,6 +203,18 @@ impl Guest {
             self.connect().await;
         }
         self.tick_shutdown().await;
+        self.tick_io_retry().await;
+    }
+
+    /// The storage of a guest that stands still may work again.
+    async fn tick_io_retry(&mut self) {
+        if self.link.is_none() || !self.io_retry.take_due(Instant::now()) {
+            return;
+        }
+        tracing::info!("the guest's storage failed: it is let go on");
+        if let Err(err) = self.act(async |to, domain| to.resume(domain).await).await {
+            tracing::warn!(err = crate::file::chain(&err), "the guest does not go on");
+        }
     }
 
     async fn on_event(&mut self, event: Option<Event>) {
@@ -184,17 +222,9 @@ impl Guest {
             None => self.lose_link(),
             Some(event) => {
                 tracing::debug!(?event, "libvirt says");
-                if matches!(
-                    &event,
-                    Event::Lifecycle {
-                        change: Lifecycle::Crashed(_),
-                        ..
-                    }
-                ) {
-                    self.panicked = true;
-                }
-                if let Event::IoError { device, reason, .. } = &event {
-                    tracing::warn!(device, reason, "the guest's disk failed");
+                self.signs.note(&event);
+                if let Event::Agent { connected, .. } = event {
+                    self.note_agent(connected);
                 }
                 if let Err(err) = self.look().await {
                     tracing::warn!(%err, "cannot look at the guest");
@@ -210,6 +240,21 @@ impl Guest {
             answer,
         } = command;
         let name = request_name(&request);
+        let request = match request {
+            Request::AskAgent(question) => {
+                let question = Question {
+                    id,
+                    asked: question,
+                    answer: answer.clone(),
+                };
+                match self.agent.ask(question) {
+                    // The agent's own task answers.
+                    Ok(()) => return,
+                    Err(refusal) => return send(&answer, id, refusal.into_reply()),
+                }
+            }
+            request => request,
+        };
         let reply = match self.handle(request).await {
             Ok(()) => Reply::Done(self.state()),
             Err(refusal) => {
@@ -218,10 +263,7 @@ impl Guest {
                 reply
             }
         };
-        // The handler may be gone, or it does not read: it asks again either way.
-        if let Err(err) = answer.try_send(FromLauncher::Reply { id, reply }) {
-            tracing::info!(request = name, %err, "nobody takes the answer");
-        }
+        send(&answer, id, reply);
     }
 
     async fn handle(&mut self, request: Request) -> Result<(), Refusal> {
@@ -242,8 +284,13 @@ impl Guest {
                     return Err(Refusal::StillRunning);
                 }
                 self.released = true;
+                failpoints::after("virt-launcher/guest/release");
                 Ok(())
             }
+            Request::SoftReboot => self.press(async |to, domain| to.reboot(domain).await).await,
+            Request::Reset => self.press(async |to, domain| to.reset(domain).await).await,
+            // Its answer is not of this kind.
+            Request::AskAgent(_) => Err(Refusal::NoAgent),
             Request::State => self.know().await,
         }
     }
@@ -266,10 +313,28 @@ impl Guest {
         }
     }
 
+    async fn press(
+        &mut self,
+        act: impl AsyncFn(&Connection, &Domain) -> Result<(), libvirt::Error>,
+    ) -> Result<(), Refusal> {
+        self.know().await?;
+        match self.verdict {
+            Some(Verdict::Alive(_)) => self.act(act).await,
+            _ => Err(Refusal::NotRunning),
+        }
+    }
+
     async fn destroy(&mut self) -> Result<(), Refusal> {
         self.know().await?;
         match self.verdict {
-            Some(Verdict::Alive(_)) => self.act(async |to, domain| to.destroy(domain).await).await,
+            Some(Verdict::Alive(_)) => {
+                self.act(async |to, domain| {
+                    to.destroy(domain).await?;
+                    failpoints::after("virt-launcher/guest/destroy");
+                    Ok(())
+                })
+                .await
+            }
             _ => Ok(()),
         }
     }
@@ -289,6 +354,7 @@ impl Guest {
             return Err(Refusal::BadUuid(plan.domain_uuid));
         }
         self.memory.plan(plan)?;
+        self.pass_console_on();
         let deadline = Instant::now() + LINK_PATIENCE;
         loop {
             self.linked(deadline).await?;
@@ -328,24 +394,28 @@ impl Guest {
             .map_err(Refusal::Prepare)?;
         self.dhcp.start(&servers);
         let domain = connection.define(&xml).await.map_err(Refusal::Define)?;
+        failpoints::after("virt-launcher/guest/define");
         if cut_off_before {
             discard_half_made(&connection, &domain).await?;
+            failpoints::after("virt-launcher/guest/discard");
         }
         self.memory.advance(Phase::Starting)?;
         match connection.start(&domain, StartMode::Paused).await {
             Ok(_) => {
+                failpoints::after("virt-launcher/guest/start-paused");
                 self.memory.advance(made)?;
                 self.look().await
             }
-            Err(source @ libvirt::Error::Remote(_)) => self.start_failed(source),
+            Err(source @ libvirt::Error::Remote(_)) => self.start_failed(source).await,
             Err(err) => Err(err.into()),
         }
     }
 
-    fn start_failed(&mut self, source: libvirt::Error) -> Result<(), Refusal> {
+    async fn start_failed(&mut self, source: libvirt::Error) -> Result<(), Refusal> {
         let attempt = self.memory.count_failed_start()?;
         if attempt >= STARTS {
-            self.conclude(Verdict::Ended(StopReason::StartFailed))?;
+            self.conclude(Verdict::Ended(StopReason::StartFailed))
+                .await?;
         }
         Err(Refusal::Start {
             attempt,
@@ -374,32 +444,49 @@ impl Guest {
             && seen == Some(libvirt::DomainState::Paused(PausedReason::User))
         {
             connection.resume(&domain).await?;
+            failpoints::after("virt-launcher/guest/let-go");
             self.memory.advance(Phase::Started)?;
             seen = Some(connection.state(&domain).await?);
         }
-        let verdict = match judge(phase, seen) {
-            Verdict::Ended(StopReason::Crashed) if self.panicked => {
-                Verdict::Ended(StopReason::Panicked)
+        let verdict = self.signs.refine(judge(phase, seen));
+        if self.signs.wonders(verdict) {
+            match connection.disk_errors(&domain).await {
+                Ok(messages) => self.signs.hear(&messages),
+                Err(err) => tracing::info!(%err, "libvirt does not say why the storage fails"),
             }
-            verdict => verdict,
-        };
-        if matches!(verdict, Verdict::Alive(_)) && self.machine.is_none() {
-            self.machine = machine_of(&connection.xml(&domain).await?);
         }
-        self.conclude(verdict)
+        let unknown = self.machine.is_none() || self.agent.is_unknown();
+        if matches!(verdict, Verdict::Alive(_)) && unknown {
+            let xml = connection.xml(&domain).await?;
+            self.machine = machine_of(&xml);
+            self.note_agent(agents::is_connected(&xml));
+        }
+        self.conclude(verdict).await
     }
 
-    fn conclude(&mut self, verdict: Verdict) -> Result<(), Refusal> {
+    async fn conclude(&mut self, verdict: Verdict) -> Result<(), Refusal> {
         match verdict {
             Verdict::MayStart => {}
-            Verdict::Alive(_) => {
+            Verdict::Alive(state) => {
                 self.memory.advance(Phase::Started)?;
+                self.note_qemu()?;
+                let storage = if state == DomainState::PausedByIoError {
+                    Storage::Fails
+                } else {
+                    Storage::Works
+                };
+                self.io_retry.observe(storage, Instant::now());
                 if let Some(record) = self.memory.record() {
                     self.dhcp.start(&record.plan.dhcp);
                 }
             }
             Verdict::Ended(reason) => {
-                self.memory.advance(Phase::Ended(reason))?;
+                if !matches!(self.memory.phase(), Some(Phase::Ended(_))) {
+                    let ending = self.explain(reason).await;
+                    self.memory.end(reason, ending)?;
+                }
+                self.io_retry = IoRetry::new();
+                self.agent = AgentLink::Unknown;
                 self.shutdown = None;
                 self.dhcp.stop();
             }
@@ -416,11 +503,49 @@ impl Guest {
             Some(Verdict::MayStart) | None => None,
         };
         let alive = matches!(self.verdict, Some(Verdict::Alive(_)));
+        let ending = match self.memory.record() {
+            Some(record) if !alive => record.ending.clone(),
+            _ => Ending::default(),
+        };
+        let why = domain.and_then(|state| self.signs.why(state));
         GuestState {
+            note: ending.note.or(why),
+            agent: self.agent.seen(),
+            qemu_signal: ending.signal,
             domain,
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),
         }
+    }
+
+    fn pass_console_on(&self) {
+        let wanted = |record: &record::Record| record.plan.console_to_log;
+        let wanted = self.memory.record().is_some_and(wanted);
+        self.console_to_log.send_replace(wanted);
+    }
+
+    fn note_qemu(&mut self) -> Result<(), Refusal> {
+        let Some(record) = self.memory.record().filter(|record| record.qemu.is_none()) else {
+            return Ok(());
+        };
+        let path = self.paths.domain_pid(&record.plan.domain_name);
+        let pid = std::fs::read_to_string(path).unwrap_or_default();
+        if let Ok(pid) = pid.trim().parse() {
+            self.memory.qemu(pid)?;
+        }
+        Ok(())
+    }
+
+    async fn explain(&self, reason: StopReason) -> Ending {
+        let Some(record) = self.memory.record() else {
+            return Ending::default();
+        };
+        let traces = Traces {
+            ends: &self.paths.ends(),
+            log: &self.paths.domain_log(&record.plan.domain_name),
+            qemu: record.qemu,
+        };
+        ending::explain(reason, &traces).await
     }
 
     fn tell(&self) {
@@ -467,6 +592,8 @@ impl Guest {
 
     fn lose_link(&mut self) {
         if self.link.take().is_some() {
+            self.agent_said = self.agent.seen().map(|agent| *agent);
+            self.agent = AgentLink::Unknown;
             self.reconnect.reset();
             self.reconnect_at = Instant::now();
         }
@@ -580,6 +707,13 @@ fn cut_off(err: &Refusal) -> bool {
     }
 }
 
+/// The handler may be gone, or it does not read: it asks again either way.
+fn send(to: &mpsc::Sender<FromLauncher>, id: u64, reply: Reply) {
+    if let Err(err) = to.try_send(FromLauncher::Reply { id, reply }) {
+        tracing::info!(%err, "nobody takes the answer");
+    }
+}
+
 fn request_name(request: &Request) -> &'static str {
     match request {
         Request::Sync(_) => "sync",
@@ -587,6 +721,9 @@ fn request_name(request: &Request) -> &'static str {
         Request::Unpause => "unpause",
         Request::Shutdown { .. } => "shutdown",
         Request::Destroy => "destroy",
+        Request::SoftReboot => "soft reboot",
+        Request::Reset => "reset",
+        Request::AskAgent(_) => "ask the agent",
         Request::Release => "release",
         Request::State => "state",
     }

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use launcher_channel::GuestPlan;
+use launcher_channel::{GuestPlan, StopReason};
 use serde::{Deserialize, Serialize};
 
+use super::ending::Ending;
 use super::judge::Phase;
 use crate::file;
 
@@ -16,6 +17,11 @@ pub(crate) struct Record {
     pub(crate) phase: Phase,
     /// Starts that libvirt refused.
     pub(crate) failed_starts: u32,
+    /// The process number of QEMU, once it was seen.
+    #[serde(default)]
+    pub(crate) qemu: Option<i32>,
+    #[serde(default)]
+    pub(crate) ending: Ending,
 }
 
 /// The record and where it is kept.
@@ -63,8 +69,12 @@ impl Memory {
             plan,
             phase,
             failed_starts,
+            qemu: None,
+            ending: Ending::default(),
         });
-        self.save()
+        self.save()?;
+        failpoints::after(name(Phase::Planned));
+        Ok(())
     }
 
     /// Moves forward. Once the guest has run, what was needed to make it is let go: it may hold
@@ -82,7 +92,30 @@ impl Memory {
             record.plan.prepare = Vec::new();
             record.plan.domain_xml = String::new();
         }
-        self.save()
+        self.save()?;
+        failpoints::after(name(phase));
+        Ok(())
+    }
+
+    /// Notes which process the guest is.
+    pub(crate) fn qemu(&mut self, pid: i32) -> io::Result<()> {
+        match &mut self.record {
+            Some(record) if record.qemu != Some(pid) => {
+                record.qemu = Some(pid);
+                self.save()?;
+                failpoints::after("virt-launcher/record/qemu");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The guest has ended. The first word on it stands.
+    pub(crate) fn end(&mut self, reason: StopReason, ending: Ending) -> io::Result<()> {
+        if let Some(record) = &mut self.record {
+            record.ending = ending;
+        }
+        self.advance(Phase::Ended(reason))
     }
 
     /// Counts a refused start and says how many there were.
@@ -92,7 +125,9 @@ impl Memory {
         };
         record.failed_starts += 1;
         let count = record.failed_starts;
-        self.save().map(|()| count)
+        self.save()?;
+        failpoints::after("virt-launcher/record/failed-start");
+        Ok(count)
     }
 
     fn save(&self) -> io::Result<()> {
@@ -100,10 +135,19 @@ impl Memory {
     }
 }
 
+/// Of the place after a phase was written down.
+fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Planned => "virt-launcher/record/plan",
+        Phase::Starting => "virt-launcher/record/starting",
+        Phase::Resuming => "virt-launcher/record/resuming",
+        Phase::Started => "virt-launcher/record/started",
+        Phase::Ended(_) => "virt-launcher/record/ended",
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use launcher_channel::StopReason;
-
     use super::*;
 
     fn plan(uid: &str) -> GuestPlan {
@@ -115,6 +159,7 @@ mod tests {
             prepare: Vec::new(),
             dhcp: Vec::new(),
             start_paused: false,
+            console_to_log: false,
             grace_seconds: 1,
         }
     }

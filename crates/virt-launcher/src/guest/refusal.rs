@@ -15,6 +15,10 @@ pub(crate) enum Refusal {
     BadUuid(String),
     #[error("do this: the guest does not run")]
     NotRunning,
+    #[error("ask the guest agent: none is connected")]
+    NoAgent,
+    #[error("ask the guest agent: it has more questions than it answers")]
+    AgentBusy,
     #[error("let the launcher go: its guest still runs")]
     StillRunning,
     #[error("start the guest: the pod is being ended")]
@@ -42,6 +46,8 @@ impl Refusal {
             Self::WrongGuest { .. } => "WrongGuest",
             Self::BadUuid(_) => "InvalidPlan",
             Self::NotRunning => "NotRunning",
+            Self::NoAgent => "AgentNotConnected",
+            Self::AgentBusy => "AgentBusy",
             Self::StillRunning => "StillRunning",
             Self::Ending => "Ending",
             Self::Prepare(err) => err.reason(),
@@ -58,11 +64,16 @@ impl Refusal {
             Self::WrongGuest { .. }
             | Self::BadUuid(_)
             | Self::NotRunning
+            | Self::NoAgent
             | Self::Ending
             | Self::Define(libvirt::Error::Remote(_)) => false,
             Self::Prepare(err) => err.may_pass(),
             Self::Start { attempt, of, .. } => attempt < of,
-            Self::StillRunning | Self::Define(_) | Self::Libvirt(_) | Self::Memory(_) => true,
+            Self::AgentBusy
+            | Self::StillRunning
+            | Self::Define(_)
+            | Self::Libvirt(_)
+            | Self::Memory(_) => true,
         }
     }
 

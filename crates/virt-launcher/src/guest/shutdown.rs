@@ -88,7 +88,12 @@ impl Guest {
             Step::PressButton => self.press_button().await,
             Step::PullPlug => {
                 tracing::info!("the grace is over");
-                self.act(async |to, domain| to.destroy(domain).await).await
+                self.act(async |to, domain| {
+                    to.destroy(domain).await?;
+                    failpoints::after("virt-launcher/guest/pull-plug");
+                    Ok(())
+                })
+                .await
             }
         };
         if let Err(err) = done {
@@ -116,8 +121,12 @@ impl Guest {
             self.act(async |to, domain| to.resume(domain).await).await?;
         }
         tracing::info!("pressing the power button");
-        self.act(async |to, domain| to.press_power_button(domain).await)
-            .await
+        self.act(async |to, domain| {
+            to.press_power_button(domain).await?;
+            failpoints::after("virt-launcher/guest/press-button");
+            Ok(())
+        })
+        .await
     }
 }
 

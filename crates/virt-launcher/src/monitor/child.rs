@@ -13,6 +13,10 @@ use super::{FINAL_EXIT_CODE, libvirtd_command};
 use crate::backoff::Backoff;
 use crate::settings::Paths;
 
+/// Before what died for the second time is started again.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Whatever died and however often, an instance's status is to be right again within ten seconds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// After that long a run, the next death is a new trouble and not the old one.
 const SETTLED: Duration = Duration::from_secs(30);
 
@@ -80,7 +84,7 @@ enum State {
 
 impl Child {
     pub(super) fn new(program: Program) -> Self {
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let due = Instant::now() + backoff.pause();
         Self {
             program,

@@ -7,6 +7,7 @@
 
 mod child;
 mod config;
+mod ends;
 mod socket_activation;
 
 use std::error::Error;
@@ -22,6 +23,9 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process};
 pub(crate) use self::child::own_program;
 use self::child::{Child, Program};
 pub(crate) use self::config::write_config;
+#[cfg(test)]
+pub(crate) use self::ends::write as write_ends;
+pub(crate) use self::ends::{End, read as read_ends};
 pub(crate) use self::socket_activation::{START_LIBVIRTD, libvirtd_command, start_libvirtd};
 use crate::settings::Paths;
 use crate::signals;
@@ -63,6 +67,9 @@ pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box
         }
         while let Some((pid, status)) = reap() {
             let [libvirtd, launcher] = &mut children;
+            if ![libvirtd.pid(), launcher.pid()].contains(&Some(pid)) {
+                ends::note(&paths.ends(), End::of(pid, status));
+            }
             libvirtd.note_end(pid, status);
             launcher.note_end(pid, status);
         }

@@ -4,74 +4,87 @@
 //! it is followed at all.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use disk_image::{Format, SECTOR};
 use launcher_channel::Backing;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
+
+use container_disk::beneath;
 
 use super::PrepareError;
 
-/// Where a container disk keeps its file if its root does not.
-const DISK_DIR: &str = "disk";
+/// What an overlay is made over.
+pub(super) struct Under {
+    /// As QEMU finds it.
+    pub(super) path: PathBuf,
+    pub(super) format: Format,
+    pub(super) virtual_size: u64,
+}
 
-/// Opens the file and says where QEMU finds it.
-pub(super) fn open(backing: &Backing) -> Result<(PathBuf, File), PrepareError> {
+/// Finds the file or device and says what it is.
+pub(super) fn find(backing: &Backing) -> Result<Under, PrepareError> {
     match backing {
         Backing::File(path) => {
             let path = PathBuf::from(path);
             let file = File::open(&path).map_err(PrepareError::at(&path))?;
-            Ok((path, file))
+            probed(path, &file)
         }
         Backing::ImageRoot { root, path } => {
             let root = Path::new(root);
-            let dir = File::open(root).map_err(PrepareError::at(root))?;
-            let inside = match path {
-                Some(path) => PathBuf::from(path.trim_start_matches('/')),
-                None => only_file(root)?,
-            };
-            let whole = root.join(&inside);
-            let file = open_beneath(&dir, &inside).map_err(PrepareError::at(&whole))?;
-            Ok((whole, File::from(file)))
+            let found = container_disk::find(root, path.as_deref());
+            let found = found.map_err(|error| PrepareError::in_image(root, error))?;
+            probed(root.join(&found.inside), &found.file)
+        }
+        Backing::Claim { directory, name } => {
+            let directory = Path::new(directory);
+            let whole = directory.join(name);
+            let root = beneath::directory(directory).map_err(PrepareError::at(directory))?;
+            let file = beneath::read(&root, Path::new(name)).map_err(PrepareError::at(&whole))?;
+            raw(&whole, &File::from(file), FileType::RegularFile)
+        }
+        Backing::Device(path) => {
+            let path = PathBuf::from(path);
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let opened = rustix::fs::open(&path, flags, Mode::empty());
+            let file = opened.map_err(|errno| PrepareError::at(&path)(errno.into()))?;
+            raw(&path, &File::from(file), FileType::BlockDevice)
         }
     }
 }
 
-fn open_beneath(root: &File, path: &Path) -> io::Result<OwnedFd> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // Not blocking: the stranger may have left a pipe.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(openat2(root.as_fd(), path, flags, Mode::empty(), resolve)?)
+/// An image from outside: what it is, and that it names no other file.
+fn probed(path: PathBuf, file: &File) -> Result<Under, PrepareError> {
+    let found = disk_image::probe_file(file).map_err(|source| PrepareError::Image {
+        path: path.clone(),
+        source,
+    })?;
+    found
+        .check_container_disk()
+        .map_err(|source| PrepareError::ForbiddenImage {
+            path: path.clone(),
+            source,
+        })?;
+    Ok(Under {
+        path,
+        format: found.format,
+        virtual_size: found.virtual_size,
+    })
 }
 
-/// The single file at the root, else the single one in `disk/`.
-fn only_file(root: &Path) -> Result<PathBuf, PrepareError> {
-    let none = |why| PrepareError::NoDisk {
-        root: root.to_owned(),
-        why,
-    };
-    for dir in ["", DISK_DIR] {
-        let files = files_in(&root.join(dir)).map_err(PrepareError::at(root))?;
-        match files.as_slice() {
-            [] => {}
-            [only] => return Ok(Path::new(dir).join(only)),
-            _ => return Err(none("there is more than one file, and none is named")),
-        }
+fn raw(path: &Path, file: &File, kind: FileType) -> Result<Under, PrepareError> {
+    let at = PrepareError::at(path);
+    let stat = rustix::fs::fstat(file).map_err(|errno| at(errno.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != kind {
+        return Err(PrepareError::NotAFile {
+            path: path.to_owned(),
+        });
     }
-    Err(none("there is no file at its root or in disk/"))
-}
-
-fn files_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    if dir.symlink_metadata().map_or(true, |found| !found.is_dir()) {
-        return Ok(Vec::new());
-    }
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            files.push(entry.file_name().into());
-        }
-    }
-    Ok(files)
+    // The end is the size, of files and devices alike.
+    let size = rustix::fs::seek(file, SeekFrom::End(0)).map_err(|errno| at(errno.into()))?;
+    Ok(Under {
+        format: Format::Raw,
+        virtual_size: size.next_multiple_of(SECTOR),
+        path: path.to_owned(),
+    })
 }

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use disk_image::{BlueprintError, FileError, Refusal};
+use container_disk::FindError;
+use disk_image::{BlueprintError, FileError, Refusal, TooSmall};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
@@ -14,7 +15,7 @@ pub(crate) enum PrepareError {
     #[error("read {path}: it is larger than {limit} bytes", path = path.display())]
     TooLarge { path: PathBuf, limit: u64 },
     #[error("find a disk in the image at {root}: {why}", root = root.display())]
-    NoDisk { root: PathBuf, why: &'static str },
+    NoDisk { root: PathBuf, why: String },
     #[error("read the disk image {path}", path = path.display())]
     Image { path: PathBuf, source: FileError },
     #[error("accept the disk image {path}", path = path.display())]
@@ -29,6 +30,10 @@ pub(crate) enum PrepareError {
         path: PathBuf,
         source: seed::SeedError,
     },
+    #[error("make the disk {path}", path = path.display())]
+    NoRoom { path: PathBuf, source: TooSmall },
+    #[error("use {path}: it is neither a file nor what it should be", path = path.display())]
+    NotAFile { path: PathBuf },
     #[error("use {path}: its name is not UTF-8", path = path.display())]
     Name { path: PathBuf },
 }
@@ -38,6 +43,22 @@ impl PrepareError {
         move |source| Self::Io {
             path: path.to_owned(),
             source,
+        }
+    }
+
+    pub(super) fn in_image(root: &Path, error: FindError) -> Self {
+        match error {
+            FindError::NoDisk { why } => Self::NoDisk {
+                root: root.to_owned(),
+                why,
+            },
+            FindError::Unusable { path, source } => Self::Io {
+                path: root.join(path),
+                source,
+            },
+            FindError::NotAFile { path } => Self::NotAFile {
+                path: root.join(path),
+            },
         }
     }
 
@@ -51,18 +72,22 @@ impl PrepareError {
             Self::ForbiddenImage { .. } => "DiskImageForbidden",
             Self::Blueprint { .. } | Self::Name { .. } => "DiskInvalid",
             Self::Seed { .. } => "SeedInvalid",
+            Self::NoRoom { .. } => "DiskDoesNotFit",
+            Self::NotAFile { .. } => "DiskNotAFile",
         }
     }
 
     /// Whether waiting may help: a full disk may be emptied and a missing secret may appear.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Io { .. } | Self::MissingFile { .. })
-            || matches!(
-                self,
-                Self::Image {
-                    source: FileError::Io(_),
-                    ..
-                }
-            )
+        matches!(
+            self,
+            Self::Io { .. } | Self::MissingFile { .. } | Self::NoRoom { .. }
+        ) || matches!(
+            self,
+            Self::Image {
+                source: FileError::Io(_),
+                ..
+            }
+        )
     }
 }

@@ -5,6 +5,8 @@
 
 mod backing;
 mod error;
+mod files_image;
+mod raw_disk;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,52 +28,86 @@ pub(crate) fn all(steps: &[Prepare]) -> Result<(), PrepareError> {
 }
 
 fn one(step: &Prepare) -> Result<(), PrepareError> {
-    let path = Path::new(match step {
-        Prepare::Overlay { path, .. }
-        | Prepare::EmptyDisk { path, .. }
-        | Prepare::Seed { path, .. }
-        | Prepare::Link { path, .. } => path,
-    });
-    if path.symlink_metadata().is_ok() {
-        return Ok(());
+    if let Some(path) = made(step) {
+        if path.symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        tracing::info!(path = %path.display(), "preparing");
     }
-    tracing::info!(path = %path.display(), "preparing");
+    make(step)?;
+    failpoints::after(name(step));
+    Ok(())
+}
+
+fn make(step: &Prepare) -> Result<(), PrepareError> {
     match step {
-        Prepare::Overlay { backing, .. } => overlay(path, backing),
-        Prepare::EmptyDisk { bytes, .. } => {
+        Prepare::Overlay { path, backing } => overlay(Path::new(path), backing),
+        Prepare::EmptyDisk { path, bytes } => {
+            let path = Path::new(path);
             let blueprint = Blueprint::empty(*bytes).map_err(|source| PrepareError::Blueprint {
                 path: path.to_owned(),
                 source,
             })?;
             image(path, &blueprint)
         }
-        Prepare::Seed { label, files, .. } => seed_image(path, label, files),
-        Prepare::Link { target, .. } => link(path, target).map_err(PrepareError::at(path)),
+        Prepare::Seed { path, label, files } => seed_image(Path::new(path), label, files),
+        Prepare::Link { path, target } => {
+            let path = Path::new(path);
+            link(path, target).map_err(PrepareError::at(path))
+        }
+        Prepare::FilesImage {
+            path,
+            label,
+            directory,
+        } => {
+            let files = files_image::collect(Path::new(directory))?;
+            iso_image(Path::new(path), label, &files)
+        }
+        Prepare::RawDisk {
+            directory,
+            name,
+            access,
+        } => raw_disk::prepare(Path::new(directory), name, access),
+    }
+}
+
+fn name(step: &Prepare) -> &'static str {
+    match step {
+        Prepare::Overlay { .. } => "virt-launcher/prepare/overlay",
+        Prepare::EmptyDisk { .. } => "virt-launcher/prepare/empty-disk",
+        Prepare::Seed { .. } => "virt-launcher/prepare/seed",
+        Prepare::Link { .. } => "virt-launcher/prepare/link",
+        Prepare::FilesImage { .. } => "virt-launcher/prepare/files-image",
+        Prepare::RawDisk { .. } => "virt-launcher/prepare/raw-disk",
+    }
+}
+
+/// The file that a step makes whole, and that is left as it is once it is there.
+fn made(step: &Prepare) -> Option<&Path> {
+    match step {
+        Prepare::Overlay { path, .. }
+        | Prepare::EmptyDisk { path, .. }
+        | Prepare::Seed { path, .. }
+        | Prepare::FilesImage { path, .. }
+        | Prepare::Link { path, .. } => Some(Path::new(path)),
+        Prepare::RawDisk { .. } => None,
     }
 }
 
 fn overlay(path: &Path, backing: &launcher_channel::Backing) -> Result<(), PrepareError> {
-    let (name, file) = backing::open(backing)?;
-    let at = || name.clone();
-    let under = disk_image::probe_file(&file)
-        .map_err(|source| PrepareError::Image { path: at(), source })?;
-    under
-        .check_container_disk()
-        .map_err(|source| PrepareError::ForbiddenImage { path: at(), source })?;
-    let text = name
-        .to_str()
-        .ok_or_else(|| PrepareError::Name { path: at() })?
-        .to_owned();
-    let blueprint = Blueprint::overlay(
-        under.virtual_size,
-        Under {
-            path: text,
-            format: under.format,
-        },
-    )
-    .map_err(|source| PrepareError::Blueprint {
-        path: path.to_owned(),
-        source,
+    let found = backing::find(backing)?;
+    let name = found.path.to_str().ok_or_else(|| PrepareError::Name {
+        path: found.path.clone(),
+    })?;
+    let under = Under {
+        path: name.to_owned(),
+        format: found.format,
+    };
+    let blueprint = Blueprint::overlay(found.virtual_size, under).map_err(|source| {
+        PrepareError::Blueprint {
+            path: path.to_owned(),
+            source,
+        }
     })?;
     image(path, &blueprint)
 }
@@ -82,17 +118,22 @@ fn image(path: &Path, blueprint: &Blueprint) -> Result<(), PrepareError> {
         path: fresh.clone(),
         source,
     })?;
+    failpoints::after("virt-launcher/prepare/write-image");
     std::fs::rename(&fresh, path).map_err(PrepareError::at(path))
 }
 
 fn seed_image(path: &Path, label: &str, files: &[SeedFile]) -> Result<(), PrepareError> {
     let contents = files
         .iter()
-        .map(|file| Ok((file.name.as_str(), content(file)?)))
+        .map(|file| Ok((file.name.clone(), content(file)?)))
         .collect::<Result<Vec<_>, PrepareError>>()?;
-    let files: Vec<(&str, &[u8])> = contents
+    iso_image(path, label, &contents)
+}
+
+fn iso_image(path: &Path, label: &str, files: &[(String, Vec<u8>)]) -> Result<(), PrepareError> {
+    let files: Vec<(&str, &[u8])> = files
         .iter()
-        .map(|(name, bytes)| (*name, bytes.as_slice()))
+        .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
         .collect();
     let image = seed::iso9660(label, &files).map_err(|source| PrepareError::Seed {
         path: path.to_owned(),

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use libvirt::DomainCapabilitiesQuery;
+use libvirt::{Connection, DomainCapabilitiesQuery};
 use tokio_util::task::TaskTracker;
 
+use super::capabilities;
 use crate::hypervisor::Link;
 use crate::monitor;
 use crate::settings::Paths;
@@ -22,6 +23,8 @@ const END_LIMIT: Duration = Duration::from_secs(2);
 pub(super) struct Asked {
     pub(super) capabilities: String,
     pub(super) domain_capabilities: String,
+    /// Features that guests can have, by name; empty where libvirt cannot tell.
+    pub(super) cpu_features: Vec<String>,
     pub(super) libvirt_version: u64,
     pub(super) qemu_version: u64,
     pub(super) cache: Cache,
@@ -68,8 +71,10 @@ async fn converse(paths: &Paths, virt_type: &str) -> Result<Asked, Box<dyn Error
         virt_type: Some(virt_type),
         emulator: None,
     };
+    let domain_capabilities = connection.domain_capabilities(query).await?;
     let asked = Asked {
-        domain_capabilities: connection.domain_capabilities(query).await?,
+        cpu_features: cpu_features(&connection, query, &domain_capabilities).await,
+        domain_capabilities,
         capabilities: connection.capabilities().await?,
         libvirt_version: connection.lib_version().await?,
         qemu_version: connection.hypervisor_version().await?,
@@ -77,6 +82,23 @@ async fn converse(paths: &Paths, virt_type: &str) -> Result<Asked, Box<dyn Error
     };
     connection.close().await?;
     Ok(asked)
+}
+
+async fn cpu_features(
+    connection: &Connection,
+    query: DomainCapabilitiesQuery<'_>,
+    domain_capabilities: &str,
+) -> Vec<String> {
+    let Some(cpu) = capabilities::host_model_cpu(domain_capabilities) else {
+        return Vec::new();
+    };
+    match connection.expanded_cpu(query, &cpu).await {
+        Ok(expanded) => capabilities::features(&expanded),
+        Err(err) => {
+            tracing::warn!(%err, "the features of the processor are not known");
+            Vec::new()
+        }
+    }
 }
 
 /// libvirtd looked at one QEMU per architecture of this image; the guest's is the one that knows

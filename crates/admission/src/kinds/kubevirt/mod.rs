@@ -129,7 +129,7 @@ impl Kind for KubeVirt {
             return Vec::new();
         }
         let configuration = configuration(asked);
-        let mut found = Vec::new();
+        let mut found = own_gates(asked).gates.warnings();
         let devices = configuration.mediated_devices_configuration;
         let architectures = configuration.architecture_configuration;
         if devices.is_some_and(|devices| {

@@ -9,6 +9,7 @@ mod migrations;
 mod plugin;
 mod pool;
 mod snapshot;
+mod template;
 
 use super::definition::Definition;
 
@@ -23,6 +24,7 @@ pub(super) fn all() -> Vec<Definition> {
         plugin::rows(),
         pool::rows(),
         snapshot::rows(),
+        template::rows(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,7 @@
+//! The program `container-disk`: copies a disk out of the image that it is run in.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    container_disk::main()
+}

@@ -1,0 +1,216 @@
+//! How the vCPUs of an instance type become sockets, cores and threads.
+
+use kubevirt_api::preference::{PreferredCpuTopology, SpreadAcross, VirtualMachinePreferenceSpec};
+
+/// What vCPUs are spread by when nothing is said.
+const RATIO: u32 = 2;
+const THREADS_PER_CORE: u32 = 2;
+
+/// What vCPUs become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    Sockets,
+    Cores,
+    Threads,
+    Spread(Spread),
+    /// As sockets; the guest does not mind.
+    Any,
+}
+
+/// Over what vCPUs are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// So many cores for each socket.
+    SocketsCores(u32),
+    /// So many cores of two threads for each socket.
+    SocketsCoresThreads(u32),
+    /// So many threads for each core.
+    CoresThreads(u32),
+}
+
+/// Sockets, cores for each of them, threads for each of those.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    pub sockets: u32,
+    pub cores: u32,
+    pub threads: u32,
+}
+
+impl Topology {
+    const ONE: Self = Self {
+        sockets: 1,
+        cores: 1,
+        threads: 1,
+    };
+}
+
+impl Layout {
+    /// What a preference prefers, in today's words or the older ones.
+    pub fn of(preference: Option<&VirtualMachinePreferenceSpec>) -> Self {
+        use PreferredCpuTopology as Word;
+
+        let cpu = preference.and_then(|preference| preference.cpu.as_ref());
+        let word = cpu.and_then(|cpu| cpu.preferred_cpu_topology.as_ref());
+        match word {
+            Some(Word::Cores | Word::PreferCores) => Self::Cores,
+            Some(Word::Threads | Word::PreferThreads) => Self::Threads,
+            Some(Word::Any | Word::PreferAny) => Self::Any,
+            Some(Word::Spread | Word::PreferSpread) => Self::Spread(Spread::of(preference)),
+            // Unknown words are refused where they are written.
+            Some(Word::Sockets | Word::PreferSockets | Word::Other(_)) | None => Self::Sockets,
+        }
+    }
+
+    /// Why this number of vCPUs cannot be laid out so, if it cannot.
+    pub fn fault(self, vcpus: u32) -> Option<String> {
+        let Self::Spread(spread) = self else {
+            return None;
+        };
+        let by = match spread {
+            Spread::SocketsCores(ratio) | Spread::CoresThreads(ratio) => ratio,
+            Spread::SocketsCoresThreads(ratio) => ratio.saturating_mul(THREADS_PER_CORE),
+        };
+        let is_even = vcpus <= 1 || vcpus.is_multiple_of(by);
+        (!is_even).then(|| {
+            format!(
+                "the preference spreads vCPUs by {by}, which does not divide {vcpus}; choose an \
+                 instance type with a multiple of {by}, or another ratio in spec.cpu.spreadOptions \
+                 of the preference"
+            )
+        })
+    }
+
+    pub fn topology(self, vcpus: u32) -> Topology {
+        if vcpus <= 1 {
+            return Topology::ONE;
+        }
+        let sockets = |sockets| Topology {
+            sockets,
+            ..Topology::ONE
+        };
+        match self {
+            Self::Sockets | Self::Any => sockets(vcpus),
+            Self::Cores => Topology {
+                cores: vcpus,
+                ..Topology::ONE
+            },
+            Self::Threads => Topology {
+                threads: vcpus,
+                ..Topology::ONE
+            },
+            Self::Spread(Spread::SocketsCores(ratio)) => Topology {
+                cores: ratio,
+                ..sockets(vcpus / ratio)
+            },
+            Self::Spread(Spread::SocketsCoresThreads(ratio)) => Topology {
+                sockets: vcpus / THREADS_PER_CORE / ratio,
+                cores: ratio,
+                threads: THREADS_PER_CORE,
+            },
+            Self::Spread(Spread::CoresThreads(ratio)) => Topology {
+                sockets: 1,
+                cores: vcpus / ratio,
+                threads: ratio,
+            },
+        }
+    }
+}
+
+impl Spread {
+    fn of(preference: Option<&VirtualMachinePreferenceSpec>) -> Self {
+        let cpu = preference.and_then(|preference| preference.cpu.as_ref());
+        let options = cpu.and_then(|cpu| cpu.spread_options.as_ref());
+        let older = preference.and_then(|one| one.prefer_spread_socket_to_core_ratio);
+        let ratio = options.and_then(|options| options.ratio).or(older);
+        let ratio = ratio.filter(|ratio| *ratio != 0).unwrap_or(RATIO);
+        match options.and_then(|options| options.across.as_ref()) {
+            Some(SpreadAcross::CoresThreads) => Self::CoresThreads(ratio),
+            Some(SpreadAcross::SocketsCoresThreads) => Self::SocketsCoresThreads(ratio),
+            Some(SpreadAcross::SocketsCores | SpreadAcross::Other(_)) | None => {
+                Self::SocketsCores(ratio)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn layout(preference: &serde_json::Value) -> Layout {
+        let preference = serde_json::from_value(preference.clone()).expect("a preference");
+        Layout::of(Some(&preference))
+    }
+
+    #[test]
+    fn vcpus_are_laid_out_as_preferred() {
+        let word = |word| json!({ "cpu": { "preferredCPUTopology": word } });
+        let spread = |options| json!({ "cpu": { "preferredCPUTopology": "spread", "spreadOptions": options } });
+        for (preference, vcpus, wanted) in [
+            (json!({}), 4, [4, 1, 1]),
+            (word("sockets"), 4, [4, 1, 1]),
+            (word("preferSockets"), 4, [4, 1, 1]),
+            (word("cores"), 4, [1, 4, 1]),
+            (word("preferCores"), 4, [1, 4, 1]),
+            (word("threads"), 4, [1, 1, 4]),
+            (word("preferThreads"), 4, [1, 1, 4]),
+            (word("any"), 4, [4, 1, 1]),
+            (word("preferAny"), 4, [4, 1, 1]),
+            (word("preferSpread"), 8, [4, 2, 1]),
+            (word("spread"), 1, [1, 1, 1]),
+            (word("cores"), 1, [1, 1, 1]),
+            (spread(json!({ "ratio": 4 })), 8, [2, 4, 1]),
+            (
+                spread(json!({ "across": "SocketsCores", "ratio": 0 })),
+                8,
+                [4, 2, 1],
+            ),
+            (spread(json!({ "across": "CoresThreads" })), 8, [1, 4, 2]),
+            (
+                spread(json!({ "across": "SocketsCoresThreads", "ratio": 4 })),
+                16,
+                [2, 4, 2],
+            ),
+        ] {
+            let Topology {
+                sockets,
+                cores,
+                threads,
+            } = layout(&preference).topology(vcpus);
+            assert_eq!([sockets, cores, threads], wanted, "{preference} {vcpus}");
+            assert_eq!(
+                layout(&preference).fault(vcpus),
+                None,
+                "{preference} {vcpus}"
+            );
+        }
+    }
+
+    #[test]
+    fn older_place_of_the_ratio_yields_to_the_newer() {
+        let older = json!({ "preferSpreadSocketToCoreRatio": 3, "cpu": { "preferredCPUTopology": "spread" } });
+        assert_eq!(layout(&older).topology(9).cores, 3);
+        let both = json!({ "preferSpreadSocketToCoreRatio": 3, "cpu": { "preferredCPUTopology": "spread", "spreadOptions": { "ratio": 4 } } });
+        assert_eq!(layout(&both).topology(8).cores, 4);
+    }
+
+    #[test]
+    fn ratio_that_does_not_divide_is_a_fault() {
+        let spread = |options| json!({ "cpu": { "preferredCPUTopology": "spread", "spreadOptions": options } });
+        for (options, vcpus, by) in [
+            (json!({}), 3, "by 2"),
+            (json!({ "ratio": 3 }), 4, "by 3"),
+            (json!({ "across": "CoresThreads" }), 5, "by 2"),
+            (
+                json!({ "across": "SocketsCoresThreads", "ratio": 2 }),
+                6,
+                "by 4",
+            ),
+        ] {
+            let fault = layout(&spread(options)).fault(vcpus).expect("a fault");
+            assert!(fault.contains(by), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! What was looked at, and the questions that rules put to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, Event, Node, PersistentVolumeClaim, Pod, PodCondition},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::{SignedDuration, Timestamp},
+};
+use kubevirt_api::{
+    VirtualMachine, VirtualMachineInstance,
+    conditions::{self, Condition as _},
+    data_volume_status::DataVolume,
+    vm::VirtualMachineRunStrategy as Strategy,
+    vm_status::{VirtualMachineCondition, VirtualMachineConditionType},
+    vmi::VirtualMachineInstanceSpec,
+    vmi_status::{
+        VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
+        VirtualMachineInstancePhase as Phase,
+    },
+};
+use serde::Deserialize;
+
+/// What was looked at. In the maps stand the names that were looked for; null is what is not there,
+/// and a name that does not occur could not be looked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Observed {
+    pub namespace: String,
+    pub name: String,
+    pub now: Option<Time>,
+    pub vm: Option<VirtualMachine>,
+    pub vmi: Option<VirtualMachineInstance>,
+    /// Launcher pods of the instance.
+    pub pods: Vec<Pod>,
+    pub claims: BTreeMap<String, Option<PersistentVolumeClaim>>,
+    pub data_volumes: BTreeMap<String, Option<DataVolume>>,
+    pub secrets: BTreeMap<String, Option<ObjectMeta>>,
+    pub config_maps: BTreeMap<String, Option<ObjectMeta>>,
+    pub service_accounts: BTreeMap<String, Option<ObjectMeta>>,
+    pub storage_classes: BTreeMap<String, Option<ObjectMeta>>,
+    /// All of the cluster; null when they could not be listed.
+    pub nodes: Option<Vec<Node>>,
+    /// About the machine, its instance, pods and claims.
+    pub events: Vec<Event>,
+    pub installation: Installation,
+    /// What could not be looked at, and why.
+    pub unread: Vec<String>,
+}
+
+/// The components themselves. Most users may not look at them, and see nothing.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Installation {
+    pub pods: Vec<Pod>,
+    /// Warnings.
+    pub events: Vec<Event>,
+}
+
+/// Names of other objects in a spec, each with the places that name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    pub claims: BTreeMap<String, String>,
+    pub data_volumes: BTreeMap<String, String>,
+    pub secrets: BTreeMap<String, String>,
+    pub config_maps: BTreeMap<String, String>,
+    pub service_accounts: BTreeMap<String, String>,
+}
+
+/// What a spec names; places are below `path`.
+pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
+    let mut found = References::default();
+    if let Some(name) = &spec.service_account_name {
+        note(
+            &mut found.service_accounts,
+            name,
+            format!("{path}.serviceAccountName"),
+        );
+    }
+    for (i, volume) in spec.volumes.iter().enumerate() {
+        let at = format!("{path}.volumes[{i}]");
+        if let Some(source) = &volume.persistent_volume_claim {
+            let at = format!("{at}.persistentVolumeClaim.claimName");
+            note(&mut found.claims, &source.claim_name, at);
+        }
+        let below = volume.ephemeral.as_ref();
+        if let Some(source) = below.and_then(|one| one.persistent_volume_claim.as_ref()) {
+            let at = format!("{at}.ephemeral.persistentVolumeClaim.claimName");
+            note(&mut found.claims, &source.claim_name, at);
+        }
+        if let Some(source) = &volume.data_volume {
+            note(
+                &mut found.data_volumes,
+                &source.name,
+                format!("{at}.dataVolume.name"),
+            );
+        }
+        files_of(&mut found, volume, &at);
+        let disk = volume.container_disk.as_ref();
+        if let Some(name) = disk.and_then(|disk| disk.image_pull_secret.as_ref()) {
+            note(
+                &mut found.secrets,
+                name,
+                format!("{at}.containerDisk.imagePullSecret"),
+            );
+        }
+    }
+    found
+}
+
+/// Secrets and config maps whose files become a disk.
+fn files_of(found: &mut References, volume: &kubevirt_api::volumes::Volume, at: &str) {
+    let cloud = volume.cloud_init_no_cloud.as_ref();
+    let drive = volume.cloud_init_config_drive.as_ref();
+    let sysprep = volume.sysprep.as_ref();
+    let seeds = [
+        (
+            "cloudInitNoCloud.secretRef",
+            cloud.and_then(|one| one.secret_ref.as_ref()),
+        ),
+        (
+            "cloudInitNoCloud.networkDataSecretRef",
+            cloud.and_then(|one| one.network_data_secret_ref.as_ref()),
+        ),
+        (
+            "cloudInitConfigDrive.secretRef",
+            drive.and_then(|one| one.secret_ref.as_ref()),
+        ),
+        (
+            "cloudInitConfigDrive.networkDataSecretRef",
+            drive.and_then(|one| one.network_data_secret_ref.as_ref()),
+        ),
+        (
+            "sysprep.secret",
+            sysprep.and_then(|one| one.secret.as_ref()),
+        ),
+    ];
+    for (field, name) in seeds {
+        if let Some(name) = name {
+            note(&mut found.secrets, &name.name, format!("{at}.{field}.name"));
+        }
+    }
+    if let Some(name) = sysprep.and_then(|one| one.config_map.as_ref()) {
+        note(
+            &mut found.config_maps,
+            &name.name,
+            format!("{at}.sysprep.configMap.name"),
+        );
+    }
+    let needed = |optional: Option<bool>| optional != Some(true);
+    if let Some(source) = volume.secret.as_ref().filter(|one| needed(one.optional)) {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        note(&mut found.secrets, name, format!("{at}.secret.secretName"));
+    }
+    if let Some(source) = volume
+        .config_map
+        .as_ref()
+        .filter(|one| needed(one.optional))
+    {
+        let name = source.name.as_deref().unwrap_or_default();
+        note(&mut found.config_maps, name, format!("{at}.configMap.name"));
+    }
+    if let Some(source) = &volume.service_account {
+        let name = source.service_account_name.as_deref().unwrap_or_default();
+        let at = format!("{at}.serviceAccount.serviceAccountName");
+        note(&mut found.service_accounts, name, at);
+    }
+}
+
+fn note(names: &mut BTreeMap<String, String>, name: &str, at: String) {
+    if !name.is_empty() {
+        names.entry(name.to_owned()).or_insert(at);
+    }
+}
+
+/// A container that waits, and for what.
+pub(crate) struct Waiting<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) container: &'a ContainerStatus,
+    pub(crate) field: String,
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
+}
+
+impl Observed {
+    pub(crate) fn kubectl(&self, words: &str) -> String {
+        format!("kubectl -n {} {words}", self.namespace)
+    }
+
+    pub(crate) fn virtctl(&self, words: &str) -> String {
+        format!("virtctl -n {} {words}", self.namespace)
+    }
+
+    pub(crate) fn vm_object(&self) -> String {
+        format!("vm/{}", self.name)
+    }
+
+    pub(crate) fn vmi_object(&self) -> String {
+        format!("vmi/{}", self.name)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now.as_ref().map_or(Timestamp::UNIX_EPOCH, |now| now.0)
+    }
+
+    pub(crate) fn is_older(&self, time: Option<&Time>, seconds: i64) -> bool {
+        time.is_some_and(|time| {
+            self.now().duration_since(time.0) > SignedDuration::from_secs(seconds)
+        })
+    }
+
+    /// The instance, unless it is a stranger of the same name.
+    pub(crate) fn own_vmi(&self) -> Option<&VirtualMachineInstance> {
+        self.vmi.as_ref().filter(|vmi| match &self.vm {
+            None => true,
+            Some(vm) => belongs_to(&vmi.metadata, vm.metadata.uid.as_deref()),
+        })
+    }
+
+    /// The spec of the guest: of the instance if there is one, else of the template.
+    pub fn spec(&self) -> Option<(&VirtualMachineInstanceSpec, String, &'static str)> {
+        if let Some(vmi) = self.own_vmi() {
+            return Some((&vmi.spec, self.vmi_object(), "spec"));
+        }
+        let spec = self.vm.as_ref()?.spec.template.spec.as_ref()?;
+        Some((spec, self.vm_object(), "spec.template.spec"))
+    }
+
+    pub(crate) fn references(&self) -> (References, String) {
+        match self.spec() {
+            Some((spec, object, path)) => (references(spec, path), object),
+            None => (References::default(), self.vm_object()),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Option<Phase> {
+        let status = self.own_vmi()?.status.as_ref();
+        Some(
+            status
+                .and_then(|status| status.phase.clone())
+                .unwrap_or_default(),
+        )
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self.phase(), Some(Phase::Succeeded | Phase::Failed))
+    }
+
+    /// There is no guest yet, and it is meant to come.
+    pub(crate) fn is_early(&self) -> bool {
+        matches!(
+            self.phase(),
+            Some(Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::Scheduled)
+        )
+    }
+
+    pub(crate) fn condition(&self, kind: &Type) -> Option<&VirtualMachineInstanceCondition> {
+        let status = self.own_vmi()?.status.as_ref()?;
+        conditions::find(&status.conditions, kind)
+    }
+
+    /// A condition that does not hold, with its reason and message.
+    pub(crate) fn complaint(&self, kind: &Type) -> Option<(&str, &str)> {
+        let condition = self.condition(kind)?;
+        (condition.status() == conditions::FALSE).then(|| (condition.reason(), condition.message()))
+    }
+
+    pub(crate) fn vm_condition(&self, word: &str) -> Option<&VirtualMachineCondition> {
+        let status = self.vm.as_ref()?.status.as_ref()?;
+        let kind = VirtualMachineConditionType::from(word);
+        conditions::find(&status.conditions, &kind)
+            .filter(|condition| condition.status() == conditions::TRUE)
+    }
+
+    pub(crate) fn strategy(&self) -> Option<Strategy> {
+        let spec = &self.vm.as_ref()?.spec;
+        match (&spec.run_strategy, spec.running) {
+            (Some(strategy), _) => Some(strategy.clone()),
+            (None, Some(true)) => Some(Strategy::Always),
+            (None, Some(false)) => Some(Strategy::Halted),
+            (None, None) => None,
+        }
+    }
+
+    /// The pod of the present run: one that lives before one that goes, the younger first.
+    pub(crate) fn pod(&self) -> Option<&Pod> {
+        self.pods.iter().max_by_key(|pod| {
+            let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (pod.metadata.deletion_timestamp.is_none(), created)
+        })
+    }
+
+    pub(crate) fn pod_condition(&self, kind: &str) -> Option<(&Pod, &PodCondition)> {
+        let pod = self.pod()?;
+        let all = pod.status.as_ref()?.conditions.as_ref()?;
+        let condition = all.iter().find(|condition| condition.type_ == kind)?;
+        Some((pod, condition))
+    }
+
+    pub(crate) fn containers(&self) -> impl Iterator<Item = (&Pod, &ContainerStatus, String)> {
+        self.pod().into_iter().flat_map(|pod| {
+            let status = pod.status.as_ref();
+            let lists = [
+                (
+                    "initContainerStatuses",
+                    status.and_then(|status| status.init_container_statuses.as_ref()),
+                ),
+                (
+                    "containerStatuses",
+                    status.and_then(|status| status.container_statuses.as_ref()),
+                ),
+            ];
+            lists.into_iter().flat_map(move |(list, statuses)| {
+                let statuses = statuses.into_iter().flatten().enumerate();
+                statuses.map(move |(i, container)| (pod, container, format!("status.{list}[{i}]")))
+            })
+        })
+    }
+
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Waiting<'_>> {
+        self.containers().filter_map(|(pod, container, at)| {
+            let waiting = container.state.as_ref()?.waiting.as_ref()?;
+            Some(Waiting {
+                pod,
+                container,
+                field: format!("{at}.state.waiting"),
+                reason: waiting.reason.as_deref()?,
+                message: waiting.message.as_deref().unwrap_or_default(),
+            })
+        })
+    }
+
+    /// Where the guest is or is to be.
+    pub fn node_name(&self) -> Option<&str> {
+        let of_vmi = self
+            .own_vmi()
+            .and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref());
+        let of_pod = self
+            .pod()
+            .and_then(|pod| pod.spec.as_ref()?.node_name.as_deref());
+        of_vmi.or(of_pod).filter(|name| !name.is_empty())
+    }
+
+    pub(crate) fn could_not_read(&self, what: &str) -> bool {
+        self.unread.iter().any(|unread| unread.starts_with(what))
+    }
+
+    /// Warnings, the latest last.
+    pub(crate) fn warnings(&self) -> Vec<&Event> {
+        let mut found: Vec<&Event> = self
+            .events
+            .iter()
+            .filter(|event| event.type_.as_deref() == Some("Warning"))
+            .collect();
+        found.sort_by_key(|event| time_of(event));
+        found
+    }
+
+    /// The latest event about an object with one of these reasons.
+    pub(crate) fn event(&self, kind: &str, name: &str, reasons: &[&str]) -> Option<&Event> {
+        let about = self.events.iter().filter(|event| {
+            let object = &event.involved_object;
+            object.kind.as_deref() == Some(kind)
+                && object.name.as_deref() == Some(name)
+                && event
+                    .reason
+                    .as_deref()
+                    .is_some_and(|reason| reasons.contains(&reason))
+        });
+        about.max_by_key(|event| time_of(event))
+    }
+
+    /// Whether what the spec asks for is so.
+    pub(crate) fn is_settled(&self) -> bool {
+        let wants_none = self.vm.is_some() && self.vmi.is_none();
+        match self.phase() {
+            Some(Phase::Running) => self.complaint(&Type::Ready).is_none(),
+            None => wants_none && self.strategy() == Some(Strategy::Halted),
+            Some(_) => false,
+        }
+    }
+}
+
+pub(crate) fn time_of(event: &Event) -> Timestamp {
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    let micro = event.event_time.as_ref().map(|time| time.0);
+    let first = event.first_timestamp.as_ref().map(|time| time.0);
+    last.or(micro).or(first).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+pub(crate) fn name_of(metadata: &ObjectMeta) -> &str {
+    metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Whether it is the machine's own; one that nobody owns is about to be.
+fn belongs_to(metadata: &ObjectMeta, uid: Option<&str>) -> bool {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    owners.is_empty() || owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)
+}
+
+/// Finalizers that none of our controllers takes off.
+pub(crate) fn strangers<'a>(metadata: &'a ObjectMeta, ours: &[&str]) -> Vec<&'a str> {
+    let held: BTreeSet<&str> = metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .collect();
+    held.into_iter()
+        .filter(|name| !ours.contains(name))
+        .collect()
+}

@@ -1,0 +1,260 @@
+//! Pods: defaults and rules.
+
+use apimachinery::{Violation, names};
+use serde_json::{Map, Value, json};
+
+use super::fields::{check_word, each, fill};
+
+pub(super) fn default(pod: &mut Value) {
+    if !pod["spec"].is_object() {
+        return;
+    }
+    for (field, value) in [
+        ("restartPolicy", json!("Always")),
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("schedulerName", json!("default-scheduler")),
+        ("securityContext", json!({})),
+        ("enableServiceLinks", json!(true)),
+    ] {
+        fill(&mut pod["spec"], field, value);
+    }
+    for list in ["containers", "initContainers"] {
+        each(&mut pod["spec"], list, default_container);
+    }
+    each(&mut pod["spec"], "volumes", |volume| {
+        for (source, mode) in [("configMap", 420), ("secret", 420), ("downwardAPI", 420)] {
+            if volume[source].is_object() {
+                fill(&mut volume[source], "defaultMode", mode);
+            }
+        }
+        if volume["downwardAPI"].is_object() {
+            each(&mut volume["downwardAPI"], "items", |item| {
+                if item["fieldRef"].is_object() {
+                    fill(&mut item["fieldRef"], "apiVersion", "v1");
+                }
+            });
+        }
+        if volume["hostPath"].is_object() {
+            fill(&mut volume["hostPath"], "type", "");
+        }
+        if volume["image"].is_object() {
+            let policy = pull_policy(volume["image"]["reference"].as_str().unwrap_or_default());
+            fill(&mut volume["image"], "pullPolicy", policy);
+        }
+    });
+    let class = qos_class(pod);
+    fill(
+        pod,
+        "status",
+        json!({"phase": "Pending", "qosClass": class}),
+    );
+}
+
+fn default_container(container: &mut Value) {
+    let policy = pull_policy(container["image"].as_str().unwrap_or_default());
+    fill(container, "imagePullPolicy", policy);
+    fill(container, "resources", json!({}));
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    each(container, "ports", |port| fill(port, "protocol", "TCP"));
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if container[probe].is_object() {
+            default_probe(&mut container[probe]);
+        }
+    }
+    each(container, "env", |variable| {
+        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
+            fill(field, "apiVersion", "v1");
+        }
+    });
+    for part in ["limits", "requests"] {
+        amounts_as_text(container["resources"].get_mut(part));
+    }
+    // What is limited is requested, unless the pod says otherwise.
+    let limits = container["resources"]["limits"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    for (name, amount) in limits {
+        if container["resources"]["requests"][&name].is_null() {
+            container["resources"]["requests"][&name] = amount;
+        }
+    }
+}
+
+/// Amounts may be written as numbers and are read back as texts.
+fn amounts_as_text(amounts: Option<&mut Value>) {
+    let amounts = amounts.and_then(Value::as_object_mut);
+    for amount in amounts.into_iter().flat_map(Map::values_mut) {
+        if amount.is_number() {
+            *amount = amount.to_string().into();
+        }
+    }
+}
+
+fn default_probe(probe: &mut Value) {
+    for (field, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
+        fill(probe, field, value);
+    }
+    if probe["httpGet"].is_object() {
+        fill(&mut probe["httpGet"], "path", "/");
+        fill(&mut probe["httpGet"], "scheme", "HTTP");
+    }
+    if probe["grpc"].is_object() {
+        fill(&mut probe["grpc"], "service", "");
+    }
+}
+
+/// What is always shown of a pod's status, set or not.
+pub(super) fn show_status(pod: &mut Value) {
+    each(&mut pod["status"], "conditions", |condition| {
+        for field in ["lastProbeTime", "lastTransitionTime"] {
+            fill(condition, field, Value::Null);
+        }
+    });
+    // The first address is told twice.
+    if let Some(first) = pod.pointer("/status/podIPs/0/ip").cloned() {
+        fill(&mut pod["status"], "podIP", first);
+    }
+}
+
+/// What the server adds once the owners of fields are known.
+pub(super) fn furnish(pod: &mut Value) {
+    if pod["spec"].is_object() {
+        let spec = &mut pod["spec"];
+        fill(spec, "preemptionPolicy", "PreemptLowerPriority");
+        fill(spec, "priority", 0);
+    }
+}
+
+fn pull_policy(image: &str) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    if name.contains('@') {
+        return "IfNotPresent";
+    }
+    match name.split_once(':') {
+        None | Some((_, "latest")) => "Always",
+        Some(_) => "IfNotPresent",
+    }
+}
+
+/// The class that decides which pods go first when memory is short.
+fn qos_class(pod: &Value) -> &'static str {
+    let containers = ["containers", "initContainers"]
+        .into_iter()
+        .filter_map(|list| pod["spec"][list].as_array())
+        .flatten();
+    let (mut any, mut all) = (false, true);
+    for container in containers {
+        let resources = &container["resources"];
+        for name in ["cpu", "memory"] {
+            let (limit, request) = (&resources["limits"][name], &resources["requests"][name]);
+            any |= !limit.is_null() || !request.is_null();
+            all &= !limit.is_null() && limit == request;
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+pub(super) fn check(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
+    let mut wrong = check_containers(pod);
+    check_word(
+        &pod["spec"],
+        "spec",
+        "restartPolicy",
+        &["Always", "OnFailure", "Never"],
+        &mut wrong,
+    );
+    check_word(
+        &pod["spec"],
+        "spec",
+        "dnsPolicy",
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        &mut wrong,
+    );
+    if let Some(live) = live
+        && frozen(&live["spec"]) != frozen(&pod["spec"])
+    {
+        let why = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+        wrong.push(Violation::forbidden("spec", why));
+    }
+    wrong
+}
+
+fn check_containers(pod: &Value) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let containers = items(&pod["spec"]["containers"]);
+    if containers.is_empty() {
+        wrong.push(Violation::required("spec.containers", ""));
+    }
+    let volumes: Vec<Value> = items(&pod["spec"]["volumes"])
+        .iter()
+        .map(|volume| volume["name"].clone())
+        .collect();
+    let mut names = std::collections::BTreeSet::new();
+    for (at, container) in containers.iter().enumerate() {
+        let path = format!("spec.containers[{at}]");
+        let name = container["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            wrong.push(Violation::required(format!("{path}.name"), ""));
+        } else {
+            let found = names::dns_label(name).into_iter();
+            wrong.extend(found.map(|why| Violation::invalid(format!("{path}.name"), name, why)));
+            if !names.insert(name) {
+                wrong.push(Violation::duplicate(format!("{path}.name"), name));
+            }
+        }
+        if container["image"].as_str().unwrap_or_default().is_empty() {
+            wrong.push(Violation::required(format!("{path}.image"), ""));
+        }
+        check_word(
+            container,
+            &path,
+            "imagePullPolicy",
+            &["Always", "IfNotPresent", "Never"],
+            &mut wrong,
+        );
+        for (index, mount) in items(&container["volumeMounts"]).iter().enumerate() {
+            let path = format!("{path}.volumeMounts[{index}]");
+            let name = &mount["name"];
+            if name.as_str().unwrap_or_default().is_empty() {
+                wrong.push(Violation::required(format!("{path}.name"), ""));
+            } else if !volumes.contains(name) {
+                wrong.push(Violation::not_found(format!("{path}.name"), name.clone()));
+            }
+            if mount["mountPath"].as_str().unwrap_or_default().is_empty() {
+                wrong.push(Violation::required(format!("{path}.mountPath"), ""));
+            }
+        }
+    }
+    wrong
+}
+
+/// The part of a pod's spec that stays as it was made.
+fn frozen(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    if let Value::Object(fields) = &mut spec {
+        for free in ["activeDeadlineSeconds", "tolerations"] {
+            fields.shift_remove(free);
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        each(&mut spec, list, |container| {
+            if let Value::Object(fields) = container {
+                fields.shift_remove("image");
+            }
+        });
+    }
+    spec
+}

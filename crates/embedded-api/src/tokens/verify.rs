@@ -1,0 +1,125 @@
+//! Who shows a token.
+
+use std::collections::BTreeMap;
+
+use apimachinery::meta;
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::{ISSUER, issue::load, jwt};
+use crate::{api::Api, auth::Identity, error::ApiError};
+
+/// Clocks of nodes may differ by so much.
+const LEEWAY: SignedDuration = SignedDuration::from_secs(60);
+/// What is being deleted is taken for gone after so long.
+const FAREWELL: SignedDuration = SignedDuration::from_secs(60);
+
+/// A token that is good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verified {
+    pub identity: Identity,
+    /// For whom of those asked for it is.
+    pub audiences: Vec<String>,
+}
+
+/// The account a token stands for, or why it is refused.
+pub(crate) async fn authenticate(
+    api: &Api,
+    token: &str,
+    audiences: &[String],
+) -> Result<Result<Verified, String>, ApiError> {
+    let Some(claims) = jwt::decode(&api.tokens.key, token) else {
+        return Ok(Err("it is not one of ours".to_owned()));
+    };
+    let audiences = match check_claims(api, &claims, audiences) {
+        Ok(audiences) => audiences,
+        Err(why) => return Ok(Err(why.to_owned())),
+    };
+    let facts = &claims["kubernetes.io"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let namespace = text(&facts["namespace"]);
+    let account = &facts["serviceaccount"];
+    let (name, uid) = (text(&account["name"]), text(&account["uid"]));
+    if !is_there(api, "serviceaccounts", &namespace, account).await? {
+        return Ok(Err(format!("service account {namespace}/{name} is gone")));
+    }
+    let mut extra = BTreeMap::new();
+    let mut tell = |key: &str, value: String| {
+        extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
+    };
+    if let Some(id) = claims["jti"].as_str() {
+        tell("credential-id", format!("JTI={id}"));
+    }
+    for (fact, plural) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
+        let bound = &facts[fact];
+        if !bound.is_object() {
+            continue;
+        }
+        let within = if fact == "node" {
+            ""
+        } else {
+            namespace.as_str()
+        };
+        // A node beside a pod only tells where that runs.
+        let binds = fact != "node" || !facts["pod"].is_object();
+        if binds && !is_there(api, plural, within, bound).await? {
+            return Ok(Err(format!("{fact} {} is gone", text(&bound["name"]))));
+        }
+        if fact != "secret" {
+            tell(&format!("{fact}-name"), text(&bound["name"]));
+            tell(&format!("{fact}-uid"), text(&bound["uid"]));
+        }
+    }
+    let mut identity = Identity::service_account(&namespace, &name);
+    identity.uid = uid;
+    identity.extra = extra;
+    Ok(Ok(Verified {
+        identity,
+        audiences,
+    }))
+}
+
+/// The audiences that were asked for and that the token is for.
+fn check_claims(
+    api: &Api,
+    claims: &Value,
+    audiences: &[String],
+) -> Result<Vec<String>, &'static str> {
+    if claims["iss"] != ISSUER {
+        return Err("somebody else issued it");
+    }
+    let now = api.clock.now();
+    let seconds = |field: &str| claims[field].as_i64();
+    if seconds("exp").is_none_or(|end| end < (now - LEEWAY).as_second()) {
+        return Err("it has expired");
+    }
+    if seconds("nbf").is_some_and(|begin| begin > (now + LEEWAY).as_second()) {
+        return Err("it is not yet valid");
+    }
+    let own = claims["aud"].as_array().map_or(&[][..], Vec::as_slice);
+    let found: Vec<String> = audiences
+        .iter()
+        .filter(|wanted| own.iter().any(|one| one == wanted.as_str()))
+        .cloned()
+        .collect();
+    if found.is_empty() {
+        return Err("it is for somebody else");
+    }
+    Ok(found)
+}
+
+/// Is the object there that the claim names, and not just another of its name?
+async fn is_there(
+    api: &Api,
+    plural: &str,
+    namespace: &str,
+    claim: &Value,
+) -> Result<bool, ApiError> {
+    let name = claim["name"].as_str().unwrap_or_default();
+    let Some(found) = load(api, plural, namespace, name).await? else {
+        return Ok(false);
+    };
+    let left = meta::deletion_timestamp(&found);
+    let gone = left.is_some_and(|at| at + FAREWELL < api.clock.now());
+    Ok(claim["uid"] == meta::uid(&found) && !gone)
+}

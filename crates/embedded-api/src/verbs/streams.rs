@@ -1,0 +1,123 @@
+//! `exec`, `attach` and `portforward` of pods: passed through to the kubelet of the pod's node,
+//! which speaks the protocol of the stream itself.
+
+use apimachinery::Status;
+use axum::{body::Body, extract::Request, response::Response};
+use serving::upgrade;
+
+use super::{Call, read};
+use crate::{api::Api, error::ApiError, logs, request::query};
+
+/// Names of the same choice, here and at a kubelet.
+const CHOICES: [(&str, &str); 4] = [
+    ("stdin", "input"),
+    ("stdout", "output"),
+    ("stderr", "error"),
+    ("tty", "tty"),
+];
+
+/// Joins the caller to the node; bytes pass unread.
+pub(crate) async fn connect(
+    api: &Api,
+    call: &Call,
+    verb: &str,
+    mut request: Request,
+) -> Result<Response, ApiError> {
+    let pod = read::load(api, call, call.name()).await?.parse()?;
+    let pairs = query::pairs(request.uri())?;
+    let (namespace, name) = (&call.namespace, call.name());
+    let path = if verb == "portforward" {
+        format!("/portForward/{namespace}/{name}?{}", asked_ports(&pairs))
+    } else {
+        let asked = pairs.iter().find(|(key, _)| key == "container");
+        let asked = asked.map_or("", |(_, value)| value.as_str());
+        let container = logs::container(name, &pod, asked)?;
+        format!("/{verb}/{namespace}/{name}/{container}?{}", choices(&pairs))
+    };
+    let node = logs::node_of(call, &pod)?;
+    if !upgrade::is_upgrade(request.headers()) {
+        let why = "you must request an upgrade of the connection: use a websocket";
+        return Err(Status::bad_request(why).into());
+    }
+    let caller = upgrade::take(&mut request);
+    let (parts, _) = request.into_parts();
+    let mut forwarded = http::Request::get(path)
+        .body(Body::empty())
+        .map_err(|error| Status::bad_request(error.to_string()))?;
+    for (header, value) in &parts.headers {
+        let name = header.as_str();
+        // Who the caller is was checked here; the node believes our certificate.
+        let passes = matches!(name, "upgrade" | "connection") || name.starts_with("sec-websocket-");
+        if passes {
+            forwarded.headers_mut().append(header, value.clone());
+        }
+    }
+    let answer = logs::ask(api, node, forwarded).await?;
+    Ok(upgrade::join(
+        caller,
+        answer,
+        &api.tasks,
+        api.stopping.clone(),
+    ))
+}
+
+fn choices(pairs: &[(String, String)]) -> String {
+    let mut out = Vec::new();
+    for (key, value) in pairs {
+        let known = CHOICES.iter().find(|(here, _)| here == key);
+        if let Some((_, there)) = known {
+            let on = matches!(value.as_str(), "true" | "1");
+            out.push(format!("{there}={}", u8::from(on)));
+        } else if key == "command" {
+            out.push(format!("command={}", encoded(value)));
+        }
+    }
+    out.join("&")
+}
+
+fn asked_ports(pairs: &[(String, String)]) -> String {
+    let ports = pairs.iter().filter(|(key, _)| key == "ports");
+    let ports: Vec<String> = ports
+        .map(|(_, value)| format!("port={}", encoded(value)))
+        .collect();
+    ports.join("&")
+}
+
+/// For the value of a query.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let hex = |digit: u8| char::from_digit(digit.into(), 16).unwrap_or_default();
+            let (high, low) = (hex(byte >> 4), hex(byte & 0xf));
+            out.extend(['%', high.to_ascii_uppercase(), low.to_ascii_uppercase()]);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_pods_become_those_of_kubelets() {
+        let pairs = [
+            ("command", "echo"),
+            ("command", "a b&c"),
+            ("container", "main"),
+            ("stdin", "true"),
+            ("stdout", "true"),
+            ("tty", "false"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(
+            choices(&pairs),
+            "command=echo&command=a%20b%26c&input=1&output=1&tty=0"
+        );
+        let ports = [("ports".to_owned(), "80".to_owned())];
+        assert_eq!(asked_ports(&ports), "port=80");
+    }
+}

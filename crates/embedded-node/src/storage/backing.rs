@@ -1,0 +1,335 @@
+//! What volumes are made of: `<node>/volumes/<volume>/` with `data/` or the file `disk` in it.
+//!
+//! **Invariants.** A volume's directory says by its `volume.json` whether the API server was told
+//! of it; one that was not is no data of anybody. What is being removed is renamed first, so that
+//! no half of a volume is ever taken for a whole one. Promises are kept: what was promised to
+//! volumes and is not written yet counts as taken.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::loop_device;
+
+const RECORD: &str = "volume.json";
+const GONE: &str = ".gone";
+/// Sizes are whole blocks of this size.
+const BLOCK: u64 = 4096;
+/// Files that are looked at to find out how much of its promise a volume uses. What lies beyond
+/// counts as not used yet, which promises less rather than more.
+const LOOKED_AT: u32 = 100_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Mode {
+    Filesystem,
+    Block,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum State {
+    /// The API server may not know it yet.
+    Making,
+    Made,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Record {
+    bytes: u64,
+    mode: Mode,
+    state: State,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackingError {
+    #[error(
+        "not enough space: {wanted} bytes are asked for, and {left} bytes of the file system of {} \
+         are neither used nor promised to other volumes; free some or ask for less", dir.display()
+    )]
+    NoRoom {
+        wanted: u64,
+        left: u64,
+        dir: PathBuf,
+    },
+    #[error("make the volume in {}: is the disk full or read-only?", dir.display())]
+    Make {
+        dir: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// All volumes of one node.
+#[derive(Debug, Clone)]
+pub(crate) struct Backing {
+    dir: PathBuf,
+}
+
+impl Backing {
+    pub(crate) fn of_node(root: &Path) -> Self {
+        Self {
+            dir: root.join("volumes"),
+        }
+    }
+
+    /// Where pods find the volume: a directory, or a file to be shown as a device.
+    pub(crate) fn path(&self, name: &str, mode: Mode) -> PathBuf {
+        let part = match mode {
+            Mode::Filesystem => "data",
+            Mode::Block => "disk",
+        };
+        self.dir.join(name).join(part)
+    }
+
+    /// Makes the volume, or what is missing of it.
+    pub(crate) fn make(&self, name: &str, mode: Mode, bytes: u64) -> Result<(), BackingError> {
+        let failed = |source| BackingError::Make {
+            dir: self.dir.join(name),
+            source,
+        };
+        fs::create_dir_all(&self.dir).map_err(failed)?;
+        if self.record(name).is_none() {
+            self.check_room(bytes)?;
+            let record = Record {
+                bytes,
+                mode,
+                state: State::Making,
+            };
+            self.write_record(name, &record).map_err(failed)?;
+            failpoints::after("embedded-node/storage/promise");
+        }
+        self.fill(name, mode, bytes).map_err(failed)
+    }
+
+    fn fill(&self, name: &str, mode: Mode, bytes: u64) -> io::Result<()> {
+        let path = self.path(name, mode);
+        match mode {
+            Mode::Filesystem if !path.exists() => {
+                fs::create_dir(&path)?;
+                // Any user of a pod may write; nobody else on this host gets this far.
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o777))
+            }
+            Mode::Block if !path.exists() => {
+                let file = File::create(&path)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+                file.set_len(bytes)
+            }
+            Mode::Filesystem => Ok(()),
+            Mode::Block => {
+                let file = File::options().write(true).open(&path)?;
+                if file.metadata()?.len() < bytes {
+                    file.set_len(bytes)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// From now on the volume is somebody's data.
+    pub(crate) fn confirm(&self, name: &str) -> io::Result<()> {
+        match self.record(name) {
+            Some(record) if record.state == State::Making => self.write_record(
+                name,
+                &Record {
+                    state: State::Made,
+                    ..record
+                },
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Names of volumes that the API server may never have heard of.
+    pub(crate) fn unconfirmed(&self) -> Vec<String> {
+        let making = |name: &String| {
+            self.record(name)
+                .is_none_or(|record| record.state == State::Making)
+        };
+        self.names().into_iter().filter(making).collect()
+    }
+
+    /// Deletes the volume with all that is in it. One that is not there is fine.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        let dir = self.dir.join(name);
+        if dir.exists() {
+            for left in loop_device::attached_below(&dir)? {
+                loop_device::detach(&left.device)?;
+            }
+        }
+        let gone = self.dir.join(format!("{name}{GONE}"));
+        if gone.exists() {
+            fs::remove_dir_all(&gone)?;
+        }
+        match fs::rename(dir, &gone) {
+            Ok(()) => {
+                failpoints::after("embedded-node/storage/put-aside");
+                fs::remove_dir_all(gone)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finishes removals that were cut off.
+    pub(crate) fn sweep(&self) -> io::Result<()> {
+        for entry in self.entries() {
+            if entry.to_string_lossy().ends_with(GONE) {
+                fs::remove_dir_all(entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(&self.dir) else {
+            return Vec::new();
+        };
+        entries
+            .filter_map(Result::ok)
+            .map(|entry| entry.path())
+            .collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+        let all = self.entries().into_iter().filter_map(name);
+        all.filter(|name| !name.ends_with(GONE)).collect()
+    }
+
+    fn record(&self, name: &str) -> Option<Record> {
+        let bytes = fs::read(self.dir.join(name).join(RECORD)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    fn write_record(&self, name: &str, record: &Record) -> io::Result<()> {
+        let dir = self.dir.join(name);
+        fs::create_dir_all(&dir)?;
+        let fresh = dir.join("volume.json.new");
+        fs::write(&fresh, serde_json::to_vec(record)?)?;
+        fs::rename(fresh, dir.join(RECORD))
+    }
+
+    fn check_room(&self, wanted: u64) -> Result<(), BackingError> {
+        let failed = |source| BackingError::Make {
+            dir: self.dir.clone(),
+            source,
+        };
+        let stat = rustix::fs::statvfs(&self.dir).map_err(|errno| failed(errno.into()))?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let promised = self.names().iter().fold(0_u64, |sum, name| {
+            let open = self
+                .record(name)
+                .map_or(0, |record| record.bytes.saturating_sub(self.used(name)));
+            sum.saturating_add(open)
+        });
+        let left = free.saturating_sub(promised);
+        if wanted > left {
+            return Err(BackingError::NoRoom {
+                wanted,
+                left,
+                dir: self.dir.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn used(&self, name: &str) -> u64 {
+        let mut left = LOOKED_AT;
+        used_below(&self.dir.join(name), &mut left)
+    }
+}
+
+fn used_below(dir: &Path, left: &mut u32) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return 0;
+    };
+    let mut sum = 0_u64;
+    for entry in entries.filter_map(Result::ok) {
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            return sum;
+        }
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        sum = sum.saturating_add(metadata.blocks().saturating_mul(512));
+        if metadata.is_dir() {
+            sum = sum.saturating_add(used_below(&entry.path(), left));
+        }
+    }
+    sum
+}
+
+/// What a volume really gets when so much is asked for.
+pub(crate) fn whole_blocks(bytes: u64) -> u64 {
+    bytes.max(1).div_ceil(BLOCK).saturating_mul(BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backing(dir: &tempfile::TempDir) -> Backing {
+        Backing::of_node(dir.path())
+    }
+
+    #[test]
+    fn volume_is_made_confirmed_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = backing(&dir);
+        for _ in 0..2 {
+            all.make("a", Mode::Filesystem, 8192).unwrap();
+            all.make("b", Mode::Block, 8192).unwrap();
+        }
+        let disk = fs::metadata(all.path("b", Mode::Block)).unwrap();
+        assert_eq!((disk.len(), disk.mode() & 0o777), (8192, 0o600));
+        let data = fs::metadata(all.path("a", Mode::Filesystem)).unwrap();
+        assert_eq!(data.mode() & 0o777, 0o777);
+        all.confirm("a").unwrap();
+        assert_eq!(all.unconfirmed(), ["b"]);
+        for name in ["a", "b", "none"] {
+            all.remove(name).unwrap();
+        }
+        assert_eq!(all.names(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_a_dead_process_began_is_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = backing(&dir);
+        // Cut off before the record was there, and in the middle of a removal.
+        fs::create_dir_all(dir.path().join("volumes/half")).unwrap();
+        fs::create_dir_all(dir.path().join("volumes/old.gone/data")).unwrap();
+        assert_eq!(all.unconfirmed(), ["half"]);
+        all.make("half", Mode::Block, 4096).unwrap();
+        all.sweep().unwrap();
+        assert_eq!(all.entries(), [dir.path().join("volumes/half")]);
+    }
+
+    #[test]
+    fn promises_count_until_they_are_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = backing(&dir);
+        fs::create_dir_all(dir.path().join("volumes")).unwrap();
+        let stat = rustix::fs::statvfs(dir.path()).unwrap();
+        let free = stat.f_bavail * stat.f_frsize;
+        all.make("half", Mode::Block, free / 2).unwrap();
+        let error = all.make("more", Mode::Block, free / 4 * 3).unwrap_err();
+        assert!(matches!(error, BackingError::NoRoom { .. }), "{error}");
+        assert!(!dir.path().join("volumes/more").exists());
+        // What was promised is promised, full or not.
+        all.make("half", Mode::Block, free / 2).unwrap();
+        all.make("little", Mode::Block, free / 8).unwrap();
+    }
+
+    #[test]
+    fn sizes_are_whole_blocks() {
+        for (asked, given) in [(0, 4096), (1, 4096), (4096, 4096), (5000, 8192)] {
+            assert_eq!(whole_blocks(asked), given);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Probes, readiness gates, side cars and what pods wait for, as users see them in the status.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use super::Home;
+
+fn condition(status: &Value, kind: &str) -> Value {
+    let all = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|one| one["type"] == kind);
+    found.unwrap_or_default()
+}
+
+fn holds(status: &Value, kind: &str) -> bool {
+    condition(status, kind)["status"] == "True"
+}
+
+fn file_probe(file: &str) -> Value {
+    json!({"exec": {"command": ["ls", file]}, "periodSeconds": 1, "failureThreshold": 1})
+}
+
+#[test]
+fn readiness_follows_its_probe_and_gate() {
+    let mut home = Home::new("readiness");
+    home.create(
+        "r",
+        json!({
+            "terminationGracePeriodSeconds": 0,
+            "readinessGates": [{"conditionType": "example.com/gate"}],
+            "containers": [{
+                "name": "main", "image": "busybox:1", "readinessProbe": file_probe("/tmp/ready"),
+            }],
+        }),
+    );
+    let pod = home.wait_until("r", "start", |status| {
+        holds(status, "PodReadyToStartContainers")
+            && status["containerStatuses"][0]["started"] == true
+    });
+    let status = serde_json::to_value(&pod.status).unwrap();
+    assert_eq!(status["containerStatuses"][0]["ready"], false);
+    assert_eq!(
+        condition(&status, "ContainersReady")["message"],
+        "containers with unready status: [main]"
+    );
+    let file = format!("/proc/{}/root/tmp/ready", home.process(&pod).pid);
+    std::fs::write(&file, "").unwrap();
+    home.wait_until("r", "readiness", |status| {
+        holds(status, "ContainersReady")
+            && condition(status, "Ready")["reason"] == "ReadinessGatesNotReady"
+    });
+    let gate = json!({"status": {"conditions": [
+        {"type": "example.com/gate", "status": "True"},
+    ]}});
+    let patch = Patch::Strategic(&gate);
+    let patched = home.wait(
+        home.pods()
+            .patch_status("r", &PatchParams::default(), &patch),
+    );
+    patched.unwrap();
+    home.wait_until("r", "open gate", |status| holds(status, "Ready"));
+    // Another node process knows it as ready until it finds otherwise.
+    home.kill_node();
+    home.start_node();
+    std::fs::remove_file(&file).unwrap();
+    home.wait_until("r", "loss", |status| !holds(status, "Ready"));
+    home.wait_for_events(&pod, &["Unhealthy"]);
+}
+
+#[test]
+fn container_that_does_not_live_is_restarted() {
+    let home = Home::new("liveness");
+    let script = "touch /tmp/alive; sleep 1000";
+    home.create(
+        "l",
+        json!({
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
+                "startupProbe": {
+                    "exec": {"command": ["ls", "/tmp/alive"]},
+                    "periodSeconds": 1, "failureThreshold": 30,
+                },
+                "livenessProbe": file_probe("/tmp/alive"),
+            }],
+        }),
+    );
+    let pod = home.wait_until("l", "readiness", |status| holds(status, "Ready"));
+    let process = home.process(&pod);
+    std::fs::remove_file(format!("/proc/{}/root/tmp/alive", process.pid)).unwrap();
+    let again = home.wait_until("l", "restart", |status| {
+        status["containerStatuses"][0]["restartCount"] == 1 && holds(status, "Ready")
+    });
+    let status = serde_json::to_value(&again.status).unwrap();
+    let last = &status["containerStatuses"][0]["lastState"]["terminated"];
+    assert!(
+        [137, 143].contains(&last["exitCode"].as_i64().unwrap()),
+        "{last}"
+    );
+    assert!(!process.is_alive());
+    home.wait_for_events(&pod, &["Unhealthy", "Killing"]);
+}
+
+#[test]
+fn side_car_starts_before_and_runs_beside() {
+    let home = Home::new("sidecar");
+    let container = |name: &str, script: &str| {
+        json!({"name": name, "image": "busybox:1", "command": ["sh", "-c", script],
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}]})
+    };
+    let mut side = container("side", "sleep 0.2; touch /v/up; sleep 1000");
+    side["restartPolicy"] = json!("Always");
+    side["startupProbe"] = json!({
+        "exec": {"command": ["ls", "/v/up"]}, "periodSeconds": 1, "failureThreshold": 30,
+    });
+    home.create(
+        "s",
+        json!({
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "initContainers": [side, container("init", "ls /v")],
+            "containers": [container("main", "ls /v")],
+        }),
+    );
+    let pod = home.wait_phase("s", "Succeeded");
+    assert_eq!(home.log("/containerLogs/default/s/init").1, "up\n");
+    assert_eq!(home.log("/containerLogs/default/s/main").1, "up\n");
+    home.delete_and_wait("s");
+    home.assert_nothing_left(&pod);
+}
+
+#[test]
+fn pod_goes_on_once_what_it_lacked_is_there() {
+    let home = Home::new("mended");
+    home.create(
+        "m",
+        json!({
+            "restartPolicy": "Never",
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", "echo $X"],
+                "env": [{"name": "X", "valueFrom": {
+                    "configMapKeyRef": {"name": "late", "key": "k"}}}],
+            }],
+        }),
+    );
+    home.wait_until("m", "reason", |status| {
+        let waiting = &status["containerStatuses"][0]["state"]["waiting"];
+        waiting["reason"] == "CreateContainerConfigError"
+            && waiting["message"] == "configmap \"late\" not found"
+    });
+    let map: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "late"}, "data": {"k": "here"}}))
+            .unwrap();
+    let maps = Api::<ConfigMap>::default_namespaced(home.client.clone());
+    home.wait(maps.create(&PostParams::default(), &map))
+        .unwrap();
+    home.wait_phase("m", "Succeeded");
+    assert_eq!(home.log("/containerLogs/default/m/main").1, "here\n");
+}
+
+#[test]
+fn projected_token_is_there_for_the_pod() {
+    let home = Home::new("token");
+    let script = "cat /account/token; echo; cat /account/name";
+    home.create(
+        "t",
+        json!({
+            "restartPolicy": "Never",
+            "serviceAccountName": "default",
+            "securityContext": {"runAsUser": 107, "fsGroup": 107},
+            "volumes": [{"name": "v", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+                {"downwardAPI": {"items": [
+                    {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            ]}}],
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
+                "volumeMounts": [{"name": "v", "mountPath": "/account"}],
+            }],
+        }),
+    );
+    home.wait_phase("t", "Succeeded");
+    let text = home.log("/containerLogs/default/t/main").1;
+    let (token, name) = text.trim().split_once('\n').unwrap();
+    assert_eq!((token.split('.').count(), name), (3, "t"));
+}
+
+#[test]
+fn pod_ends_by_its_deadline_and_for_want_of_memory() {
+    let home = Home::new("ends");
+    home.create(
+        "deadline",
+        json!({
+            "activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "busybox:1"}],
+        }),
+    );
+    let script = "dd if=/dev/zero of=/dev/null bs=64M count=1";
+    home.create(
+        "memory",
+        json!({
+            "restartPolicy": "Never",
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
+                "resources": {"limits": {"memory": "16Mi"}},
+            }],
+        }),
+    );
+    let late = home.wait_phase("deadline", "Failed").status.unwrap();
+    assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"));
+    let ended = home.wait_until("memory", "end", |status| status["phase"] == "Failed");
+    let status = serde_json::to_value(&ended.status).unwrap();
+    let end = &status["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(end["exitCode"], 137, "{end}");
+    assert_eq!(end["reason"], "OOMKilled", "{end}");
+}

@@ -1,0 +1,78 @@
+//! The command line of the components.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// In a cluster: webhooks and the group subresources.kubevirt.io
+    Api(Api),
+    /// In a cluster: the controllers
+    Controller(Controller),
+    /// In a cluster: the agent of one node
+    Handler(Handler),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Place {
+    /// Namespace of the installation
+    #[arg(long, env = "POD_NAMESPACE", default_value = "kubevirt")]
+    pub namespace: String,
+    /// The pod it runs in, by which replicas tell who works
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pub pod: String,
+    /// UID of that pod
+    #[arg(long, env = "POD_UID", value_name = "UID")]
+    pub pod_uid: Option<String>,
+    /// What to log, in the syntax of tracing's filters
+    #[arg(
+        long,
+        env = "FERROVIRT_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    pub log: String,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Api {
+    #[command(flatten)]
+    pub place: Place,
+    /// Port to serve on
+    #[arg(long, default_value_t = 8443)]
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Controller {
+    #[command(flatten)]
+    pub place: Place,
+    /// Image of the virtual machines' pods
+    #[arg(long, env = "LAUNCHER_IMAGE", value_name = "REFERENCE")]
+    pub launcher_image: String,
+    /// Port for the kubelet's questions about health
+    #[arg(long, default_value_t = 8443)]
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Handler {
+    #[command(flatten)]
+    pub place: Place,
+    /// The node it runs on
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node: String,
+    /// The address at which virt-api reaches this agent
+    #[arg(long, env = "POD_IP", value_name = "ADDRESS")]
+    pub address: IpAddr,
+    /// Port to serve on
+    #[arg(long, default_value_t = 8186)]
+    pub port: u16,
+    /// The kubelet's directory
+    #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
+    pub kubelet: PathBuf,
+    /// Where the probes of this node left what they found, the first that has all of it counts
+    #[arg(long, value_name = "DIR", required = true)]
+    pub capabilities: Vec<PathBuf>,
+}

@@ -1,0 +1,60 @@
+//! `ferrovirt handler`.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use reconcile::Clock;
+use tokio::sync::watch;
+use virt_handler::{Capabilities, DevicePlugins, HostDevice, Settings};
+
+use crate::{certificate, cli, health, run::Process};
+
+/// Guests that may use a device at once: more than a node can hold.
+const MAX_DEVICES: u32 = 1000;
+
+pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
+    let capabilities = capabilities(flags)?;
+    let facts = capabilities.facts();
+    tracing::info!(
+        node = flags.node,
+        kvm = facts.kvm,
+        reason = facts.kvm_reason,
+        "what guests can have on this node is known"
+    );
+    let plugins = DevicePlugins {
+        dir: flags.kubelet.join("device-plugins"),
+        max_devices: MAX_DEVICES,
+        devices: HostDevice::USUAL.to_vec(),
+        kvm: watch::Sender::new(facts.kvm).subscribe(),
+    };
+    process.tasks.spawn(plugins.run(process.stop.clone()));
+    let listener = health::listen(flags.port).await?;
+    let tls = certificate::serve(process, &flags.node).await?;
+    let settings = Settings {
+        client: process.client.clone(),
+        node: flags.node.clone(),
+        pods_dir: flags.kubelet.join("pods"),
+        capabilities,
+        listener,
+        address: SocketAddr::new(flags.address, flags.port),
+        tls,
+        namespace: process.namespace.clone(),
+        clock: Clock::system(),
+    };
+    virt_handler::run(settings, process.stop.clone())
+        .await
+        .context("the node agent ended")
+}
+
+/// A probe that found a broken `/dev/kvm` leaves no cache; the next one, without it, does.
+fn capabilities(flags: &cli::Handler) -> Result<Capabilities> {
+    let mut last = None;
+    for dir in &flags.capabilities {
+        let found = Capabilities::load(dir)?;
+        if found.facts().capabilities_cache_file.is_some() {
+            return Ok(found);
+        }
+        last = Some(found);
+    }
+    last.context("no directory was given by --capabilities")
+}

@@ -1,0 +1,108 @@
+//! From the command line to a component, until the kubelet ends it.
+
+use anyhow::{Context, Result};
+use installation::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT};
+use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    api,
+    cli::{Command, Place},
+    client, controller, handler,
+    notices::{Notices, notices},
+    rights,
+};
+
+/// What every component gets.
+#[derive(Clone)]
+pub(crate) struct Process {
+    pub(crate) client: Client,
+    /// What it is, and the account it acts for.
+    pub(crate) component: &'static str,
+    pub(crate) account: &'static str,
+    pub(crate) notices: Notices,
+    pub(crate) namespace: String,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Runs a component to its end.
+pub fn run(command: &Command) -> Result<()> {
+    let place = match command {
+        Command::Api(flags) => &flags.place,
+        Command::Controller(flags) => &flags.place,
+        Command::Handler(flags) => &flags.place,
+    };
+    log(&place.log)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(Box::pin(component(command, place)))
+}
+
+async fn component(command: &Command, place: &Place) -> Result<()> {
+    let (refused, refusals) = rights::refusals();
+    let client = client::own(refused).await?;
+    let (component, account) = match command {
+        Command::Api(_) => ("virt-api", API_ACCOUNT),
+        Command::Controller(_) => ("virt-controller", CONTROLLER_ACCOUNT),
+        Command::Handler(_) => ("virt-handler", HANDLER_ACCOUNT),
+    };
+    let (notices, writing) = notices(client.clone(), component, place);
+    let process = Process {
+        client,
+        component,
+        account,
+        notices,
+        namespace: place.namespace.clone(),
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+    };
+    process.tasks.spawn(writing.run(process.stop.clone()));
+    process
+        .tasks
+        .spawn(rights::watch(process.clone(), refusals));
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let stop = process.stop.clone();
+    let ended = {
+        let work = async {
+            let stopped = process.stop.run_until_cancelled(rights::any(&process));
+            if stopped.await.is_none() {
+                return Ok(());
+            }
+            match command {
+                Command::Api(flags) => Box::pin(api::run(&process, flags)).await,
+                Command::Controller(flags) => Box::pin(controller::run(&process, flags)).await,
+                Command::Handler(flags) => Box::pin(handler::run(&process, flags)).await,
+            }
+        };
+        tokio::pin!(work);
+        tokio::select! {
+            ended = &mut work => ended,
+            _ = terminate.recv() => {
+                stop.cancel();
+                work.await
+            }
+        }
+    };
+    stop.cancel();
+    process.tasks.close();
+    process.tasks.wait().await;
+    ended
+}
+
+fn log(filter: &str) -> Result<()> {
+    let filter = EnvFilter::builder()
+        .parse(filter)
+        .with_context(|| format!("understand the log filter {filter:?}"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Signs the certificates of node agents: requests of the certificates API with our signer's name.
+//!
+//! **Invariants**: the node in a certificate is the one that the API server says the requester's
+//! token is bound to; only the agents' service account gets one; the certificate is good for serving
+//! alone, so that no agent can pass for virt-api.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt};
+use installation::{HANDLER_ACCOUNT, HANDLER_SIGNER};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{ByteString, api::certificates::v1::CertificateSigningRequest};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use reconcile::error_chain;
+use serde_json::json;
+use serving::{Authority, Leaf, Usage, Validity};
+use tokio::sync::watch::Receiver;
+use tokio_util::sync::CancellationToken;
+
+use crate::authority::Installation;
+
+/// What a certificate is asked for.
+pub(crate) const USAGES: [&str; 2] = ["digital signature", "server auth"];
+/// What the API server says of a token that is bound to a pod on a node.
+const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
+const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 7);
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The name under which a node's agent is known.
+pub(crate) fn agent_name(node: &str) -> String {
+    format!("virt-handler.{node}")
+}
+
+/// Signs what comes in until stopped. Several replicas may do so at once: the second finds it done.
+pub(crate) async fn run(
+    client: Client,
+    namespace: String,
+    installation: Receiver<Installation>,
+    stop: CancellationToken,
+) {
+    let watching = async {
+        loop {
+            if let Err(error) = Box::pin(follow(&client, &namespace, &installation)).await {
+                let chain: &(dyn std::error::Error + 'static) = error.as_ref();
+                tracing::warn!(error = error_chain(chain), "signing for node agents failed");
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    tokio::select! {
+        () = watching => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+async fn follow(
+    client: &Client,
+    namespace: &str,
+    installation: &Receiver<Installation>,
+) -> Result<()> {
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let ours = watcher::Config::default().fields(&format!("spec.signerName={HANDLER_SIGNER}"));
+    let mut requests = watcher(api.clone(), ours).applied_objects().boxed();
+    while let Some(request) = requests.try_next().await.context("watch the requests")? {
+        let authority = installation.borrow().authority.clone();
+        if let Err(error) = answer(&api, namespace, &authority, &request).await {
+            let chain: &(dyn std::error::Error + 'static) = error.as_ref();
+            tracing::warn!(
+                request = request.name_any(),
+                error = error_chain(chain),
+                "a node agent's request for a certificate was not answered"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn answer(
+    api: &Api<CertificateSigningRequest>,
+    namespace: &str,
+    authority: &Authority,
+    request: &CertificateSigningRequest,
+) -> Result<()> {
+    if is_answered(request) {
+        return Ok(());
+    }
+    let name = request.name_any();
+    let params = PatchParams::default();
+    let judged = node_of(request, namespace);
+    let (verdict, message) = match &judged {
+        Ok(node) => ("Approved", format!("the agent of node {node}")),
+        Err(reason) => ("Denied", reason.clone()),
+    };
+    let condition = json!({"status": {"conditions": [{
+        "type": verdict, "status": "True", "reason": "NodeAgent", "message": message,
+    }]}});
+    api.patch_approval(&name, &params, &Patch::Merge(condition))
+        .await
+        .context("write the verdict")?;
+    let Ok(node) = judged else { return Ok(()) };
+    let asked = String::from_utf8(request.spec.request.0.clone()).context("read the request")?;
+    let leaf = Leaf {
+        usage: Usage::Server,
+        ..Leaf::server(
+            agent_name(&node),
+            Validity::starting(Timestamp::now(), LIFETIME),
+        )
+    };
+    let certificate = authority.sign(&asked, &leaf).context("sign")?;
+    let issued = json!({"status": {"certificate": ByteString(certificate.into_bytes())}});
+    if let Err(error) = api
+        .patch_status(&name, &params, &Patch::Merge(issued))
+        .await
+    {
+        // Every replica is told of every request, and one of them was faster.
+        let now = api.get(&name).await.context("read the request again")?;
+        if is_answered(&now) {
+            return Ok(());
+        }
+        return Err(error).context("hand out the certificate");
+    }
+    tracing::info!(node, request = name, "a node agent got its certificate");
+    Ok(())
+}
+
+/// Whether somebody has decided: a certificate is there, or a refusal.
+fn is_answered(request: &CertificateSigningRequest) -> bool {
+    let Some(status) = &request.status else {
+        return false;
+    };
+    let conditions = status.conditions.iter().flatten();
+    let mut refusals = conditions.filter(|one| matches!(one.type_.as_str(), "Denied" | "Failed"));
+    status.certificate.is_some() || refusals.next().is_some()
+}
+
+/// The node whose agent asks, or why it gets nothing.
+fn node_of(request: &CertificateSigningRequest, namespace: &str) -> Result<String, String> {
+    let spec = &request.spec;
+    let account = format!("system:serviceaccount:{namespace}:{HANDLER_ACCOUNT}");
+    let user = spec.username.as_deref().unwrap_or_default();
+    if user != account {
+        return Err(format!(
+            "{user:?} is not the service account of node agents"
+        ));
+    }
+    let usages = spec.usages.as_deref().unwrap_or_default();
+    if let Some(other) = usages
+        .iter()
+        .find(|usage| !USAGES.contains(&usage.as_str()))
+    {
+        return Err(format!("a node agent does not need the usage {other:?}"));
+    }
+    let bound = spec
+        .extra
+        .as_ref()
+        .and_then(|extra| extra.get(NODE_OF_TOKEN));
+    match bound.map(Vec::as_slice) {
+        Some([node]) => Ok(node.clone()),
+        _ => Err("the token is not bound to a pod on a node".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn request(change: impl FnOnce(&mut Value)) -> CertificateSigningRequest {
+        let mut object = json!({
+            "metadata": {"name": "r"},
+            "spec": {
+                "request": "", "signerName": HANDLER_SIGNER, "usages": USAGES,
+                "username": "system:serviceaccount:kubevirt:kubevirt-handler",
+                "extra": {NODE_OF_TOKEN: ["n1"]},
+            },
+        });
+        change(&mut object);
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn the_node_is_the_one_of_the_token() {
+        let asked = request(|_| {});
+        assert_eq!(node_of(&asked, "kubevirt").unwrap(), "n1");
+    }
+
+    #[test]
+    fn others_get_nothing_and_are_told_why() {
+        let user = "system:serviceaccount:tenant:kubevirt-handler";
+        let other = request(|object| object["spec"]["username"] = user.into());
+        let client = request(|object| object["spec"]["usages"] = json!(["client auth"]));
+        let unbound = request(|object| object["spec"]["extra"] = json!({}));
+        let two = request(|object| object["spec"]["extra"][NODE_OF_TOKEN] = json!(["n1", "n2"]));
+        for (asked, reason) in [
+            (other, "is not the service account of node agents"),
+            (client, "does not need the usage \"client auth\""),
+            (unbound, "not bound to a pod on a node"),
+            (two, "not bound to a pod on a node"),
+        ] {
+            let refusal = node_of(&asked, "kubevirt").unwrap_err();
+            assert!(refusal.contains(reason), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn what_is_decided_stays_so() {
+        let status = |status: Value| request(|object| object["status"] = status);
+        assert!(!is_answered(&request(|_| {})));
+        let approved = json!({"conditions": [{"type": "Approved", "status": "True"}]});
+        assert!(!is_answered(&status(approved)));
+        let denied = json!({"conditions": [{"type": "Denied", "status": "True"}]});
+        assert!(is_answered(&status(denied)));
+        assert!(is_answered(&status(json!({"certificate": "QQ=="}))));
+    }
+}

@@ -1,0 +1,108 @@
+//! What keeps an installation from being deleted under machines that it looks after.
+//!
+//! `kubectl delete -f` deletes one object after another and goes on after a refusal; once the
+//! controllers are gone, nobody lets go of machines that are being deleted, and all of it hangs. So
+//! each object of an installation is refused as long as there are machines. API servers ask nobody
+//! about registrations of webhooks and about policies: those go, and come back with the manifest.
+
+use serde_json::{Value, json};
+
+use crate::registration::SERVICE;
+
+/// Where virt-api is asked.
+pub const GUARD_PATH: &str = "/installation-validate-delete";
+const NAME: &str = "installation-guard.ferrovirt.io";
+
+/// Kinds of an installation, each with its group and resource.
+const KINDS: [(&str, &str, &str); 13] = [
+    ("APIService", "apiregistration.k8s.io", "apiservices"),
+    ("ClusterRole", "rbac.authorization.k8s.io", "clusterroles"),
+    (
+        "ClusterRoleBinding",
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+    ),
+    (
+        "CustomResourceDefinition",
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+    ),
+    ("DaemonSet", "apps", "daemonsets"),
+    ("Deployment", "apps", "deployments"),
+    ("Namespace", "", "namespaces"),
+    ("PodDisruptionBudget", "policy", "poddisruptionbudgets"),
+    ("PriorityClass", "scheduling.k8s.io", "priorityclasses"),
+    ("Role", "rbac.authorization.k8s.io", "roles"),
+    ("RoleBinding", "rbac.authorization.k8s.io", "rolebindings"),
+    ("Service", "", "services"),
+    ("ServiceAccount", "", "serviceaccounts"),
+];
+
+/// The webhook that guards `objects` and the definitions of kinds.
+pub(crate) fn webhook(namespace: &str, objects: &[Value], definitions: &[&str]) -> Value {
+    let rules: Vec<Value> = KINDS
+        .iter()
+        .map(|(_, group, resource)| {
+            json!({
+                "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
+                "operations": ["DELETE"], "scope": "*",
+            })
+        })
+        .collect();
+    let mut names: Vec<String> = objects.iter().filter_map(guarded).collect();
+    let definitions = definitions.iter();
+    names.extend(definitions.map(|name| format!("'customresourcedefinitions//{name}'")));
+    // The namespace of a namespace is itself, for some API servers.
+    names.push(format!("'namespaces/{namespace}/{namespace}'"));
+    let named = "request.resource.resource + '/' \
+                 + (has(request.namespace) ? request.namespace : '') + '/' \
+                 + (has(request.name) ? request.name : '')";
+    json!({
+        "name": NAME,
+        "clientConfig": {
+            "service": {"name": SERVICE, "namespace": namespace, "path": GUARD_PATH, "port": 443},
+        },
+        "rules": rules,
+        "matchConditions": [
+            {"name": "by-name", "expression": format!("({named}) in [{}]", names.join(", "))},
+        ],
+        "sideEffects": "None",
+        // Without virt-api nobody can be asked, and there must be a way out.
+        "failurePolicy": "Ignore", "timeoutSeconds": 10,
+        "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
+    })
+}
+
+/// As the expression names it.
+fn guarded(object: &Value) -> Option<String> {
+    let kind = object["kind"].as_str()?;
+    let (_, _, resource) = KINDS.iter().find(|(known, ..)| *known == kind)?;
+    let name = object["metadata"]["name"].as_str()?;
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    Some(format!("'{resource}/{namespace}/{name}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, objects};
+
+    /// Of what no webhook is asked about.
+    const EXEMPT: &str = "admissionregistration.k8s.io/v1";
+
+    #[test]
+    fn every_object_is_guarded_unless_nobody_can_be_asked() {
+        let all = objects(&Settings::usual(), &["virtualmachines.kubevirt.io"]).unwrap();
+        let webhooks = all
+            .iter()
+            .filter_map(|object| object["webhooks"].as_array());
+        let guard = webhooks.flatten().find(|webhook| webhook["name"] == NAME);
+        let guard = guard.expect("the guard is registered").to_string();
+        for object in &all {
+            let is_guarded = guarded(object).is_some_and(|name| guard.contains(&name));
+            let is_exempt = object["apiVersion"] == EXEMPT;
+            assert!(is_guarded != is_exempt, "{object}");
+        }
+        assert!(guard.contains("'customresourcedefinitions//virtualmachines.kubevirt.io'"));
+    }
+}

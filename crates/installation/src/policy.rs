@@ -1,0 +1,201 @@
+//! What no role can say, as admission policies.
+//!
+//! An agent changes its own node, and the guests on it, and nothing else of them. Roles know kinds and
+//! names, not which object belongs to which node. The API server knows the node of an agent's pod from
+//! its token; a policy compares.
+//!
+//! A cluster has one installation. What gives rights to accounts of one namespace, and asks its service,
+//! is not given to another, so the manifest of a second installation is refused where it matters.
+//!
+//! **Invariants**: a token that is bound to no node changes nothing; no policy names the namespace of an
+//! installation, for API servers ask nobody about policies, and a second manifest must change none.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::HANDLER_ACCOUNT;
+
+const AGENTS: &str = "ferrovirt-node-agents";
+const ONE: &str = "ferrovirt-one-installation";
+/// Bind accounts, or name the service.
+const OF_ONE_NAMESPACE: [(&str, &str, &str); 3] = [
+    (
+        "ClusterRoleBinding",
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+    ),
+    ("RoleBinding", "rbac.authorization.k8s.io", "rolebindings"),
+    ("APIService", "apiregistration.k8s.io", "apiservices"),
+];
+/// What the API server tells of a token that was given to a pod.
+const NODE: &str = "authentication.kubernetes.io/node-name";
+
+/// The policies for these other objects, each with the binding that puts it into force.
+pub fn objects(others: &[Value]) -> Vec<Value> {
+    let all = [agents(), one_installation(others)];
+    let with_binding = all.into_iter().flat_map(|policy| {
+        let binding = binding(&policy["metadata"]["name"]);
+        [policy, binding]
+    });
+    with_binding.collect()
+}
+
+fn binding(name: &Value) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    })
+}
+
+/// Changing whom it is about is refused; deleting it is not, and neither is making it anew.
+fn one_installation(others: &[Value]) -> Value {
+    let rules: Vec<Value> = OF_ONE_NAMESPACE
+        .iter()
+        .map(|(kind, group, resource)| {
+            let of_kind = others.iter().filter(|object| object["kind"] == *kind);
+            // One name may be in two namespaces.
+            let names: BTreeSet<&str> = of_kind
+                .filter_map(|object| object["metadata"]["name"].as_str())
+                .collect();
+            json!({
+                "apiGroups": [group], "apiVersions": ["v1"], "resources": [resource],
+                "resourceNames": names, "operations": ["UPDATE"], "scope": "*",
+            })
+        })
+        .collect();
+    let namespaces = |object: &str| {
+        format!(
+            "request.kind.kind == 'APIService' ? [{object}.?spec.?service.?namespace.orValue('')] : \
+             {object}.?subjects.orValue([]).map(one, one.?namespace.orValue(''))"
+        )
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": ONE},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": rules},
+            "variables": [
+                {"name": "before", "expression": namespaces("oldObject")},
+                {"name": "after", "expression": namespaces("object")},
+            ],
+            "validations": [{
+                "expression": "variables.before.size() == 0 || variables.after.all(one, one in variables.before)",
+                "messageExpression": "'Ferrovirt is installed in namespace ' + variables.before[0] + ', and a cluster \
+                                      has one installation: delete the namespace of the second one and apply the \
+                                      first one\\'s manifest again, or delete the first one before'",
+                "reason": "Forbidden",
+            }],
+        },
+    })
+}
+
+fn agents() -> Value {
+    let rule = |group: &str, version: &str, resources: &[&str]| {
+        json!({
+            "apiGroups": [group], "apiVersions": [version], "resources": resources,
+            "operations": ["CREATE", "UPDATE", "DELETE"], "scope": "*",
+        })
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": AGENTS},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                rule("", "v1", &["nodes", "nodes/*"]),
+                rule("kubevirt.io", "*", &["virtualmachineinstances", "virtualmachineinstances/*"]),
+            ]},
+            "matchConditions": [{
+                "name": "node-agents",
+                "expression": format!(
+                    "request.userInfo.username.startsWith('system:serviceaccount:') && \
+                     request.userInfo.username.endsWith(':{HANDLER_ACCOUNT}')"
+                ),
+            }],
+            "variables": [
+                {
+                    "name": "node",
+                    "expression": format!(
+                        "'{NODE}' in request.userInfo.extra ? request.userInfo.extra['{NODE}'][0] : ''"
+                    ),
+                },
+                {
+                    // Who asks for the guest's status changes an object that was there.
+                    "name": "place",
+                    "expression": "request.kind.kind == 'Node' ? request.name : \
+                                   oldObject != null && has(oldObject.status) && has(oldObject.status.nodeName) ? \
+                                   oldObject.status.nodeName : ''",
+                },
+            ],
+            "validations": [
+                {
+                    "expression": "request.operation == 'UPDATE'",
+                    "messageExpression": "'the agent of node ' + variables.node + ' makes and deletes no ' + request.resource.resource",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": "variables.node != '' && variables.place == variables.node",
+                    "messageExpression": "'the agent of node ' + variables.node + ' may change what is on its node; this is on ' + \
+                                          (variables.place == '' ? 'none' : variables.place)",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": "object == null || oldObject == null || object.?spec == oldObject.?spec",
+                    "message": "an agent reports; what is wanted is not its to change",
+                    "reason": "Forbidden",
+                },
+            ],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, objects as installation};
+
+    fn policies(namespace: &str) -> Vec<Value> {
+        let settings = Settings {
+            namespace: namespace.to_owned(),
+            ..Settings::usual()
+        };
+        let all = installation(&settings, &[]).unwrap();
+        let is_policy = |object: &Value| {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            kind.starts_with("ValidatingAdmissionPolicy")
+        };
+        all.into_iter().filter(is_policy).collect()
+    }
+
+    #[test]
+    fn the_manifest_of_another_installation_changes_no_policy() {
+        assert_eq!(policies("kubevirt"), policies("second"));
+    }
+
+    #[test]
+    fn everything_that_is_about_one_namespace_for_all_of_the_cluster_is_held() {
+        let all = installation(&Settings::usual(), &[]).unwrap();
+        let policies = policies("kubevirt");
+        let policy = policies.iter().find(|one| one["metadata"]["name"] == ONE);
+        let held = &policy.unwrap()["spec"]["matchConstraints"];
+        for rule in held["resourceRules"].as_array().unwrap() {
+            let names = rule["resourceNames"].as_array().unwrap();
+            let different: BTreeSet<&str> = names.iter().filter_map(Value::as_str).collect();
+            assert_eq!(different.len(), names.len(), "{rule}");
+        }
+        let held = held.to_string();
+        let mut count = 0;
+        for object in &all {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let kind = object["kind"].as_str().unwrap();
+            if ["ClusterRoleBinding", "APIService"].contains(&kind) {
+                assert!(held.contains(&format!("\"{name}\"")), "{kind} {name}");
+                count += 1;
+            }
+        }
+        assert!(count > 4, "{count}");
+    }
+}

@@ -1,0 +1,94 @@
+//! How API servers are told what virt-api answers: its service, the aggregated group, the webhooks.
+
+use serde_json::{Value, json};
+
+use crate::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
+
+/// The service that API servers call.
+pub const SERVICE: &str = "virt-api";
+/// The port that pods of virt-api serve on.
+pub const PORT: u16 = 8443;
+const GROUP: &str = "subresources.kubevirt.io";
+const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
+
+/// In front of the pods of virt-api.
+pub fn service(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": SERVICE, "namespace": namespace,
+            "labels": {"kubevirt.io": SERVICE},
+        },
+        "spec": {
+            "selector": {"kubevirt.io": SERVICE},
+            "ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// The aggregated group, in each version; virt-api writes there what API servers are to trust.
+pub(crate) fn api_services(namespace: &str) -> Vec<Value> {
+    let one = |version: &str| {
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": {"name": format!("{version}.{GROUP}")},
+            "spec": {
+                "group": GROUP, "version": version,
+                "groupPriorityMinimum": 1000, "versionPriority": 15,
+                "service": {"name": SERVICE, "namespace": namespace, "port": 443},
+            },
+        })
+    };
+    VERSIONS.map(one).to_vec()
+}
+
+/// The webhooks, and one `more` that checks; the same holds for them.
+pub(crate) fn webhook_configurations(namespace: &str, more: Value) -> Vec<Value> {
+    let listed = |list: &[Webhook]| -> Vec<Value> {
+        list.iter().map(|one| webhook(one, namespace)).collect()
+    };
+    let configuration = |kind: &str, name: &str, webhooks: Vec<Value>| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": name},
+            "webhooks": webhooks,
+        })
+    };
+    let validating = [listed(VALIDATE), listed(EVICT), vec![more]].concat();
+    vec![
+        configuration(
+            "MutatingWebhookConfiguration",
+            "virt-api-mutator",
+            listed(MUTATE),
+        ),
+        configuration(
+            "ValidatingWebhookConfiguration",
+            "virt-api-validator",
+            validating,
+        ),
+    ]
+}
+
+fn webhook(webhook: &Webhook, namespace: &str) -> Value {
+    let mut one = json!({
+        "name": webhook.name,
+        "clientConfig": {
+            "service": {
+                "name": SERVICE, "namespace": namespace, "path": webhook.path, "port": 443,
+            },
+        },
+        "rules": [{
+            "apiGroups": [webhook.group], "apiVersions": webhook.versions,
+            "operations": webhook.operations, "resources": webhook.resources,
+            "scope": "*",
+        }],
+        "sideEffects": if webhook.side_effects { "NoneOnDryRun" } else { "None" },
+        "failurePolicy": "Fail", "timeoutSeconds": 10,
+        "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
+    });
+    if let Some(prefix) = webhook.prefix {
+        let expression = format!("request.name.startsWith('{prefix}')");
+        one["matchConditions"] = json!([{ "name": "only-ours", "expression": expression }]);
+    }
+    one
+}

@@ -1,0 +1,232 @@
+//! The pods of the components.
+
+use serde_json::{Value, json};
+
+use crate::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, Settings, registration::PORT};
+
+pub const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
+/// The program in its image.
+const PROGRAM: &str = "/ferrovirt";
+/// Whoever it is, it is not root.
+const USER: u32 = 1001;
+/// The user of guests, who must be able to do what the probe does.
+const GUEST_USER: u32 = 107;
+const KUBELET: &str = "/var/lib/kubelet";
+const CAPABILITIES: &str = "/capabilities";
+
+/// Deployments, their budgets and the daemon set.
+pub fn objects(settings: &Settings) -> Vec<Value> {
+    let api = Component {
+        name: "virt-api",
+        account: API_ACCOUNT,
+        command: "api",
+        env: json!([]),
+    };
+    let controller = Component {
+        name: "virt-controller",
+        account: CONTROLLER_ACCOUNT,
+        command: "controller",
+        env: json!([
+            {"name": "LAUNCHER_IMAGE", "value": settings.launcher_image},
+        ]),
+    };
+    vec![
+        deployment(settings, &api),
+        budget(settings, api.name),
+        deployment(settings, &controller),
+        budget(settings, controller.name),
+        handler(settings),
+    ]
+}
+
+struct Component {
+    name: &'static str,
+    account: &'static str,
+    /// Of the program.
+    command: &'static str,
+    env: Value,
+}
+
+fn deployment(settings: &Settings, component: &Component) -> Value {
+    let labels = json!({"kubevirt.io": component.name});
+    let mut env = own_pod().to_vec();
+    env.extend(component.env.as_array().cloned().unwrap_or_default());
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": metadata(settings, component.name),
+        "spec": {
+            "replicas": settings.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": component.account,
+                    "priorityClassName": PRIORITY_CLASS,
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+                    "affinity": apart(component.name),
+                    "securityContext": {
+                        "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [{
+                        "name": component.name,
+                        "image": settings.image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": [PROGRAM, component.command],
+                        "env": env,
+                        "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
+                        "readinessProbe": healthy(1, 3),
+                        "livenessProbe": healthy(10, 8),
+                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "readOnlyRootFilesystem": true,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                    }],
+                },
+            },
+        },
+    })
+}
+
+fn budget(settings: &Settings, name: &str) -> Value {
+    json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": metadata(settings, &format!("{name}-pdb")),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kubevirt.io": name}}},
+    })
+}
+
+/// The agent of each node. It is root on the node by its nature: it enters the namespaces of pods.
+fn handler(settings: &Settings) -> Value {
+    let labels = json!({"kubevirt.io": "virt-handler"});
+    let mut env = own_pod().to_vec();
+    env.push(from_field("NODE_NAME", "spec.nodeName"));
+    env.push(from_field("POD_IP", "status.podIP"));
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": metadata(settings, "virt-handler"),
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": HANDLER_ACCOUNT,
+                    "priorityClassName": PRIORITY_CLASS,
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+                    // Whoever connects to its sockets is told by process.
+                    "hostPID": true,
+                    "initContainers": [
+                        probe(settings, "with-kvm", true),
+                        probe(settings, "without-kvm", false),
+                    ],
+                    "containers": [{
+                        "name": "virt-handler",
+                        "image": settings.image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": [
+                            PROGRAM, "handler",
+                            "--capabilities", format!("{CAPABILITIES}/with-kvm"),
+                            "--capabilities", format!("{CAPABILITIES}/without-kvm"),
+                        ],
+                        "env": env,
+                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+                        "securityContext": {"privileged": true, "runAsUser": 0},
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                        "volumeMounts": [
+                            {
+                                "name": "kubelet", "mountPath": KUBELET,
+                                "mountPropagation": "HostToContainer",
+                            },
+                            {"name": "capabilities", "mountPath": CAPABILITIES, "readOnly": true},
+                        ],
+                    }],
+                    "volumes": [
+                        {"name": "kubelet", "hostPath": {"path": KUBELET, "type": "Directory"}},
+                        {"name": "capabilities", "emptyDir": {}},
+                        {"name": "with-kvm", "emptyDir": {}},
+                        {"name": "without-kvm", "emptyDir": {}},
+                        {"name": "run-with-kvm", "emptyDir": {}},
+                        {"name": "run-without-kvm", "emptyDir": {}},
+                    ],
+                },
+            },
+        },
+    })
+}
+
+/// Finds out what guests can have on the node, with or without `/dev/kvm`: where that is there and
+/// broken, only the second leaves what guests can use.
+fn probe(settings: &Settings, name: &str, with_kvm: bool) -> Value {
+    let private = "/var/run/kubevirt-private";
+    let security = if with_kvm {
+        json!({"privileged": true, "runAsUser": GUEST_USER, "runAsGroup": GUEST_USER})
+    } else {
+        json!({
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "runAsUser": GUEST_USER, "runAsGroup": GUEST_USER, "runAsNonRoot": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        })
+    };
+    json!({
+        "name": format!("probe-{name}"),
+        "image": settings.launcher_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            "/usr/bin/virt-launcher", "probe-node", "--output", format!("{CAPABILITIES}/{name}"),
+            "--image", settings.launcher_image,
+        ],
+        "env": [
+            {"name": "XDG_CACHE_HOME", "value": private},
+            {"name": "XDG_CONFIG_HOME", "value": private},
+            {"name": "XDG_RUNTIME_DIR", "value": "/var/run"},
+        ],
+        "securityContext": security,
+        "volumeMounts": [
+            {"name": "capabilities", "mountPath": CAPABILITIES},
+            {"name": name, "mountPath": private},
+            {"name": format!("run-{name}"), "mountPath": "/var/run/libvirt"},
+        ],
+    })
+}
+
+fn metadata(settings: &Settings, name: &str) -> Value {
+    let labels = json!({"kubevirt.io": name, "app.kubernetes.io/name": name});
+    json!({"name": name, "namespace": settings.namespace, "labels": labels})
+}
+
+/// What a component must know to speak of itself.
+fn own_pod() -> [Value; 3] {
+    [
+        from_field("POD_NAMESPACE", "metadata.namespace"),
+        from_field("POD_NAME", "metadata.name"),
+        from_field("POD_UID", "metadata.uid"),
+    ]
+}
+
+fn from_field(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+fn healthy(period: u32, failures: u32) -> Value {
+    json!({
+        "httpGet": {"path": "/healthz", "port": PORT, "scheme": "HTTPS"},
+        "periodSeconds": period, "timeoutSeconds": 10, "failureThreshold": failures,
+    })
+}
+
+/// Replicas go to different nodes where there are several.
+fn apart(name: &str) -> Value {
+    json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+        "weight": 1,
+        "podAffinityTerm": {
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": {"matchLabels": {"kubevirt.io": name}},
+        },
+    }]}})
+}

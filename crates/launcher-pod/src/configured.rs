@@ -1,0 +1,183 @@
+//! What the administrator's configuration says about launcher pods.
+
+use kubevirt_api::cluster_config::{
+    KubeVirtConfiguration, PermittedHostDevices, SupportContainerType,
+    VirtualMachineInstanceProfile,
+};
+
+use crate::{Ratio, Settings};
+
+/// Where the node's container runtime has its own profile.
+const RUNTIME_DEFAULT: &str = "";
+
+impl Settings {
+    /// These settings with what the administrator wrote in their place. What is empty, or no
+    /// number, counts as not written: such is refused where it is written.
+    #[must_use]
+    pub fn configured(mut self, written: &KubeVirtConfiguration) -> Self {
+        let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(policy) = text(&written.image_pull_policy) {
+            self.image_pull_policy = policy;
+        }
+        if let Some(ratio) = text(&written.additional_guest_memory_overhead_ratio)
+            && let Ok(ratio) = Ratio::parse(&ratio)
+        {
+            self.overhead_ratio = ratio;
+        }
+        self.runtime_class = text(&written.default_runtime_class).or(self.runtime_class);
+        self.selinux_type = text(&written.selinux_launcher_type).or(self.selinux_type);
+        if let Some(developer) = &written.developer_configuration {
+            self.node_selectors.extend(developer.node_selectors.clone());
+            let positive = |number: Option<i64>| {
+                let number = u32::try_from(number?).ok();
+                number.filter(|number| *number > 0)
+            };
+            if let Some(ratio) = positive(developer.cpu_allocation_ratio) {
+                self.cpu_allocation_ratio = ratio;
+            }
+            if let Some(percent) = positive(developer.memory_overcommit) {
+                self.memory_overcommit_percent = percent;
+            }
+        }
+        let seccomp = written.seccomp_configuration.as_ref();
+        if let Some(profile) = seccomp.and_then(|it| it.virtual_machine_instance_profile.as_ref()) {
+            self.seccomp_profile = profile_of(profile).or(self.seccomp_profile);
+        }
+        if let Some(permitted) = &written.permitted_host_devices {
+            self.permitted_devices = Some(names_of(permitted).into_iter().collect());
+        }
+        if let Some(network) = &written.network {
+            self.binding_plugins.extend(network.binding.clone());
+        }
+        let mut helpers = written.support_container_resources.iter();
+        let disks = helpers.find(|one| one.type_ == SupportContainerType::ContainerDisk);
+        if let Some(disks) = disks {
+            self.container_disk_resources = Some(disks.resources.clone());
+        }
+        self
+    }
+}
+
+/// A profile of the nodes by its file; `None` is the runtime's own.
+fn profile_of(profile: &VirtualMachineInstanceProfile) -> Option<String> {
+    let file = profile.custom_profile.as_ref()?.localhost_profile.clone();
+    file.filter(|file| file != RUNTIME_DEFAULT)
+}
+
+/// Names by which guests ask for what they may be given.
+fn names_of(permitted: &PermittedHostDevices) -> Vec<String> {
+    let pci = permitted.pci_host_devices.iter();
+    let mediated = permitted.mediated_devices.iter();
+    let usb = permitted.usb.iter();
+    pci.map(|one| one.resource_name.clone())
+        .chain(mediated.map(|one| one.resource_name.clone()))
+        .chain(usb.map(|one| one.resource_name.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Acceleration;
+
+    fn usual() -> Settings {
+        Settings::usual("launcher:1", Acceleration::Kvm)
+    }
+
+    fn configured(written: serde_json::Value) -> Settings {
+        usual().configured(&serde_json::from_value(written).expect("a configuration"))
+    }
+
+    #[test]
+    fn every_setting_has_its_place() {
+        type Change = fn(&mut Settings);
+        let cases: [(serde_json::Value, Change); 11] = [
+            (json!({"imagePullPolicy": "Always"}), |all| {
+                all.image_pull_policy = "Always".to_owned();
+            }),
+            (
+                json!({"additionalGuestMemoryOverheadRatio": "1.5"}),
+                |all| all.overhead_ratio = Ratio::parse("1.5").expect("a number"),
+            ),
+            (json!({"defaultRuntimeClass": "kata"}), |all| {
+                all.runtime_class = Some("kata".to_owned());
+            }),
+            (json!({"selinuxLauncherType": "spc_t"}), |all| {
+                all.selinux_type = Some("spc_t".to_owned());
+            }),
+            (
+                json!({"developerConfiguration": {"nodeSelectors": {"a": "b"}}}),
+                |all| all.node_selectors = [("a".to_owned(), "b".to_owned())].into(),
+            ),
+            (
+                json!({"developerConfiguration": {"cpuAllocationRatio": 4}}),
+                |all| all.cpu_allocation_ratio = 4,
+            ),
+            (
+                json!({"developerConfiguration": {"memoryOvercommit": 150}}),
+                |all| all.memory_overcommit_percent = 150,
+            ),
+            (
+                json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {
+                    "customProfile": {"localhostProfile": "vm.json"}}}}),
+                |all| all.seccomp_profile = Some("vm.json".to_owned()),
+            ),
+            (
+                json!({"permittedHostDevices": {
+                    "pciHostDevices": [{"pciVendorSelector": "10de:1", "resourceName": "v/a"}],
+                    "mediatedDevices": [{"mdevNameSelector": "m", "resourceName": "v/b"}],
+                    "usb": [{"resourceName": "v/c"}]}}),
+                |all| {
+                    let names = ["v/a", "v/b", "v/c"].map(str::to_owned);
+                    all.permitted_devices = Some(names.into());
+                },
+            ),
+            (
+                json!({"network": {"binding": {"mine": {"domainAttachmentType": "tap"}}}}),
+                |all| {
+                    let plugin = json!({"domainAttachmentType": "tap"});
+                    let plugin = serde_json::from_value(plugin).expect("a plug-in");
+                    all.binding_plugins.insert("mine".to_owned(), plugin);
+                },
+            ),
+            (
+                json!({"supportContainerResources": [
+                    {"type": "virtiofs", "resources": {"limits": {"cpu": "7"}}},
+                    {"type": "container-disk", "resources": {"limits": {"cpu": "2"}}}]}),
+                |all| {
+                    let given = json!({"limits": {"cpu": "2"}});
+                    let given = serde_json::from_value(given).expect("resources");
+                    all.container_disk_resources = Some(given);
+                },
+            ),
+        ];
+        for (written, change) in cases {
+            let mut expected = usual();
+            change(&mut expected);
+            assert_ne!(expected, usual(), "{written}");
+            assert_eq!(configured(written.clone()), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn what_is_empty_or_nonsense_changes_nothing() {
+        for written in [
+            json!({}),
+            json!({"imagePullPolicy": "", "defaultRuntimeClass": "", "selinuxLauncherType": ""}),
+            json!({"additionalGuestMemoryOverheadRatio": "much"}),
+            json!({"developerConfiguration": {"cpuAllocationRatio": 0, "memoryOvercommit": -5}}),
+            json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {
+                "customProfile": {"runtimeDefaultProfile": true}}}}),
+        ] {
+            assert_eq!(configured(written.clone()), usual(), "{written}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_of_devices_permits_none() {
+        let all = configured(json!({"permittedHostDevices": {}}));
+        assert_eq!(all.permitted_devices, Some([].into()));
+    }
+}

@@ -1,0 +1,55 @@
+//! Who the pod runs as and what it may do.
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
+};
+
+use crate::Settings;
+use crate::pod::RUNTIME_USER;
+
+pub(crate) fn of_pod(settings: &Settings) -> PodSecurityContext {
+    let selinux_type = settings
+        .selinux_type
+        .clone()
+        .filter(|name| !name.is_empty());
+    PodSecurityContext {
+        run_as_user: Some(RUNTIME_USER),
+        run_as_group: Some(RUNTIME_USER),
+        run_as_non_root: Some(true),
+        fs_group: Some(RUNTIME_USER),
+        seccomp_profile: Some(seccomp(settings)),
+        se_linux_options: selinux_type.map(|name| SELinuxOptions {
+            type_: Some(name),
+            ..SELinuxOptions::default()
+        }),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// The same for every container: a plain user with nothing to gain.
+pub(crate) fn of_container() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities {
+            add: None,
+            drop: Some(vec!["ALL".to_owned()]),
+        }),
+        run_as_user: Some(RUNTIME_USER),
+        run_as_group: Some(RUNTIME_USER),
+        run_as_non_root: Some(true),
+        ..SecurityContext::default()
+    }
+}
+
+fn seccomp(settings: &Settings) -> SeccompProfile {
+    match &settings.seccomp_profile {
+        None => SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        },
+        Some(path) => SeccompProfile {
+            type_: "Localhost".to_owned(),
+            localhost_profile: Some(path.clone()),
+        },
+    }
+}

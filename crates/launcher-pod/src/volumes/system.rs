@@ -1,0 +1,102 @@
+//! Storage that no user names: for the launcher's own files, and for what features of the guest
+//! need.
+
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, ObjectFieldSelector,
+    Volume, VolumeMount,
+};
+use kubevirt_api::annotations;
+
+use super::{HOST_TO_CONTAINER, Storage, empty_dir, mount, read_only};
+use crate::{ContainerDisks, Feature, Input, guest, init, networks};
+
+/// Always there: name and place.
+const ALWAYS: [(&str, &str); 5] = [
+    ("private", "/var/run/kubevirt-private"),
+    ("public", "/var/run/kubevirt"),
+    ("sockets", "/var/run/kubevirt/sockets"),
+    ("libvirt-runtime", "/var/run/libvirt"),
+    ("ephemeral-disks", "/var/run/kubevirt-ephemeral-disks"),
+];
+const HUGE_PAGES: [(&str, &str); 2] = [
+    ("hugepages", "/dev/hugepages"),
+    ("hugetblfs-dir", "/dev/hugepages/libvirt/qemu"),
+];
+/// Libvirt's own directories, so that the claim's parts can be mounted into them.
+const LIBVIRT: [(&str, &str); 2] = [
+    ("private-libvirt", "/var/run/kubevirt-private/libvirt"),
+    (
+        "private-libvirt-qemu",
+        "/var/run/kubevirt-private/libvirt/qemu",
+    ),
+];
+
+pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
+    let Input { vmi, settings, .. } = input;
+    let devices = &vmi.spec.domain.devices;
+    for (name, path) in ALWAYS {
+        all.add_empty_dir(name, path);
+    }
+    if settings.container_disks == ContainerDisks::Copied && init::has_images(input) {
+        all.volumes.push(empty_dir(
+            init::PROGRAM_VOLUME,
+            EmptyDirVolumeSource::default(),
+        ));
+        all.volumes.push(empty_dir(
+            init::DISKS_VOLUME,
+            EmptyDirVolumeSource::default(),
+        ));
+    }
+    if settings.has(Feature::HotplugDisks) && devices.disable_hotplug != Some(true) {
+        let mount = VolumeMount {
+            mount_propagation: Some(HOST_TO_CONTAINER.to_owned()),
+            ..mount("hotplug-disks", "/var/run/kubevirt/hotplug-disks")
+        };
+        let volume = empty_dir("hotplug-disks", EmptyDirVolumeSource::default());
+        all.add(volume, mount);
+    }
+    if !devices.filesystems.is_empty() {
+        all.add_empty_dir(
+            "virtiofs-containers",
+            "/var/run/kubevirt/virtiofs-containers",
+        );
+    }
+    if guest::page_size(vmi).is_some() {
+        for (name, path) in HUGE_PAGES {
+            let source = EmptyDirVolumeSource {
+                medium: Some("HugePages".to_owned()),
+                size_limit: None,
+            };
+            all.add(empty_dir(name, source), mount(name, path));
+        }
+    }
+    if networks::needs_device_info(input) {
+        let name = "network-info-annotation";
+        all.add(device_info(name), read_only(mount(name, "/etc/podinfo")));
+    }
+    if !guest::state(vmi).is_empty() {
+        for (name, path) in LIBVIRT {
+            all.add_empty_dir(name, path);
+        }
+    }
+}
+
+/// An annotation of the pod as a file: the devices behind its networks are known only once the
+/// pod's network is there.
+fn device_info(name: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        downward_api: Some(DownwardAPIVolumeSource {
+            items: Some(vec![DownwardAPIVolumeFile {
+                path: "network-info".to_owned(),
+                field_ref: Some(ObjectFieldSelector {
+                    api_version: None,
+                    field_path: format!("metadata.annotations['{}']", annotations::NETWORK_INFO),
+                }),
+                ..DownwardAPIVolumeFile::default()
+            }]),
+            default_mode: None,
+        }),
+        ..Volume::default()
+    }
+}

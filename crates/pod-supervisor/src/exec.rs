@@ -1,0 +1,181 @@
+//! The helper that runs one more program in a running container and stays until it has ended.
+//!
+//! It is a child of whoever asks, not of the supervisor, and dies with it; its standard streams are
+//! the program's, unless that gets a terminal of its own, whose other end is sent to a socket. What
+//! became of the program is left in a file.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use libcontainer::{
+    container::builder::ContainerBuilder, error::LibcontainerError, syscall::syscall::SyscallType,
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Signal, set_parent_process_death_signal},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    SupervisorError,
+    container::kill_now,
+    create::{Launch, Told, bounding_set, is_in},
+    error::chain,
+    exit, layout,
+    model::ContainerSpec,
+    oci, sandbox, signals,
+    status::{self, State},
+};
+
+/// In the directory of the program, written by whoever asks.
+pub const REQUEST_FILE: &str = "request.json";
+/// A unix socket that takes the terminal; listening before the helper is started.
+pub const CONSOLE_SOCKET: &str = "console.sock";
+/// Written by the helper before it ends.
+pub const OUTCOME_FILE: &str = "outcome.json";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExecRequest {
+    pub container: String,
+    pub args: Vec<String>,
+    pub terminal: Terminal,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Terminal {
+    None,
+    /// Of the container's own, sent to the console socket.
+    Own,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    Exited {
+        code: i32,
+    },
+    /// It never ran.
+    Failed {
+        message: String,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ExecError {
+    #[error("read {}", file.display())]
+    Read {
+        file: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("container {name:?} is not running")]
+    NotRunning { name: String },
+    #[error(transparent)]
+    Namespaces(#[from] SupervisorError),
+    #[error("enter the container")]
+    Container(#[from] LibcontainerError),
+    #[error("prepare to enter the container")]
+    Prepare(#[from] io::Error),
+}
+
+/// Body of `pod-supervisor exec <pod directory> <id>`.
+pub fn run(pod_dir: &Path, id: &str) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    std::env::set_current_dir(pod_dir)?;
+    let dir = layout::exec_dir(id);
+    let outcome = match execute(&dir) {
+        Ok(code) => Outcome::Exited { code },
+        Err(error) => Outcome::Failed {
+            message: chain(&error),
+        },
+    };
+    let fresh = dir.join("outcome.new");
+    fs::write(&fresh, serde_json::to_vec(&outcome)?)?;
+    fs::rename(fresh, dir.join(OUTCOME_FILE))
+}
+
+fn execute(dir: &Path) -> Result<i32, ExecError> {
+    let request: ExecRequest = read(&dir.join(REQUEST_FILE))?;
+    let name = &request.container;
+    let spec: ContainerSpec = read(&layout::spec_file(name))?;
+    let not_running = || ExecError::NotRunning { name: name.clone() };
+    let all = status::read(Path::new("."))?.ok_or_else(not_running)?;
+    let found = all.containers.into_iter().find(|one| one.name == *name);
+    let (attempt, process) = match found.map(|one| (one.attempt, one.state)) {
+        Some((attempt, State::Running { process, .. })) if process.is_alive() => (attempt, process),
+        _ => return Err(not_running()),
+    };
+    let signals = signals::descriptor()?;
+    // The container inherited these from the pod; they are not the runtime's to enter.
+    sandbox::join(process.pid)?;
+    let pod_dir = std::env::current_dir()?;
+    let attempt_dir = pod_dir.join(layout::attempt_dir(name, attempt));
+    let program = dir.join("process.json");
+    fs::write(&program, program_of(&spec, &request))?;
+
+    let console = match request.terminal {
+        Terminal::None => None,
+        Terminal::Own => Some(pod_dir.join(dir).join(CONSOLE_SOCKET)),
+    };
+    let pid = ContainerBuilder::new(format!("{name}-{attempt}"), SyscallType::default())
+        .with_root_path(attempt_dir.join("oci"))?
+        .with_console_socket(console)
+        .with_executor(Launch {
+            seccomp: spec.security.seccomp,
+            told: Told::Caller,
+        })
+        .as_tenant()
+        .with_process(Some(pod_dir.join(program)))
+        .with_detach(true)
+        .build()?;
+    Ok(wait_for(pid.as_raw(), &signals))
+}
+
+/// What the container runs, but for the words of the command.
+fn program_of(spec: &ContainerSpec, request: &ExecRequest) -> Vec<u8> {
+    let available = bounding_set();
+    let mut process = oci::process(spec, &|name| is_in(available, name));
+    process["args"] = json!(request.args);
+    if request.terminal == Terminal::Own {
+        process["terminal"] = json!(true);
+        let mut env = spec.env.clone();
+        if !env.iter().any(|one| one.starts_with("TERM=")) {
+            env.push("TERM=xterm".to_owned());
+        }
+        process["env"] = json!(env);
+    }
+    process.to_string().into_bytes()
+}
+
+/// Waits for the end of our child; kills it when we are told to end.
+fn wait_for(pid: i32, signals: &std::os::fd::OwnedFd) -> i32 {
+    loop {
+        while let Some((ended, exit)) = exit::reap_one() {
+            if ended == pid {
+                return exit.code;
+            }
+        }
+        match poll(&mut [PollFd::new(signals, PollFlags::IN)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => kill_now(pid),
+        }
+        while let Some(signal) = signals::next(signals) {
+            if signal != libc::SIGCHLD {
+                kill_now(pid);
+            }
+        }
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, ExecError> {
+    let failed = |source| ExecError::Read {
+        file: file.to_owned(),
+        source,
+    };
+    let bytes = fs::read(file).map_err(failed)?;
+    serde_json::from_slice(&bytes).map_err(|error| failed(error.into()))
+}

@@ -1,0 +1,224 @@
+//! People: what they ask for, at any moment.
+
+use apimachinery::meta;
+use serde_json::{Value, json};
+
+use crate::cluster::{By, Cluster, Deletion, Id, Kind, Patch, Propagation};
+use crate::guests::{End, Guests};
+use crate::processes::NAMESPACE;
+use crate::random::Random;
+
+pub(crate) const STRATEGIES: [&str; 5] = ["Always", "RerunOnFailure", "Manual", "Halted", "Once"];
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const SET: &str = "s";
+const USER: &str = "user";
+
+pub(crate) struct User {
+    pub(crate) cluster: Cluster,
+    pub(crate) guests: Guests,
+    pub(crate) random: Random,
+}
+
+impl User {
+    /// Does something; answers what.
+    pub(crate) fn act(&mut self) -> String {
+        let name = *self.random.pick(&NAMES).unwrap_or(&NAMES[0]);
+        let vm = Id::new(Kind::Vm, NAMESPACE, name);
+        if self.cluster.get(&vm).is_none() && self.random.chance(700) {
+            return self.create_vm(name);
+        }
+        match self.random.below(14) {
+            0 | 1 => self.change_strategy(&vm),
+            2 | 3 => self.ask_for(&vm, "start"),
+            4 => self.ask_for(&vm, "stop"),
+            5 => self.ask_for(&vm, "restart"),
+            6 => self.change_template(&vm),
+            7 => self.delete_vm(&vm),
+            8 => self.delete(Kind::Vmi),
+            9 => self.delete(Kind::Pod),
+            10 | 11 => self.end_a_guest(),
+            _ => self.tend_set(),
+        }
+    }
+
+    fn create_vm(&mut self, name: &str) -> String {
+        let strategy = *self.random.pick(&STRATEGIES).unwrap_or(&"Always");
+        let vm = json!({
+            "metadata": {"name": name},
+            "spec": {"runStrategy": strategy, "template": {"spec": guest()}},
+        });
+        let made = self
+            .cluster
+            .create(Kind::Vm, NAMESPACE, vm, By::whole(USER));
+        format!("create {name} {strategy}: {}", made.is_ok())
+    }
+
+    fn patch(&self, id: &Id, body: Value, by: By<'_>) -> bool {
+        self.cluster.patch(id, &Patch::Merge(body), by).is_ok()
+    }
+
+    fn change_strategy(&mut self, vm: &Id) -> String {
+        let strategy = *self.random.pick(&STRATEGIES).unwrap_or(&"Always");
+        let body = json!({"spec": {"runStrategy": strategy}});
+        let is_done = self.patch(vm, body, By::whole(USER));
+        format!("{} becomes {strategy}: {is_done}", vm.name)
+    }
+
+    fn change_template(&mut self, vm: &Id) -> String {
+        let size = format!("{}Mi", 128 << self.random.below(3));
+        let memory = json!({"memory": {"guest": size}});
+        let body = json!({"spec": {"template": {"spec": {"domain": memory}}}});
+        let is_done = self.patch(vm, body, By::whole(USER));
+        format!("{} gets {size}: {is_done}", vm.name)
+    }
+
+    /// As the subresources do it.
+    fn ask_for(&mut self, vm: &Id, what: &str) -> String {
+        let Some(object) = self.cluster.get(vm) else {
+            return format!("{what} {}: no such VM", vm.name);
+        };
+        let vmi = self.cluster.get(&Id::new(Kind::Vmi, NAMESPACE, &vm.name));
+        let strategy = object["spec"]["runStrategy"].as_str().unwrap_or_default();
+        let phase = vmi.as_ref().and_then(|vmi| vmi["status"]["phase"].as_str());
+        let is_over = matches!(phase, Some("Succeeded" | "Failed"));
+        let stop = json!({"action": "Stop", "uid": vmi.as_deref().map(meta::uid)});
+        let start = json!({"action": "Start"});
+        let requests = match (what, strategy, vmi.is_some()) {
+            ("start", "Halted", _) => {
+                let body = json!({"spec": {"runStrategy": "Always"}});
+                return format!(
+                    "start {}: {}",
+                    vm.name,
+                    self.patch(vm, body, By::whole(USER))
+                );
+            }
+            ("stop", "Always" | "Once", _) => {
+                let body = json!({"spec": {"runStrategy": "Halted"}});
+                return format!(
+                    "stop {}: {}",
+                    vm.name,
+                    self.patch(vm, body, By::whole(USER))
+                );
+            }
+            ("start", "RerunOnFailure" | "Manual", false) => vec![start],
+            ("start", "Manual", true) if is_over => vec![stop, start],
+            ("start", "RerunOnFailure", true) if phase == Some("Succeeded") => vec![stop, start],
+            ("stop", "RerunOnFailure" | "Manual", true) if !is_over => vec![stop],
+            ("restart", "Always" | "RerunOnFailure" | "Manual", true) => vec![stop, start],
+            _ => return format!("{what} {}: refused", vm.name),
+        };
+        let waiting = object["status"]["stateChangeRequests"].as_array();
+        if waiting.is_some_and(|all| !all.is_empty()) {
+            return format!("{what} {}: one is under way", vm.name);
+        }
+        let body = json!({"status": {"stateChangeRequests": requests, "startFailure": null}});
+        let is_done = self.patch(vm, body, By::status(USER));
+        format!("{what} {}: {is_done}", vm.name)
+    }
+
+    fn delete_vm(&mut self, vm: &Id) -> String {
+        let policies = [
+            Propagation::Background,
+            Propagation::Background,
+            Propagation::Foreground,
+            Propagation::Orphan,
+        ];
+        let propagation = *self.random.pick(&policies).unwrap_or(&policies[0]);
+        let deletion = Deletion {
+            propagation,
+            ..Deletion::default()
+        };
+        let is_done = self.cluster.delete(vm, &deletion).is_ok();
+        format!("delete {} {propagation:?}: {is_done}", vm.name)
+    }
+
+    fn delete(&mut self, kind: Kind) -> String {
+        let all = self.cluster.list(kind);
+        let Some(object) = self.random.pick(&all) else {
+            return "nothing to delete".to_owned();
+        };
+        let id = Id::new(kind, NAMESPACE, meta::name(object));
+        let is_done = self.cluster.delete(&id, &Deletion::default()).is_ok();
+        format!("delete {kind:?} {}: {is_done}", id.name)
+    }
+
+    fn end_a_guest(&mut self) -> String {
+        let all = self.guests.running();
+        let end = if self.random.chance(500) {
+            End::Shutdown
+        } else {
+            End::Crash
+        };
+        let Some((pod, _)) = self.random.pick(&all) else {
+            return "no guest to end".to_owned();
+        };
+        self.guests.end(pod, end);
+        self.touch(pod);
+        format!("guest of {pod} ends by {end:?}")
+    }
+
+    /// The node's agent is told by the launcher; here a change of the pod wakes it.
+    fn touch(&self, pod_uid: &str) {
+        for pod in self.cluster.list(Kind::Pod) {
+            if meta::uid(&pod) == pod_uid {
+                let id = Id::new(Kind::Pod, NAMESPACE, meta::name(&pod));
+                let beats = pod["metadata"]["annotations"]["ended"]
+                    .as_str()
+                    .map_or(0, str::len);
+                let body = json!({"metadata": {"annotations": {"ended": "x".repeat(beats + 1)}}});
+                let _told = self.patch(&id, body, By::whole("launcher"));
+            }
+        }
+    }
+
+    fn tend_set(&mut self) -> String {
+        let id = Id::new(Kind::ReplicaSet, NAMESPACE, SET);
+        let replicas = self.random.below(4);
+        if self.cluster.get(&id).is_none() {
+            let set = json!({
+                "metadata": {"name": SET},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": {"app": SET}},
+                    "template": {"metadata": {"labels": {"app": SET}}, "spec": guest()},
+                },
+            });
+            let made = self
+                .cluster
+                .create(Kind::ReplicaSet, NAMESPACE, set, By::whole(USER));
+            return format!("create set of {replicas}: {}", made.is_ok());
+        }
+        let body = match self.random.below(8) {
+            0 => {
+                let is_done = self.cluster.delete(&id, &Deletion::default()).is_ok();
+                return format!("delete set: {is_done}");
+            }
+            1 => json!({"spec": {"paused": true}}),
+            2 => json!({"spec": {"paused": false}}),
+            _ => json!({"spec": {"replicas": replicas}}),
+        };
+        let text = format!("set: {body}");
+        format!("{text}: {}", self.patch(&id, body, By::whole(USER)))
+    }
+
+    /// Leaves nothing on hold.
+    pub(crate) fn go_home(&mut self) {
+        let id = Id::new(Kind::ReplicaSet, NAMESPACE, SET);
+        let _gone = self.patch(&id, json!({"spec": {"paused": false}}), By::whole(USER));
+    }
+}
+
+pub(crate) fn guest() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 5,
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": "root", "containerDisk": {"image": "guest:1"}}],
+    })
+}

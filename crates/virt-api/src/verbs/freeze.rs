@@ -1,0 +1,90 @@
+//! `freeze`: the guest's file systems are written out and held still, for a copy of its disks.
+
+use kubevirt_api::{VirtualMachineInstance, subresource_bodies::FreezeUnfreezeTimeout};
+
+use super::{VmiVerb, on_vmi};
+use crate::refusal::Refusal;
+
+#[derive(Debug)]
+pub(super) struct Freeze;
+
+impl VmiVerb for Freeze {
+    const NAME: &'static str = "freeze";
+    type Body = FreezeUnfreezeTimeout;
+
+    fn dry_run(_: &FreezeUnfreezeTimeout) -> &[String] {
+        &[]
+    }
+
+    fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
+        on_vmi::is_running(vmi)?;
+        on_vmi::hears(vmi)
+    }
+
+    fn at_node(body: &FreezeUnfreezeTimeout) -> Result<String, Refusal> {
+        let Some(timeout) = &body.unfreeze_timeout else {
+            let message = "unfreezeTimeout is required: after how long the guest is let go \
+                           whatever happens, such as 5m; 0s for never";
+            return Err(Refusal::bad_request(message));
+        };
+        let timeout = timeout.parse();
+        let timeout = timeout.map_err(|error| {
+            let message = format!("unfreezeTimeout: {error}");
+            Refusal::bad_request(message)
+        })?;
+        match u64::try_from(timeout.as_secs()) {
+            Ok(0) if timeout.is_zero() => Ok(Self::NAME.to_owned()),
+            // A part of a second is not never.
+            Ok(seconds) if timeout.is_positive() => {
+                let seconds = seconds.max(1);
+                Ok(format!("{}?thawAfterSeconds={seconds}", Self::NAME))
+            }
+            _ => Err(Refusal::bad_request("unfreezeTimeout must not be negative")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_node_is_told_when_to_let_go() {
+        let told = |timeout: Option<&str>| {
+            let body = json!({"unfreezeTimeout": timeout});
+            let told = Freeze::at_node(&serde_json::from_value(body).unwrap());
+            told.map_err(|refusal| refusal.message)
+        };
+        assert_eq!(told(Some("0s")), Ok("freeze".to_owned()));
+        assert_eq!(
+            told(Some("5m")),
+            Ok("freeze?thawAfterSeconds=300".to_owned())
+        );
+        assert_eq!(
+            told(Some("10ms")),
+            Ok("freeze?thawAfterSeconds=1".to_owned())
+        );
+        for (timeout, part) in [
+            (None, "is required"),
+            (Some("-5s"), "negative"),
+            (Some("soon"), "is no duration"),
+        ] {
+            let message = told(timeout).unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_guest_without_an_agent_cannot_be_held_still() {
+        let admit = |phase: &str, conditions: serde_json::Value| {
+            let vmi = json!({"status": {"phase": phase, "conditions": conditions}});
+            Freeze::admit(&serde_json::from_value(vmi).unwrap())
+        };
+        let agent = json!([{"type": "AgentConnected", "status": "True"}]);
+        admit("Running", agent.clone()).unwrap();
+        admit("Running", json!([])).unwrap_err();
+        admit("Scheduled", agent).unwrap_err();
+    }
+}

@@ -1,0 +1,59 @@
+//! The webhook of deletions of the installation: no machine may be left to nobody.
+
+use std::fmt::Debug;
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use kube::{Api, Resource, api::ListParams};
+use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{read, verdict};
+use crate::{refusal::Refusal, settings::Shared};
+
+pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
+    match judge(&shared, &body).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+async fn judge(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
+    let asked = read(body)?;
+    let machines = count::<VirtualMachine>(shared).await?;
+    let instances = count::<VirtualMachineInstance>(shared).await?;
+    let refused = (machines + instances > 0).then(|| {
+        let request = &asked["request"];
+        let resource = request["resource"]["resource"].as_str().unwrap_or_default();
+        let name = request["name"].as_str().unwrap_or_default();
+        let message = format!(
+            "{resource}/{name} is part of Ferrovirt and stays: {machines} VirtualMachine(s) and \
+             {instances} VirtualMachineInstance(s) exist that nobody would look after: delete them \
+             first (kubectl delete vm,vmi --all --all-namespaces), or keep Ferrovirt by kubectl apply \
+             of its manifest"
+        );
+        (403, "Forbidden", message)
+    });
+    Ok(verdict(&asked, refused))
+}
+
+/// How many there are in all namespaces; none if the kind is gone.
+async fn count<K>(shared: &Shared) -> Result<i64, kube::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let all: Api<K> = Api::all(shared.client.clone());
+    match all.list_metadata(&ListParams::default().limit(1)).await {
+        Ok(list) => {
+            let more = list.metadata.remaining_item_count.unwrap_or_default();
+            Ok(more + i64::try_from(list.items.len()).unwrap_or_default())
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(0),
+        Err(err) => Err(err),
+    }
+}

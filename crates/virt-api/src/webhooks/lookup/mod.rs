@@ -1,0 +1,110 @@
+//! Objects that an answer depends on, from the API server.
+
+pub(super) mod machine;
+
+use admission::kinds::{Need, Neighbours};
+use k8s_openapi::NamespaceResourceScope;
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, PartialObjectMeta},
+};
+use kubevirt_api::{
+    VirtualMachine, VirtualMachineInstance, kubevirt::KubeVirt, labels,
+    replica_set::VirtualMachineInstanceReplicaSet,
+};
+use serde::de::DeserializeOwned;
+
+/// Looks up everything that is needed. What is not there stays empty; the lists are short.
+pub(super) async fn all(client: &Client, needs: Vec<Need>) -> Result<Neighbours, kube::Error> {
+    let mut found = Neighbours::default();
+    for need in needs {
+        match need {
+            Need::Machine { namespace, name } => {
+                found.machine = one(client, &namespace, &name).await?;
+            }
+            Need::Instance { namespace, name } => {
+                found.instance = one(client, &namespace, &name).await?.map(Box::new);
+            }
+            Need::Migrations { namespace, label } => {
+                let selector = format!("{}={label}", labels::MIGRATION_VMI_NAME);
+                let api = Api::namespaced(client.clone(), &namespace);
+                let params = ListParams::default().labels(&selector);
+                found.migrations = api.list(&params).await?.items;
+            }
+            Need::Installations => found.installations = installations(client).await?,
+            Need::Workloads => found.workloads = workloads(client).await?,
+            Need::Snapshot { namespace, name } => {
+                found.snapshot = one(client, &namespace, &name).await?;
+            }
+            Need::Content { namespace } => {
+                found.content = match content_name(&found) {
+                    Some(name) => one(client, &namespace, &name).await?,
+                    None => None,
+                };
+            }
+            Need::Restores { namespace } => found.restores = every(client, &namespace).await?,
+            Need::Backups { namespace } => found.backups = every(client, &namespace).await?,
+        }
+    }
+    Ok(found)
+}
+
+async fn installations(client: &Client) -> Result<Vec<String>, kube::Error> {
+    let api: Api<KubeVirt> = Api::all(client.clone());
+    let all = api.list_metadata(&ListParams::default()).await?.items;
+    let name = |one: PartialObjectMeta<KubeVirt>| {
+        let namespace = one.metadata.namespace.unwrap_or_default();
+        format!("{namespace}/{}", one.metadata.name.unwrap_or_default())
+    };
+    Ok(all.into_iter().map(name).collect())
+}
+
+async fn workloads(client: &Client) -> Result<Vec<String>, kube::Error> {
+    let mut found = Vec::new();
+    let any = ListParams::default().limit(1);
+    let instances: Api<VirtualMachineInstance> = Api::all(client.clone());
+    if !instances.list_metadata(&any).await?.items.is_empty() {
+        found.push(VirtualMachineInstance::PLURAL.to_owned());
+    }
+    let machines: Api<VirtualMachine> = Api::all(client.clone());
+    if !machines.list_metadata(&any).await?.items.is_empty() {
+        found.push(VirtualMachine::PLURAL.to_owned());
+    }
+    let sets: Api<VirtualMachineInstanceReplicaSet> = Api::all(client.clone());
+    if !sets.list_metadata(&any).await?.items.is_empty() {
+        found.push(VirtualMachineInstanceReplicaSet::PLURAL.to_owned());
+    }
+    Ok(found)
+}
+
+/// The snapshot says where its content is.
+fn content_name(found: &Neighbours) -> Option<String> {
+    let status = found.snapshot.as_ref()?.status.as_ref()?;
+    status.virtual_machine_snapshot_content_name.clone()
+}
+
+async fn one<T>(client: &Client, namespace: &str, name: &str) -> Result<Option<T>, kube::Error>
+where
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    if name.is_empty() {
+        return Ok(None);
+    }
+    Api::namespaced(client.clone(), namespace)
+        .get_opt(name)
+        .await
+}
+
+async fn every<T>(client: &Client, namespace: &str) -> Result<Vec<T>, kube::Error>
+where
+    T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let api: Api<T> = Api::namespaced(client.clone(), namespace);
+    Ok(api.list(&ListParams::default()).await?.items)
+}

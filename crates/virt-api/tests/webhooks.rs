@@ -1,0 +1,448 @@
+//! Our API server asks our webhooks over TLS, as the installation registers them: kinds, statuses,
+//! evictions.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "specs are written where they are passed"
+)]
+
+#[path = "webhooks/sizes.rs"]
+mod sizes;
+
+use admission::ClusterConfig;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity as User};
+use installation::guard::GUARD_PATH;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, Error,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, Patch,
+        PatchParams, PostParams,
+    },
+};
+use kubevirt_api::VirtualMachineInstance;
+use reconcile::Clock;
+use serde_json::{Value, json};
+use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Validity};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use virt_api::{EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook};
+
+const NAMESPACE: &str = "default";
+/// The installation's own components may write what users may not.
+const CONTROLLER: &str = "kubevirt-controller";
+
+struct World {
+    client: Client,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl World {
+    async fn new() -> Self {
+        let settings = embedded_api::Settings {
+            database: Database::Memory,
+            clock: ApiClock::tokio_from("2026-01-02T03:04:05Z".parse().unwrap()),
+            front_proxy: None,
+            kubelet: None,
+        };
+        let api = EmbeddedApi::open(settings).await.unwrap();
+        let world = Self {
+            client: api.client(User::component(CONTROLLER), NAMESPACE),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        api.run(&world.tasks, world.stop.clone());
+        for (_, manifest) in kubevirt_api::crds::ALL {
+            world
+                .create(&serde_saphyr::from_str(manifest).unwrap())
+                .await
+                .unwrap();
+        }
+        world.serve_webhooks().await;
+        world
+    }
+
+    /// Runs the server and registers all it answers.
+    async fn serve_webhooks(&self) {
+        let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
+        let authority = Authority::create("test", validity).unwrap();
+        let mut leaf = Leaf::server("localhost", validity);
+        leaf.addresses.push([127, 0, 0, 1].into());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let settings = Settings {
+            client: self.client.clone(),
+            listener,
+            tls: TlsSource::fixed(
+                &authority.issue(&leaf).unwrap(),
+                &ClientCertificates::Ignored,
+            )
+            .unwrap(),
+            front_proxy: FrontProxy::default(),
+            nodes: HttpsClient::new(&authority.trust(), None, self.tasks.clone()).unwrap(),
+            cluster: ClusterConfig {
+                component_users: vec![format!("*{CONTROLLER}"), CONTROLLER.to_owned()],
+                ..ClusterConfig::default()
+            },
+            namespace: "kubevirt".to_owned(),
+            clock: Clock::system(),
+        };
+        let stop = self.stop.clone();
+        self.tasks.spawn(virt_api::run(settings, stop));
+        let bundle = STANDARD.encode(authority.trust().pem());
+        for (kind, list) in [
+            ("MutatingWebhookConfiguration", MUTATE.to_vec()),
+            ("ValidatingWebhookConfiguration", [VALIDATE, EVICT].concat()),
+        ] {
+            let one = |webhook: &Webhook| {
+                json!({
+                    "name": webhook.name,
+                    "clientConfig": {
+                        "url": format!("https://localhost:{port}{}", webhook.path),
+                        "caBundle": bundle,
+                    },
+                    "rules": [{
+                        "apiGroups": [webhook.group], "apiVersions": webhook.versions,
+                        "operations": webhook.operations, "resources": webhook.resources,
+                    }],
+                    "sideEffects": if webhook.side_effects { "NoneOnDryRun" } else { "None" },
+                    "admissionReviewVersions": ["v1"],
+                })
+            };
+            let configuration = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+                "metadata": { "name": "virt-api" },
+                "webhooks": list.iter().map(one).collect::<Vec<_>>(),
+            });
+            self.create(&configuration).await.unwrap();
+        }
+        self.guard(&format!("https://localhost:{port}"), &bundle)
+            .await;
+    }
+
+    /// As a cluster has it, with its conditions.
+    async fn guard(&self, base: &str, bundle: &str) {
+        let settings = installation::Settings::usual();
+        let objects = installation::objects(&settings, &["virtualmachines.kubevirt.io"]).unwrap();
+        let mut objects = objects.into_iter();
+        let mut configuration = objects
+            .find(|object| object["kind"] == "ValidatingWebhookConfiguration")
+            .unwrap();
+        configuration["metadata"]["name"] = "guard".into();
+        let webhooks = configuration["webhooks"].as_array_mut().unwrap();
+        webhooks.retain(|one| one["clientConfig"]["service"]["path"] == GUARD_PATH);
+        let [one] = &mut webhooks[..] else {
+            panic!("one webhook guards: {webhooks:?}")
+        };
+        one["clientConfig"] = json!({"url": format!("{base}{GUARD_PATH}"), "caBundle": bundle});
+        self.create(&configuration).await.unwrap();
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let api_version = text(&object["apiVersion"]);
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let kind = GroupVersionKind::gvk(group, version, &text(&object["kind"]));
+        let resource = ApiResource::from_gvk(&kind);
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    async fn create(&self, object: &Value) -> Result<DynamicObject, Error> {
+        let typed = serde_json::from_value(object.clone()).unwrap();
+        self.api(object)
+            .create(&PostParams::default(), &typed)
+            .await
+    }
+
+    async fn patch_status(&self, object: &Value, status: Value) -> Result<DynamicObject, Error> {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let patch = Patch::Merge(json!({ "status": status }));
+        let parameters = PatchParams::default();
+        self.api(object)
+            .patch_status(name, &parameters, &patch)
+            .await
+    }
+}
+
+/// Code, message and first field of a refusal.
+fn refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> (u16, String, String) {
+    let Err(Error::Api(status)) = answer else {
+        panic!("no refusal: {answer:?}");
+    };
+    let causes = status
+        .details
+        .map(|details| details.causes)
+        .unwrap_or_default();
+    let field = causes
+        .first()
+        .map(|cause| cause.field.clone())
+        .unwrap_or_default();
+    (status.code, status.message, field)
+}
+
+fn object(api_version: &str, kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": { "name": name, "namespace": NAMESPACE }, "spec": spec,
+    })
+}
+
+fn guest() -> Value {
+    json!({
+        "domain": {
+            "memory": { "guest": "128Mi" },
+            "devices": { "disks": [{ "name": "root", "disk": { "bus": "virtio" } }] },
+        },
+        "volumes": [{ "name": "root", "containerDisk": { "image": "guest:1" } }],
+    })
+}
+
+#[tokio::test]
+async fn statuses_are_put_to_the_webhook() {
+    let world = World::new().await;
+    let spec = json!({ "runStrategy": "Halted", "template": { "spec": guest() } });
+    let vm = object("kubevirt.io/v1", "VirtualMachine", "a", spec);
+    world.create(&vm).await.unwrap();
+    let unplug = json!({ "removeVolumeOptions": { "name": "more" } });
+    let written = world
+        .patch_status(&vm, json!({ "created": false, "volumeRequests": [unplug] }))
+        .await
+        .unwrap();
+    assert_eq!(written.data["status"]["volumeRequests"][0], unplug);
+    // The schema has nothing against this; only the webhook knows.
+    let (code, message, field) = refused(
+        world
+            .patch_status(&vm, json!({ "volumeRequests": [unplug, unplug] }))
+            .await,
+    );
+    assert_eq!((code, field.as_str()), (422, "status.volumeRequests[1]"));
+    let asked = "admission webhook \"kubevirt-crd-status-validator.kubevirt.io\" denied";
+    assert!(message.starts_with(asked), "{message}");
+
+    // Requests are told from the volumes of the instance, which is looked up.
+    let mut plugged = guest();
+    plugged["volumes"][0]["name"] = json!("other");
+    plugged["domain"]["devices"]["disks"][0]["name"] = json!("other");
+    let vmi = object("kubevirt.io/v1", "VirtualMachineInstance", "a", plugged);
+    world.create(&vmi).await.unwrap();
+    let add = json!({ "addVolumeOptions": {
+        "name": "other", "disk": { "name": "other", "disk": { "bus": "scsi" } },
+        "volumeSource": { "dataVolume": { "name": "d" } },
+    }});
+    let (_, message, field) = refused(
+        world
+            .patch_status(&vm, json!({ "volumeRequests": [add] }))
+            .await,
+    );
+    assert_eq!(
+        field, "status.volumeRequests[0].addVolumeOptions.name",
+        "{message}"
+    );
+
+    let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": guest() });
+    let spec = json!({ "selector": { "matchLabels": { "a": "b" } }, "template": template });
+    let set = object(
+        "kubevirt.io/v1",
+        "VirtualMachineInstanceReplicaSet",
+        "s",
+        spec,
+    );
+    world.create(&set).await.unwrap();
+    let written = world
+        .patch_status(&set, json!({ "replicas": 1 }))
+        .await
+        .unwrap();
+    assert_eq!(written.data["status"]["replicas"], 1);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn kinds_are_judged_among_their_neighbours() {
+    let world = World::new().await;
+    let migration = |name: &str| {
+        let spec = json!({ "vmiName": "a" });
+        object(
+            "kubevirt.io/v1",
+            "VirtualMachineInstanceMigration",
+            name,
+            spec,
+        )
+    };
+    let (code, message, _) = refused(world.create(&migration("m")).await);
+    assert_eq!(code, 400);
+    assert!(message.contains("no VirtualMachineInstance"), "{message}");
+    let mut vmi = object("kubevirt.io/v1", "VirtualMachineInstance", "a", guest());
+    vmi["status"] = json!({ "phase": "Running" });
+    world.create(&vmi).await.unwrap();
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+    vmis.patch("a", &PatchParams::default(), &running)
+        .await
+        .unwrap();
+    let made = world.create(&migration("m")).await.unwrap();
+    // Defaults come from the other webhook.
+    assert_eq!(made.metadata.labels.unwrap()["kubevirt.io/vmi-name"], "a");
+    let (code, message, _) = refused(world.create(&migration("n")).await);
+    assert_eq!(code, 400);
+    assert!(
+        message.contains("\"m\" of this instance is under way"),
+        "{message}"
+    );
+
+    let one = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+        "metadata": { "name": "kubevirt", "namespace": "kubevirt" },
+        "spec": { "uninstallStrategy": "BlockUninstallIfWorkloadsExist" },
+    });
+    world.create(&one).await.unwrap();
+    let mut other = one.clone();
+    other["metadata"]["name"] = json!("other");
+    let (_, message, _) = refused(world.create(&other).await);
+    assert!(
+        message.contains("kubevirt/kubevirt exists already"),
+        "{message}"
+    );
+    world
+        .patch_status(&one, json!({ "phase": "Deployed" }))
+        .await
+        .unwrap();
+    let kubevirts = world.api(&one);
+    let parameters = DeleteParams::default();
+    let deleted = kubevirts.delete("kubevirt", &parameters);
+    let (_, message, _) = refused(deleted.await);
+    assert!(
+        message.contains("still virtualmachineinstances"),
+        "{message}"
+    );
+
+    // Every kind that the webhooks are registered for is known to them.
+    let spec = json!({ "source": {
+        "apiGroup": "kubevirt.io", "kind": "VirtualMachineInstance", "name": "a",
+    }});
+    let snapshot = object(
+        "snapshot.kubevirt.io/v1beta1",
+        "VirtualMachineSnapshot",
+        "s",
+        spec,
+    );
+    let (code, _, field) = refused(world.create(&snapshot).await);
+    assert_eq!((code, field.as_str()), (422, "spec.source.kind"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn evictions_mark_the_guest_and_come_later() {
+    let world = World::new().await;
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(world.client.clone(), NAMESPACE);
+    let mut spec = guest();
+    spec["evictionStrategy"] = json!("External");
+    let vmi = object("kubevirt.io/v1", "VirtualMachineInstance", "a", spec);
+    world.create(&vmi).await.unwrap();
+    let status = Patch::Merge(json!({ "status": { "phase": "Running", "nodeName": "one" } }));
+    vmis.patch("a", &PatchParams::default(), &status)
+        .await
+        .unwrap();
+    for (name, labels) in [
+        (
+            "virt-launcher-a-x",
+            json!({ "kubevirt.io": "virt-launcher" }),
+        ),
+        ("plain", json!({})),
+    ] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": name, "namespace": NAMESPACE, "labels": labels,
+                "annotations": { "kubevirt.io/domain": "a" },
+            },
+            "spec": { "nodeName": "one", "containers": [{ "name": "compute", "image": "i:1" }] },
+        });
+        world.create(&pod).await.unwrap();
+    }
+    let evict = async |name: &str| pods.evict(name, &EvictParams::default()).await;
+    assert!(evict("plain").await.is_ok());
+    let (code, message, _) = refused(evict("virt-launcher-a-x").await);
+    assert_eq!(code, 429, "{message}");
+    let marked = vmis.get("a").await.unwrap().status.unwrap();
+    assert_eq!(marked.evacuation_node_name.as_deref(), Some("one"));
+    // Once marked, it is not marked again.
+    let version = vmis.get("a").await.unwrap().metadata.resource_version;
+    let (code, ..) = refused(evict("virt-launcher-a-x").await);
+    assert_eq!(code, 429);
+    assert_eq!(
+        vmis.get("a").await.unwrap().metadata.resource_version,
+        version
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_installation_stays_while_there_are_machines() {
+    let world = World::new().await;
+    let definition = |name: &str| {
+        world.api(&json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+        }))
+    };
+    let role = |name: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name}, "rules": [],
+        })
+    };
+    let (ours, theirs) = (role("kubevirt-controller"), role("somebodys"));
+    for role in [&ours, &theirs] {
+        world.create(role).await.unwrap();
+    }
+    let vm = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {"name": "kept", "namespace": NAMESPACE},
+        "spec": {"runStrategy": "Halted", "template": {"spec": guest()}},
+    });
+    world.create(&vm).await.unwrap();
+    let delete = DeleteParams::default();
+    let machines = "virtualmachines.kubevirt.io";
+    let answer = definition(machines).delete(machines, &delete).await;
+    let (code, message, _) = refused(answer.map(drop));
+    assert_eq!(code, 403);
+    assert!(message.contains("1 VirtualMachine(s) and 0"), "{message}");
+    assert!(message.contains(machines), "{message}");
+    let answer = world
+        .api(&ours)
+        .delete("kubevirt-controller", &delete)
+        .await;
+    assert_eq!(refused(answer.map(drop)).0, 403);
+    let other = "virtualmachinepools.pool.kubevirt.io";
+    definition(other).delete(other, &delete).await.unwrap();
+    world
+        .api(&theirs)
+        .delete("somebodys", &delete)
+        .await
+        .unwrap();
+
+    world.api(&vm).delete("kept", &delete).await.unwrap();
+    world
+        .api(&ours)
+        .delete("kubevirt-controller", &delete)
+        .await
+        .unwrap();
+    definition(machines)
+        .delete(machines, &delete)
+        .await
+        .unwrap();
+    world.end().await;
+}

@@ -1,0 +1,91 @@
+//! What a pass does, decided from what it saw.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubevirt_api::conditions;
+use kubevirt_api::vmi_status::{
+    VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
+};
+
+use super::observe::Observed;
+use crate::view::Guest;
+
+/// VMIs that are made or removed in one pass.
+pub(super) const BURST: usize = 250;
+/// While VMIs that were made have not shown yet.
+const AWAIT: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    Adopt(Arc<Guest>),
+    /// Its labels are others now: it belongs to nobody.
+    LetGo(Arc<Guest>),
+    Delete(Arc<Guest>),
+    Create(usize),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// Members that count, and those of them that are ready.
+    pub(super) replicas: usize,
+    pub(super) ready: usize,
+    pub(super) look_again_in: Option<Duration>,
+}
+
+pub(super) fn plan(seen: &Observed) -> Plan {
+    let mut active: Vec<&Arc<Guest>> = seen
+        .members
+        .iter()
+        .filter(|vmi| !vmi.is_final() && !vmi.is_deleting())
+        .collect();
+    let mut plan = Plan {
+        steps: Vec::new(),
+        replicas: active.len(),
+        ready: active.iter().filter(|vmi| is_ready(vmi)).count(),
+        look_again_in: (seen.awaited > 0).then_some(AWAIT),
+    };
+    let set = seen.set.as_ref();
+    if set.metadata.deletion_timestamp.is_some() {
+        return plan;
+    }
+    let strangers = seen.strangers.iter().map(Arc::clone).map(Step::LetGo);
+    plan.steps.extend(strangers);
+    let orphans = seen.orphans.iter().map(Arc::clone).map(Step::Adopt);
+    plan.steps.extend(orphans);
+    if set.spec.paused == Some(true) {
+        return plan;
+    }
+    let is_over = |vmi: &&Arc<Guest>| vmi.is_final() && !vmi.is_deleting();
+    let over = seen.members.iter().filter(is_over).map(Arc::clone);
+    plan.steps.extend(over.take(BURST).map(Step::Delete));
+
+    let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
+    let there = active.len() + seen.awaited + seen.orphans.len();
+    if there < wanted {
+        plan.steps.push(Step::Create((wanted - there).min(BURST)));
+    } else if active.len() > wanted {
+        active.sort_by_key(|vmi| worth(vmi));
+        let surplus = active.len() - wanted;
+        let least = active.into_iter().take(surplus.min(BURST)).map(Arc::clone);
+        plan.steps.extend(least.map(Step::Delete));
+    }
+    plan
+}
+
+/// The least is given up first: what does not run yet, then what is not ready, then the youngest.
+fn worth(vmi: &Guest) -> (bool, bool, std::cmp::Reverse<i64>, String) {
+    let created = vmi.metadata.creation_timestamp.as_ref();
+    let age = created.map_or(0, |time| time.0.as_second());
+    (
+        *vmi.phase() == Phase::Running,
+        is_ready(vmi),
+        std::cmp::Reverse(age),
+        vmi.metadata.name.clone().unwrap_or_default(),
+    )
+}
+
+fn is_ready(vmi: &Guest) -> bool {
+    conditions::is_true(&vmi.status.conditions, &Type::Ready)
+}

@@ -1,0 +1,136 @@
+//! A VMI. What it is made of is kept until its pod is made from it, and dropped then.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::vmi_status::{
+    VirtualMachineInstanceCondition, VirtualMachineInstanceMigrationTransport,
+    VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
+};
+use kubevirt_api::{VirtualMachineInstance, annotations};
+use serde::Deserialize;
+
+use super::Labels;
+
+const ANNOTATIONS: [&str; 2] = [
+    annotations::VM_GENERATION,
+    annotations::CREATE_MIGRATION_TARGET,
+];
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(from = "VirtualMachineInstance")]
+pub(crate) struct Guest {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) status: GuestStatus,
+    /// What the guest gets to shut down.
+    pub(crate) grace_seconds: Option<i64>,
+    /// CPUs of its own are to be had in guaranteed pods only.
+    pub(crate) needs_guarantee: bool,
+    pub(crate) has_data_volumes: bool,
+    whole: Option<Box<VirtualMachineInstance>>,
+}
+
+/// The part of the status that the controllers read or own.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct GuestStatus {
+    pub(crate) phase: Phase,
+    pub(crate) reason: Option<String>,
+    pub(crate) node_name: Option<String>,
+    pub(crate) conditions: Vec<VirtualMachineInstanceCondition>,
+    /// When each phase was entered.
+    pub(crate) changes: Vec<Transition>,
+    pub(crate) is_migrating: bool,
+    pub(crate) active_pods: BTreeMap<String, String>,
+    pub(crate) qos_class: Option<String>,
+    pub(crate) runtime_user: Option<u64>,
+    pub(crate) launcher_image: Option<String>,
+    pub(crate) migration_transport: Option<VirtualMachineInstanceMigrationTransport>,
+    pub(crate) memory_overhead: Option<Quantity>,
+    /// Copy of the VM's spec that it was started from.
+    pub(crate) revision: Option<String>,
+}
+
+impl Guest {
+    /// All of it, as long as there is no pod.
+    pub(crate) fn whole(&self) -> Option<&VirtualMachineInstance> {
+        self.whole.as_deref()
+    }
+
+    pub(crate) fn phase(&self) -> &Phase {
+        &self.status.phase
+    }
+
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self.status.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the guest ran at any time.
+    pub(crate) fn has_run(&self) -> bool {
+        let mut changes = self.status.changes.iter();
+        self.status.phase == Phase::Running
+            || changes.any(|change| change.phase == Some(Phase::Running))
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        let all = self.metadata.annotations.as_ref()?;
+        all.get(key).map(String::as_str)
+    }
+}
+
+impl From<VirtualMachineInstance> for Guest {
+    fn from(mut vmi: VirtualMachineInstance) -> Self {
+        vmi.metadata.managed_fields = None;
+        let status = GuestStatus::from(vmi.status.clone().unwrap_or_default());
+        let cpu = vmi.spec.domain.cpu.as_ref();
+        let metadata = super::slim(vmi.metadata.clone(), Labels::Kept, &ANNOTATIONS);
+        let is_without_pod = matches!(
+            status.phase,
+            Phase::Unset | Phase::Pending | Phase::WaitingForSync
+        );
+        Self {
+            metadata,
+            status,
+            grace_seconds: vmi.spec.termination_grace_period_seconds,
+            needs_guarantee: cpu.and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true),
+            has_data_volumes: vmi
+                .spec
+                .volumes
+                .iter()
+                .any(|volume| volume.data_volume.is_some()),
+            whole: is_without_pod.then(|| Box::new(vmi)),
+        }
+    }
+}
+
+impl From<VirtualMachineInstanceStatus> for GuestStatus {
+    fn from(status: VirtualMachineInstanceStatus) -> Self {
+        let is_migrating = status.migration_state.is_some_and(|state| {
+            state.start_timestamp.is_some()
+                && state.completed != Some(true)
+                && state.failed != Some(true)
+        });
+        Self {
+            phase: status.phase.unwrap_or_default(),
+            reason: status.reason,
+            node_name: status.node_name,
+            conditions: status.conditions,
+            changes: status.phase_transition_timestamps,
+            is_migrating,
+            active_pods: status.active_pods,
+            qos_class: status.qos_class,
+            runtime_user: status.runtime_user,
+            launcher_image: status.launcher_container_image_version,
+            migration_transport: status.migration_transport,
+            memory_overhead: status.memory.and_then(|memory| memory.memory_overhead),
+            revision: status.virtual_machine_revision_name,
+        }
+    }
+}
+
+super::seen_as!(Guest, VirtualMachineInstance, NamespaceResourceScope);

@@ -1,0 +1,81 @@
+//! A node, reduced to what it offers and when its agent was last heard.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::{annotations, labels};
+use serde::Deserialize;
+
+use super::Labels;
+use crate::container_disks::ImageVolumes;
+
+const KVM: &str = "devices.kubevirt.io/kvm";
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(from = "Raw")]
+pub(crate) struct Host {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) has_kvm: bool,
+    /// `None` where no agent ever reported.
+    pub(crate) heartbeat: Option<Timestamp>,
+    /// Said to take launcher pods.
+    pub(crate) is_schedulable: bool,
+    pub(crate) image_volumes: ImageVolumes,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    metadata: ObjectMeta,
+    status: Offer,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Offer {
+    allocatable: BTreeMap<String, Quantity>,
+    #[serde(rename = "nodeInfo")]
+    programs: Programs,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Programs {
+    kubelet_version: String,
+    container_runtime_version: String,
+}
+
+impl Host {
+    /// Whether an agent of ours has ever been there: only such a node may come to run guests.
+    pub(crate) fn takes_guests(&self) -> bool {
+        self.is_schedulable || self.heartbeat.is_some()
+    }
+}
+
+impl From<Raw> for Host {
+    fn from(raw: Raw) -> Self {
+        let programs = &raw.status.programs;
+        let kvm = raw.status.allocatable.get(KVM);
+        let annotations = raw.metadata.annotations.as_ref();
+        let heartbeat = annotations
+            .and_then(|all| all.get(annotations::HEARTBEAT))
+            .and_then(|time| time.parse().ok());
+        let labels = raw.metadata.labels.as_ref();
+        let schedulable = labels.and_then(|all| all.get(labels::SCHEDULABLE));
+        Self {
+            has_kvm: kvm.is_some_and(|count| count.0 != "0"),
+            heartbeat,
+            image_volumes: ImageVolumes::of_node(
+                &programs.kubelet_version,
+                &programs.container_runtime_version,
+            ),
+            is_schedulable: schedulable.is_some_and(|value| value == "true"),
+            metadata: super::slim(raw.metadata, Labels::Dropped, &[]),
+        }
+    }
+}
+
+super::seen_as!(Host, Node, ClusterResourceScope);

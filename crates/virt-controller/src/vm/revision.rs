@@ -1,0 +1,118 @@
+//! Copies of a VM's spec, one for each generation that was started, and what has changed since.
+//!
+//! A copy is a `ControllerRevision` that the VM owns. Only the latest is kept.
+
+use std::collections::BTreeSet;
+
+use kubevirt_api::labels;
+use serde_json::{Map, Value, json};
+
+use super::template;
+use crate::view::Vm;
+
+/// Differences that are named in a message.
+const NAMED: usize = 5;
+
+pub(super) fn name(vm: &Vm, generation: i64) -> String {
+    let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+    format!("revision-start-vm-{uid}-{generation}")
+}
+
+/// Finds all copies of a VM.
+pub(super) fn selector(vm: &Vm) -> String {
+    let uid = vm.metadata.uid.as_deref().unwrap_or_default();
+    format!("{}={uid}", labels::CREATED_BY)
+}
+
+/// The copy to make when the VM is started.
+pub(super) fn body(vm: &Vm, generation: i64) -> Value {
+    let mut spec = json!(vm.spec);
+    spec["template"] = vm.spec.template.clone();
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": name(vm, generation),
+            "namespace": vm.metadata.namespace,
+            "labels": {labels::CREATED_BY: vm.metadata.uid},
+            "ownerReferences": [template::owner(vm)],
+        },
+        "data": {"spec": without_nulls(&spec)},
+        "revision": generation,
+    })
+}
+
+/// Paths below `spec` of what a running guest does not have yet, in order.
+///
+/// Nothing can be changed under a running guest by this version, so every difference counts, but
+/// for an identity that is written down only now and is the one the guest has anyhow.
+pub(super) fn changes(vm: &Vm, started_from: &Value) -> Vec<String> {
+    let nothing = Value::Null;
+    let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
+    let now = vm.spec.template.get("spec").unwrap_or(&nothing);
+    let (before, now) = (with_uuid(vm, before), with_uuid(vm, now));
+    let mut found = BTreeSet::new();
+    compare("template.spec", &before, &now, &mut found);
+    for (matcher, now) in [
+        ("instancetype", &vm.spec.instancetype),
+        ("preference", &vm.spec.preference),
+    ] {
+        let now = now.as_ref().unwrap_or(&nothing);
+        for part in ["kind", "name"] {
+            let before = &started_from[matcher][part];
+            compare(&format!("{matcher}.{part}"), before, &now[part], &mut found);
+        }
+    }
+    found.into_iter().collect()
+}
+
+pub(super) fn message(changes: &[String]) -> String {
+    let mut named: Vec<String> = changes
+        .iter()
+        .take(NAMED)
+        .map(|path| format!("spec.{path}"))
+        .collect();
+    if changes.len() > NAMED {
+        named.push(format!("{} more", changes.len() - NAMED));
+    }
+    format!(
+        "changed since the start, restart to apply: {}",
+        named.join(", ")
+    )
+}
+
+/// The template as it reaches the guest as far as its identity goes.
+fn with_uuid(vm: &Vm, spec: &Value) -> Value {
+    let mut spec = without_nulls(spec);
+    template::set_firmware_uuid(&mut spec, vm.metadata.name.as_deref().unwrap_or_default());
+    spec
+}
+
+/// Members that are null or missing say the same.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let members = members.iter().filter(|(_, value)| !value.is_null());
+            let kept = members.map(|(name, value)| (name.clone(), without_nulls(value)));
+            Value::Object(kept.collect::<Map<_, _>>())
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        plain => plain.clone(),
+    }
+}
+
+fn compare(path: &str, before: &Value, now: &Value, found: &mut BTreeSet<String>) {
+    match (before, now) {
+        (Value::Object(before), Value::Object(now)) => {
+            let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+            for name in names {
+                let side = |of: &Map<String, Value>| of.get(name).cloned().unwrap_or_default();
+                compare(&format!("{path}.{name}"), &side(before), &side(now), found);
+            }
+        }
+        (before, now) if before == now => {}
+        _ => {
+            found.insert(path.to_owned());
+        }
+    }
+}

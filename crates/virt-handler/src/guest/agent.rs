@@ -1,0 +1,276 @@
+//! What a guest's agent tells, in the words of the API: pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::{
+    VirtualMachineInstance,
+    conditions::{self, Statement},
+    guest_agent::{
+        GuestAgentCommandInfo, VirtualMachineInstanceFileSystem,
+        VirtualMachineInstanceFileSystemDisk, VirtualMachineInstanceFileSystemInfo,
+        VirtualMachineInstanceFileSystemList, VirtualMachineInstanceGuestAgentInfo,
+        VirtualMachineInstanceGuestOSUserList, VirtualMachineInstanceGuestOsUser,
+    },
+    vmi_status::{
+        VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Condition,
+        VirtualMachineInstanceGuestOsInfo, VirtualMachineInstanceNetworkInterface,
+    },
+};
+use launcher_channel::{Agent, AgentFileSystem, AgentInterface, AgentOs, AgentReport, AgentUser};
+
+/// Interfaces that only the guest knows of.
+const MOST_OF_ITS_OWN: usize = 10;
+
+pub(super) fn os(os: AgentOs) -> VirtualMachineInstanceGuestOsInfo {
+    VirtualMachineInstanceGuestOsInfo {
+        name: os.name,
+        kernel_release: os.kernel_release,
+        version: os.version,
+        pretty_name: os.pretty_name,
+        version_id: os.version_id,
+        kernel_version: os.kernel_version,
+        machine: os.machine,
+        id: os.id,
+    }
+}
+
+pub(super) fn set_conditions(
+    list: &mut Vec<VirtualMachineInstanceCondition>,
+    agent: Option<&Agent>,
+    now: &Time,
+) {
+    let Some(agent) = agent else {
+        conditions::remove(list, &Condition::AgentConnected);
+        conditions::remove(list, &Condition::AgentVersionNotSupported);
+        return;
+    };
+    conditions::set(list, Condition::AgentConnected, &Statement::holds(), now);
+    if agent.missing.is_empty() {
+        conditions::remove(list, &Condition::AgentVersionNotSupported);
+    } else {
+        let message = format!("the agent lacks {}", agent.missing.join(", "));
+        let says = Statement {
+            message: &message,
+            ..Statement::holds()
+        };
+        conditions::set(list, Condition::AgentVersionNotSupported, &says, now);
+    }
+}
+
+/// What the domain has, with what the agent knows of it, and what only the agent knows.
+pub(super) fn interfaces(
+    vmi: &VirtualMachineInstance,
+    domain: &[VirtualMachineInstanceNetworkInterface],
+    agent: Option<&Agent>,
+) -> Vec<VirtualMachineInstanceNetworkInterface> {
+    let told = agent.map_or(&[][..], |agent| &agent.interfaces);
+    let mut all = domain.to_vec();
+    let mut own = Vec::new();
+    for interface in told {
+        let same = |one: &&mut VirtualMachineInstanceNetworkInterface| {
+            let mac = one.mac.as_ref().map(|mac| mac.to_lowercase());
+            mac.is_some() && mac == interface.mac
+        };
+        match all.iter_mut().find(same) {
+            Some(known) => {
+                known.interface_name = Some(interface.name.clone());
+                known.info_source = Some("domain, guest-agent".to_owned());
+                // Behind translation the guest's own address is of no use to anyone.
+                if !is_masqueraded(vmi, known.name.as_deref()) {
+                    known.ip_addresses.clone_from(&interface.addresses);
+                    known.ip_address = interface.addresses.first().cloned();
+                }
+            }
+            None if own.len() < MOST_OF_ITS_OWN => own.push(of_the_guest(interface)),
+            None => {}
+        }
+    }
+    all.extend(own);
+    all
+}
+
+fn is_masqueraded(vmi: &VirtualMachineInstance, name: Option<&str>) -> bool {
+    let interfaces = &vmi.spec.domain.devices.interfaces;
+    let found = interfaces
+        .iter()
+        .find(|one| Some(one.name.as_str()) == name);
+    found.is_some_and(|interface| interface.masquerade.is_some())
+}
+
+fn of_the_guest(interface: &AgentInterface) -> VirtualMachineInstanceNetworkInterface {
+    VirtualMachineInstanceNetworkInterface {
+        mac: interface.mac.clone(),
+        ip_address: interface.addresses.first().cloned(),
+        ip_addresses: interface.addresses.clone(),
+        interface_name: Some(interface.name.clone()),
+        info_source: Some("guest-agent".to_owned()),
+        ..VirtualMachineInstanceNetworkInterface::default()
+    }
+}
+
+/// `guestosinfo`.
+pub(crate) fn info(report: AgentReport) -> VirtualMachineInstanceGuestAgentInfo {
+    let commands = report
+        .commands
+        .into_iter()
+        .map(|command| GuestAgentCommandInfo {
+            name: command.name,
+            enabled: Some(command.enabled),
+        });
+    VirtualMachineInstanceGuestAgentInfo {
+        guest_agent_version: report.version,
+        supported_commands: commands.collect(),
+        hostname: report.host_name,
+        os: report.os.map(os),
+        timezone: report.timezone,
+        user_list: report.users.into_iter().map(user).collect(),
+        fs_info: Some(VirtualMachineInstanceFileSystemInfo {
+            disks: report.file_systems.into_iter().map(file_system).collect(),
+        }),
+        fs_freeze_status: report.freeze,
+        ..VirtualMachineInstanceGuestAgentInfo::default()
+    }
+}
+
+/// `userlist`.
+pub(crate) fn users(report: AgentReport) -> VirtualMachineInstanceGuestOSUserList {
+    VirtualMachineInstanceGuestOSUserList {
+        items: report.users.into_iter().map(user).collect(),
+        ..VirtualMachineInstanceGuestOSUserList::default()
+    }
+}
+
+/// `filesystemlist`.
+pub(crate) fn file_systems(report: AgentReport) -> VirtualMachineInstanceFileSystemList {
+    VirtualMachineInstanceFileSystemList {
+        items: report.file_systems.into_iter().map(file_system).collect(),
+        ..VirtualMachineInstanceFileSystemList::default()
+    }
+}
+
+fn user(user: AgentUser) -> VirtualMachineInstanceGuestOsUser {
+    VirtualMachineInstanceGuestOsUser {
+        user_name: user.name,
+        domain: user.domain,
+        login_time: user.login_time,
+    }
+}
+
+fn file_system(file_system: AgentFileSystem) -> VirtualMachineInstanceFileSystem {
+    let disks = file_system.disks.into_iter();
+    VirtualMachineInstanceFileSystem {
+        disk_name: file_system.device,
+        mount_point: file_system.mount_point,
+        file_system_type: file_system.kind,
+        used_bytes: file_system.used_bytes,
+        total_bytes: file_system.total_bytes,
+        disk: disks
+            .map(|disk| VirtualMachineInstanceFileSystemDisk {
+                serial: disk.serial,
+                bus_type: disk.bus,
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn vmi() -> VirtualMachineInstance {
+        serde_json::from_value(json!({"spec": {"domain": {"devices": {"interfaces": [
+            {"name": "default", "masquerade": {}}, {"name": "lan", "bridge": {}},
+        ]}}}}))
+        .unwrap()
+    }
+
+    fn domain(name: &str, mac: &str) -> VirtualMachineInstanceNetworkInterface {
+        VirtualMachineInstanceNetworkInterface {
+            name: Some(name.to_owned()),
+            mac: Some(mac.to_owned()),
+            ip_address: Some("10.244.0.5".to_owned()),
+            ip_addresses: vec!["10.244.0.5".to_owned()],
+            info_source: Some("domain".to_owned()),
+            ..VirtualMachineInstanceNetworkInterface::default()
+        }
+    }
+
+    fn told(name: &str, mac: &str, address: &str) -> AgentInterface {
+        AgentInterface {
+            name: name.to_owned(),
+            mac: Some(mac.to_owned()),
+            addresses: vec![address.to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_agent_adds_names_and_addresses_but_not_behind_translation() {
+        let agent = Agent {
+            interfaces: vec![
+                told("eth1", "02:00:00:00:00:0b", "192.168.1.7"),
+                told("eth0", "02:00:00:00:00:0a", "10.0.2.2"),
+                told("docker0", "02:42:00:00:00:01", "172.17.0.1"),
+            ],
+            ..Agent::default()
+        };
+        let known = [
+            domain("default", "02:00:00:00:00:0A"),
+            domain("lan", "02:00:00:00:00:0b"),
+        ];
+        let all = interfaces(&vmi(), &known, Some(&agent));
+        let lines: Vec<_> = all
+            .iter()
+            .map(|one| {
+                let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                [
+                    &one.name,
+                    &one.interface_name,
+                    &one.ip_address,
+                    &one.info_source,
+                ]
+                .map(text)
+                .join(" ")
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "default eth0 10.244.0.5 domain, guest-agent",
+                "lan eth1 192.168.1.7 domain, guest-agent",
+                " docker0 172.17.0.1 guest-agent",
+            ]
+        );
+        assert_eq!(interfaces(&vmi(), &known, None), known);
+    }
+
+    #[test]
+    fn a_guest_cannot_fill_the_status_with_interfaces() {
+        let agent = Agent {
+            interfaces: vec![told("x", "02:00:00:00:00:ff", "10.0.0.1"); 64],
+            ..Agent::default()
+        };
+        assert_eq!(interfaces(&vmi(), &[], Some(&agent)).len(), MOST_OF_ITS_OWN);
+    }
+
+    #[test]
+    fn conditions_follow_the_agent() {
+        let now = Time(jiff::Timestamp::UNIX_EPOCH);
+        let mut list = Vec::new();
+        set_conditions(&mut list, Some(&Agent::default()), &now);
+        assert!(conditions::is_true(&list, &Condition::AgentConnected));
+        assert!(conditions::find(&list, &Condition::AgentVersionNotSupported).is_none());
+        let old = Agent {
+            missing: vec!["guest-get-users".to_owned()],
+            ..Agent::default()
+        };
+        set_conditions(&mut list, Some(&old), &now);
+        let condition = conditions::find(&list, &Condition::AgentVersionNotSupported).unwrap();
+        assert_eq!(
+            condition.message.as_deref(),
+            Some("the agent lacks guest-get-users")
+        );
+        set_conditions(&mut list, None, &now);
+        assert!(list.is_empty());
+    }
+}

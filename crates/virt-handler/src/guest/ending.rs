@@ -1,0 +1,249 @@
+//! How an ended guest is judged, and in which words: pure.
+
+use kubevirt_api::{
+    VirtualMachineInstance, reasons::vmi as reasons,
+    vmi_status::VirtualMachineInstancePhase as Phase,
+};
+use launcher_channel::{DomainState, GuestState, StopReason};
+
+use super::plan::{grace_seconds, phase};
+
+/// Whether the kernel has killed for want of memory in the launcher's container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Memory {
+    #[default]
+    Enough,
+    Exhausted,
+}
+
+/// The phase that follows from the domain's state.
+pub(super) fn next_phase(vmi: &VirtualMachineInstance, domain: Option<DomainState>) -> Phase {
+    let deleted = vmi.metadata.deletion_timestamp.is_some();
+    match (phase(vmi), domain) {
+        // What was said of an end stands.
+        (is @ (Phase::Succeeded | Phase::Failed), _) => is,
+        (is, Some(DomainState::Stopped(reason))) => final_phase(vmi, reason).unwrap_or(is),
+        (_, Some(DomainState::PausedPostcopyFailed)) => Phase::Failed,
+        (_, None) if deleted => Phase::Failed,
+        (Phase::Scheduled, Some(_)) => Phase::Running,
+        (is, _) => is,
+    }
+}
+
+/// `None` where the guest goes on elsewhere.
+fn final_phase(vmi: &VirtualMachineInstance, reason: StopReason) -> Option<Phase> {
+    match reason {
+        StopReason::Migrated => None,
+        // Destroyed although it had the chance to power off by itself: it did not end well.
+        StopReason::Destroyed if had_a_chance(vmi) => Some(Phase::Failed),
+        StopReason::Shutdown
+        | StopReason::Destroyed
+        | StopReason::Saved
+        | StopReason::FromSnapshot => Some(Phase::Succeeded),
+        StopReason::Crashed
+        | StopReason::Panicked
+        | StopReason::Watchdog
+        | StopReason::StartFailed
+        | StopReason::Unknown => Some(Phase::Failed),
+    }
+}
+
+fn had_a_chance(vmi: &VirtualMachineInstance) -> bool {
+    let features = vmi.spec.domain.features.as_ref();
+    let acpi = features.and_then(|features| features.acpi.as_ref());
+    let acpi = acpi.and_then(|acpi| acpi.enabled).unwrap_or(true);
+    acpi && grace_seconds(vmi) > 0
+}
+
+/// Why the guest has failed: a word for programs and a sentence for people. `None` where it has
+/// not failed.
+pub(crate) fn cause(
+    phase: &Phase,
+    state: Option<&GuestState>,
+    memory: Memory,
+) -> Option<(&'static str, String)> {
+    if *phase != Phase::Failed {
+        return None;
+    }
+    let domain = state.and_then(|state| state.domain);
+    let note = state.and_then(|state| state.note.clone());
+    let or = |sentence: &str| note.clone().unwrap_or_else(|| sentence.to_owned());
+    Some(match domain {
+        Some(DomainState::Stopped(reason)) => match reason {
+            StopReason::Panicked => (reasons::GUEST_PANICKED, or("the guest's kernel panicked")),
+            StopReason::Watchdog => (reasons::WATCHDOG_EXPIRED, or("the watchdog expired")),
+            StopReason::StartFailed => {
+                (reasons::START_FAILED, or("the guest could not be started"))
+            }
+            StopReason::Destroyed => (
+                reasons::SHUTDOWN_FORCED,
+                or("the guest did not power off within its grace period and was ended"),
+            ),
+            _ if memory == Memory::Exhausted => (
+                reasons::OUT_OF_MEMORY,
+                "the kernel killed QEMU because the pod was at its limit of memory: give the VM \
+                 a higher memory limit, or none"
+                    .to_owned(),
+            ),
+            _ => (reasons::QEMU_CRASHED, or("QEMU ended unexpectedly")),
+        },
+        Some(DomainState::PausedPostcopyFailed) => (
+            reasons::POSTCOPY_FAILED,
+            "a migration broke off after the guest was handed over: its memory is lost".to_owned(),
+        ),
+        Some(_) | None => (
+            reasons::SHUTDOWN_FORCED,
+            "the instance was deleted before its guest ran".to_owned(),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kubevirt_api::vmi_status::VirtualMachineInstanceStatus;
+
+    use super::*;
+
+    fn vmi(phase: Phase, grace: Option<i64>) -> VirtualMachineInstance {
+        let mut vmi = VirtualMachineInstance::default();
+        vmi.spec.termination_grace_period_seconds = grace;
+        vmi.status = Some(VirtualMachineInstanceStatus {
+            phase: Some(phase),
+            ..VirtualMachineInstanceStatus::default()
+        });
+        vmi
+    }
+
+    /// Every state of a domain against every phase in which the handler has a say.
+    #[test]
+    fn a_domains_state_decides_the_phase() {
+        use DomainState::{
+            PausedByIoError, PausedByUser, PausedOther, PausedPostcopyFailed, Running, Stopped,
+        };
+        use Phase::{Failed, Scheduled, Scheduling, Succeeded};
+        let ended = |reason| Some(Stopped(reason));
+        let table = [
+            (None, [Scheduling, Scheduled, Phase::Running]),
+            (Some(Running), [Scheduling, Phase::Running, Phase::Running]),
+            (
+                Some(PausedByUser),
+                [Scheduling, Phase::Running, Phase::Running],
+            ),
+            (
+                Some(PausedByIoError),
+                [Scheduling, Phase::Running, Phase::Running],
+            ),
+            (
+                Some(PausedOther),
+                [Scheduling, Phase::Running, Phase::Running],
+            ),
+            (Some(PausedPostcopyFailed), [Failed, Failed, Failed]),
+            (ended(StopReason::Crashed), [Failed, Failed, Failed]),
+            (ended(StopReason::Panicked), [Failed, Failed, Failed]),
+            (ended(StopReason::Watchdog), [Failed, Failed, Failed]),
+            (ended(StopReason::StartFailed), [Failed, Failed, Failed]),
+            (ended(StopReason::Unknown), [Failed, Failed, Failed]),
+            (ended(StopReason::Destroyed), [Failed, Failed, Failed]),
+            (
+                ended(StopReason::Shutdown),
+                [Succeeded, Succeeded, Succeeded],
+            ),
+            (ended(StopReason::Saved), [Succeeded, Succeeded, Succeeded]),
+            (
+                ended(StopReason::FromSnapshot),
+                [Succeeded, Succeeded, Succeeded],
+            ),
+            (
+                ended(StopReason::Migrated),
+                [Scheduling, Scheduled, Phase::Running],
+            ),
+        ];
+        for (domain, expected) in table {
+            let phases = [Scheduling, Scheduled, Phase::Running];
+            for (before, expected) in phases.into_iter().zip(expected) {
+                let after = next_phase(&vmi(before.clone(), None), domain);
+                assert_eq!(after, expected, "{before:?} {domain:?}");
+            }
+            for over in [Succeeded, Failed] {
+                assert_eq!(
+                    next_phase(&vmi(over.clone(), None), domain),
+                    over,
+                    "{domain:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_destroyed_guest_failed_if_it_could_have_powered_off() {
+        let destroyed = Some(DomainState::Stopped(StopReason::Destroyed));
+        let check = |vmi: &VirtualMachineInstance, expected| {
+            assert_eq!(next_phase(vmi, destroyed), expected);
+        };
+        check(&vmi(Phase::Running, Some(30)), Phase::Failed);
+        check(&vmi(Phase::Running, Some(0)), Phase::Succeeded);
+        let mut deaf = vmi(Phase::Running, Some(30));
+        deaf.spec.domain.features =
+            serde_json::from_str(r#"{"acpi": {"enabled": false}}"#).unwrap();
+        check(&deaf, Phase::Succeeded);
+    }
+
+    #[test]
+    fn an_instance_that_is_deleted_before_it_ran_has_failed() {
+        let mut deleted = vmi(Phase::Scheduled, None);
+        deleted.metadata.deletion_timestamp = Some(
+            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+        );
+        assert_eq!(next_phase(&deleted, None), Phase::Failed);
+    }
+
+    #[test]
+    fn each_failure_has_a_word_and_a_sentence() {
+        let state = |reason, note: Option<&str>| GuestState {
+            domain: Some(DomainState::Stopped(reason)),
+            note: note.map(ToOwned::to_owned),
+            ..GuestState::default()
+        };
+        let crashed = state(StopReason::Crashed, Some("QEMU was ended by signal 9"));
+        let table = [
+            (crashed.clone(), Memory::Enough, "QEMUCrashed", "signal 9"),
+            (crashed, Memory::Exhausted, "OOMKilled", "memory limit"),
+            (
+                state(StopReason::Panicked, None),
+                Memory::Exhausted,
+                "GuestPanicked",
+                "panicked",
+            ),
+            (
+                state(StopReason::Watchdog, None),
+                Memory::Enough,
+                "WatchdogExpired",
+                "watchdog",
+            ),
+            (
+                state(StopReason::StartFailed, Some("no")),
+                Memory::Enough,
+                "StartFailed",
+                "no",
+            ),
+            (
+                state(StopReason::Destroyed, None),
+                Memory::Enough,
+                "ShutdownForced",
+                "grace",
+            ),
+            (
+                state(StopReason::Unknown, None),
+                Memory::Enough,
+                "QEMUCrashed",
+                "unexpectedly",
+            ),
+        ];
+        for (state, memory, reason, part) in table {
+            let (word, sentence) = cause(&Phase::Failed, Some(&state), memory).unwrap();
+            assert_eq!(word, reason, "{state:?}");
+            assert!(sentence.contains(part), "{sentence}");
+            assert_eq!(cause(&Phase::Succeeded, Some(&state), memory), None);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The guest's volumes: what the pod has behind them, what the launcher is told to make of them,
+//! and what only a privileged process can do for it.
+//!
+//! **Invariant**: nothing that a tenant keeps is read, and no path of theirs is followed; whatever
+//! touches it may hang with its storage and never runs on a worker.
+
+mod inside;
+mod steps;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+use domain_xml::{DirectIo, VolumeFacts, VolumeMode};
+use k8s_openapi::api::core::v1::Pod;
+use kubevirt_api::{
+    VirtualMachineInstance, annotations,
+    quantity::Amount,
+    vmi_status::PersistentVolumeClaimInfo,
+    volumes::{HostDiskType, Volume},
+};
+
+use self::inside::{Inside, Use};
+use crate::launcher::Peer;
+
+pub(crate) use self::steps::{StepError, steps};
+
+/// The container that the guest runs in.
+const CONTAINER: &str = "compute";
+
+/// What the pod says about its claims.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claims {
+    block: BTreeSet<String>,
+    infos: BTreeMap<String, PersistentVolumeClaimInfo>,
+}
+
+impl Claims {
+    /// A note that cannot be read is as good as none: then only disks that exist can be used.
+    pub(crate) fn of(pod: &Pod) -> Self {
+        let annotated = pod.metadata.annotations.as_ref();
+        let note = annotated.and_then(|all| all.get(annotations::CLAIMS));
+        let infos = note.and_then(|note| {
+            serde_json::from_str(note)
+                .inspect_err(|error| tracing::warn!(%error, "the pod's note of its claims"))
+                .ok()
+        });
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let compute = containers.filter(|container| container.name == CONTAINER);
+        let devices = compute.flat_map(|container| container.volume_devices.iter().flatten());
+        Self {
+            block: devices.map(|device| device.name.clone()).collect(),
+            infos: infos.unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn info(&self, volume: &str) -> Option<&PersistentVolumeClaimInfo> {
+        self.infos.get(volume)
+    }
+
+    fn is_block(&self, volume: &str) -> bool {
+        self.block.contains(volume)
+    }
+
+    /// Bytes that the claim holds, or was asked to hold while it was not made yet.
+    fn bytes(&self, volume: &str) -> Option<u64> {
+        let info = self.infos.get(volume)?;
+        let storage = [&info.capacity, &info.requests]
+            .into_iter()
+            .find_map(|list| list.get("storage"))?;
+        Amount::parse(storage).ok().map(Amount::units)
+    }
+}
+
+/// Looks at what is in the pod, and gives the guest's user what is the guest's. Doing it twice is
+/// the same as once.
+pub(crate) async fn hand_over(
+    vmi: &VirtualMachineInstance,
+    claims: &Claims,
+    peer: Arc<Peer>,
+    own_files: DirectIo,
+) -> io::Result<BTreeMap<String, VolumeFacts>> {
+    let kept: Vec<Kept> = vmi
+        .spec
+        .volumes
+        .iter()
+        .filter_map(|volume| Kept::of(volume, claims))
+        .collect();
+    if kept.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let all = move || -> io::Result<_> {
+        let inside = Inside::of(&peer)?;
+        kept.iter()
+            .map(|one| Ok((one.volume.clone(), one.hand_over(&inside, own_files)?)))
+            .collect()
+    };
+    tokio::task::spawn_blocking(all)
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// A volume that stands on something from outside of the pod.
+#[derive(Debug)]
+struct Kept {
+    volume: String,
+    place: Place,
+    /// It lies under an overlay among the pod's own files.
+    is_ephemeral: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Device,
+    Image { name: String, wanted: Use },
+}
+
+impl Kept {
+    fn of(volume: &Volume, claims: &Claims) -> Option<Self> {
+        let name = &volume.name;
+        let claim = volume.persistent_volume_claim.as_ref();
+        let only_read = claim.is_some_and(|claim| claim.read_only == Some(true));
+        let is_ephemeral = volume.ephemeral.is_some();
+        let image = |name: &str, wanted| Place::Image {
+            name: name.to_owned(),
+            wanted,
+        };
+        let place = if let Some(disk) = &volume.host_disk {
+            let wanted = match disk.type_ {
+                HostDiskType::DiskOrCreate => Use::Create,
+                _ => Use::Write,
+            };
+            image(domain_xml::host_disk_name(disk)?, wanted)
+        } else if claim.is_none() && volume.data_volume.is_none() && !is_ephemeral {
+            return None;
+        } else if claims.is_block(name) {
+            Place::Device
+        } else if only_read || is_ephemeral {
+            image(domain_xml::paths::CLAIM_IMAGE, Use::Read)
+        } else {
+            image(domain_xml::paths::CLAIM_IMAGE, Use::Create)
+        };
+        Some(Self {
+            volume: name.clone(),
+            place,
+            is_ephemeral,
+        })
+    }
+
+    fn hand_over(&self, inside: &Inside, own_files: DirectIo) -> io::Result<VolumeFacts> {
+        let failed =
+            |err: io::Error| io::Error::new(err.kind(), format!("volume {}: {err}", self.volume));
+        let (mode, direct_io) = match &self.place {
+            Place::Device => {
+                inside.give_device(&self.volume).map_err(failed)?;
+                (VolumeMode::Block, DirectIo::Supported)
+            }
+            Place::Image { name, wanted } => {
+                let directory = inside.disk_directory(&self.volume).map_err(failed)?;
+                inside::give_image(&directory, name, *wanted).map_err(failed)?;
+                (VolumeMode::Filesystem, inside::direct_io(&directory, name))
+            }
+        };
+        let direct_io = match (self.is_ephemeral, own_files) {
+            (true, DirectIo::Unsupported) => DirectIo::Unsupported,
+            _ => direct_io,
+        };
+        Ok(VolumeFacts { mode, direct_io })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(claims: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"annotations": {"ferrovirt.io/claims": claims}},
+            "spec": {"containers": [
+                {"name": "compute", "volumeDevices": [{"name": "raw", "devicePath": "/dev/raw"}]},
+                {"name": "other", "volumeDevices": [{"name": "image", "devicePath": "/dev/x"}]},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_pod_says_which_claims_are_devices_and_how_large_they_are() {
+        let claims = Claims::of(&pod(
+            r#"{"image": {"capacity": {"storage": "2Gi"}, "requests": {"storage": "1Gi"}},
+                "late": {"requests": {"storage": "1Gi"}}, "odd": {"capacity": {"storage": "x"}}}"#,
+        ));
+        assert!(claims.is_block("raw") && !claims.is_block("image"));
+        assert_eq!(claims.bytes("image"), Some(2 << 30));
+        assert_eq!(claims.bytes("late"), Some(1 << 30));
+        assert_eq!((claims.bytes("odd"), claims.bytes("none")), (None, None));
+        assert_eq!(Claims::of(&pod("nonsense")).bytes("image"), None);
+    }
+}

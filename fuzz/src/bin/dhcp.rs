@@ -1,0 +1,57 @@
+//! Questions of a guest to its DHCP server: an answer fits into a frame, goes to the guest or to
+//! all, and can be read by the same rules.
+#![no_main]
+#![allow(dead_code, reason = "the server has other uses for its parts")]
+
+use std::net::Ipv4Addr;
+
+use launcher_channel::{DhcpServer, Route};
+use libfuzzer_sys::fuzz_target;
+
+// The launcher is a program; its parser is taken as it lies there. (Its tests lie where only its own
+// crate finds them, which stops the formatter.)
+#[rustfmt::skip]
+#[path = "../../../crates/virt-launcher/src/dhcp/answer.rs"]
+mod answer;
+#[path = "../../../crates/virt-launcher/src/dhcp/options.rs"]
+mod options;
+
+const CLIENT: [u8; 6] = [2, 0, 0, 1, 2, 3];
+const FRAME: usize = 1500 - 28;
+
+fuzz_target!(|bytes: &[u8]| {
+    let server = server();
+    let Some(answer) = answer::answer(bytes, &server, CLIENT) else {
+        return;
+    };
+    assert!(
+        (300..=FRAME).contains(&answer.bytes.len()),
+        "{}",
+        answer.bytes.len()
+    );
+    assert!([server.address, Ipv4Addr::BROADCAST].contains(&answer.to));
+    assert_eq!(answer.bytes[28..34], CLIENT);
+    let kind = options::find(&answer.bytes[240..], 53).expect("a type of message");
+    assert_eq!(kind.len(), 1);
+});
+
+fn server() -> DhcpServer {
+    let address = |last| Ipv4Addr::new(10, 0, 2, last);
+    DhcpServer {
+        interface: "k6t-eth0".to_owned(),
+        client_mac: "02:00:00:01:02:03".to_owned(),
+        server: address(1),
+        address: address(2),
+        prefix_length: 24,
+        router: Some(address(1)),
+        dns: vec![address(3); 70],
+        search: vec!["default.svc.cluster.local".to_owned(); 20],
+        routes: vec![Route {
+            destination: Ipv4Addr::new(10, 1, 0, 0),
+            prefix_length: 16,
+            via: address(1),
+        }],
+        mtu: 1400,
+        host_name: "guest".to_owned(),
+    }
+}

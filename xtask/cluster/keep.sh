@@ -1,0 +1,15 @@
+#!/bin/sh
+# Runs a program again whenever it ends, as an init system would: soon, and later each time while it
+# does not last. The program ends with this script.
+#
+# usage: keep.sh PROGRAM [ARGUMENT]...
+tenths=2
+while :; do
+    began=$(date +%s)
+    setpriv --pdeathsig KILL -- "$@"
+    echo "$1 ended with $?"
+    [ $(($(date +%s) - began)) -lt 10 ] || tenths=2
+    sleep "$((tenths / 10)).$((tenths % 10))"
+    tenths=$((tenths * 2))
+    [ "$tenths" -le 50 ] || tenths=50
+done

@@ -1,0 +1,174 @@
+//! The wires: a network namespace for the control plane and one for each node, joined by a bridge in
+//! the control plane's.
+//!
+//! **Invariant**: making what is there does nothing, and whatever was made half-way is completed. The
+//! host gets one interface; it goes with the control plane's namespace.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result};
+use rustix::{
+    io::Errno,
+    mount::{UnmountFlags, unmount},
+};
+
+use super::place::{CONTROL_PLANE, HOST, MARK, NodeNumber, Place};
+use crate::workspace::run_quietly;
+
+const BRIDGE: &str = "nodes";
+/// Where addresses of nodes end.
+const PREFIX: u8 = 24;
+
+/// The control plane's namespace, its bridge and the host's way to it.
+pub(super) fn control_plane(place: &Place) -> Result<()> {
+    let net = place.network("control");
+    if !namespace(&net)? {
+        return Ok(());
+    }
+    let wire = format!("{MARK}0");
+    inside(
+        &net,
+        &[
+            &format!("ip link add {BRIDGE} type bridge"),
+            &format!("ip address add {CONTROL_PLANE}/{PREFIX} dev {BRIDGE}"),
+            "ip link set lo up",
+            &format!("ip link set {BRIDGE} up"),
+        ],
+    )?;
+    forward(&net)?;
+    join(&net, None, &wire)?;
+    ip(&format!("address add {HOST}/{PREFIX} dev {wire}"))?;
+    ip(&format!("link set {wire} up"))?;
+    ready(&net)
+}
+
+/// A node's namespace, its wire to the bridge, and routes to the pods of all others.
+pub(super) fn node(place: &Place, node: NodeNumber, all: &[NodeNumber]) -> Result<()> {
+    let control = place.network("control");
+    let net = place.network(&node.name());
+    if namespace(&net)? {
+        join(&control, Some(&net), &node.name())?;
+        inside(
+            &net,
+            &[
+                "ip link set lo up",
+                &format!("ip address add {}/{PREFIX} dev eth0", node.address()),
+                "ip link set eth0 up",
+                &format!("ip route add default via {CONTROL_PLANE}"),
+            ],
+        )?;
+        forward(&net)?;
+        inside(&control, &[&route_to(node)])?;
+        ready(&net)?;
+    }
+    let others = all.iter().filter(|other| **other != node);
+    let routes: Vec<String> = others.map(|other| route_to(*other)).collect();
+    let routes: Vec<&str> = routes.iter().map(String::as_str).collect();
+    inside(&net, &routes)
+}
+
+/// Forgets a namespace; the kernel removes what is in it once nobody is.
+pub(super) fn remove(net: &Path) -> Result<()> {
+    match unmount(net, UnmountFlags::DETACH) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+        Err(error) => return Err(error).with_context(|| format!("unmount {}", net.display())),
+    }
+    for path in [net.to_owned(), net.with_extension("ready")] {
+        if path.exists() {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn route_to(node: NodeNumber) -> String {
+    format!("ip route replace {} via {}", node.pods(), node.address())
+}
+
+/// Makes the namespace anew unless it is whole. True when it has to be filled.
+fn namespace(net: &Path) -> Result<bool> {
+    // After a restart of the machine the file is there and no namespace behind it.
+    let is_mounted = fs::metadata(net).is_ok_and(|it| it.len() == 0)
+        && fs::read_to_string("/proc/self/mountinfo")
+            .context("read the mounts")?
+            .contains(&format!(" {} ", net.display()));
+    if is_mounted && net.with_extension("ready").exists() {
+        return Ok(false);
+    }
+    remove(net)?;
+    fs::write(net, "").with_context(|| format!("make {}", net.display()))?;
+    let mut option = std::ffi::OsString::from("--net=");
+    option.push(net);
+    run_quietly(Command::new("unshare").arg(option).arg("true"))?;
+    Ok(true)
+}
+
+fn ready(net: &Path) -> Result<()> {
+    fs::write(net.with_extension("ready"), "").context("note that a namespace is whole")
+}
+
+/// A pair of interfaces: one on the bridge, the other `eth0` of a node or, without one, the host's.
+fn join(control: &Path, node: Option<&Path>, name: &str) -> Result<()> {
+    let wire = |end: &str| format!("{MARK}{end}");
+    let (near, far) = match node {
+        Some(_) => (wire(&format!("-{name}")), wire(&format!("-{name}b"))),
+        None => (name.to_owned(), wire("1")),
+    };
+    // A half of it that an earlier attempt left would be in the way.
+    let leftover = Path::new("/sys/class/net").join(&near);
+    if leftover.exists() {
+        ip(&format!("link delete {near}"))?;
+    }
+    ip(&format!("link add {near} type veth peer name {far}"))?;
+    give(&far, control)?;
+    inside(
+        control,
+        &[
+            &format!("ip link set {far} master {BRIDGE}"),
+            &format!("ip link set {far} up"),
+        ],
+    )?;
+    if let Some(node) = node {
+        give(&near, node)?;
+        inside(node, &[&format!("ip link set {near} name eth0")])?;
+    }
+    Ok(())
+}
+
+fn give(interface: &str, net: &Path) -> Result<()> {
+    run_quietly(
+        Command::new("ip")
+            .args(["link", "set", interface, "netns"])
+            .arg(net),
+    )?;
+    Ok(())
+}
+
+fn ip(words: &str) -> Result<()> {
+    run_quietly(Command::new("ip").args(words.split(' ')))?;
+    Ok(())
+}
+
+/// Whole networks are behind these interfaces, so packets from elsewhere are no forgeries.
+fn forward(net: &Path) -> Result<()> {
+    inside(
+        net,
+        &[
+            "echo 1 >/proc/sys/net/ipv4/ip_forward",
+            "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter",
+            "echo 0 >/proc/sys/net/ipv4/conf/default/rp_filter",
+        ],
+    )
+}
+
+/// Runs lines of shell in a namespace; the first that fails ends them.
+fn inside(net: &Path, lines: &[&str]) -> Result<()> {
+    let mut option = std::ffi::OsString::from("--net=");
+    option.push(net);
+    run_quietly(
+        Command::new("nsenter")
+            .arg(option)
+            .args(["sh", "-ec", &lines.join("\n")]),
+    )?;
+    Ok(())
+}
