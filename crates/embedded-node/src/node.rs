@@ -209,7 +209,11 @@ fn check_host(settings: &Settings) -> Result<(), NodeError> {
 async fn watch_node(shared: Arc<Shared>, stop: CancellationToken) {
     let name = &shared.settings.node_name;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let wake = |_: &Node| shared.node_changed.send_replace(());
+    let wake = |_: &Node| {
+        // What a pod lacked may have come, and its claims wait for a pod that lacks nothing else.
+        shared.storage.on_supply();
+        shared.node_changed.send_replace(());
+    };
     let client = shared.settings.client.clone();
     reconcile::watch(client, config, shared.node.clone(), wake, stop).await;
 }

@@ -98,7 +98,7 @@ impl Storage {
     }
 
     /// Something that claims may have waited for.
-    fn on_supply(&self) {
+    pub(crate) fn on_supply(&self) {
         for claim in self.claims.list() {
             if claim::phase(&claim) != "Bound" {
                 self.claim_triggers.add(Key::of(claim.as_ref()));

@@ -7,7 +7,11 @@ use std::{
     sync::{Arc, mpsc},
 };
 
-use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, Pod},
+    storage::v1::StorageClass,
+};
+use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 
 use super::*;
@@ -38,11 +42,23 @@ fn each(names: Vec<&'static str>, tell: impl Fn(&str) + Sync) {
                 loop {
                     let next = names.lock().next();
                     let Some(name) = next else { return };
+                    let _told = Told(name);
                     tell(name);
                 }
             });
         }
     });
+}
+
+/// Says on the way out of a story that fails which one it was.
+struct Told(&'static str);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the story of a death at {} has failed", self.0);
+        }
+    }
 }
 
 /// Knows who has an address.
@@ -243,6 +259,30 @@ fn volume_is_deleted_before_its_claim(home: &Home) {
     no_volumes_are_left(home);
 }
 
+/// A claim from a time without a class for such, which the server could give to no class.
+fn claim_is_older_than_its_class(home: &Home) {
+    let classes = Api::<StorageClass>::all(home.client.clone());
+    home.wait(await_condition(
+        classes.clone(),
+        "local",
+        |class: Option<&StorageClass>| class.is_some(),
+    ))
+    .unwrap();
+    let is_default = |value: &str| {
+        let name = "storageclass.kubernetes.io/is-default-class";
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {name: value}}}));
+        home.wait(classes.patch("local", &PatchParams::default(), &patch))
+            .unwrap();
+    };
+    is_default("false");
+    home.claim("c", "1Mi", "Filesystem");
+    is_default("true");
+    home.wait_claim("c", |claim| claim["spec"]["storageClassName"] == "local");
+    home.delete_claim("c");
+    home.wait_no_claim("c");
+    no_volumes_are_left(home);
+}
+
 #[test]
 fn pods_outlive_a_death_of_their_node_after_each_effect() {
     each(names("embedded-node/pod/"), |name| {
@@ -256,6 +296,7 @@ fn volumes_outlive_a_death_of_their_node_after_each_effect() {
     names.extend(self::names("embedded-node/storage/"));
     each(names, |name| match name {
         "embedded-node/storage/erase" => tell(name, volume_is_deleted_before_its_claim),
+        "embedded-node/storage/set-class" => tell(name, claim_is_older_than_its_class),
         _ if OF_OTHERS.contains(&name) => tell(name, volume_of_others_is_used),
         _ => tell(name, pods_and_claims_come_and_go),
     });

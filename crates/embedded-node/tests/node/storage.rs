@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::Home;
+use super::{Home, offer_null};
 
 impl Home {
     pub(super) fn claims(&self) -> Api<PersistentVolumeClaim> {
@@ -112,6 +112,30 @@ fn mounted(more: &Value) -> (&'static str, Value) {
 fn path_of(volume: &PersistentVolume) -> PathBuf {
     let local = volume.spec.as_ref().unwrap().local.as_ref().unwrap();
     PathBuf::from(&local.path)
+}
+
+#[test]
+fn claim_goes_on_when_the_node_has_what_its_pod_lacked() {
+    let home = Home::new("late-device");
+    home.claim("data", "8Mi", "Filesystem");
+    home.create(
+        "p",
+        json!({
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", "exit 0"],
+                "volumeMounts": [{"name": "v", "mountPath": "/data"}],
+                "resources": {"limits": {"example.com/null": "1"}},
+            }],
+        }),
+    );
+    home.wait_until("p", "waiting for a device", |status| {
+        let message = status["conditions"][0]["message"].as_str();
+        message.is_some_and(|message| message.ends_with("the node has no example.com/null"))
+    });
+    let _offer = offer_null(&home);
+    home.wait_phase("p", "Succeeded");
 }
 
 #[test]

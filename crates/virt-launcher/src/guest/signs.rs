@@ -7,6 +7,9 @@ use super::judge::Verdict;
 
 /// libvirt's numbers of what a watchdog does that ends the guest at once.
 const WATCHDOG_POWEROFF: i32 = 3;
+/// libvirt's number of a failure of a disk that makes the guest stand still; others are ignored or
+/// left to the guest.
+const IO_ERROR_PAUSE: i32 = 1;
 /// Names of disks and reasons come from libvirt and QEMU; nobody reads more than that.
 const LONGEST: usize = 200;
 /// Of a disk, as long as nothing more is known.
@@ -33,10 +36,17 @@ impl Signs {
                 tracing::warn!(action, "the guest's watchdog expired");
                 self.watchdog |= *action == WATCHDOG_POWEROFF;
             }
-            Event::IoError { device, reason, .. } => {
-                tracing::warn!(device, reason, "the guest's disk failed");
-                self.disk = Some(disk_trouble(device, reason));
-                self.storage = None;
+            Event::IoError {
+                device,
+                reason,
+                action,
+                ..
+            } => {
+                tracing::warn!(device, reason, action, "the guest's disk failed");
+                if *action == IO_ERROR_PAUSE {
+                    self.disk = Some(disk_trouble(device, reason));
+                    self.storage = None;
+                }
             }
             _ => {}
         }
@@ -165,8 +175,29 @@ mod tests {
             domain: domain(),
             source: "/x".to_owned(),
             device: device.to_owned(),
-            action: 1,
+            action: IO_ERROR_PAUSE,
             reason: reason.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_failure_left_to_the_guest_is_not_why_it_stands_still() {
+        let reported = Event::IoError {
+            domain: domain(),
+            source: "/y".to_owned(),
+            device: "ua-told".to_owned(),
+            action: 2,
+            reason: "message".to_owned(),
+        };
+        let stopped = error("ua-more", "enospc");
+        for (events, expected) in [
+            (vec![reported.clone()], None),
+            (vec![reported.clone(), stopped.clone()], Some(&stopped)),
+            (vec![stopped.clone(), reported], Some(&stopped)),
+        ] {
+            let (signs, alone) = (after(&events), after(expected.cloned().as_slice()));
+            let paused = DomainState::PausedByIoError;
+            assert_eq!(signs.why(paused), alone.why(paused), "{events:?}");
         }
     }
 
