@@ -132,15 +132,21 @@ fn virtctl() -> Result<PathBuf> {
     Ok(metadata()?.target_directory.join("debug/virtctl"))
 }
 
-/// Resident memory of the components' processes on all nodes, by component and in sum.
+/// Memory of the components' processes on all nodes, by component and in sum: resident, where each
+/// process counts all pages of the program that they share, and by shares, where a page counts once.
 fn of_components(label: &str) -> Result<Vec<Figure>> {
     let mut resident: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut shares: BTreeMap<&str, u64> = BTreeMap::new();
     for entry in fs::read_dir("/proc").context("list processes")? {
         let process = entry.context("list processes")?.path();
         if let Some(component) = component(&process) {
-            let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-            let kib = memory::kib(&status, "VmRSS:").unwrap_or_default();
-            *resident.entry(component).or_default() += kib;
+            let rollup = fs::read_to_string(process.join("smaps_rollup"))
+                .with_context(|| format!("read the memory of {component}"))?;
+            for (sums, name) in [(&mut resident, "Rss:"), (&mut shares, "Pss:")] {
+                let kib = memory::kib(&rollup, name);
+                *sums.entry(component).or_default() +=
+                    kib.with_context(|| format!("find {name} in smaps_rollup"))?;
+            }
         }
     }
     for component in COMPONENTS {
@@ -149,15 +155,17 @@ fn of_components(label: &str) -> Result<Vec<Figure>> {
             "no process of {component} runs: is Ferrovirt installed on the cluster?"
         );
     }
-    let all = resident.values().sum();
-    let parts = resident.into_iter().chain([("all", all)]);
-    Ok(parts
-        .map(|(component, kib)| {
+    let figures = [("memory", resident), ("memory.shares", shares)].map(|(name, sums)| {
+        let all = sums.values().sum();
+        let parts = sums.into_iter().chain([("all", all)]);
+        let figure = move |(component, kib)| {
             // Promised in MB of a million bytes.
             let value = as_f64(kib) * 1024.0 / 1e6;
-            Figure::new(format!("memory.{label}.{component}"), value, "MB")
-        })
-        .collect())
+            Figure::new(format!("{name}.{label}.{component}"), value, "MB")
+        };
+        parts.map(figure).collect::<Vec<_>>()
+    });
+    Ok(figures.into_iter().flatten().collect())
 }
 
 /// Which component a process is.
