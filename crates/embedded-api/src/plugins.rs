@@ -16,12 +16,12 @@ use crate::{
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_ACCOUNT: &str = "default";
-/// Marks pods that a node itself brings.
 /// Begin of the name of the volume with the token of the pod's account.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// An hour, and a little by which such tokens are told from those that somebody asked for.
 const TOKEN_SECONDS: i64 = 3607;
+/// Marks pods that a node itself brings.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Completes an object that is about to be made.
