@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use crate::{eventually, processes::processes, traces::suffix};
@@ -13,6 +14,8 @@ use crate::{eventually, processes::processes, traces::suffix};
 const OF_THE_DATABASE: [&str; 2] = ["api.db-wal", "api.db-shm"];
 /// Trees that are kept under the digest of an image are counted, not walked.
 const DEPTH_OF_IMAGES: usize = 2;
+/// A kubelet looks for what to clear away every two seconds.
+const REST: Duration = Duration::from_secs(5);
 
 /// Each thing, and how many there are of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -155,6 +158,23 @@ fn without_what_changes(rule: &str) -> String {
         }
     }
     kept.join(" ")
+}
+
+/// What there is once nothing comes or goes any more: a pod is gone for its API server some time
+/// before its node has cleared its files away.
+pub async fn at_rest(count: impl Fn() -> Census) -> Census {
+    let until = tokio::time::Instant::now() + crate::DEADLINE / 3;
+    let mut ticks = tokio::time::interval(REST / 10);
+    let mut found = count();
+    let mut since = tokio::time::Instant::now();
+    while since.elapsed() < REST && tokio::time::Instant::now() < until {
+        ticks.tick().await;
+        let now = count();
+        if !now.against(&found).is_empty() {
+            (found, since) = (now, tokio::time::Instant::now());
+        }
+    }
+    found
 }
 
 /// What is not as it was, once it had time to end.

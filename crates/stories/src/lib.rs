@@ -50,7 +50,7 @@ mod times;
 mod traces;
 mod waiting;
 
-pub use census::{Census, differences};
+pub use census::{Census, at_rest, differences};
 pub use cluster::{Cluster, CutOff, NAMESPACE};
 pub use console::Console;
 pub use counting::{counting, counts_on, rounds};

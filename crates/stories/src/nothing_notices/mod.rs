@@ -23,7 +23,7 @@ use self::{
     standing::{Recovery, Standing},
     victims::Victims,
 };
-use crate::{DEADLINE, Home, Story, differences, eventually, machine};
+use crate::{DEADLINE, Home, Story, at_rest, differences, eventually, machine};
 
 pub use self::ground::{Ground, Victim, Word};
 
@@ -155,7 +155,7 @@ pub async fn nothing_notices<G: Ground>(
         story.vmi_is(&format!("first-{number}"), "Running").await;
     }
     delete_all(&story).await;
-    let before = home.census();
+    let before = at_rest(|| home.census()).await;
 
     let names: Vec<String> = (0..ordeal.guests).map(|at| format!("guest-{at}")).collect();
     let mut guests = Vec::new();
