@@ -16,7 +16,8 @@ use serde_json::Value;
 
 use crate::cluster_config::Binding;
 
-/// Binding of guests that name no network. The API's own default, bridge, is not there yet.
+/// Binding of guests that name no network. The API's own default is bridge, which takes the network
+/// away from the pod and does not migrate.
 pub const DEFAULT_BINDING: Binding = Binding::Masquerade;
 
 /// A place in an object that this version cannot run.
@@ -86,7 +87,6 @@ const IN_VMI: &[(&str, &str)] = &[
     ("volumes[*].containerPath", FILES),
     ("networks[*].multus", "use pod: {}"),
     ("networks[*].resourceClaim", "use pod: {}"),
-    ("domain.devices.interfaces[*].bridge", BINDING),
     ("domain.devices.interfaces[*].sriov", BINDING),
     ("domain.devices.interfaces[*].passtBinding", BINDING),
     ("domain.devices.interfaces[*].binding", BINDING),
@@ -143,7 +143,7 @@ const IN_VMI: &[(&str, &str)] = &[
 const LEAVE_OUT: &str = "leave it out";
 const PROBE: &str = "use tcpSocket or httpGet";
 const FILES: &str = "write the files with the user data of cloudInitNoCloud";
-const BINDING: &str = "use masquerade: {}";
+const BINDING: &str = "use masquerade: {} or bridge: {}";
 
 pub fn in_vmi(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
     find_all(IN_VMI, spec, path)

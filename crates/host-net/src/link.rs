@@ -26,6 +26,7 @@ pub(crate) const IFLA_INFO_KIND: u16 = 1;
 pub(crate) const IFLA_INFO_DATA: u16 = 2;
 /// Hairpin, in the kernel's words "mode", of a bridge port.
 const IFLA_BRPORT_MODE: u16 = 4;
+const IFLA_BRPORT_LEARNING: u16 = 8;
 
 const UP: u32 = 1;
 const AF_BRIDGE: u8 = 7;
@@ -195,9 +196,7 @@ impl Net {
         if !differs {
             return Ok(());
         }
-        let done = self.route.request(&message);
-        done.map(drop)
-            .map_err(|err| err.while_doing(format!("set up link {}", link.name)))
+        self.change(&message, || format!("set up link {}", link.name))
     }
 
     /// Sets the link up as it is.
@@ -206,14 +205,52 @@ impl Net {
         self.configure(&link, Settings::default())
     }
 
+    /// Sets the link down, which takes its routes.
+    pub(crate) fn set_down(&mut self, link: &Link) -> Result<(), NetError> {
+        let message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, UP));
+        self.change(&message, || format!("set down link {}", link.name))
+    }
+
+    /// Gives the link another name; it has to be down.
+    pub(crate) fn rename(&mut self, link: &Link, name: &str) -> Result<(), NetError> {
+        check_name(name)?;
+        let mut message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, 0));
+        message.text(IFLA_IFNAME, name);
+        self.change(&message, || format!("rename link {} to {name}", link.name))
+    }
+
+    /// Leaves a remark at the link, and everything else as it is.
+    pub(crate) fn set_alias(&mut self, link: &Link, alias: &str) -> Result<(), NetError> {
+        let mut message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, 0));
+        message.attribute(IFLA_IFALIAS, alias.as_bytes());
+        self.change(&message, || format!("leave a remark at link {}", link.name))
+    }
+
     /// Lets the bridge send frames back through the port they came from, so that a pod reaches
     /// itself by an address that is translated outside of it.
     pub(crate) fn set_hairpin(&mut self, port: &Link) -> Result<(), NetError> {
+        self.set_port(port, (IFLA_BRPORT_MODE, "hairpin", 1))
+    }
+
+    /// Keeps the bridge from learning who is behind the port: frames that come back by it are not
+    /// from there.
+    pub(crate) fn stop_learning(&mut self, port: &Link) -> Result<(), NetError> {
+        self.set_port(port, (IFLA_BRPORT_LEARNING, "learning", 0))
+    }
+
+    fn set_port(
+        &mut self,
+        port: &Link,
+        (setting, what, value): (u16, &str, u8),
+    ) -> Result<(), NetError> {
         let mut message = Message::new(SET_LINK, ACK).with(&info(AF_BRIDGE, port.index, 0, 0));
-        message.nest(IFLA_PROTINFO, |port| port.attribute(IFLA_BRPORT_MODE, &[1]));
-        let done = self.route.request(&message);
-        done.map(drop)
-            .map_err(|err| err.while_doing(format!("set hairpin on {}", port.name)))
+        message.nest(IFLA_PROTINFO, |port| port.attribute(setting, &[value]));
+        self.change(&message, || format!("set {what} on {}", port.name))
+    }
+
+    fn change(&mut self, message: &Message, doing: impl Fn() -> String) -> Result<(), NetError> {
+        let done = self.route.request(message);
+        done.map(drop).map_err(|err| err.while_doing(doing()))
     }
 
     /// Deletes the link; with one end of a veth pair goes the other. One that is not there is fine.

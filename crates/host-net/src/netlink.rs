@@ -35,8 +35,6 @@ pub(crate) const REPLACE: u16 = 0x100;
 pub(crate) const CREATE: u16 = 0x400;
 pub(crate) const APPEND: u16 = 0x800;
 pub(crate) const DUMP: u16 = 0x300;
-/// For deletions: fail when something still hangs on the thing.
-pub(crate) const NON_RECURSIVE: u16 = 0x100;
 
 const FLAG_DUMP_INTERRUPTED: u16 = 0x10;
 const FLAG_CAPPED: u16 = 0x100;

@@ -68,41 +68,6 @@ impl Net {
         self.commit(batch)
     }
 
-    /// Takes the chains away, and the table unless others have chains in it.
-    pub fn remove_chains(&mut self, table: &Table) -> Result<(), NetError> {
-        let mut batch = Batch::default();
-        // Made first, so that nothing is missing when it is deleted.
-        batch.push(encode::new_table(table), format!("table {}", title(table)));
-        for chain in &table.chains {
-            batch.push(
-                encode::new_chain(table, chain),
-                format!("chain {}", chain.name),
-            );
-            batch.push(
-                encode::flush_chain(table, chain),
-                format!("chain {}", chain.name),
-            );
-        }
-        for chain in &table.chains {
-            batch.push(
-                encode::delete_chain(table, chain),
-                format!("chain {}", chain.name),
-            );
-        }
-        self.commit(batch)?;
-        let mut batch = Batch::default();
-        batch.push(
-            encode::delete_empty_table(table),
-            format!("table {}", title(table)),
-        );
-        match self.try_commit(batch)? {
-            Some((subject, refusal)) if !matches!(refusal.errno, Errno::BUSY | Errno::NOENT) => {
-                Err(refused(&subject, refusal))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Deletes the table with all it holds; one that is not there is fine.
     pub fn delete_table(&mut self, family: Family, name: &str) -> Result<(), NetError> {
         let mut batch = Batch::default();

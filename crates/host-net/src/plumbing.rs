@@ -1,13 +1,14 @@
-//! Carries out a plan inside the namespace of the calling thread, and takes it away again.
+//! Carries out a plan inside the namespace of the calling thread. What is made goes with it.
 //!
 //! Every step makes one thing so; cut off anywhere, a second run completes it. Links come first,
-//! the rules that name them last.
+//! the rules that name them last. The settings come before the pod's interface is given away: the
+//! pod may not answer for what is the guest's.
 
 use std::net::IpAddr;
 
 use net_plan::{Cidr, Plumbing, PodInterface, PodRoute};
 
-use crate::{LinkKind, Net, NetError};
+use crate::{Net, NetError};
 
 /// What is there now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +19,12 @@ pub struct Applied {
     pub rules: usize,
 }
 
-/// The interface of this name with its global addresses and the routes through it.
+/// The interface of this name with its global addresses and the routes through it, as they were
+/// before it was given to a guest.
 pub fn observe_interface(net: &mut Net, name: &str) -> Result<PodInterface, NetError> {
+    if let Some(seen) = net.remembered(name)? {
+        return Ok(seen);
+    }
     let link = net.existing_link(name)?;
     let addresses = net.addresses(&link)?;
     let routes = net.routes()?;
@@ -63,43 +68,24 @@ pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
     for bridge in &plan.bridges {
         net.ensure_bridge(bridge)?;
     }
-    for tap in &plan.taps {
-        net.ensure_tap(tap)?;
-    }
     for sysctl in &plan.sysctls {
         net.ensure_sysctl(sysctl)?;
+    }
+    for given in &plan.given {
+        net.ensure_given(given)?;
+    }
+    for tap in &plan.taps {
+        net.ensure_tap(tap)?;
     }
     for table in &plan.tables {
         net.ensure_chains(table)?;
     }
     let bridges = plan.bridges.iter().map(|bridge| bridge.name.clone());
+    let given = plan.given.iter().map(|given| given.renamed.clone());
     let taps = plan.taps.iter().map(|tap| tap.name.clone());
     let chains = plan.tables.iter().flat_map(|table| &table.chains);
     Ok(Applied {
-        links: bridges.chain(taps).collect(),
+        links: bridges.chain(given).chain(taps).collect(),
         rules: chains.map(|chain| chain.rules.len()).sum(),
     })
-}
-
-/// Takes away rules and links of the plan; settings stay, since others may rely on them. What is
-/// gone already is fine.
-pub fn unplumb(net: &mut Net, plan: &Plumbing) -> Result<(), NetError> {
-    for table in &plan.tables {
-        net.remove_chains(table)?;
-    }
-    let taps = plan
-        .taps
-        .iter()
-        .map(|tap| (&tap.name, LinkKind::Tun, "tap"));
-    let bridges = plan
-        .bridges
-        .iter()
-        .map(|bridge| (&bridge.name, LinkKind::Bridge, "bridge"));
-    for (name, kind, wanted) in taps.chain(bridges) {
-        if let Some(link) = net.link(name)? {
-            crate::link::of_kind(link, &kind, wanted)?;
-            net.delete_link(name)?;
-        }
-    }
-    Ok(())
 }

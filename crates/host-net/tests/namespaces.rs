@@ -12,10 +12,9 @@ use std::{
 
 use host_net::{
     LinkKind, Net, NetError, NetworkNamespace, Retry, Veth, in_namespace, observe_interface, plumb,
-    unplumb,
 };
 use net_plan::{
-    Bridge, Cidr, MacAddress, Plumbing, Sysctl, Tap,
+    Bridge, Cidr, GivenInterface, MacAddress, Plumbing, StandIn, Sysctl, Tap,
     nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table, Transport},
 };
 
@@ -145,6 +144,33 @@ fn masquerade() -> Plumbing {
             nat("10.0.2.2", "10.0.2.1", "127.0.0.1"),
             nat("fd10:0:2::2", "fd10:0:2::1", "::1"),
         ],
+        ..Plumbing::default()
+    }
+}
+
+/// The pod's interface given to the guest.
+fn given() -> Plumbing {
+    let mac = MacAddress([0x42, 0, 0, 0, 0, 9]);
+    Plumbing {
+        bridges: vec![bridge("k6t-eth0", mac, &["169.254.75.10/32"])],
+        given: vec![GivenInterface {
+            name: "eth0".to_owned(),
+            renamed: "eth0-nic".to_owned(),
+            bridge: "k6t-eth0".to_owned(),
+            mac,
+            remark: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
+            stand_in: StandIn {
+                mac: MAC,
+                mtu: 1400,
+                addresses: vec![cidr("10.244.0.9/24"), cidr("fd00::9/64")],
+            },
+        }],
+        taps: masquerade().taps,
+        sysctls: vec![Sysctl {
+            name: "net/ipv4/conf/all/arp_ignore".to_owned(),
+            value: "1".to_owned(),
+        }],
+        tables: vec![],
     }
 }
 
@@ -201,9 +227,9 @@ async fn join(
     .unwrap();
 }
 
-/// The outside, the pod, and a guest in a namespace of its own behind the pod's bridge.
-async fn three() -> [NetworkNamespace; 3] {
-    let [outside, pod, guest] = [new().await, new().await, new().await];
+/// The outside and a pod that has joined it.
+async fn two() -> [NetworkNamespace; 2] {
+    let [outside, pod] = [new().await, new().await];
     in_namespace(outside.clone(), |net| {
         net.set_up("lo")?;
         let addresses = ["10.244.0.1/24", "fd00::1/64"];
@@ -220,6 +246,12 @@ async fn three() -> [NetworkNamespace; 3] {
         &["10.244.0.1", "fd00::1"],
     )
     .await;
+    [outside, pod]
+}
+
+/// The outside, the pod, and a guest in a namespace of its own behind the pod's bridge.
+async fn three() -> [NetworkNamespace; 3] {
+    let ([outside, pod], guest) = (two().await, new().await);
     in_namespace(pod.clone(), |net| plumb(net, &masquerade()).map(drop))
         .await
         .unwrap();
@@ -312,7 +344,136 @@ async fn connections_reach_the_guest_and_leave_it_as_the_pod() {
 }
 
 #[tokio::test]
-async fn a_plan_may_be_carried_out_again_and_taken_away() {
+async fn a_guest_that_is_given_the_interface_of_its_pod_has_its_addresses() {
+    let ([outside, pod], guest) = (two().await, new().await);
+    in_namespace(pod.clone(), |net| plumb(net, &given()).map(drop))
+        .await
+        .unwrap();
+    // It has the pod's hardware address as well.
+    let addresses = &["10.244.0.9/24", "fd00::9/64"];
+    join(&pod, &guest, "k6t-eth0", addresses, &["10.244.0.1"]).await;
+    let cases = [
+        (&outside, "10.244.0.9:80", &guest, "10.244.0.9:80"),
+        (&outside, "[fd00::9]:80", &guest, "[fd00::9]:80"),
+        (&guest, "10.244.0.1:81", &outside, "10.244.0.1:81"),
+        (&guest, "[fd00::1]:81", &outside, "[fd00::1]:81"),
+    ];
+    for (from, to, at, listen) in cases {
+        let seen = connect(from, to, at, listen).await;
+        let own = if to.contains("9]") || to.contains(".9:") {
+            ["10.244.0.1", "fd00::1"]
+        } else {
+            ["10.244.0.9", "fd00::9"]
+        };
+        assert!(own.contains(&&*seen.to_string()), "{to}: {seen}");
+    }
+    in_namespace(outside, |_| {
+        let neighbours = output("ip", &["neighbour", "show", "10.244.0.9"]);
+        assert!(neighbours.contains(&MAC.to_string()), "{neighbours}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+/// All places in what gives an interface away.
+fn places() -> impl Iterator<Item = &'static str> {
+    let names = failpoints::NAMES.lines();
+    names.filter(|name| name.starts_with("host-net/given/"))
+}
+
+#[tokio::test]
+async fn an_interface_is_given_whole_though_who_gives_it_dies_at_every_place() {
+    let mut lives = 0;
+    for place in places() {
+        let [_outside, pod] = two().await;
+        let observe = |net: &mut Net| observe_interface(net, "eth0");
+        let before = in_namespace(pod.clone(), observe).await.unwrap();
+        let trap = failpoints::Trap::new();
+        trap.set(place, || {
+            std::panic::resume_unwind(Box::new("the end of one life"))
+        });
+        let inside = trap.clone();
+        let died = in_namespace(pod.clone(), move |net| {
+            inside.enter();
+            plumb(net, &given()).map(drop)
+        })
+        .await;
+        assert!(
+            matches!(died, Err(NetError::ThreadDied)),
+            "{place}: {died:?}"
+        );
+        lives += 1;
+        for _ in 0..2 {
+            let seen = in_namespace(pod.clone(), observe).await.unwrap();
+            assert_eq!((seen.mac, seen.mtu), (before.mac, before.mtu), "{place}");
+            assert_eq!(
+                (seen.ipv4, seen.ipv6),
+                (before.ipv4, before.ipv6),
+                "{place}"
+            );
+            assert_eq!(seen.routes.len(), 1, "{place}: {seen:?}");
+            in_namespace(pod.clone(), move |net| {
+                plumb(net, &given())?;
+                let brief = output("ip", &["-brief", "link"]);
+                let names: Vec<_> = brief
+                    .lines()
+                    .filter_map(|line| line.split(['@', ' ']).next())
+                    .collect();
+                for name in ["eth0", "eth0-nic", "k6t-eth0", "tap0"] {
+                    assert!(names.contains(&name), "{place}: {brief}");
+                }
+                let port = output("ip", &["-d", "link", "show", "eth0-nic"]);
+                for part in [
+                    "42:00:00:00:00:09",
+                    "learning off",
+                    "master k6t-eth0",
+                    ",UP,",
+                ] {
+                    assert!(port.contains(part), "{place}: {part}: {port}");
+                }
+                assert_eq!(output("ip", &["-4", "address", "show", "eth0-nic"]), "");
+                let stand_in = output("ip", &["address", "show", "eth0"]);
+                for part in [
+                    &MAC.to_string(),
+                    "10.244.0.9/24",
+                    "fd00::9/64",
+                    "state DOWN",
+                ] {
+                    assert!(stand_in.contains(part), "{place}: {part}: {stand_in}");
+                }
+                Ok(())
+            })
+            .await
+            .unwrap();
+        }
+    }
+    assert_eq!(lives, places().count());
+    assert!(lives > 5, "{lives}");
+}
+
+#[tokio::test]
+async fn a_port_that_says_nothing_of_itself_is_an_error() {
+    let [_outside, pod] = two().await;
+    in_namespace(pod, |net| {
+        plumb(net, &given())?;
+        output(
+            "ip",
+            &["link", "set", "eth0-nic", "alias", "of somebody else"],
+        );
+        let err = observe_interface(net, "eth0").unwrap_err();
+        assert_eq!((err.reason(), err.retry()), ("ForeignLink", Retry::Never));
+        output("ip", &["link", "delete", "eth0-nic"]);
+        let err = plumb(net, &given()).unwrap_err();
+        assert_eq!((err.reason(), err.retry()), ("ForeignLink", Retry::Never));
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_may_be_carried_out_again() {
     let [_outside, pod, _guest] = three().await;
     in_namespace(pod, |net| {
         let plan = masquerade();
@@ -340,14 +501,6 @@ async fn a_plan_may_be_carried_out_again_and_taken_away() {
             .iter()
             .find(|route| route.destination.prefix_length == 0);
         assert_eq!(default.unwrap().via, Some("10.244.0.1".parse().unwrap()));
-        unplumb(net, &plan)?;
-        unplumb(net, &plan)?;
-        assert_eq!(ruleset(), "");
-        let left: Vec<_> = net.links()?.into_iter().map(|link| link.name).collect();
-        assert!(
-            !left.iter().any(|name| name == "tap0" || name == "k6t-eth0"),
-            "{left:?}"
-        );
         Ok(())
     })
     .await
@@ -363,8 +516,6 @@ async fn chains_of_others_in_the_same_table_stay() {
         let table = nat("10.0.2.2", "10.0.2.1", "127.0.0.1");
         net.ensure_chains(&table)?;
         assert!(ruleset().contains("ISTIO"));
-        net.remove_chains(&table)?;
-        assert_eq!(ruleset(), "table ip nat {\n\tchain ISTIO {\n\t}\n}\n");
         net.replace_table(&table)?;
         assert_eq!(ruleset(), table.to_string());
         net.delete_table(Family::Ip, "nat")?;

@@ -11,7 +11,7 @@ use std::{
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// The fixed address of every in-pod bridge; a guest must not use it.
+    /// The fixed address of every bridge that translates; a guest must not use it.
     pub const BRIDGE: Self = Self([2, 0, 0, 0, 0, 0]);
 
     /// Whether one station can own this address: neither a group nor all zero.

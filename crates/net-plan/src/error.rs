@@ -5,15 +5,15 @@
 pub enum PlanError {
     #[error(
         "interface {interface} uses the {binding} binding, which is not supported yet: \
-         use masquerade on the pod network"
+         use masquerade or bridge on the pod network"
     )]
     BindingNotSupported { interface: String, binding: String },
     #[error("interface {interface} has no network of the same name in spec.networks")]
     NoSuchNetwork { interface: String },
-    #[error("network {network} is not the pod network; masquerade works on the pod network only")]
+    #[error("network {network} is not the pod network, and others are not supported yet")]
     NotThePodNetwork { network: String },
-    #[error("interface {interface} is the second masquerade interface; a VMI can have one")]
-    SecondMasquerade { interface: String },
+    #[error("interface {interface} is the second on the pod network; a VMI can have one")]
+    SecondInterface { interface: String },
     #[error("network {network}: {field} {value:?} is not {wanted}")]
     BadNetworkCidr {
         network: String,
@@ -35,8 +35,13 @@ pub enum PlanError {
     },
     #[error("interface {interface}: dhcpOptions are not supported yet: remove them")]
     DhcpOptionsNotSupported { interface: String },
-    #[error("the pod's interface {interface} has no global address")]
+    #[error("the pod's interface {interface} has no global address: use bridge")]
     PodHasNoAddress { interface: String },
+    #[error(
+        "the pod's interface {interface} has too many routes to be given to the guest: \
+         use masquerade"
+    )]
+    TooManyRoutes { interface: String },
 }
 
 impl PlanError {
@@ -46,12 +51,13 @@ impl PlanError {
             Self::BindingNotSupported { .. } => "BindingNotSupported",
             Self::NoSuchNetwork { .. } => "NoSuchNetwork",
             Self::NotThePodNetwork { .. } => "NotThePodNetwork",
-            Self::SecondMasquerade { .. } => "SecondMasquerade",
+            Self::SecondInterface { .. } => "SecondInterface",
             Self::BadNetworkCidr { .. } => "BadNetworkCidr",
             Self::BadMacAddress { .. } => "BadMacAddress",
             Self::BadPort { .. } => "BadPort",
             Self::DhcpOptionsNotSupported { .. } => "DhcpOptionsNotSupported",
             Self::PodHasNoAddress { .. } => "PodHasNoAddress",
+            Self::TooManyRoutes { .. } => "TooManyRoutes",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! netlink, namespaces, Kubernetes clients or libvirt's XML.
 
 mod address;
+mod bridge;
 mod error;
 mod masquerade;
 pub mod nft;
@@ -16,10 +17,12 @@ mod nft_text;
 mod observed;
 mod plan;
 mod plumbing;
+mod remark;
 mod resolv_conf;
 
 pub use address::{BadCidr, BadMacAddress, Cidr, MacAddress};
+pub use bridge::port_name;
 pub use error::PlanError;
 pub use observed::{Observed, PodInterface, PodRoute};
 pub use plan::{GuestInterface, LinkState, Plan, plan};
-pub use plumbing::{Bridge, Plumbing, Sysctl, Tap};
+pub use plumbing::{Bridge, GivenInterface, Plumbing, StandIn, Sysctl, Tap};

@@ -16,6 +16,15 @@ pub struct PodInterface {
     pub routes: Vec<PodRoute>,
 }
 
+impl PodInterface {
+    /// The addresses it has, IPv4 first.
+    pub(crate) fn addresses(&self) -> Vec<Cidr> {
+        let ipv4 = self.ipv4.map(|(address, length)| Cidr::v4(address, length));
+        let ipv6 = self.ipv6.map(|(address, length)| Cidr::v6(address, length));
+        ipv4.into_iter().chain(ipv6).collect()
+    }
+}
+
 /// A route through the interface; a prefix of zero bits is the default route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRoute {

@@ -1,16 +1,16 @@
 //! The whole plan of one VMI.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use kubevirt_api::{
     VirtualMachineInstance,
     network::{Interface, InterfaceState, Network},
     vmi_status::VirtualMachineInstanceNetworkInterface,
 };
-use launcher_channel::DhcpServer;
+use launcher_channel::{DhcpServer, Route};
 
 use crate::{
-    Bridge, MacAddress, Observed, PlanError, Plumbing, Sysctl, Tap,
+    Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, Sysctl, Tap, bridge,
     masquerade::{self, Side},
     resolv_conf,
 };
@@ -66,35 +66,62 @@ impl LinkState {
     }
 }
 
+/// How the guest is joined to the pod network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Binding {
+    Masquerade,
+    Bridge,
+}
+
 /// Plans the network of a VMI, after defaults were filled in. A VMI without interfaces has an
 /// empty plan; interfaces that are to be absent are left out.
 pub fn plan(vmi: &VirtualMachineInstance, seen: &Observed) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
-    let devices = &vmi.spec.domain.devices;
-    let wanted = |one: &&Interface| one.state != Some(InterfaceState::Absent);
-    for interface in devices.interfaces.iter().filter(wanted) {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter().enumerate();
+    let wanted =
+        |(_, interface): &(usize, &Interface)| interface.state != Some(InterfaceState::Absent);
+    for (position, interface) in interfaces.filter(wanted) {
+        let binding = binding_of(interface)?;
         let network = network_of(vmi, interface)?;
         if !plan.interfaces.is_empty() {
-            return Err(PlanError::SecondMasquerade {
+            return Err(PlanError::SecondInterface {
                 interface: interface.name.clone(),
             });
         }
-        add(&mut plan, vmi, seen, (interface, network))?;
+        if interface.dhcp_options.is_some() {
+            return Err(PlanError::DhcpOptionsNotSupported {
+                interface: interface.name.clone(),
+            });
+        }
+        let guest = guest_interface(vmi, seen, interface)?;
+        match binding {
+            Binding::Masquerade => {
+                add_masquerade(&mut plan, vmi, seen, (&guest, interface, network))?;
+            }
+            Binding::Bridge => add_bridge(&mut plan, vmi, seen, (&guest, position))?,
+        }
+        plan.status.push(status(&guest, seen));
+        plan.interfaces.push(guest);
     }
     Ok(plan)
 }
 
-/// The pod network that the interface masquerades behind; anything else is refused.
+fn binding_of(interface: &Interface) -> Result<Binding, PlanError> {
+    match (&interface.masquerade, &interface.bridge) {
+        (Some(_), _) => Ok(Binding::Masquerade),
+        (None, Some(_)) => Ok(Binding::Bridge),
+        (None, None) => Err(PlanError::BindingNotSupported {
+            interface: interface.name.clone(),
+            binding: name_of_binding(interface),
+        }),
+    }
+}
+
+/// The pod network that the interface is on; any other is refused.
 fn network_of<'a>(
     vmi: &'a VirtualMachineInstance,
     interface: &Interface,
 ) -> Result<&'a Network, PlanError> {
-    if interface.masquerade.is_none() {
-        return Err(PlanError::BindingNotSupported {
-            interface: interface.name.clone(),
-            binding: binding_of(interface),
-        });
-    }
     let network = vmi
         .spec
         .networks
@@ -111,9 +138,8 @@ fn network_of<'a>(
     Ok(network)
 }
 
-fn binding_of(interface: &Interface) -> String {
+fn name_of_binding(interface: &Interface) -> String {
     let named = [
-        (interface.bridge.is_some(), "bridge"),
         (interface.sriov.is_some(), "sriov"),
         (
             interface.passt_binding.is_some() || interface.passt.is_some(),
@@ -135,54 +161,87 @@ fn binding_of(interface: &Interface) -> String {
     core.or_else(plugin).unwrap_or_else(|| "empty".to_owned())
 }
 
-fn add(
+fn add_masquerade(
     plan: &mut Plan,
     vmi: &VirtualMachineInstance,
     seen: &Observed,
-    (interface, network): (&Interface, &Network),
+    (guest, interface, network): (&GuestInterface, &Interface, &Network),
 ) -> Result<(), PlanError> {
     let pod = &seen.interface;
-    if interface.dhcp_options.is_some() {
-        return Err(PlanError::DhcpOptionsNotSupported {
-            interface: interface.name.clone(),
-        });
-    }
     let sides = masquerade::sides(network, pod)?;
-    let bridge = format!("k6t-{}", suffix(&pod.name));
-    let guest = guest_interface(vmi, seen, interface)?;
-    plan.plumbing.bridges.push(Bridge {
-        name: bridge.clone(),
+    let bridge = Bridge {
+        name: bridge_name(pod),
         mac: MacAddress::BRIDGE,
         mtu: pod.mtu,
         addresses: sides.iter().map(|side| side.gateway).collect(),
-    });
-    plan.plumbing.taps.push(Tap {
-        name: guest.tap.clone(),
-        bridge: bridge.clone(),
-        mtu: pod.mtu,
-        owner: OWNER,
-        queues: guest.queues.unwrap_or(1),
-    });
-    plan.plumbing.sysctls = masquerade::sysctls(&sides, &bridge);
-    // The launcher answers DHCP without any capability.
-    plan.plumbing.sysctls.push(Sysctl {
-        name: "net/ipv4/ip_unprivileged_port_start".to_owned(),
-        value: "0".to_owned(),
-    });
-    plan.plumbing.tables = masquerade::tables(interface, &sides, &pod.name, &bridge)?;
-    plan.dhcp.extend(
-        sides
-            .iter()
-            .find_map(|side| dhcp(vmi, seen, &guest, (side, &bridge))),
-    );
-    plan.status.push(status(&guest, seen));
-    plan.interfaces.push(guest);
+    };
+    plan.plumbing.sysctls = masquerade::sysctls(&sides, &bridge.name);
+    plan.plumbing.tables = masquerade::tables(interface, &sides, &pod.name, &bridge.name)?;
+    let lease = sides.iter().find_map(Lease::behind);
+    join(plan, vmi, seen, (guest, bridge, lease));
     Ok(())
 }
 
-/// The part of a pod interface's name that bridges are named after.
-fn suffix(pod_interface: &str) -> &str {
-    pod_interface.strip_prefix("pod").unwrap_or(pod_interface)
+fn add_bridge(
+    plan: &mut Plan,
+    vmi: &VirtualMachineInstance,
+    seen: &Observed,
+    (guest, position): (&GuestInterface, usize),
+) -> Result<(), PlanError> {
+    let pod = &seen.interface;
+    let lease = pod.ipv4.map(|(address, prefix_length)| {
+        let (router, routes) = bridge::routes(pod);
+        Lease {
+            server: bridge::server(position),
+            address,
+            prefix_length,
+            router,
+            routes,
+        }
+    });
+    let bridge = Bridge {
+        name: bridge_name(pod),
+        mac: bridge::mac(pod),
+        mtu: pod.mtu,
+        addresses: lease
+            .iter()
+            .map(|lease| Cidr::v4(lease.server, 32))
+            .collect(),
+    };
+    plan.plumbing.given.push(bridge::given(pod, &bridge.name)?);
+    plan.plumbing.sysctls = bridge::sysctls(pod);
+    join(plan, vmi, seen, (guest, bridge, lease));
+    Ok(())
+}
+
+fn bridge_name(pod: &PodInterface) -> String {
+    format!("k6t-{}", bridge::suffix(&pod.name))
+}
+
+/// The bridge with the guest's tap on it, and the server that gives the guest its address.
+fn join(
+    plan: &mut Plan,
+    vmi: &VirtualMachineInstance,
+    seen: &Observed,
+    (guest, bridge, lease): (&GuestInterface, Bridge, Option<Lease>),
+) {
+    plan.plumbing.taps.push(Tap {
+        name: guest.tap.clone(),
+        bridge: bridge.name.clone(),
+        mtu: bridge.mtu,
+        owner: OWNER,
+        queues: guest.queues.unwrap_or(1),
+    });
+    if let Some(lease) = lease {
+        // The launcher answers DHCP without any capability.
+        plan.plumbing.sysctls.push(Sysctl {
+            name: "net/ipv4/ip_unprivileged_port_start".to_owned(),
+            value: "0".to_owned(),
+        });
+        plan.dhcp
+            .push(dhcp(vmi, seen, guest, (lease, &bridge.name)));
+    }
+    plan.plumbing.bridges.push(bridge);
 }
 
 fn guest_interface(
@@ -230,7 +289,12 @@ fn guest_mac(interface: &Interface, seen: &Observed) -> Result<MacAddress, PlanE
     let mac: MacAddress = text
         .parse()
         .map_err(|_| bad("is not six hexadecimal bytes"))?;
-    if mac == MacAddress::BRIDGE {
+    let of_bridge = if interface.masquerade.is_some() {
+        MacAddress::BRIDGE
+    } else {
+        bridge::mac(&seen.interface)
+    };
+    if mac == of_bridge || mac == MacAddress::BRIDGE {
         return Err(bad("is the address of the bridge in the pod"));
     }
     if !mac.is_unicast() {
@@ -250,30 +314,51 @@ fn vcpus(vmi: &VirtualMachineInstance) -> u32 {
         .fold(1, u32::saturating_mul)
 }
 
-/// The server for the guest's IPv4 side; there is none for IPv6.
+/// The address that a guest gets, and what goes with it.
+struct Lease {
+    server: Ipv4Addr,
+    address: Ipv4Addr,
+    prefix_length: u8,
+    router: Option<Ipv4Addr>,
+    routes: Vec<Route>,
+}
+
+impl Lease {
+    /// Of a guest behind translation; there is none for IPv6.
+    fn behind(side: &Side) -> Option<Self> {
+        let (IpAddr::V4(gateway), IpAddr::V4(address)) = (side.gateway.address, side.guest) else {
+            return None;
+        };
+        Some(Self {
+            server: gateway,
+            address,
+            prefix_length: side.gateway.prefix_length,
+            router: Some(gateway),
+            routes: Vec::new(),
+        })
+    }
+}
+
 fn dhcp(
     vmi: &VirtualMachineInstance,
     seen: &Observed,
     guest: &GuestInterface,
-    (side, bridge): (&Side, &str),
-) -> Option<DhcpServer> {
-    let (IpAddr::V4(gateway), IpAddr::V4(address)) = (side.gateway.address, side.guest) else {
-        return None;
-    };
+    (lease, bridge): (Lease, &str),
+) -> DhcpServer {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
-    Some(DhcpServer {
+    DhcpServer {
         interface: bridge.to_owned(),
         client_mac: guest.mac.to_string(),
-        server: gateway,
-        address,
-        prefix_length: side.gateway.prefix_length,
-        router: Some(gateway),
+        server: lease.server,
+        address: lease.address,
+        prefix_length: lease.prefix_length,
+        router: lease.router,
         dns: resolv_conf::name_servers(&seen.resolv_conf),
         search: resolv_conf::search(&seen.resolv_conf, namespace, vmi.spec.subdomain.as_deref()),
-        routes: Vec::new(),
+        routes: lease.routes,
         mtu: u16::try_from(guest.mtu).unwrap_or(u16::MAX),
         host_name: host_name(vmi),
-    })
+    }
 }
 
 /// The first label of the host name, or of the VMI's name, in the 63 bytes of a label.
@@ -285,12 +370,11 @@ fn host_name(vmi: &VirtualMachineInstance) -> String {
     short.trim_end_matches('-').to_owned()
 }
 
-/// A guest behind translation is reached at the pod's addresses, so these are shown.
+/// A guest is reached at the pod's addresses, translated or its own, so these are shown.
 fn status(guest: &GuestInterface, seen: &Observed) -> VirtualMachineInstanceNetworkInterface {
     let pod = &seen.interface;
-    let ipv4 = pod.ipv4.map(|(address, _)| address.to_string());
-    let ipv6 = pod.ipv6.map(|(address, _)| address.to_string());
-    let addresses: Vec<_> = ipv4.into_iter().chain(ipv6).collect();
+    let addresses = pod.addresses().into_iter();
+    let addresses: Vec<_> = addresses.map(|one| one.address.to_string()).collect();
     VirtualMachineInstanceNetworkInterface {
         name: Some(guest.name.clone()),
         mac: Some(guest.mac.to_string()),

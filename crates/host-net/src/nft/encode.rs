@@ -10,7 +10,7 @@ use net_plan::{
 use super::BaseChain;
 use crate::{
     address::octets,
-    netlink::{APPEND, CREATE, Message, NON_RECURSIVE, attributes, text_of},
+    netlink::{APPEND, CREATE, Message, attributes, text_of},
 };
 
 const SUBSYSTEM: u16 = 10;
@@ -21,7 +21,6 @@ const NEW_TABLE: u16 = 0;
 const DEL_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
 const GET_CHAIN: u16 = 4;
-const DEL_CHAIN: u16 = 5;
 const NEW_RULE: u16 = 6;
 const DEL_RULE: u16 = 8;
 
@@ -106,12 +105,6 @@ pub(super) fn delete_table(family: Family, name: &str) -> Message {
     message
 }
 
-pub(super) fn delete_empty_table(table: &Table) -> Message {
-    let mut message = message(DEL_TABLE, NON_RECURSIVE, table.family);
-    message.text(TABLE_NAME, &table.name);
-    message
-}
-
 pub(super) fn new_chain(table: &Table, chain: &Chain) -> Message {
     let mut message = chain_message(NEW_CHAIN, CREATE, table, chain);
     if let Some(hook) = &chain.hook {
@@ -139,10 +132,6 @@ fn hook_number(point: HookPoint) -> u32 {
         HookPoint::Output => 3,
         HookPoint::Postrouting => 4,
     }
-}
-
-pub(super) fn delete_chain(table: &Table, chain: &Chain) -> Message {
-    chain_message(DEL_CHAIN, 0, table, chain)
 }
 
 fn chain_message(kind: u16, flags: u16, table: &Table, chain: &Chain) -> Message {

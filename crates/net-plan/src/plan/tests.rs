@@ -58,6 +58,9 @@ fn text(plan: &Plan) -> String {
         )
         .unwrap();
     }
+    for given in &plan.plumbing.given {
+        writeln!(text, "{given:#?}").unwrap();
+    }
     for tap in &plan.plumbing.taps {
         let Tap {
             name,
@@ -130,6 +133,61 @@ fn everything_a_user_can_set() {
     insta::assert_snapshot!(text(&plan(&vmi, &dual()).unwrap()));
 }
 
+fn bridged(json: &mut serde_json::Value) {
+    *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
+}
+
+#[test]
+fn the_plain_bridge_interface() {
+    let mut seen = dual();
+    seen.interface.routes.push(PodRoute {
+        destination: "10.244.0.0/16".parse().unwrap(),
+        via: None,
+    });
+    insta::assert_snapshot!(text(&plan(&vmi(bridged), &seen).unwrap()));
+}
+
+#[test]
+fn a_bridge_is_planned_the_same_from_what_is_remembered() {
+    let mut only4 = seen();
+    only4.interface.ipv6 = None;
+    let mut bare = seen();
+    (bare.interface.ipv4, bare.interface.ipv6) = (None, None);
+    bare.interface.routes.clear();
+    for seen in [dual(), only4, bare] {
+        let first = plan(&vmi(bridged), &seen).unwrap();
+        let mut again = seen.clone();
+        let PodInterface { name, mtu, .. } = &seen.interface;
+        let line = &first.plumbing.given[0].remark;
+        again.interface = PodInterface::from_remark(name, *mtu, line).unwrap();
+        assert_eq!(plan(&vmi(bridged), &again).unwrap(), first);
+    }
+}
+
+#[test]
+fn a_pod_without_addresses_gives_its_guest_a_wire_and_nothing_else() {
+    let mut bare = seen();
+    (bare.interface.ipv4, bare.interface.ipv6) = (None, None);
+    let plan = plan(&vmi(bridged), &bare).unwrap();
+    assert!(plan.dhcp.is_empty());
+    assert!(plan.plumbing.sysctls.is_empty());
+    assert!(plan.plumbing.bridges[0].addresses.is_empty());
+    assert_eq!(plan.plumbing.given[0].stand_in.addresses, []);
+    assert_eq!(plan.status[0].ip_address, None);
+}
+
+#[test]
+fn the_server_has_the_digit_of_the_interface() {
+    let vmi = vmi(|json| {
+        bridged(json);
+        let last = interface(json).clone();
+        let gone = serde_json::json!({ "name": "x", "bridge": {}, "state": "absent" });
+        json["spec"]["domain"]["devices"]["interfaces"] = serde_json::json!([gone, last]);
+    });
+    let plan = plan(&vmi, &seen()).unwrap();
+    assert_eq!(plan.dhcp[0].server.to_string(), "169.254.75.11");
+}
+
 #[test]
 fn a_vmi_without_interfaces_has_an_empty_plan() {
     let none = vmi(|json| *interface(json) = serde_json::json!({ "name": "x", "state": "absent" }));
@@ -185,10 +243,7 @@ fn only_the_families_of_the_pod_are_plumbed() {
 #[test]
 fn what_cannot_be_plumbed_is_refused_with_its_reason() {
     type Bend = fn(&mut serde_json::Value);
-    let cases: [(&str, Bend); 19] = [
-        ("BindingNotSupported", |json| {
-            *interface(json) = serde_json::json!({ "name": "default", "bridge": {} });
-        }),
+    let cases: [(&str, Bend); 21] = [
         ("BindingNotSupported", |json| {
             *interface(json) = serde_json::json!({ "name": "default", "sriov": {} });
         }),
@@ -205,9 +260,15 @@ fn what_cannot_be_plumbed_is_refused_with_its_reason() {
             json["spec"]["networks"][0] =
                 serde_json::json!({ "name": "default", "multus": { "networkName": "n" } });
         }),
-        ("SecondMasquerade", |json| {
+        ("SecondInterface", |json| {
             let first = interface(json).clone();
             json["spec"]["domain"]["devices"]["interfaces"] = serde_json::json!([first, first]);
+        }),
+        ("SecondInterface", |json| {
+            let first = interface(json).clone();
+            bridged(json);
+            let second = interface(json).clone();
+            json["spec"]["domain"]["devices"]["interfaces"] = serde_json::json!([first, second]);
         }),
         ("BadNetworkCidr", |json| cidr(json, "10.0.2.0")),
         ("BadNetworkCidr", |json| cidr(json, "10.0.2.0/31")),
@@ -221,6 +282,14 @@ fn what_cannot_be_plumbed_is_refused_with_its_reason() {
         }),
         ("BadMacAddress", |json| {
             interface(json)["macAddress"] = "de:ad".into();
+        }),
+        ("BadMacAddress", |json| {
+            bridged(json);
+            interface(json)["macAddress"] = "52:81:b8:38:4f:52".into();
+        }),
+        ("BadMacAddress", |json| {
+            bridged(json);
+            interface(json)["macAddress"] = "02:00:00:00:00:00".into();
         }),
         ("BadPort", |json| {
             interface(json)["ports"] = serde_json::json!([{ "port": 0 }]);
@@ -278,4 +347,8 @@ fn host_names_fit_a_label() {
         let vmi = vmi(|json| json["metadata"]["name"] = name.into());
         assert_eq!(plan(&vmi, &seen()).unwrap().dhcp[0].host_name, expected);
     }
+    let mut crowded = seen();
+    crowded.interface.routes = vec![crowded.interface.routes[0]; 20];
+    let err = plan(&vmi(bridged), &crowded).unwrap_err();
+    assert_eq!(err.reason(), "TooManyRoutes");
 }

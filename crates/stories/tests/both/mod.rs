@@ -7,6 +7,7 @@ mod crashes;
 mod deletion;
 mod first_light;
 mod lacking;
+mod networks;
 mod power;
 mod replica_sets;
 mod shapes;
