@@ -23,8 +23,9 @@ demo-down:
 test:
 	@scripts/test.sh
 
+# STORIES: words of names; none: all
 e2e:
-	@scripts/e2e.sh
+	@scripts/e2e.sh $(STORIES)
 
 check:
 	@scripts/setup.sh build

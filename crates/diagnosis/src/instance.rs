@@ -42,14 +42,6 @@ const ELSEWHERE: &[&str] = &[
     reasons::vmi::FAILED_CREATE,
     reasons::vmi::FEATURE_NOT_SUPPORTED,
     reasons::vmi::FAILED_PVC_NOT_FOUND,
-    reasons::vmi::ERR_IMAGE_PULL,
-    reasons::vmi::IMAGE_PULL_BACK_OFF,
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "CrashLoopBackOff",
 ];
 
 pub(crate) fn not_supported(seen: &Observed) -> Vec<Finding> {
@@ -163,6 +155,7 @@ pub(crate) fn complaint(seen: &Observed) -> Vec<Finding> {
     };
     let groups = [
         ELSEWHERE,
+        &reasons::CONTAINER_WAITS,
         DESCRIPTION,
         SEED,
         DISK_MISSING,

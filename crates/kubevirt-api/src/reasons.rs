@@ -18,6 +18,18 @@ pub const SYNC_EVENTS: &[&str] = &[
     event::ACCESS_CREDENTIALS_SYNC_SUCCESS,
 ];
 
+/// Why a container waits, in the words of a kubelet: all that say that it does not start.
+pub const CONTAINER_WAITS: [&str; 8] = [
+    vmi::ERR_IMAGE_PULL,
+    vmi::IMAGE_PULL_BACK_OFF,
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+];
+
 pub mod vm {
     //! On a `VirtualMachine`.
     pub const VMI_NOT_EXISTS: &str = "VMINotExists";

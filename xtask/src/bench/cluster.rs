@@ -64,11 +64,14 @@ async fn measure(printer: &Printer, options: &ClusterOptions) -> Result<Report> 
     let mut turns = Turns::begin(cluster::client().await?).await?;
     printer.line("warming up");
     turns.warm_up().await?;
-    let (mut pods, mut vms) = (Vec::new(), Vec::new());
+    let (mut bare, mut pods, mut vms) = (Vec::new(), Vec::new(), Vec::new());
     let (mut of_pods, mut of_vms) = (Requests::default(), Requests::default());
     for turn in 1..=options.singles {
         printer.line(format_args!("one empty pod, one VM: {turn}"));
         let one = || vec![format!("one-{turn}")];
+        let started = turns.start(Subject::BarePod, one()).await?;
+        turns.remove(Subject::BarePod, &started).await?;
+        bare.extend(started);
         let before = Requests::so_far(&turns.client).await?;
         let started = turns.start(Subject::Pod, one()).await?;
         of_pods.add_since(&before, &Requests::so_far(&turns.client).await?);
@@ -86,6 +89,7 @@ async fn measure(printer: &Printer, options: &ClusterOptions) -> Result<Report> 
         turns.remove(Subject::Vm, &started).await?;
         vms.extend(started);
     }
+    turns.timed("one", Subject::BarePod, &bare)?;
     turns.compare("one", &pods, &vms)?;
     for (subject, requests) in [(Subject::Pod, of_pods), (Subject::Vm, of_vms)] {
         let label = format!("{}.start.requests", subject.label());

@@ -23,8 +23,11 @@ const GUEST_IMAGE: &str = "ferrovirt/guest-tiny:devel";
 /// What is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// A pod of the launcher's image that only waits.
+    /// A pod of the launcher's image that only waits. As every pod that does not ask for less, it has
+    /// a token to talk to the API server with.
     Pod,
+    /// The same without that token, and so without any volume.
+    BarePod,
     Vm,
 }
 
@@ -113,6 +116,7 @@ impl Subject {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Pod => "pod",
+            Self::BarePod => "bare-pod",
             Self::Vm => "vm",
         }
     }
@@ -120,14 +124,14 @@ impl Subject {
     /// Where its phase is seen.
     fn kind(self) -> Kind {
         match self {
-            Self::Pod => Kind::Pod,
+            Self::Pod | Self::BarePod => Kind::Pod,
             Self::Vm => Kind::Vmi,
         }
     }
 
     fn api(self, client: &Client) -> Api<DynamicObject> {
         let gvk = match self {
-            Self::Pod => GroupVersionKind::gvk("", "v1", "Pod"),
+            Self::Pod | Self::BarePod => GroupVersionKind::gvk("", "v1", "Pod"),
             Self::Vm => GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachine"),
         };
         Api::default_namespaced_with(client.clone(), &ApiResource::from_gvk(&gvk))
@@ -135,18 +139,19 @@ impl Subject {
 
     fn manifest(self, name: &str) -> Value {
         match self {
-            Self::Pod => pod(name),
+            Self::Pod => pod(name, true),
+            Self::BarePod => pod(name, false),
             Self::Vm => vm(name),
         }
     }
 }
 
-fn pod(name: &str) -> Value {
+fn pod(name: &str, has_token: bool) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {
             "restartPolicy": "Never",
-            "automountServiceAccountToken": false,
+            "automountServiceAccountToken": has_token,
             "enableServiceLinks": false,
             "terminationGracePeriodSeconds": 0,
             "securityContext": {

@@ -57,21 +57,26 @@ impl Turns {
     pub(super) fn compare(&mut self, label: &str, pods: &[Start], vms: &[Start]) -> Result<()> {
         let mut middles = Vec::new();
         for (subject, starts) in [(Subject::Pod, pods), (Subject::Vm, vms)] {
-            let times: Vec<f64> = starts.iter().map(Start::took).collect();
-            let middle = median(&times).context("nothing was started")?;
-            let most = maximum(&times).context("nothing was started")?;
-            let label = format!("{}.start.{label}", subject.label());
-            let seen = |name: &str| self.sightings.of(name);
-            let passed = milestones(&format!("{label}.at"), starts, &seen);
-            self.figures.extend(passed);
-            self.figure(format!("{label}.p50"), middle, "ms");
-            self.figure(format!("{label}.max"), most, "ms");
-            middles.push(middle);
+            middles.push(self.timed(label, subject, starts)?);
         }
         if let [pod, vm] = middles[..] {
             self.figure(format!("vm.start.{label}.ratio"), vm / pod, "x");
         }
         Ok(())
+    }
+
+    /// How long these starts took; answers with the middle.
+    pub(super) fn timed(&mut self, label: &str, subject: Subject, starts: &[Start]) -> Result<f64> {
+        let times: Vec<f64> = starts.iter().map(Start::took).collect();
+        let middle = median(&times).context("nothing was started")?;
+        let most = maximum(&times).context("nothing was started")?;
+        let label = format!("{}.start.{label}", subject.label());
+        let seen = |name: &str| self.sightings.of(name);
+        let passed = milestones(&format!("{label}.at"), starts, &seen);
+        self.figures.extend(passed);
+        self.figure(format!("{label}.p50"), middle, "ms");
+        self.figure(format!("{label}.max"), most, "ms");
+        Ok(middle)
     }
 
     /// Waits for the greeting of a guest that was just started.

@@ -5,6 +5,7 @@ mod by_hand;
 mod container_disks;
 mod crashes;
 mod deletion;
+mod endings;
 mod first_light;
 mod lacking;
 mod networks;

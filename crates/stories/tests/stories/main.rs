@@ -7,7 +7,6 @@ mod both;
 
 mod bad_input;
 mod crashes;
-mod endings;
 mod lacking;
 mod nothing_notices;
 mod places;

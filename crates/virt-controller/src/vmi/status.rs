@@ -207,9 +207,9 @@ fn render_conditions(
     all
 }
 
-/// Reasons of complaints that this controller makes: its own, and those of a kubelet about a
-/// container that does not start. All others come from the node's handler.
-const COMPLAINTS: [&str; 15] = [
+/// Reasons of this controller's own complaints. It passes on those of a kubelet about a container, too;
+/// all others come from the node's handler.
+const COMPLAINTS: [&str; 7] = [
     reasons::vmi::FAILED_CREATE,
     reasons::vmi::FEATURE_NOT_SUPPORTED,
     reasons::vmi::FAILED_PVC_NOT_FOUND,
@@ -217,20 +217,14 @@ const COMPLAINTS: [&str; 15] = [
     reasons::vmi::FAILED_GUARANTEE_RESOURCES,
     reasons::vmi::CONTAINER_DISK_MISSING,
     reasons::vmi::CONTAINER_DISK_NOT_COPIED,
-    reasons::vmi::ERR_IMAGE_PULL,
-    reasons::vmi::IMAGE_PULL_BACK_OFF,
-    "ErrImageNeverPull",
-    "InvalidImageName",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "CrashLoopBackOff",
 ];
 
 fn handler_complains(before: &[VirtualMachineInstanceCondition]) -> bool {
     let said = conditions::find(before, &Type::Synchronized);
     let reason = said.map(|said| said.reason.as_deref().unwrap_or_default());
-    reason.is_some_and(|reason| !COMPLAINTS.contains(&reason))
+    let is_ours =
+        |reason| COMPLAINTS.contains(&reason) || reasons::CONTAINER_WAITS.contains(&reason);
+    reason.is_some_and(|reason| !is_ours(reason))
 }
 
 /// Says whether the guest can be used. Once it runs the handler says so, who alone knows whether

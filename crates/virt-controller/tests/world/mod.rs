@@ -345,7 +345,15 @@ impl World {
             .unwrap();
     }
 
+    /// How many different things are told with this reason, once there is one: events are written
+    /// beside the work they tell of, and come later than what that work writes.
     pub(crate) async fn events_of(&self, reason: &str) -> usize {
+        self.until(reason, async || self.events_so_far(reason).await > 0)
+            .await;
+        self.events_so_far(reason).await
+    }
+
+    async fn events_so_far(&self, reason: &str) -> usize {
         let events = Api::<Event>::namespaced(self.client.clone(), NAMESPACE);
         let events = events.list(&ListParams::default()).await.unwrap().items;
         let all = events.iter();

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FsWord, Mode, OFlags, ResolveFlags};
 use tokio::net::UnixStream;
 
 use crate::pods_dir::PodUid;
@@ -31,6 +31,10 @@ pub enum PeerError {
 
 /// Largest file read from a pod.
 const READ_LIMIT: u64 = 64 << 10;
+
+/// The kernel's numbers of the file systems of both versions of cgroups.
+const CGROUP: FsWord = 0x0027_e0eb;
+const CGROUP2: FsWord = 0x6367_7270;
 
 impl Peer {
     /// Identifies the process that listens on `stream`.
@@ -84,7 +88,8 @@ impl Peer {
     /// container's memory was at its limit. What cannot be read says no.
     pub fn was_out_of_memory(&self) -> bool {
         let cgroups = self.read("cgroup").unwrap_or_default();
-        out_of_memory_kills(&cgroups, Path::new("/sys/fs/cgroup")) > 0
+        let inside = self.root().map_or(0, |root| kills_seen_inside(&root));
+        out_of_memory_kills(&cgroups, Path::new("/sys/fs/cgroup")) + inside > 0
     }
 
     fn read(&self, name: &str) -> io::Result<String> {
@@ -121,13 +126,34 @@ fn out_of_memory_kills(cgroups: &str, root: &Path) -> u64 {
     });
     files
         .filter_map(|file| std::fs::read_to_string(file).ok())
-        .filter_map(|text| {
-            let line = text
-                .lines()
-                .find_map(|line| line.strip_prefix("oom_kill "))?;
-            line.trim().parse::<u64>().ok()
-        })
+        .filter_map(|text| kills(&text))
         .sum()
+}
+
+/// The same as the container sees it, whose own group its runtime shows it. In a pod this process
+/// sees no groups but those of that pod.
+fn kills_seen_inside(root: &OwnedFd) -> u64 {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    let read = |name: &str| {
+        let file = rustix::fs::openat2(root, name, flags, Mode::empty(), resolve).ok()?;
+        // What is no file of the kernel's may say what the tenant likes.
+        let found = rustix::fs::fstatfs(&file).ok()?.f_type;
+        let of_kernel = [CGROUP, CGROUP2].contains(&found);
+        kills(&read_bounded(file).ok().filter(|_| of_kernel)?)
+    };
+    let of_either = [
+        "sys/fs/cgroup/memory.events",
+        "sys/fs/cgroup/memory/memory.oom_control",
+    ];
+    of_either.into_iter().filter_map(read).sum()
+}
+
+fn kills(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))?;
+    line.trim().parse().ok()
 }
 
 /// Whether some line of `/proc/<pid>/cgroup` lies in the pod's cgroup. The systemd driver writes
@@ -186,6 +212,9 @@ mod tests {
             "b/poda/memory.events",
             "low 0\noom 4\noom_kill 3\noom_group_kill 0\n",
         );
+        let inside = rustix::fs::open(root.path(), OFlags::PATH, Mode::empty()).unwrap();
+        write("sys/fs/cgroup/memory.events", "oom_kill 3\n");
+        assert_eq!(kills_seen_inside(&inside), 0, "a file of the tenant's own");
         for (cgroups, kills) in [
             ("4:cpu,memory:/a/poda\n0::/\n", 2),
             ("0::/b/poda\n", 3),
