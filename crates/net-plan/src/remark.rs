@@ -155,6 +155,9 @@ mod tests {
     fn what_the_kernel_would_not_keep_is_not_written_down() {
         let many = [("203.0.113.128/25", Some("203.0.113.129")); 9];
         assert_eq!(interface("46", &many).remark(), None);
-        assert!(interface("46", &many[..5]).remark().is_some());
+        let mut longest = interface("4", &[("255.255.255.255/32", Some("255.255.255.255")); 4]);
+        longest.ipv4 = Some(("255.255.255.255".parse().unwrap(), 32));
+        longest.ipv6 = Some((std::net::Ipv6Addr::from_bits(u128::MAX), 128));
+        assert!(longest.remark().is_some());
     }
 }
