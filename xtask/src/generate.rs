@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use anyhow::{Context, bail};
 use kubevirt_api::crds::{self, definition};
 
-use crate::{stories, workspace::root};
+use crate::{e2e_list, workspace::root};
 
 /// Writes every generated file and removes what no kind makes any more, or with `check` only says which ones are stale.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
@@ -23,7 +23,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let manifest = manifest(definitions.iter().map(|(_, text)| text.as_ref()))?;
     for (name, text) in [
         ("deploy/ferrovirt.yaml", manifest),
-        ("docs/stories.md", stories::page()?),
+        ("docs/e2e-tests.md", e2e_list::page()?),
     ] {
         let path = root().join(name);
         if fs::read_to_string(&path).is_ok_and(|found| found == text) {
