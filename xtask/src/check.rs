@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::printer::Printer;
 use crate::workspace::{cargo, root, run};
-use crate::{generate, licences, tidy};
+use crate::{dependencies, generate, tidy};
 
 /// Runs all checks and lists those that failed.
 pub(crate) fn run_all(printer: &Printer) -> Result<()> {
@@ -15,7 +15,7 @@ pub(crate) fn run_all(printer: &Printer) -> Result<()> {
     let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
         ("format", &|| cargo_task(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run(printer)),
-        ("licences", &|| licences::run(printer)),
+        ("dependencies", &|| dependencies::run(printer)),
         ("generated files", &|| generate::run(true)),
         ("clippy", &|| {
             cargo_task(&[

@@ -11,7 +11,9 @@ mod check;
 mod cluster;
 mod cpio;
 mod debian;
+mod dependencies;
 mod differential;
+mod documents;
 mod e2e_list;
 mod failpoints;
 mod fuzz;
@@ -19,7 +21,6 @@ mod generate;
 mod guest;
 mod image;
 mod kubernetes;
-mod licences;
 mod logins;
 mod parity;
 mod printer;
@@ -84,8 +85,8 @@ enum Task {
     },
     /// Check source layout, crate dependencies and links in documents.
     Tidy,
-    /// Check the licences of dependencies.
-    Licences,
+    /// Check licences, duplicates, sources, advisories and use of dependencies.
+    Dependencies,
 }
 
 #[derive(Subcommand)]
@@ -163,7 +164,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Parity(options) => parity::run(&printer, &options),
         Task::Differential(options) => differential::run(&printer, &options),
         Task::Tidy => tidy::run(&printer),
-        Task::Licences => licences::run(&printer),
+        Task::Dependencies => dependencies::run(&printer),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists what Ferrovirt makes on a host, so that before and after can be compared:
-#   scripts/census.sh >before; make demo demo-down; scripts/census.sh | diff before -
+# Lists everything Ferrovirt creates on a host. Compare the output before and after:
+#   scripts/leak-check.sh >before; make demo demo-down; scripts/leak-check.sh | diff before -
 set -uo pipefail
 
 section() {
@@ -10,7 +10,7 @@ section() {
 section processes
 for directory in /proc/[0-9]*; do
     name=$(cat "$directory/comm" 2>/dev/null) || continue
-    # One that has ended and waits for its parent to take note is not there any more.
+    # Skip zombies.
     grep -qs '^State:.Z' "$directory/status" && continue
     case $name in
     ferrovirt | pod-supervisor* | virt-launcher* | libvirtd | qemu-system-* | swtpm | passt*) ;;
