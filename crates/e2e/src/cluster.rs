@@ -1,4 +1,4 @@
-//! The test cluster: found where `cargo xtask cluster up` put it, with an installation in it.
+//! The running test cluster of `cargo xtask cluster up`, with Ferrovirt installed.
 
 use std::{
     collections::BTreeMap,
@@ -20,21 +20,21 @@ use crate::{
     run,
 };
 
-/// Where components are installed.
+/// The namespace of the components.
 pub const NAMESPACE: &str = "kubevirt";
-/// Part of every control group of the cluster's nodes.
+/// Part of the name of every control group of the cluster's nodes.
 const MARK: &str = "fvcluster";
-/// The program of every component, as it is called in their pods.
+/// The path of the program in the components' pods.
 const PROGRAM: &str = "/ferrovirt";
 
-/// A cluster that is up and has Ferrovirt in it.
+/// A running cluster with Ferrovirt installed.
 #[derive(Debug)]
 pub struct Cluster {
     directory: PathBuf,
 }
 
 impl Cluster {
-    /// The one of this machine.
+    /// The cluster on this host.
     pub fn found() -> Self {
         let directory = cache().join("cluster");
         assert!(
@@ -45,7 +45,7 @@ impl Cluster {
         Self { directory }
     }
 
-    /// The numbers of all processes of a component (`api`, `controller`, `handler`).
+    /// The PIDs of a component (`api`, `controller`, `handler`).
     pub fn component(&self, command: &str) -> Vec<i32> {
         let mut all = components();
         all.remove(command).unwrap_or_default()
@@ -62,12 +62,12 @@ impl Cluster {
         names
     }
 
-    /// Where a node keeps everything.
+    /// The directory of a node.
     pub(crate) fn node_directory(&self, node: &str) -> PathBuf {
         self.directory.join("nodes").join(node)
     }
 
-    /// A program of Kubernetes.
+    /// The path of a Kubernetes program.
     pub(crate) fn kubernetes(&self, name: &str) -> PathBuf {
         self.directory.join("bin").join(name)
     }
@@ -78,44 +78,44 @@ impl Cluster {
         groups(process).contains(&format!("/{MARK}-{node}/"))
     }
 
-    /// Takes a node off the network, until what is returned is dropped.
+    /// Disconnects a node from the network until the returned guard is dropped.
     pub fn disconnect_node(&self, node: &str) -> Disconnected<'_> {
         let cut = Disconnected {
             cluster: self,
             node: node.to_owned(),
         };
-        self.wire(node, "down");
+        self.set_link(node, "down");
         cut
     }
 
-    /// The other end of a node's own: so the node keeps its addresses and routes.
-    fn wire(&self, node: &str, state: &str) {
+    /// Sets the control-plane end of the node's link, so that the node keeps its addresses and routes.
+    fn set_link(&self, node: &str, state: &str) {
         let mut net = OsString::from("--net=");
         net.push(self.directory.join("net/control"));
-        let wire = format!("{MARK}-{node}b");
+        let link = format!("{MARK}-{node}b");
         let done = std::process::Command::new("nsenter")
             .arg(net)
-            .args(["ip", "link", "set", &wire, state])
+            .args(["ip", "link", "set", &link, state])
             .status();
         let is_done = done.is_ok_and(|status| status.success());
-        assert!(is_done, "set the wire of {node} {state}");
+        assert!(is_done, "set the link of {node} {state}");
     }
 
-    /// Ends everything on a node at once.
+    /// Kills all processes of a node at once.
     pub fn kill_node(&self, node: &str) {
         let record = self.directory.join("run").join(format!("{node}.pid"));
-        let record = fs::read_to_string(record).expect("read who runs the node");
+        let record = fs::read_to_string(record).expect("read the node's PID file");
         let process = record.split(' ').next().and_then(|pid| pid.parse().ok());
-        kill(process.expect("the record begins with a process"));
+        kill(process.expect("the PID file begins with a PID"));
     }
 
-    /// Starts every node that does not run.
+    /// Starts every node that is not running.
     pub async fn complete(&self) {
         let mut up = Command::new(program("xtask"));
         run(up.args(["cluster", "up"]), b"").await.success();
     }
 
-    /// All that pods have on the nodes, whoever they are.
+    /// Everything that pods have on the nodes.
     pub(crate) fn count(&self) -> Inventory {
         let mut found = Vec::new();
         for process in processes() {
@@ -131,7 +131,7 @@ impl Cluster {
             for hierarchy in entries(Path::new("/sys/fs/cgroup")) {
                 found.extend(pod_groups(&hierarchy.join(format!("{MARK}-{node}")), 3));
             }
-            // Whatever is seen from there is what a kubelet sees.
+            // Look from the kubelet's namespaces.
             let Some(inside) = self.kubelet(&node) else {
                 continue;
             };
@@ -143,9 +143,9 @@ impl Cluster {
                 is_pods.then(|| format!("mount on {node}: {}", without_ids(&place)))
             });
             found.extend(mounts);
-            let wires = lines(&read("net/dev")).into_iter();
-            let wires = wires.filter(|line| line.trim().starts_with("veth"));
-            found.extend(wires.map(|_| format!("wire to a pod on {node}")));
+            let links = lines(&read("net/dev")).into_iter();
+            let links = links.filter(|line| line.trim().starts_with("veth"));
+            found.extend(links.map(|_| format!("link to a pod on {node}")));
             let spaces = entries(&inside.join("root/run/netns")).into_iter();
             found.extend(spaces.map(|_| format!("network namespace on {node}")));
         }
@@ -162,7 +162,7 @@ impl Cluster {
     }
 }
 
-/// A node that nobody reaches.
+/// A disconnected node; dropping it reconnects the node.
 #[derive(Debug)]
 pub struct Disconnected<'a> {
     cluster: &'a Cluster,
@@ -171,16 +171,16 @@ pub struct Disconnected<'a> {
 
 impl Drop for Disconnected<'_> {
     fn drop(&mut self) {
-        self.cluster.wire(&self.node, "up");
+        self.cluster.set_link(&self.node, "up");
     }
 }
 
-/// The control groups that a process is in, as the kernel shows them.
+/// The control groups of a process, as in `/proc`.
 fn groups(process: i32) -> String {
     fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default()
 }
 
-/// Those of pods, some levels down.
+/// Control groups of pods, down to a depth.
 fn pod_groups(within: &Path, depth: usize) -> Vec<String> {
     let mut found = Vec::new();
     for entry in entries(within) {
@@ -194,7 +194,7 @@ fn pod_groups(within: &Path, depth: usize) -> Vec<String> {
     found
 }
 
-/// A path without what is made up anew each time: UIDs and digests.
+/// A path with UIDs and digests replaced by `*`.
 fn without_ids(path: &str) -> String {
     let is_id =
         |part: &str| part.len() > 30 && part.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
@@ -259,7 +259,7 @@ impl Environment for Cluster {
     }
 }
 
-/// Processes of our components on all nodes, by the command that makes them one.
+/// The PIDs of our components on all nodes, by subcommand.
 fn components() -> BTreeMap<String, Vec<i32>> {
     let mut found: BTreeMap<String, Vec<i32>> = BTreeMap::new();
     for pid in processes() {

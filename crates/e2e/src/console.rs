@@ -1,4 +1,4 @@
-//! A guest's serial console, by a plain websocket as any client would open it.
+//! A guest's serial console over a plain websocket.
 
 use futures::{SinkExt, StreamExt};
 use http::{Request, StatusCode, header};
@@ -11,7 +11,7 @@ use tokio_tungstenite::{
 
 use crate::DEADLINE;
 
-/// An open stream, and what was read of it and not looked at yet.
+/// An open stream and its unread output.
 #[derive(Debug)]
 pub struct Console {
     stream: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>,
@@ -19,21 +19,21 @@ pub struct Console {
 }
 
 impl Console {
-    /// Opens a stream (`console`, `vnc`) of a VMI; the refusal's text if there is none.
+    /// Opens a stream (`console`, `vnc`) of a VMI; the error is the refusal.
     pub async fn open(client: &Client, path: &str) -> Result<Self, String> {
         let request = Request::get(path)
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "websocket")
             .header(header::SEC_WEBSOCKET_VERSION, "13")
-            .header(header::SEC_WEBSOCKET_KEY, "c3RvcmllcyBvZiBndWVzdHM=")
+            .header(header::SEC_WEBSOCKET_KEY, "ZmVycm92aXJ0LWUyZS0xMg==")
             .header(header::SEC_WEBSOCKET_PROTOCOL, "plain.kubevirt.io")
             .body(Body::empty())
             .map_err(|err| err.to_string())?;
-        let mut answer = client.send(request).await.map_err(|err| err.to_string())?;
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Err(answer.status().to_string());
+        let mut response = client.send(request).await.map_err(|err| err.to_string())?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(response.status().to_string());
         }
-        let upgraded = hyper::upgrade::on(&mut answer)
+        let upgraded = hyper::upgrade::on(&mut response)
             .await
             .map_err(|err| err.to_string())?;
         let stream = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None);
@@ -51,7 +51,7 @@ impl Console {
             .expect("write to the console");
     }
 
-    /// Reads until `text` has come, and gives all up to its end.
+    /// Reads until `text` appears, and returns everything up to its end.
     pub async fn expect(&mut self, text: &str) -> String {
         let waited = tokio::time::timeout(DEADLINE, self.read_until(text)).await;
         waited.unwrap_or_else(|_elapsed| {
@@ -84,10 +84,10 @@ impl Console {
         }
     }
 
-    /// Runs a command in the guest's shell and gives what it printed.
+    /// Runs a command in the guest's shell and returns its output.
     pub async fn shell(&mut self, command: &str) -> String {
-        // The command is echoed by the terminal, and again by a shell that was not reading yet; no
-        // echo may look like the begin or the end of what the command prints.
+        // The terminal echoes the command, and a shell that was not reading yet echoes it again. No
+        // echo may look like the markers around the output.
         self.send(&format!("echo 'be''gin'; {command}; echo 'do''ne'\n"))
             .await;
         self.expect("begin").await;

@@ -61,7 +61,7 @@ async fn client(path: impl AsRef<Path>) -> Client {
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
-        .expect("understand the kubeconfig");
+        .expect("parse the kubeconfig");
     config.read_timeout = None;
     Client::try_from(config).expect("make a client")
 }

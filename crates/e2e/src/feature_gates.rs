@@ -43,9 +43,9 @@ impl Drop for FeatureGates {
             .args(["--request-timeout=10s", "--namespace", NAMESPACE])
             .args(["delete", "kubevirt", "kubevirt", "--ignore-not-found"])
             .output();
-        let is_back = deleted.as_ref().is_ok_and(|output| output.status.success());
+        let is_deleted = deleted.as_ref().is_ok_and(|output| output.status.success());
         // Later tests would run with the wrong gates.
-        let is_heard = is_back || std::thread::panicking();
-        assert!(is_heard, "the gates are not as they were: {deleted:?}");
+        let is_restored = is_deleted || std::thread::panicking();
+        assert!(is_restored, "the gates were not restored: {deleted:?}");
     }
 }

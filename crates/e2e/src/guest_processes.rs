@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::processes::{born, command_line, processes};
+use crate::processes::{command_line, processes, start_time};
 
 /// Pause between two samples.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ impl GuestProcesses {
                 continue;
             };
             if namespace == self.namespace {
-                let life = (guest.pid, guest.birth);
+                let life = (guest.pid, guest.started);
                 let running = self.running.entry(vm.to_owned()).or_default();
                 running.insert(life.clone());
                 let lifetimes = self.lifetimes.entry(vm.to_owned()).or_default();
@@ -104,7 +104,7 @@ impl GuestProcesses {
 struct GuestProcess {
     domain: String,
     pid: i32,
-    birth: String,
+    started: String,
 }
 
 /// All guests on this host. Capability probes have no guest name and are skipped.
@@ -120,7 +120,7 @@ fn guests() -> Vec<GuestProcess> {
         Some(GuestProcess {
             domain: domain.to_owned(),
             pid,
-            birth: born(pid)?,
+            started: start_time(pid)?,
         })
     };
     processes().into_iter().filter_map(read).collect()
@@ -134,7 +134,7 @@ mod tests {
         GuestProcess {
             domain: domain.to_owned(),
             pid,
-            birth: "1".to_owned(),
+            started: "1".to_owned(),
         }
     }
 

@@ -114,13 +114,13 @@ impl Host {
         run(program.args(flags), input).await
     }
 
-    /// The number of the background process.
+    /// The PID of the background process.
     pub fn process(&self) -> i32 {
         let lock = std::fs::read_to_string(self.state_dir().join("lock")).expect("read the lock");
         lock.trim().parse().expect("the lock names a process")
     }
 
-    /// `kill -9` of the background process.
+    /// Kills the background process with SIGKILL.
     pub fn kill(&self) {
         kill(self.process());
     }

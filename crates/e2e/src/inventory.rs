@@ -1,4 +1,5 @@
-//! What a host has on the machine: processes, mounts, interfaces, rules, control groups, files.
+//! An inventory of a host's processes, mounts, interfaces, rules, control groups and files, for leak
+//! checks.
 
 use std::{
     collections::BTreeMap,
@@ -10,14 +11,14 @@ use std::{
 
 use crate::{eventually, leftovers::suffix, processes::processes};
 
-/// Files that grow and shrink with what is written to them, not with what there is.
-const OF_THE_DATABASE: [&str; 2] = ["api.db-wal", "api.db-shm"];
-/// Trees that are kept under the digest of an image are counted, not walked.
-const DEPTH_OF_IMAGES: usize = 2;
-/// A kubelet looks for what to clear away every two seconds.
-const REST: Duration = Duration::from_secs(5);
+/// Database files whose presence depends on recent writes.
+const DATABASE_FILES: [&str; 2] = ["api.db-wal", "api.db-shm"];
+/// Unpacked images are counted, not walked.
+const IMAGE_DEPTH: usize = 2;
+/// Longer than a kubelet's cleanup interval of two seconds.
+const STABLE_FOR: Duration = Duration::from_secs(5);
 
-/// Each thing, and how many there are of it.
+/// Items and their counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inventory(BTreeMap<String, usize>);
 
@@ -33,12 +34,12 @@ impl Inventory {
             let group = String::from_utf8_lossy(&read("cgroup")).into_owned();
             if command.contains(&shown) || group.contains(&suffix) {
                 let name = String::from_utf8_lossy(&read("comm")).into_owned();
-                inventory.note(format!("process {}", name.trim()));
+                inventory.add(format!("process {}", name.trim()));
             }
         }
         for line in lines(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()) {
             if line.contains(&shown) {
-                inventory.note(format!("mount {line}"));
+                inventory.add(format!("mount {line}"));
             }
         }
         inventory.interfaces(&format!("fv-{suffix}"));
@@ -50,20 +51,20 @@ impl Inventory {
         inventory
     }
 
-    /// Of things that somebody else has found.
+    /// The inventory of the given items.
     pub(crate) fn start_counting(things: impl IntoIterator<Item = String>) -> Self {
         let mut inventory = Self::default();
         for thing in things {
-            inventory.note(thing);
+            inventory.add(thing);
         }
         inventory
     }
 
-    fn note(&mut self, thing: String) {
+    fn add(&mut self, thing: String) {
         *self.0.entry(thing).or_default() += 1;
     }
 
-    /// The bridge, and what is plugged into it.
+    /// The bridge and its ports.
     fn interfaces(&mut self, bridge: &str) {
         for interface in entries(Path::new("/sys/class/net")) {
             let name = interface
@@ -73,10 +74,10 @@ impl Inventory {
                 .into_owned();
             let master = fs::read_link(interface.join("master")).unwrap_or_default();
             if name == bridge {
-                self.note(format!("interface {name}"));
+                self.add(format!("interface {name}"));
             } else if master.ends_with(bridge) {
-                // The name is that of an address, which need not be the same again.
-                self.note("interface on the bridge".to_owned());
+                // Its name depends on the pod's address, which varies.
+                self.add("interface on the bridge".to_owned());
             }
         }
     }
@@ -93,15 +94,15 @@ impl Inventory {
             }
             let words: Vec<&str> = ["list"].into_iter().chain(table.split(' ')).collect();
             for rule in lines(&nft(&words)) {
-                let rule = without_what_changes(rule.trim());
-                self.note(format!("rule {table}: {rule}"));
+                let rule = without_variable_parts(rule.trim());
+                self.add(format!("rule {table}: {rule}"));
             }
         }
     }
 
     fn groups(&mut self, within: &Path, suffix: &str, depth: usize) {
         if within.to_string_lossy().contains(suffix) {
-            self.note(format!("cgroup {}", within.display()));
+            self.add(format!("cgroup {}", within.display()));
         }
         if depth > 0 {
             for entry in entries(within) {
@@ -115,12 +116,12 @@ impl Inventory {
     fn files(&mut self, base: &Path, within: &Path, depth: usize) {
         for entry in entries(within) {
             let path = entry.strip_prefix(base).unwrap_or(&entry).to_owned();
-            if OF_THE_DATABASE.iter().any(|name| path == Path::new(name)) {
+            if DATABASE_FILES.iter().any(|name| path == Path::new(name)) {
                 continue;
             }
-            self.note(format!("file {}", path.display()));
+            self.add(format!("file {}", path.display()));
             let depth = if path == Path::new("images") {
-                DEPTH_OF_IMAGES
+                IMAGE_DEPTH
             } else {
                 depth
             };
@@ -130,7 +131,7 @@ impl Inventory {
         }
     }
 
-    /// What there is more or less of than there was.
+    /// Items whose count differs from an earlier inventory.
     fn against(&self, before: &Self) -> Vec<String> {
         let things = self
             .0
@@ -139,14 +140,14 @@ impl Inventory {
         let differs = |thing: &String| {
             let count = |inventory: &Self| inventory.0.get(thing).copied().unwrap_or(0);
             let (now, then) = (count(self), count(before));
-            (now != then).then(|| format!("census: {now} in place of {then}: {thing}"))
+            (now != then).then(|| format!("leak check: {now} instead of {then}: {thing}"))
         };
         things.filter_map(differs).collect()
     }
 }
 
-/// A rule without its counters, and without the ports that each life of the host chooses anew.
-fn without_what_changes(rule: &str) -> String {
+/// A rule without its counters and without ports that change with every start of the host.
+fn without_variable_parts(rule: &str) -> String {
     let mut words = rule.split(' ');
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
@@ -160,14 +161,13 @@ fn without_what_changes(rule: &str) -> String {
     kept.join(" ")
 }
 
-/// What there is once nothing comes or goes any more: a pod is gone for its API server some time
-/// before its node has cleared its files away.
+/// The inventory once it is stable: nodes clean up some time after the API server has forgotten a pod.
 pub async fn stable_inventory(count: impl Fn() -> Inventory) -> Inventory {
     let until = tokio::time::Instant::now() + crate::DEADLINE / 3;
-    let mut ticks = tokio::time::interval(REST / 10);
+    let mut ticks = tokio::time::interval(STABLE_FOR / 10);
     let mut found = count();
     let mut since = tokio::time::Instant::now();
-    while since.elapsed() < REST && tokio::time::Instant::now() < until {
+    while since.elapsed() < STABLE_FOR && tokio::time::Instant::now() < until {
         ticks.tick().await;
         let now = count();
         if !now.against(&found).is_empty() {
@@ -177,7 +177,7 @@ pub async fn stable_inventory(count: impl Fn() -> Inventory) -> Inventory {
     found
 }
 
-/// What is not as it was, once it had time to end.
+/// The differences from an earlier inventory that remain after a grace period.
 pub async fn differences(count: impl Fn() -> Inventory, before: &Inventory) -> Vec<String> {
     let patience = crate::DEADLINE / 3;
     let until = tokio::time::Instant::now() + patience;
@@ -206,7 +206,7 @@ mod tests {
     fn rule_counters_and_ports_are_ignored() {
         let rule = |packets: u32, port: u32| {
             let counter = format!("counter packets {packets} bytes 0");
-            without_what_changes(&format!("tcp dport 443 {counter} dnat to 127.0.0.1:{port}"))
+            without_variable_parts(&format!("tcp dport 443 {counter} dnat to 127.0.0.1:{port}"))
         };
         assert_eq!(rule(0, 1), "tcp dport 443 dnat to 127.0.0.1");
         assert_eq!(rule(0, 1), rule(5, 2));
@@ -226,8 +226,8 @@ mod tests {
         let mut differences = Inventory::of(&state).against(&before);
         differences.sort();
         let expected = [
-            "census: 0 in place of 1: file node/pods/one",
-            "census: 1 in place of 0: file node/pods/two",
+            "leak check: 0 instead of 1: file node/pods/one",
+            "leak check: 1 instead of 0: file node/pods/two",
         ];
         assert_eq!(differences, expected);
     }

@@ -1,4 +1,4 @@
-//! What a host has left on the machine, found by the names that belong to its state directory.
+//! Finds what a host left behind, by the names derived from its state directory.
 
 use std::{fs, path::Path};
 
@@ -6,8 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::processes::processes;
 
-/// Everything on this machine that belongs to the host in `state_dir`: processes, mounts,
-/// interfaces, cgroups, files.
+/// Everything that belongs to the host in `state_dir`: processes, mounts, interfaces, cgroups, files.
 pub fn leftovers(state_dir: &Path) -> Vec<String> {
     let shown = state_dir.to_string_lossy().into_owned();
     let mut found = Vec::new();
@@ -57,14 +56,14 @@ pub fn leftovers(state_dir: &Path) -> Vec<String> {
     found
 }
 
-/// What tells this host's names from those of others. It is written here once more on purpose: a
-/// census that asks the program for its names would miss those that the program forgets.
+/// The suffix of this host's names. Computed here independently of the program, so that a name the
+/// program forgets is still found.
 pub(crate) fn suffix(state_dir: &Path) -> String {
     let digest = Sha256::digest(state_dir.as_os_str().as_encoded_bytes());
     hex::encode(&digest[..4])
 }
 
-/// Control groups of that name; with the first version of them, one for each controller.
+/// Control groups of that name; with cgroup v1, one for each controller.
 fn find_groups(within: &Path, name: &str, depth: u32, found: &mut Vec<String>) {
     for entry in fs::read_dir(within).into_iter().flatten().flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {

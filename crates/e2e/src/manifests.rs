@@ -1,12 +1,12 @@
-//! The virtual machines that the stories tell about: the tiny guest, with what a story changes.
+//! Manifests of test VMs: the tiny guest with modifications.
 
 use serde_json::{Value, json};
 
-/// A VM under construction.
+/// A builder of VM manifests.
 #[derive(Debug, Clone)]
 pub struct VmManifest(Value);
 
-/// The tiny guest on the pod network, with a cloud-init seed; it is kept running.
+/// The tiny guest on the pod network with a cloud-init seed and run strategy `Always`.
 pub fn tiny_vm(name: &str) -> VmManifest {
     VmManifest(json!({
         "apiVersion": "kubevirt.io/v1",
@@ -40,7 +40,7 @@ pub fn tiny_vm(name: &str) -> VmManifest {
     }))
 }
 
-/// A claim for 64 MiB, in the namespace's default class.
+/// A claim for 64 MiB in the default storage class.
 pub fn claim(name: &str, mode: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -76,7 +76,7 @@ impl VmManifest {
         self.set("/spec/runStrategy", strategy)
     }
 
-    /// The old way to say whether it runs.
+    /// Sets the deprecated field `running`.
     #[must_use]
     pub fn running(mut self, is_running: impl Into<Value>) -> Self {
         if let Some(spec) = self.0["spec"].as_object_mut() {
@@ -102,7 +102,7 @@ impl VmManifest {
         )
     }
 
-    /// Replaces the value at a JSON pointer that is there already.
+    /// Replaces the existing value at a JSON pointer.
     #[must_use]
     pub fn set(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let place = self.0.pointer_mut(pointer);
@@ -110,34 +110,34 @@ impl VmManifest {
         self
     }
 
-    /// A value of the template's spec that is not there yet.
+    /// Adds a field to the template's spec.
     #[must_use]
     pub fn spec(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0["spec"]["template"]["spec"][name] = value.into();
         self
     }
 
-    /// A value of the domain that is not there yet.
+    /// Adds a field to the domain.
     #[must_use]
     pub fn domain(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0["spec"]["template"]["spec"]["domain"][name] = value.into();
         self
     }
 
-    /// One more kind of device.
+    /// Adds a field to the devices.
     #[must_use]
     pub fn device(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0["spec"]["template"]["spec"]["domain"]["devices"][name] = value.into();
         self
     }
 
-    /// One more disk, after those that are there: `vdc` is the first.
+    /// Adds a disk; the first added one is `vdc`.
     #[must_use]
     pub fn disk(self, volume: &Value) -> Self {
         self.disk_as(&json!({"name": "more", "disk": {"bus": "virtio"}}), volume)
     }
 
-    /// The same with another name, or with more to say of it.
+    /// Adds a disk with the given definition.
     #[must_use]
     pub fn disk_as(mut self, disk: &Value, volume: &Value) -> Self {
         let spec = &mut self.0["spec"]["template"]["spec"];

@@ -1,11 +1,10 @@
-//! What runs in a pod, found by its control group, and ending it the hard way, or taking its memory
-//! away.
+//! Finds processes of a pod by control group, kills them, and limits their memory.
 
 use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The numbers of all processes of this machine.
+/// All PIDs of this host.
 pub(crate) fn processes() -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("read /proc");
     entries
@@ -14,17 +13,18 @@ pub(crate) fn processes() -> Vec<i32> {
         .collect()
 }
 
-/// What a process was started with; nothing for one that is gone.
+/// The command line of a process; empty if it is gone.
 pub(crate) fn command_line(pid: i32) -> Vec<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     text.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// When a process that is no zombie was started; tells it from a later one of the same number.
-pub(crate) fn born(pid: i32) -> Option<String> {
+/// The start time of a process that is not a zombie, which distinguishes it from a later one with the
+/// same PID.
+pub(crate) fn start_time(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything but ends with the last parenthesis.
+    // The name before may contain anything; it ends at the last parenthesis.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let is_zombie = fields.next()? == "Z";
     let birth = fields.nth(18)?;

@@ -1,4 +1,4 @@
-//! The programs under test, as they were built, and other programs that users have.
+//! Runs the built programs under test, and other programs that users have.
 
 use std::{
     ffi::OsString,
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::process::Command;
 
-/// For a program to end; those that wait for guests have bounds of their own below this.
+/// The time limit of a program; those that wait for guests have lower limits of their own.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What a program said and how it ended.
+/// The output of a program and how it ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub is_success: bool,
@@ -20,7 +20,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// A program of ours: it lies beside this one, or beside the directory of this test.
+/// A built program: beside this one, or in the parent directory of a test binary.
 pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a program knows its own path");
     let beside = own.parent();
@@ -30,9 +30,7 @@ pub fn program(name: &str) -> PathBuf {
     } else {
         beside
     };
-    let path = built
-        .expect("it lies in a directory of built programs")
-        .join(name);
+    let path = built.expect("programs are in a directory").join(name);
     assert!(
         path.exists(),
         "{} is not built: run `cargo build --workspace --bins`",
@@ -41,7 +39,7 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Where the launcher image and the guests are.
+/// The directory of the launcher image and the guests.
 pub fn images() -> PathBuf {
     let path = variable("FERROVIRT_IMAGES").map_or_else(|| cache().join("images"), PathBuf::from);
     assert!(
@@ -52,7 +50,7 @@ pub fn images() -> PathBuf {
     path
 }
 
-/// Where everything is kept that takes long to make.
+/// The cache directory.
 pub(crate) fn cache() -> PathBuf {
     let cache = variable("XDG_CACHE_HOME").map_or_else(
         || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache"),
@@ -65,7 +63,7 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Runs a program to its end with `input` on its standard input.
+/// Runs a program with `input` on its standard input until it exits.
 pub async fn run(command: &mut Command, input: &[u8]) -> Outcome {
     use tokio::io::AsyncWriteExt;
     let shown = format!("{:?}", command.as_std());
@@ -76,8 +74,8 @@ pub async fn run(command: &mut Command, input: &[u8]) -> Outcome {
         .kill_on_drop(true)
         .spawn()
         .unwrap_or_else(|err| panic!("start {shown}: {err}"));
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    // A program that does not read is no fault of this side.
+    let mut stdin = child.stdin.take().expect("stdio is piped");
+    // The program need not read its input.
     drop(stdin.write_all(input).await);
     drop(stdin);
     let output = tokio::time::timeout(PATIENCE, child.wait_with_output()).await;
@@ -93,19 +91,19 @@ pub async fn run(command: &mut Command, input: &[u8]) -> Outcome {
 }
 
 impl Outcome {
-    /// Standard output of a program that must have succeeded.
+    /// The standard output of a program that must have succeeded.
     #[track_caller]
     pub fn success(self) -> String {
         assert!(self.is_success, "{}{}", self.stdout, self.stderr);
         self.stdout
     }
 
-    /// Standard error of a program that must have failed, and in one sentence.
+    /// The standard error of a program that must have failed.
     #[track_caller]
     pub fn failure(self) -> String {
-        assert!(!self.is_success, "it went well: {}", self.stdout);
+        assert!(!self.is_success, "it succeeded: {}", self.stdout);
         let text = self.stderr.trim().to_owned();
-        assert!(!text.is_empty(), "it failed without a word");
+        assert!(!text.is_empty(), "it failed without a message");
         text
     }
 }

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same again for the same seed.
+//! Reproducible pseudo-random numbers.
 
-/// `SplitMix64`: small, quick, good enough to choose whom to kill.
+/// `SplitMix64`: small, fast, good enough for choosing kill targets.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -17,7 +17,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of `0..count`; 0 when there is nothing to choose from.
+    /// A number in `0..count`; 0 if `count` is 0.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % count).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A real registry on a loopback port, which can be down and come up.
+//! A real image registry on a loopback port, which tests start and stop.
 
 use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
@@ -19,7 +19,7 @@ use crate::eventually;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What it holds stays while it is down. It goes with its owner.
+/// Its content survives a stop, and is deleted on drop.
 #[derive(Debug)]
 pub struct Registry {
     port: u16,
@@ -37,7 +37,7 @@ impl Registry {
         }
     }
 
-    /// An image's name here.
+    /// The reference of an image in this registry.
     pub fn name(&self, image: &str) -> String {
         format!("127.0.0.1:{}/{image}", self.port)
     }
@@ -61,7 +61,7 @@ impl Registry {
     }
 
     pub async fn down(&mut self) {
-        let mut process = self.process.take().expect("it is up");
+        let mut process = self.process.take().expect("the registry runs");
         process.kill().await.expect("end the registry");
     }
 

@@ -1,4 +1,4 @@
-//! A program that is talked to while it runs, through pipes.
+//! Drives a running program through pipes.
 
 use std::process::{ExitStatus, Stdio};
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::DEADLINE;
 
-/// A running program; it is killed with the test that started it.
+/// A running program; dropping it kills the program.
 #[derive(Debug)]
 pub struct Terminal {
     child: Child,
@@ -27,8 +27,8 @@ impl Terminal {
             .kill_on_drop(true)
             .spawn()
             .expect("start the program");
-        let input = child.stdin.take().expect("it was asked for");
-        let output = child.stdout.take().expect("it was asked for");
+        let input = child.stdin.take().expect("stdio is piped");
+        let output = child.stdout.take().expect("stdio is piped");
         Self {
             child,
             input,
@@ -45,12 +45,12 @@ impl Terminal {
         self.input.flush().await.expect("write to the program");
     }
 
-    /// Reads until `text` has come, and gives all up to its end.
+    /// Reads until `text` appears, and returns everything up to its end.
     pub async fn expect(&mut self, text: &str) -> String {
         let waited = timeout(DEADLINE, self.read_until(text)).await;
         waited.unwrap_or_else(|_elapsed| {
             let seen = String::from_utf8_lossy(&self.pending);
-            panic!("the program does not say {text:?} within {DEADLINE:?}, but {seen:?}")
+            panic!("the program does not print {text:?} within {DEADLINE:?}, but {seen:?}")
         })
     }
 
@@ -71,7 +71,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end of the program.
+    /// Closes the input and waits for the program to exit.
     pub async fn end(mut self) -> ExitStatus {
         drop(self.input);
         let waited = timeout(DEADLINE, self.child.wait()).await;

@@ -1,16 +1,16 @@
-//! Waiting until something is so, with a deadline and a word on what was seen instead.
+//! Waits for conditions with a deadline, and reports the last state when it passes.
 
 use std::{fmt::Debug, time::Duration};
 
 use kube::{Api, api::DynamicObject, runtime::wait::await_condition};
 use serde_json::Value;
 
-/// For whatever a busy machine with emulated guests may take its time for.
+/// Generous enough for a busy host with emulated guests.
 pub const DEADLINE: Duration = Duration::from_secs(90);
-/// Between two looks at what cannot be watched.
+/// The polling interval for what cannot be watched.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Watches an object until `condition` holds; `Null` stands for one that is not there.
+/// Watches an object until `condition` holds; `Null` stands for a missing object.
 #[track_caller]
 pub fn wait_for<'a>(
     api: &'a Api<DynamicObject>,
@@ -21,7 +21,7 @@ pub fn wait_for<'a>(
     wait_for_within(DEADLINE, api, name, what, condition)
 }
 
-/// The same for what takes its time on purpose.
+/// Like [`wait_for`], with another deadline.
 #[track_caller]
 pub fn wait_for_within<'a>(
     patience: Duration,
@@ -54,11 +54,11 @@ pub fn wait_for_within<'a>(
     }
 }
 
-/// Looks again and again at what cannot be watched, until it has an answer.
+/// Polls until `poll` succeeds.
 #[track_caller]
 pub fn eventually<T, E: Debug>(
     what: &str,
-    mut look: impl FnMut() -> Result<T, E>,
+    mut poll: impl FnMut() -> Result<T, E>,
 ) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
@@ -66,7 +66,7 @@ pub fn eventually<T, E: Debug>(
         let mut ticks = tokio::time::interval(INTERVAL);
         loop {
             ticks.tick().await;
-            match look() {
+            match poll() {
                 Ok(found) => return found,
                 Err(seen) if tokio::time::Instant::now() > until => {
                     panic!("{caller}: not {what} within {DEADLINE:?}: {seen:?}")

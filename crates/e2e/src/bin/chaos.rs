@@ -17,7 +17,7 @@ async fn main() -> ExitCode {
     let environment = words.next().unwrap_or_default();
     let given: Vec<Option<u64>> = words.map(|word| word.parse().ok()).collect();
     let [Some(guests), Some(minutes), Some(seed)] = given[..] else {
-        tell(USAGE);
+        print(USAGE);
         return ExitCode::FAILURE;
     };
     let chaos_run = ChaosRun {
@@ -26,14 +26,14 @@ async fn main() -> ExitCode {
         until: Until::Time(Duration::from_secs(minutes.saturating_mul(60))),
     };
     let report = match environment.as_str() {
-        "host" => run_chaos(Arc::new(Host::up().await), &chaos_run, tell).await,
-        "cluster" => run_chaos(Arc::new(Cluster::found()), &chaos_run, tell).await,
+        "host" => run_chaos(Arc::new(Host::up().await), &chaos_run, print).await,
+        "cluster" => run_chaos(Arc::new(Cluster::found()), &chaos_run, print).await,
         _ => {
-            tell(USAGE);
+            print(USAGE);
             return ExitCode::FAILURE;
         }
     };
-    tell(&report.to_string());
+    print(&report.to_string());
     if report.is_good() {
         ExitCode::SUCCESS
     } else {
@@ -41,9 +41,9 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Where nobody reads any more, the exit code still tells.
-fn tell(line: &str) {
+/// A closed standard output is ignored: the exit code still reports the result.
+fn print(line: &str) {
     if writeln!(io::stdout(), "{line}").is_err() {
-        // The guests are judged all the same.
+        // The run continues.
     }
 }

@@ -1,4 +1,4 @@
-//! What of a home may die, and how it is told from what takes its place.
+//! The processes of an environment that a chaos run may kill.
 
 use std::{fmt, fs, time::Duration};
 
@@ -7,28 +7,27 @@ use crate::{
     processes::{command_line, processes, processes_of_pod},
 };
 
-/// A kind of process that may die without any guest noticing.
+/// A kind of process whose death no guest may notice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// On one host the API server, the controllers, the node and its handler are tasks of one
-    /// process, which is killed as a whole.
+    /// The `ferrovirt` process of a single host: API server, controllers, node and handler.
     Ferrovirt,
-    /// In a guest's pod, or beside it.
+    /// A process in the pod of a guest, or its supervisor.
     InPod(&'static str),
-    /// One of ours on whichever node.
+    /// A replica of one of our components, on any node.
     Replica(&'static str),
-    /// Of ours or of Kubernetes, on this node.
+    /// A process on the named node, of ours or of Kubernetes.
     OnNode(&'static str, String),
-    /// Of Kubernetes, beside the nodes.
+    /// A Kubernetes control-plane process.
     ControlPlane(&'static str),
 }
 
-/// What a victim says again once it is at work.
+/// The periodic report that shows a process working again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// Of the handler of a node.
+    /// The heartbeat of virt-handler.
     Heartbeat,
-    /// Of its kubelet.
+    /// The lease of the kubelet.
     Lease,
 }
 
@@ -37,13 +36,13 @@ impl Target {
         matches!(self, Self::InPod(_))
     }
 
-    /// Whether nothing is answered without it.
-    pub(super) fn is_answering(&self) -> bool {
+    /// Whether the API is unavailable without it.
+    pub(super) fn serves_api(&self) -> bool {
         matches!(self, Self::ControlPlane("kube-apiserver" | "etcd"))
     }
 
-    /// What it says on which node; the only one where none is named.
-    pub(super) fn word(&self) -> Option<(Liveness, Option<&str>)> {
+    /// Its liveness report, and the node if there is more than one.
+    pub(super) fn liveness(&self) -> Option<(Liveness, Option<&str>)> {
         match self {
             Self::Ferrovirt => Some((Liveness::Heartbeat, None)),
             Self::OnNode(HANDLER, node) => Some((Liveness::Heartbeat, Some(node))),
@@ -63,26 +62,26 @@ impl fmt::Display for Target {
     }
 }
 
-/// A home that is made to suffer.
+/// An environment for chaos runs.
 pub trait ChaosEnvironment: Environment {
-    /// How soon the status must be right once who was killed is back.
+    /// How soon after the return of a killed process the status must be right.
     const STATUS_DEADLINE: Duration;
-    /// For how long all must be right before it counts: what was killed may do harm once it is back.
+    /// How long the status must stay right: a returned process may still do harm.
     const STABLE_FOR: Duration;
 
-    /// What may be killed.
+    /// The kinds of processes to kill.
     fn targets(&self) -> Vec<Target>;
 
-    /// The processes of that kind; in this pod, where each pod has some.
+    /// The processes of a kind; for kinds in pods, those of the given pod.
     fn processes_of(&self, target: &Target, pod: &str) -> Vec<i32>;
 
-    /// What a service manager does where the victim is its service.
+    /// Restarts a killed process that has no supervisor.
     fn restart(&self, target: &Target) -> impl Future<Output = ()>;
 
-    /// Where the guest of this number is to run.
+    /// Assigns the guest of this number to a node.
     fn place(&self, vm: VmManifest, number: usize) -> VmManifest;
 
-    /// All that there is of ours.
+    /// The inventory for leak checks.
     fn inventory(&self) -> Inventory;
 }
 
@@ -155,8 +154,7 @@ impl ChaosEnvironment for Cluster {
         ];
         all.extend(POD_TARGETS);
         for node in self.nodes() {
-            // Not what holds a pod's processes: a runtime's shim that dies takes the pod with it on any
-            // Kubernetes.
+            // Not the runtime's shims: no pod on any Kubernetes survives their death.
             let of_node = [HANDLER, KUBELET, "containerd", "kube-proxy"];
             all.extend(of_node.map(|name| Target::OnNode(name, node.clone())));
         }
@@ -196,7 +194,7 @@ impl ChaosEnvironment for Cluster {
     }
 
     async fn restart(&self, _victim: &Target) {
-        // Kubelets and the cluster's own keepers do.
+        // Kubelets and the test cluster's supervisors restart everything.
     }
 
     fn place(&self, vm: VmManifest, number: usize) -> VmManifest {
@@ -213,12 +211,12 @@ impl ChaosEnvironment for Cluster {
     }
 }
 
-/// What makes the one program of ours this component.
+/// The subcommand of a component.
 fn command(name: &'static str) -> &'static str {
     name.trim_start_matches("virt-")
 }
 
-/// Processes whose command line, which is not empty, is so.
+/// Processes whose non-empty command line matches.
 fn started_as(is_so: impl Fn(&[String]) -> bool) -> Vec<i32> {
     let mut all = processes();
     all.retain(|process| {

@@ -1,4 +1,4 @@
-//! Whether all that the API server says is right, and was said after the kill.
+//! Checks that the status in the API is right and newer than the kill.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -17,38 +17,38 @@ use super::{
 use crate::{DEADLINE, TestNamespace};
 
 const HEARTBEAT: &str = "kubevirt.io/heartbeat";
-/// Where nodes keep theirs.
+/// The namespace of node leases.
 const LEASES: &str = "kube-node-lease";
-/// Between two looks.
+/// The polling interval.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// For one answer: whoever was killed in the midst of giving it never ends it.
+/// The time limit of a request, as a server killed while responding never finishes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What stays as it is however often everything around it dies.
+/// The state that must survive every kill.
 pub(super) struct Invariants<'a, G: ChaosEnvironment> {
     test: &'a TestNamespace<G>,
     nodes: Api<DynamicObject>,
     leases: Api<DynamicObject>,
-    /// Of the instances and of the pods, in the order of their names: who they are and where they run.
+    /// Identity and place of the VMIs and pods, by name.
     fixed: [Vec<Value>; 2],
     began: Instant,
 }
 
-/// What was so just before a kill.
+/// The state just before a kill.
 #[derive(Debug)]
 pub(super) struct Mark {
     heartbeats: BTreeMap<String, Value>,
     leases: BTreeMap<String, Value>,
 }
 
-/// How long it took.
+/// The durations of a recovery.
 #[derive(Debug, Clone)]
 pub(super) struct Recovery {
-    /// Until who was killed was back, which is not our work everywhere.
+    /// Until the killed process was back, which is not always our work.
     pub(super) back: Duration,
-    /// From there until all was right and stayed so.
+    /// From then on until the status was right and stayed right.
     pub(super) right: Duration,
-    /// What was wrong last.
+    /// The last problem.
     pub(super) last: String,
 }
 
@@ -62,7 +62,7 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         let nodes = Api::all_with(client, &nodes);
         let (client, leases) = all("coordination.k8s.io", "Lease");
         let leases = Api::namespaced_with(client, LEASES, &leases);
-        let vmis = list(&test.vmis()).await.expect("list instances");
+        let vmis = list(&test.vmis()).await.expect("list VMIs");
         let pods = list(&test.pods()).await.expect("list pods");
         Self {
             test,
@@ -76,7 +76,7 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         }
     }
 
-    /// How many guests each node has.
+    /// The number of guests by node.
     pub(super) fn by_node(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for pod in &self.fixed[1] {
@@ -88,13 +88,13 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
 
     pub(super) async fn mark(&self) -> Result<Mark, String> {
         Ok(Mark {
-            heartbeats: self.said(Liveness::Heartbeat).await?,
-            leases: self.said(Liveness::Lease).await?,
+            heartbeats: self.reports(Liveness::Heartbeat).await?,
+            leases: self.reports(Liveness::Lease).await?,
         })
     }
 
-    /// What each node has said last.
-    async fn said(&self, word: Liveness) -> Result<BTreeMap<String, Value>, String> {
+    /// The latest liveness report of each node.
+    async fn reports(&self, word: Liveness) -> Result<BTreeMap<String, Value>, String> {
         let api = match word {
             Liveness::Heartbeat => &self.nodes,
             Liveness::Lease => &self.leases,
@@ -111,7 +111,7 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         Ok(said.collect())
     }
 
-    /// How long it took until all was right; what was wrong in the end otherwise.
+    /// Waits until the status is right; the error is the last problem.
     pub(super) async fn right_again(
         &self,
         killed: &Killed,
@@ -119,20 +119,20 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
     ) -> Result<Recovery, String> {
         while !self.is_back(killed).await {
             if killed.at.elapsed() > DEADLINE {
-                return Err(format!("there is no other {}", killed.target));
+                return Err(format!("no new {} process", killed.target));
             }
             tokio::time::sleep(INTERVAL).await;
         }
         let back = killed.at.elapsed();
         let since = Instant::now();
-        // Something new to say about every machine: what was said before would look right.
+        // Change every VM, so that a stale status does not look right.
         let number = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
         let mut is_said = killed.target.is_of_guest();
         let mut last = "nothing".to_owned();
         let mut right = None;
         loop {
             let seen = if is_said {
-                let seen = timeout(PATIENCE, self.look(killed, mark)).await;
+                let seen = timeout(PATIENCE, self.check(killed, mark)).await;
                 seen.unwrap_or_else(|_elapsed| Err("no answer".to_owned()))
             } else {
                 let changed = timeout(PATIENCE, self.change_all(number)).await;
@@ -157,12 +157,12 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         }
     }
 
-    /// Whether who was killed runs again, and answers where nothing is answered without.
+    /// Whether the killed process runs again and serves the API, if that is its job.
     async fn is_back(&self, killed: &Killed) -> bool {
         if !killed.is_back(&*self.test.environment) {
             return false;
         }
-        if !killed.target.is_answering() {
+        if !killed.target.serves_api() {
             return true;
         }
         let ask = http::Request::get("/readyz").body(Vec::new());
@@ -181,17 +181,17 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         Ok(())
     }
 
-    async fn look(&self, killed: &Killed, mark: &Mark) -> Result<(), String> {
-        if let Some((word, node)) = killed.target.word() {
+    async fn check(&self, killed: &Killed, mark: &Mark) -> Result<(), String> {
+        if let Some((word, node)) = killed.target.liveness() {
             let before = match word {
                 Liveness::Heartbeat => &mark.heartbeats,
                 Liveness::Lease => &mark.leases,
             };
-            let mut now = self.said(word).await?.into_iter();
+            let mut now = self.reports(word).await?.into_iter();
             let is_new = now.any(|(name, said)| {
                 node.is_none_or(|node| node == name) && before.get(&name) != Some(&said)
             });
-            ensure(is_new, || format!("no {word:?} of {}", killed.target))?;
+            ensure(is_new, || format!("no {word:?} from {}", killed.target))?;
         }
         for node in &list(&self.nodes).await? {
             ensure(holds(&node["status"], "Ready"), || {
@@ -220,7 +220,7 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
             .zip([vmis, pods].iter().zip(&self.fixed))
         {
             ensure(now == before, || {
-                format!("the {what} are not the same: {now:?} in place of {before:?}")
+                format!("the {what} changed: {now:?} instead of {before:?}")
             })?;
         }
         ensure(vms.len() == self.fixed[0].len(), || {
@@ -229,7 +229,7 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
     }
 }
 
-/// What an instance keeps for life: who it is, its node and its pod.
+/// The identity, node and pod of a VMI, which never change.
 fn of_instance(vmi: &Value) -> Value {
     let status = &vmi["status"];
     json!([
@@ -239,7 +239,7 @@ fn of_instance(vmi: &Value) -> Value {
     ])
 }
 
-/// What a pod keeps for life.
+/// The identity and node of a pod, which never change.
 fn of_pod(pod: &Value) -> Value {
     json!([pod["metadata"]["uid"], pod["spec"]["nodeName"]])
 }
@@ -266,7 +266,7 @@ fn vmi_is_right(vmi: &Value) -> Result<(), String> {
     let status = &vmi["status"];
     let is_ready = holds(status, "Ready");
     ensure(status["phase"] == "Running" && is_ready, || {
-        format!("instance {}: {status}", vmi["metadata"]["name"])
+        format!("VMI {}: {status}", vmi["metadata"]["name"])
     })
 }
 

@@ -1,12 +1,12 @@
-//! Guests count on their consoles while everything around them is killed, again and again.
+//! Chaos runs: guests count on their consoles while every component around them is killed.
 //!
-//! - `ground` is what of a home may die;
-//! - `observer` watches the guests themselves, by their consoles' logs and their processes;
-//! - `victims` chooses whom to kill, and kills;
-//! - `standing` asks the API server whether all that is said is right, and new.
+//! - `environment` lists the processes to kill;
+//! - `observer` watches the guests by their console logs and processes;
+//! - `targets` chooses the next process and kills it;
+//! - `invariants` checks that the status in the API is right and recent.
 //!
-//! **Invariants**: the guests are judged without asking anything of ours; the same seed kills in
-//! the same order; a run that finds something wrong goes on, to tell all of it at the end.
+//! **Invariants**: guests are observed without any of our components; the same seed kills in the same
+//! order; a run that finds a fault continues, and reports all faults at the end.
 
 mod environment;
 mod invariants;
@@ -29,15 +29,16 @@ use crate::{
 
 pub use self::environment::{ChaosEnvironment, Liveness, Target};
 
-/// A number a second: a guest under emulation pays for each.
+/// One number a second: emulated guests are slow.
 const COUNTING: &str = "#!/bin/sh
 (n=0; while :; do n=$((n + 1)); echo \"count $n\"; sleep 1; done) &
 ";
-/// Of what takes longer it is told what was waited for.
+/// For a slower recovery the report includes its last problem.
 const SLOW: Duration = Duration::from_secs(3);
-/// How many guests start at once: emulated ones keep a processor busy while they do.
+/// How many guests start at once: booting an emulated guest keeps a processor busy.
 const AT_ONCE: usize = 2;
-/// What is to be done.
+
+/// The settings of a chaos run.
 #[derive(Debug, Clone, Copy)]
 pub struct ChaosRun {
     pub guests: usize,
@@ -45,31 +46,31 @@ pub struct ChaosRun {
     pub until: Until,
 }
 
-/// When enough were killed.
+/// When to stop killing.
 #[derive(Debug, Clone, Copy)]
 pub enum Until {
     Kills(usize),
     Time(Duration),
 }
 
-/// What came of it.
+/// The results of a chaos run.
 #[derive(Debug)]
 pub struct Report {
     pub guests: usize,
     pub took: Duration,
-    /// Of them, by node.
+    /// The number of guests by node.
     pub nodes: BTreeMap<String, usize>,
-    /// How long who was killed took to be back, and the status from then on to be right again.
+    /// For each kill, how long the process took to return, and the status from then on to be right.
     pub kills: BTreeMap<Target, Vec<(Duration, Duration)>>,
-    /// All that should not have been.
+    /// Everything that went wrong.
     pub faults: Vec<String>,
     /// How many guests stopped counting, lost a number or their process.
     pub interrupted: usize,
-    /// Between two numbers of one guest that were seen one after the other.
+    /// The longest time between two numbers of one guest.
     pub longest_silence: Duration,
-    /// How often all processes of this machine were looked at.
+    /// How often the processes of this host were sampled.
     pub samples: usize,
-    /// How many machines ran twice at once, or were started anew.
+    /// How many VMs ran twice at once or were restarted.
     pub duplicated: usize,
 }
 
@@ -105,7 +106,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} machines made twice, in {} looks at all processes",
+            "{} VMs duplicated, in {} samples of all processes",
             self.duplicated, self.samples,
         )?;
         for fault in &self.faults {
@@ -115,7 +116,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// How times are spread.
+/// The distribution of durations.
 struct Spread(Vec<Duration>);
 
 impl Spread {
@@ -124,7 +125,7 @@ impl Spread {
         Self(times)
     }
 
-    /// In hundredths of all.
+    /// A percentile in seconds.
     fn at(&self, hundredths: usize) -> f64 {
         let place = self.0.len().saturating_sub(1) * hundredths / 100;
         self.0.get(place).copied().unwrap_or_default().as_secs_f64()
@@ -141,14 +142,14 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Lets guests count on a home that nobody else uses, kills all around them, and judges.
+/// Starts counting guests in an environment of their own, kills everything around them, and reports.
 pub async fn run_chaos<G: ChaosEnvironment>(
     environment: Arc<G>,
     chaos_run: &ChaosRun,
-    mut tell: impl FnMut(&str),
+    mut progress: impl FnMut(&str),
 ) -> Report {
     let test = TestNamespace::on(Arc::clone(&environment)).await;
-    // What the first guests of a home leave for the others, such as unpacked images.
+    // The first guests of an environment leave caches, such as unpacked images.
     for number in 0..AT_ONCE {
         let first = tiny_vm(&format!("first-{number}"));
         test.apply(&environment.place(first, number)).await;
@@ -177,7 +178,7 @@ pub async fn run_chaos<G: ChaosEnvironment>(
     let mut observer = Observer::of(&test, &guests);
     let invariants = Invariants::of(&test).await;
     let nodes = invariants.by_node();
-    tell(&format!("{} guests count: {nodes:?}", guests.len()));
+    progress(&format!("{} guests count: {nodes:?}", guests.len()));
     let targets = Targets::new(&test, &guests, chaos_run.seed);
     let began = Instant::now();
     let mut report = Report {
@@ -193,10 +194,10 @@ pub async fn run_chaos<G: ChaosEnvironment>(
     };
     tokio::select! {
         never = observer.watch() => match never {},
-        () = kill_on(chaos_run.until, targets, &invariants, &mut report, &mut tell) => {}
+        () = kill_on(chaos_run.until, targets, &invariants, &mut report, &mut progress) => {}
     }
     report.took = began.elapsed();
-    observer.wait_for_all_to_go_on().await;
+    observer.wait_for_all_to_count().await;
     let Findings {
         faults,
         duplicated,
@@ -210,14 +211,14 @@ pub async fn run_chaos<G: ChaosEnvironment>(
     report.samples = samples;
     report.longest_silence = longest_silence;
 
-    // Not only said to run, but in hand.
+    // The guests not only run but can be controlled.
     for name in &names {
         test.virtctl(&["pause", "vm", name]).await.success();
         test.wait_vm_status(name, "Paused").await;
         test.virtctl(&["unpause", "vm", name]).await.success();
         test.wait_vm_status(name, "Running").await;
     }
-    // What is new is made, too.
+    // New VMs start.
     test.apply(&tiny_vm("after")).await;
     test.wait_vm_status("after", "Running").await;
     delete_all(&test).await;
@@ -231,7 +232,7 @@ async fn kill_on<G: ChaosEnvironment>(
     mut targets: Targets<'_, G>,
     invariants: &Invariants<'_, G>,
     report: &mut Report,
-    tell: &mut impl FnMut(&str),
+    progress: &mut impl FnMut(&str),
 ) {
     let began = Instant::now();
     let is_enough = |count: usize| match until {
@@ -244,7 +245,9 @@ async fn kill_on<G: ChaosEnvironment>(
         let mark = match invariants.mark().await {
             Ok(mark) => mark,
             Err(why) => {
-                report.faults.push(format!("there is no getting on: {why}"));
+                report
+                    .faults
+                    .push(format!("the run cannot continue: {why}"));
                 return;
             }
         };
@@ -264,15 +267,15 @@ async fn kill_on<G: ChaosEnvironment>(
                 } else {
                     line
                 };
-                tell(&line);
-                // A test counts kills and is no clock: how late is too late there, `DEADLINE` says.
+                progress(&line);
+                // A test that counts kills only uses `DEADLINE`.
                 if matches!(until, Until::Time(_)) && right > G::STATUS_DEADLINE {
                     report.faults.push(format!("{line}: too late"));
                 }
             }
             Err(why) => {
                 times.push((DEADLINE, DEADLINE));
-                tell(&format!("{line}: not right: {why}"));
+                progress(&format!("{line}: not right: {why}"));
                 report
                     .faults
                     .push(format!("{line}: not right within {DEADLINE:?}: {why}"));
@@ -281,7 +284,7 @@ async fn kill_on<G: ChaosEnvironment>(
     }
 }
 
-/// A guest that counts: its VMI, and the UID of its pod.
+/// A counting guest: its VMI and the UID of its pod.
 #[derive(Debug, Clone)]
 struct Guest {
     name: String,
@@ -293,7 +296,7 @@ async fn start_counting<H: Environment>(test: &TestNamespace<H>, name: &str) -> 
     let vmi = test.wait_vmi_phase(name, "Running").await;
     eventually("counting", || {
         let text = test.serial_log(&vmi);
-        // By then its start is over, and nobody else writes there.
+        // By then the boot messages are over.
         if text.contains("\ncount 9\r") {
             Ok(())
         } else {
@@ -305,7 +308,7 @@ async fn start_counting<H: Environment>(test: &TestNamespace<H>, name: &str) -> 
         .as_object()
         .cloned()
         .unwrap_or_default();
-    let pod = pods.keys().next().expect("a running instance has a pod");
+    let pod = pods.keys().next().expect("a running VMI has a pod");
     Guest {
         name: name.to_owned(),
         pod: pod.clone(),
@@ -313,7 +316,7 @@ async fn start_counting<H: Environment>(test: &TestNamespace<H>, name: &str) -> 
     }
 }
 
-/// Deletes all machines, and waits until nothing of them is left that the API server knows.
+/// Deletes all VMs and waits until the API has none of their objects.
 async fn delete_all<H: Environment>(test: &TestNamespace<H>) {
     test.kubectl(&["delete", "vm", "--all", "--wait=false"])
         .await
@@ -335,7 +338,7 @@ async fn delete_all<H: Environment>(test: &TestNamespace<H>) {
     }
 }
 
-/// What makes a new generation of a VM without changing what runs.
+/// A change that makes a new generation of a VM without affecting its guest.
 fn remark(number: u64) -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": {"remark": number.to_string()}}}}})
 }

@@ -1,4 +1,4 @@
-//! Watches guests by what they write and by their processes alone.
+//! Watches guests by their console logs and processes alone.
 
 use std::{
     convert::Infallible,
@@ -12,12 +12,12 @@ use tokio::time::{Instant, interval};
 
 use super::Guest;
 use crate::{
-    DEADLINE, Environment, GuestProcesses, TestNamespace, processes::born, processes_of_pod,
+    DEADLINE, Environment, GuestProcesses, TestNamespace, processes::start_time, processes_of_pod,
 };
 
-/// Between two looks.
+/// The sampling interval.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// A guest that counts every second and is silent for so long was held up, however busy the machine.
+/// A guest that counts every second and is silent for this long was interrupted, however busy the host.
 const SILENCE: Duration = Duration::from_secs(10);
 const QEMU: &str = "qemu-system-x86";
 
@@ -31,9 +31,9 @@ pub(super) struct Observer {
 struct Watched {
     name: String,
     log: PathBuf,
-    /// How far the log was read.
+    /// The read position in the log.
     offset: u64,
-    /// What was read of a line that is not whole yet.
+    /// The beginning of an incomplete line.
     partial: String,
     last: u64,
     last_at: Instant,
@@ -44,9 +44,9 @@ struct Watched {
 
 #[derive(Debug)]
 pub(super) struct Findings {
-    /// One for each guest that was interrupted.
+    /// A message for each interrupted guest.
     pub(super) faults: Vec<String>,
-    /// Machines that ran more than once at once, or were started anew.
+    /// A message for each VM that ran twice at once or was restarted.
     pub(super) duplicated: Vec<String>,
     pub(super) longest_silence: Duration,
     pub(super) samples: usize,
@@ -59,7 +59,7 @@ impl Observer {
             let qemu = all.iter().find(|(_, name)| name == QEMU);
             let (pid, _) = *qemu.expect("a running guest has a QEMU");
             let log = test.serial_log_file(&guest.vmi).expect("a guest has a log");
-            // While a guest starts, others write to its console, too, and in the midst of a line.
+            // During boot other programs write to the console, even within a line.
             let bytes = fs::read(&log).expect("read a guest's log");
             let text = String::from_utf8_lossy(&bytes);
             let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -69,10 +69,13 @@ impl Observer {
                 log,
                 offset: u64::try_from(bytes.len()).expect("a length"),
                 partial: text[whole..].to_owned(),
-                last: last.expect("it counts already"),
+                last: last.expect("the guest counts"),
                 last_at: Instant::now(),
                 longest_silence: Duration::ZERO,
-                process: (pid, born(pid).expect("a running process was born")),
+                process: (
+                    pid,
+                    start_time(pid).expect("a running process has a start time"),
+                ),
                 fault: None,
             }
         };
@@ -82,23 +85,23 @@ impl Observer {
         }
     }
 
-    /// Looks at all guests again and again.
+    /// Samples all guests.
     pub(super) async fn watch(&mut self) -> Infallible {
         let mut ticks = interval(INTERVAL);
         loop {
             ticks.tick().await;
-            self.look();
+            self.sample();
         }
     }
 
-    /// Until each has counted on after the last kill, or was found to be held up.
-    pub(super) async fn wait_for_all_to_go_on(&mut self) {
+    /// Waits until each guest has counted after the last kill or was found interrupted.
+    pub(super) async fn wait_for_all_to_count(&mut self) {
         let before: Vec<u64> = self.guests.iter().map(|guest| guest.last).collect();
         let mut ticks = interval(INTERVAL);
         let until = Instant::now() + DEADLINE;
         while Instant::now() < until {
             ticks.tick().await;
-            self.look();
+            self.sample();
             let mut pairs = self.guests.iter().zip(&before);
             if pairs.all(|(guest, before)| guest.fault.is_some() || guest.last > before + 1) {
                 return;
@@ -106,10 +109,10 @@ impl Observer {
         }
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let now = Instant::now();
         for guest in &mut self.guests {
-            guest.look(now);
+            guest.sample(now);
         }
         self.guest_processes.sample();
     }
@@ -122,8 +125,7 @@ impl Observer {
         let silences = self.guests.iter().map(|guest| guest.longest_silence);
         let anew = self.guests.iter().filter_map(|guest| {
             let lifetimes = self.guest_processes.lifetimes(&guest.name);
-            (lifetimes != 1)
-                .then(|| format!("{} was seen to have {lifetimes} processes", guest.name))
+            (lifetimes != 1).then(|| format!("{} had {lifetimes} processes", guest.name))
         });
         Findings {
             faults: self.guests.iter().filter_map(fault).collect(),
@@ -140,7 +142,7 @@ impl Observer {
 }
 
 impl Watched {
-    fn look(&mut self, now: Instant) {
+    fn sample(&mut self, now: Instant) {
         if self.fault.is_none() {
             self.fault = self.read(now).err();
         }
@@ -148,7 +150,7 @@ impl Watched {
 
     fn read(&mut self, now: Instant) -> Result<(), String> {
         let (pid, birth) = &self.process;
-        if born(*pid).as_ref() != Some(birth) {
+        if start_time(*pid).as_ref() != Some(birth) {
             return Err(format!("its process {pid} is gone"));
         }
         let mut fresh = String::new();
@@ -206,7 +208,7 @@ mod tests {
             last: 0,
             last_at: Instant::now(),
             longest_silence: Duration::ZERO,
-            process: (pid, born(pid).unwrap()),
+            process: (pid, start_time(pid).unwrap()),
             fault: None,
         }
     }
@@ -215,9 +217,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut guest = watched(file.path().to_owned());
         fs::write(file.path(), text).unwrap();
-        guest.look(Instant::now());
+        guest.sample(Instant::now());
         fs::write(file.path(), format!("{text}{more}")).unwrap();
-        guest.look(Instant::now());
+        guest.sample(Instant::now());
         guest.fault
     }
 
@@ -238,7 +240,7 @@ mod tests {
         );
         let mut guest = watched("/dev/null".into());
         guest.process.1 = "0".to_owned();
-        guest.look(Instant::now());
+        guest.sample(Instant::now());
         assert!(guest.fault.unwrap().ends_with("is gone"));
     }
 
@@ -247,8 +249,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "count 1\n").unwrap();
         let mut guest = watched(file.path().to_owned());
-        guest.look(Instant::now());
-        guest.look(guest.last_at + Duration::from_secs(11));
+        guest.sample(Instant::now());
+        guest.sample(guest.last_at + Duration::from_secs(11));
         assert_eq!(guest.fault.unwrap(), "silent for 11 s after 1");
     }
 }

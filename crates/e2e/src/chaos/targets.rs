@@ -1,4 +1,4 @@
-//! Whom to kill next, and killing.
+//! Chooses the next process and kills it.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use super::{
 };
 use crate::{TestNamespace, eventually, kill, processes_of_pod, random::Random};
 
-/// Who was killed.
+/// A killed process.
 #[derive(Debug)]
 pub(super) struct Killed {
     pub(super) target: Target,
     pub(super) process: i32,
-    /// How many of its kind there were.
+    /// The number of processes of its kind before.
     pub(super) count: usize,
     pub(super) at: Instant,
-    /// Whose it was, unless everybody's: name of the guest and UID of its pod.
+    /// For kinds in pods, the guest's name and the UID of its pod.
     pub(super) of: Option<(String, String)>,
 }
 
 impl Killed {
-    /// Whether as many live as before, and it is none of them.
+    /// Whether as many processes run as before, without the killed one.
     pub(super) fn is_back<G: ChaosEnvironment>(&self, environment: &G) -> bool {
         let now = environment.processes_of(&self.target, self.pod());
         now.len() >= self.count && !now.contains(&self.process)
@@ -48,7 +48,7 @@ pub(super) struct Targets<'a, G: ChaosEnvironment> {
     test: &'a TestNamespace<G>,
     guests: &'a [Guest],
     random: Random,
-    /// Each kind once before any comes again.
+    /// The kinds left in this round; each is killed once per round.
     bag: Vec<Target>,
 }
 
@@ -62,7 +62,7 @@ impl<'a, G: ChaosEnvironment> Targets<'a, G> {
         }
     }
 
-    /// `kill -9` of the next, and what a service manager does where it is its service.
+    /// Kills the next process with SIGKILL, and restarts it if it has no supervisor.
     pub(super) async fn kill_next(&mut self) -> Killed {
         let environment = &self.test.environment;
         if self.bag.is_empty() {
@@ -71,8 +71,8 @@ impl<'a, G: ChaosEnvironment> Targets<'a, G> {
         let at = self.random.below(self.bag.len());
         let target = self.bag.remove(at);
         let guest = &self.guests[self.random.below(self.guests.len())];
-        // One that was killed a moment ago may be about to be started again.
-        let all = eventually("there to be killed", || {
+        // A process killed a moment ago may still be restarting.
+        let all = eventually("a process to kill", || {
             let all = environment.processes_of(&target, &guest.pod);
             if all.is_empty() {
                 Err((target.clone(), processes_of_pod(&guest.pod)))

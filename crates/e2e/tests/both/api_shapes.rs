@@ -1,4 +1,4 @@
-//! What people and programs see of machines has the shape that they know from the original.
+//! Tables, status fields and discovery have the shape that clients of `KubeVirt` expect.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{TestNamespace, test_namespace};
 
-/// The words of the first line of a table.
+/// The column names of a table.
 async fn columns(test: &TestNamespace, arguments: &[&str]) -> Vec<String> {
     let table = test.kubectl(arguments).await.success();
     let first = table.lines().next().unwrap_or_default();
@@ -52,7 +52,7 @@ async fn tables_have_kubevirt_columns() {
 
 type IsSo = fn(&Value) -> bool;
 
-/// What the status of every running instance holds, and of which sort it is.
+/// The status fields of every running VMI, and their types.
 const STATUS: &[(&str, IsSo)] = &[
     ("/activePods", Value::is_object),
     ("/conditions/0/lastTransitionTime", Value::is_string),

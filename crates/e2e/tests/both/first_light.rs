@@ -1,4 +1,4 @@
-//! From a manifest to a guest that can be talked to.
+//! From a manifest to a reachable guest.
 
 use e2e::{Console, tiny_vm};
 use tokio::{io::AsyncReadExt, net::TcpStream};
@@ -8,11 +8,11 @@ use crate::test_namespace;
 #[tokio::test]
 async fn guest_boots_and_runs_cloud_init() {
     let test = test_namespace().await;
-    test.apply(&tiny_vm("hello").user_data("#!/bin/sh\necho hello from a story\n"))
+    test.apply(&tiny_vm("hello").user_data("#!/bin/sh\necho hello from a test\n"))
         .await;
     test.wait_vm_status("hello", "Running").await;
     let shown = test.greeting("hello").await;
-    assert!(shown.contains("\nhello from a story"), "{shown}");
+    assert!(shown.contains("\nhello from a test"), "{shown}");
     assert!(shown.contains("guest hello (address 10.0.2.2)"), "{shown}");
 }
 
@@ -46,7 +46,7 @@ async fn console_works_for_websocket_client_and_virtctl() {
     terminal.expect("# ").await;
     terminal.send(b"echo $((7 * 8))\n").await;
     terminal.expect("\n56").await;
-    // What ends the session on a terminal does so in a pipe.
+    // The escape key ends the session in a pipe, too.
     terminal.send(&[0x1d]).await;
     assert!(terminal.end().await.success());
 }

@@ -1,4 +1,4 @@
-//! How guests end badly, and what is said of it.
+//! Guests that fail, and the reported reasons.
 
 use e2e::{VmManifest, eventually, find_in_pod, limit_memory, tiny_vm};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use crate::{TestNamespace, test_namespace};
 
 const QEMU: &str = "qemu-system-x86";
-/// What is left to a guest that will ask for more.
+/// The memory left to a guest that will need more.
 const LITTLE: u64 = 16 << 20;
 
-/// It runs one time, so what became of it stays to be read.
+/// A VM that runs once, so that its final status stays.
 fn once(name: &str) -> VmManifest {
     tiny_vm(name).strategy("Once")
 }
@@ -18,13 +18,13 @@ fn watchdog(action: &str) -> Value {
     json!({"name": "dog", "i6300esb": {"action": action}})
 }
 
-/// Has its guest do something that it does not come back from.
+/// Makes the guest run a command that ends it.
 async fn types(test: &TestNamespace, name: &str, command: &str) {
     let mut console = test.shell(name).await;
     console.send(&format!("{command}\n")).await;
 }
 
-/// The first cause that `virtctl why` finds, and whether all is well.
+/// The first cause reported by `virtctl why`, and whether the VM is healthy.
 async fn why(test: &TestNamespace, name: &str) -> (String, bool) {
     let outcome = test.virtctl(&["why", name, "--output=json"]).await;
     let found: Value =
@@ -55,7 +55,7 @@ async fn failed_guests_report_reason() {
         .send("dd if=/dev/zero of=/tmp/large bs=1M count=100\n")
         .await;
 
-    // A guest that is started over by its watchdog has not ended.
+    // A guest reset by its watchdog has not ended.
     let vmi = test.wait_vmi_phase("panics", "Running").await;
     eventually("greeting again", || {
         let log = test.serial_log(&vmi);

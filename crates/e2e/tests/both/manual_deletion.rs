@@ -1,4 +1,4 @@
-//! What is deleted by hand comes again, and what a deleted machine takes along or leaves behind.
+//! Manually deleted VMIs and pods are recreated; deleting a VM orphans or cascades.
 
 use e2e::{DEADLINE, kill_in_pod, tiny_vm, wait_for};
 use serde_json::Value;
@@ -16,7 +16,7 @@ async fn delete(test: &TestNamespace, arguments: &[&str]) {
 
 fn uid(object: &Value) -> &str {
     let uid = object["metadata"]["uid"].as_str();
-    uid.expect("what the server has has a UID")
+    uid.expect("an object from the server has a UID")
 }
 
 #[tokio::test]
@@ -50,8 +50,8 @@ async fn vm_deletion_orphans_or_cascades_as_requested() {
     assert_eq!(adopted["status"]["phase"], "Running");
 
     delete(&test, &["vm", "kept", "--cascade=foreground"]).await;
-    let left = test.vmis().get_opt("kept").await.expect("ask for it");
-    assert!(left.is_none(), "the machine goes last: {left:?}");
+    let left = test.vmis().get_opt("kept").await.expect("get the VMI");
+    assert!(left.is_none(), "the VMI outlives its VM: {left:?}");
 }
 
 #[tokio::test]
@@ -66,13 +66,13 @@ async fn crashed_guest_is_not_restarted_by_once_and_manual() {
         let vmi = test.wait_vmi_phase(name, "Running").await;
         let pods = vmi["status"]["activePods"].as_object();
         let pod = pods.and_then(|pods| pods.keys().next());
-        kill_in_pod(pod.expect("it has a pod"), QEMU);
+        kill_in_pod(pod.expect("a running VMI has a pod"), QEMU);
         crashed.push(test.wait_vmi_phase(name, "Failed").await);
     }
-    // Deleted by hand, the one comes again and the other does not.
+    // After manual deletion the first is recreated and the second is not.
     delete(&test, &["vmi", "once", "manual"]).await;
     test.wait_new_vmi("once", &crashed[0]).await;
     test.wait_vm_status("manual", "Stopped").await;
-    let manual = test.vmis().get_opt("manual").await.expect("ask for it");
+    let manual = test.vmis().get_opt("manual").await.expect("get the VMI");
     assert!(manual.is_none(), "{manual:?}");
 }

@@ -1,4 +1,4 @@
-//! A start waits for what it lacks, says so, and goes on once that is there.
+//! A VM waits for missing objects, reports them, and starts once they exist.
 
 use e2e::{claim, tiny_vm};
 use serde_json::json;

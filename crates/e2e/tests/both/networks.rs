@@ -1,4 +1,4 @@
-//! How a guest is joined to the network of the pods.
+//! Network bindings.
 
 use e2e::{Console, tiny_vm};
 use serde_json::json;
@@ -40,7 +40,7 @@ async fn bridge_binding_gives_guest_the_pod_address() {
     );
     pings(&mut given, &format!("{network}.1")).await;
 
-    // It has no translation to tell the others from itself.
+    // There is no address translation between it and the other pods.
     let mut behind = test.shell("behind").await;
     pings(&mut behind, address).await;
     let other = test.wait_vmi_phase("behind", "Running").await;

@@ -1,4 +1,4 @@
-//! Many guests that are alike.
+//! Replica sets.
 
 use e2e::{DEADLINE, replica_set, wait_for};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{TestNamespace, test_namespace};
 const GROUP: &str = "kubevirt.io";
 const KIND: &str = "VirtualMachineInstanceReplicaSet";
 
-/// Waits until so many are wanted, there, and ready.
+/// Waits until this number of replicas is desired, exists, and is ready.
 async fn has(test: &TestNamespace, name: &str, count: u64) {
     let sets = test.objects(GROUP, "v1", KIND);
     let says = move |set: &Value| {

@@ -1,4 +1,4 @@
-//! What happens to a machine when its guest ends, by run strategy.
+//! What each run strategy does when the guest ends.
 
 use e2e::{kill_in_pod, tiny_vm};
 
@@ -40,7 +40,7 @@ async fn manual_starts_and_stops_on_request_only() {
         test.vmis()
             .get_opt("manual")
             .await
-            .expect("ask for it")
+            .expect("get the VMI")
             .is_none()
     );
     test.virtctl(&["start", "manual"]).await.success();
@@ -53,9 +53,16 @@ async fn manual_starts_and_stops_on_request_only() {
 async fn once_runs_one_time() {
     let test = test_namespace().await;
     test.apply(&tiny_vm("once").strategy("Once")).await;
+    let first = test.wait_vmi_phase("once", "Running").await;
     let mut console = test.shell("once").await;
     console.send("poweroff -f\n").await;
     test.wait_vm_status("once", "Stopped").await;
+    // By the time another VM runs, the controller has had every event of this one.
+    test.apply(&tiny_vm("later")).await;
+    test.wait_vmi_phase("later", "Running").await;
+    test.wait_vm_status("once", "Stopped").await;
+    let last = test.wait_vmi_phase("once", "Succeeded").await;
+    assert_eq!(last["metadata"]["uid"], first["metadata"]["uid"]);
 }
 
 #[tokio::test]
@@ -67,7 +74,7 @@ async fn halted_vm_starts_when_strategy_changes() {
         test.vmis()
             .get_opt("halted")
             .await
-            .expect("ask for it")
+            .expect("get the VMI")
             .is_none()
     );
     test.apply(&tiny_vm("halted").strategy("Always")).await;

@@ -1,4 +1,4 @@
-//! What a guest keeps, and what it is given to read.
+//! Volumes: persistent data and generated disks.
 
 use e2e::{claim, tiny_vm};
 use serde_json::json;
@@ -16,7 +16,7 @@ async fn guest_reads_config_map_from_disk() {
     let mut console = test.shell("reader").await;
     console.shell("mount -t iso9660 -o ro /dev/vdc /seed").await;
     assert_eq!(console.shell("cat /seed/app.conf").await, "colour=blue");
-    // Where an image's label stands.
+    // The offset of an ISO image's label.
     let label = "dd if=/dev/vdc bs=8 skip=4101 count=1 2>/dev/null";
     let label = console.shell(label).await;
     assert_eq!(label.to_lowercase(), "cfgdata");
@@ -50,7 +50,7 @@ async fn pvc_data_survives_guest_and_container_disk_data_does_not() {
     }
 }
 
-/// Counts the lines that were written.
+/// Counts the written lines.
 fn kept(disk: &str) -> String {
     format!("dd if=/dev/{disk} bs=512 skip=64 count=1 2>/dev/null | grep -c kept")
 }

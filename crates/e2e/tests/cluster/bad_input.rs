@@ -1,4 +1,4 @@
-//! What a node lacks is told on the node, with what to do.
+//! A node reports missing requirements of guests, with the remedy.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Of two of a component one goes: the other does its work.
+//! One replica of a component is killed: the other takes over.
 
 use e2e::{Environment, NAMESPACE, eventually, kill, tiny_vm, wait_for};
 use kube::{
@@ -52,7 +52,7 @@ async fn requests_recover_after_api_replica_kill() {
         panic!("looking for two among {all:?}")
     };
     kill(first);
-    // Webhooks are asked of either; the kubelet needs a moment to see that one is gone.
+    // Webhook calls go to either replica until the kubelet notices that one is gone.
     let vm = tiny_vm("asked").strategy("Halted");
     let mut refused = 0;
     while !test.try_apply(&vm).await.is_success {

@@ -1,4 +1,4 @@
-//! A node is drained: what becomes of guests that cannot be moved while they run.
+//! Draining a node with guests that cannot migrate.
 
 use e2e::{claim, tiny_vm};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn node(vmi: &Value) -> String {
     name.expect("it is on a node").to_owned()
 }
 
-/// Drains the node of this machine's pod alone, and lets pods onto it again.
+/// Drains the node of this VM's pod only, and uncordons it.
 async fn drain(test: &TestNamespace, name: &str, node: &str, patience: &str) -> e2e::Outcome {
     let selector = format!("--pod-selector=kubevirt.io/vm={name}");
     let patience = format!("--timeout={patience}");

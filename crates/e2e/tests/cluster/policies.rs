@@ -1,4 +1,4 @@
-//! What a cluster's own rules refuse is told in a condition, and mended when the rule goes.
+//! Refusals by quota, Pod Security and admission policies appear in a condition, and end with the rule.
 
 use e2e::{DEADLINE, Environment as _, FeatureGates, tiny_vm, wait_for};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{TestNamespace, test_namespace};
 
-/// Waits until the instance says that it has no pod and why; the sentence.
+/// Waits until the VMI reports why it has no pod, and returns the message.
 async fn has_no_pod(test: &TestNamespace, name: &str, expected: &str) -> String {
     let says = |vmi: &Value| {
         let text = message_of(vmi);
@@ -29,7 +29,7 @@ async fn exhausted_quota_is_reported_and_vm_starts_once_raised() {
     test.kubectl(&["create", "quota", "none", "--hard=pods=0"])
         .await
         .success();
-    // Nothing is refused before the cluster has counted.
+    // The quota applies once its status is computed.
     let is_counted = |quota: &Value| quota["status"]["hard"]["pods"] == "0";
     let quotas = test.objects("", "v1", "ResourceQuota");
     wait_for(&quotas, "none", "counted", is_counted).await;
@@ -54,10 +54,10 @@ async fn pod_security_refusal_is_reported() {
     let test = TestNamespace::create_exclusive().await;
     restrict(&test).await;
     let feature_gates = FeatureGates::switch(test.environment.as_ref(), &["HostDisk"], &[]).await;
-    let path = "/var/lib/story/disk.img";
+    let path = "/var/lib/test/disk.img";
     let disk = json!({"hostDisk": {"path": path, "type": "DiskOrCreate", "capacity": "16Mi"}});
     let bold = tiny_vm("bold").disk(&disk);
-    // Whoever checks machines learns of the gate a moment later.
+    // The webhook observes the gate with a delay.
     let until = Instant::now() + DEADLINE;
     loop {
         let tried = test.try_apply(&bold).await;
@@ -90,7 +90,7 @@ async fn installation_with_vms_cannot_be_deleted() {
     let objects = objects.lines().filter(|line| *line == "---").count();
     let exempt = tried.stdout.lines().count();
     assert_eq!(refusals + exempt, objects, "{}", tried.stderr);
-    // Nobody can be asked about these.
+    // No webhook covers these kinds.
     let mut gone = tried.stdout.lines();
     let exempt = |line: &str| line.contains("admissionregistration");
     assert!(gone.all(exempt), "{}", tried.stdout);

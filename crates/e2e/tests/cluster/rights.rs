@@ -1,4 +1,5 @@
-//! Who may do what: users by the cluster's own roles, agents by the policy that holds them to their node.
+//! Permissions: users have the cluster's roles; an admission policy restricts each virt-handler to its
+//! node.
 
 use e2e::{Environment, NAMESPACE, tiny_vm};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -69,7 +70,7 @@ async fn may(test: &TestNamespace, asked: Value) -> bool {
     answer.expect("ask").status.expect("an answer").allowed
 }
 
-/// A client with a token of the agent on `node`, such as its pod has.
+/// A client with a token of virt-handler on `node`, as in its pod.
 async fn agent(test: &TestNamespace, node: &str) -> Client {
     let by_node = format!("--field-selector=spec.nodeName={node}");
     let list = [
@@ -108,7 +109,7 @@ async fn with_token(test: &TestNamespace, token: &str) -> Client {
 async fn label_node(client: &Client, node: &str) -> Result<(), String> {
     let kind = GroupVersionKind::gvk("", "v1", "Node");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let change = json!({"metadata": {"labels": {"story.example/tried": "yes"}}});
+    let change = json!({"metadata": {"labels": {"test.example/tried": "yes"}}});
     patch(&api, node, &change).await
 }
 
@@ -127,7 +128,7 @@ async fn handler_may_change_its_own_node_only() {
     let refused = label_node(&agent, "n2").await.expect_err("it is another's");
     assert!(refused.contains("this is on n2"), "{refused}");
 
-    // Not even its own node is its to cordon.
+    // It may not cordon even its own node.
     let kind = GroupVersionKind::gvk("", "v1", "Node");
     let nodes: Api<DynamicObject> = Api::all_with(agent, &ApiResource::from_gvk(&kind));
     let cordon = json!({"spec": {"unschedulable": true}});
@@ -154,7 +155,7 @@ async fn handler_token_without_node_may_change_nothing() {
     .await;
     let refused = label_node(&loose, "n1")
         .await
-        .expect_err("nobody knows whose it is");
+        .expect_err("the token names no node");
     assert!(
         refused.contains("may change what is on its node"),
         "{refused}"
@@ -169,7 +170,7 @@ async fn handler_may_change_vmis_of_its_own_node_only() {
     let own = vmi["status"]["nodeName"].as_str().expect("it is on a node");
     let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachineInstance");
     let resource = ApiResource::from_gvk(&kind);
-    let change = json!({"status": {"reason": "a story"}});
+    let change = json!({"status": {"reason": "a test"}});
     for node in test.environment.nodes() {
         let api: Api<DynamicObject> =
             Api::namespaced_with(agent(&test, &node).await, &test.namespace, &resource);

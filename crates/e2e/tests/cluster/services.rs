@@ -23,7 +23,7 @@ async fn pod_reaches_guest_through_service() {
     let has = |service: &Value| service["spec"]["clusterIP"].is_string();
     let service = wait_for(&services, "web", "given an address", has).await;
     let address = service["spec"]["clusterIP"].as_str().expect("an address");
-    // The service leads somewhere a moment after it was made.
+    // Endpoints follow the service with a delay.
     let ask = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {address} 8080");
     let script = format!("until {ask} | grep served; do sleep 1; done");
     test.apply_object(&json!({

@@ -1,4 +1,4 @@
-//! Volumes that every node can have.
+//! Volumes that all nodes can mount.
 
 use e2e::{claim, tiny_vm};
 use serde_json::json;

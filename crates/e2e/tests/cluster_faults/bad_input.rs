@@ -1,4 +1,4 @@
-//! What is wrong with the installation itself is told with what to do, and mended by its manifest.
+//! Faults of the installation are reported with a remedy, and repaired by applying the manifest.
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
@@ -16,14 +16,14 @@ use tokio::time::{Instant, interval};
 use crate::TestNamespace;
 
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/ferrovirt.yaml");
-/// Of a registry that is not there, so that nobody waits for an answer.
+/// An image of a missing registry, which fails at once.
 const NO_IMAGE: &str = "127.0.0.1:1/ferrovirt/nothing:none";
-/// For what is tried ever more rarely.
+/// The deadline for retries with back-off.
 const PATIENCE: Duration = Duration::from_mins(4);
-/// Where a second installation is tried.
+/// The namespace of a second installation.
 const SECOND: &str = "second-installation";
 
-/// The installation becomes as it was, however the story ends.
+/// Restores the installation on drop.
 struct Repair {
     kubeconfig: PathBuf,
 }
@@ -62,7 +62,7 @@ impl Drop for Repair {
     }
 }
 
-/// Waits until everything of the installation runs as its manifest says.
+/// Waits until all workloads of the installation match the manifest and run.
 async fn is_whole(test: &TestNamespace) {
     for what in [
         "deployment/virt-api",
@@ -84,8 +84,8 @@ async fn in_installation(test: &TestNamespace, arguments: &[&str]) {
     test.environment.kubectl(&all, b"").await.success();
 }
 
-/// Waits until all pods of the controller, those that are ending too, are told so of the launcher's image:
-/// who ends may still lead.
+/// Waits until all controller pods have this launcher image, terminating ones included: one of them may
+/// still lead.
 async fn controllers_know(test: &TestNamespace, is_so: impl Fn(&str) -> bool) {
     rolled_out(test, "deployment/virt-controller").await;
     let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
@@ -103,7 +103,7 @@ async fn controllers_know(test: &TestNamespace, is_so: impl Fn(&str) -> bool) {
     .await;
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is a result.
 async fn until<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, String>>,
@@ -119,12 +119,12 @@ where
     }
 }
 
-/// What an event with this reason says, which must have these text.
+/// Waits for an event with this reason and text, and returns its note.
 async fn wait_event(test: &TestNamespace, namespace: &str, reason: &str, text: &str) -> String {
     let events = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Event"));
     let events: Api<DynamicObject> = Api::namespaced_with(test.client.clone(), namespace, &events);
     let params = ListParams::default().fields(&format!("reason={reason}"));
-    until(&format!("told of {reason}"), || async {
+    until(&format!("an event {reason}"), || async {
         let list = events.list(&params).await.map_err(|err| err.to_string())?;
         let messages = list.items.into_iter();
         let messages = messages.filter_map(|one| one.data["message"].as_str().map(str::to_owned));
@@ -135,7 +135,7 @@ async fn wait_event(test: &TestNamespace, namespace: &str, reason: &str, text: &
     .await
 }
 
-/// What `virtctl why` says, once it has these text.
+/// Runs `virtctl why` until its output has this text.
 async fn why(test: &TestNamespace, name: &str, text: &[&str]) {
     until("explained", || async {
         let said = test.virtctl(&["why", name]).await.stdout;
@@ -162,14 +162,14 @@ async fn wrong_launcher_image_is_reported_and_recovered() {
     controllers_know(&test, |spec| spec.contains(NO_IMAGE)).await;
 
     test.apply(&tiny_vm("waits")).await;
-    let is_told = |vmi: &Value| {
+    let is_reported = |vmi: &Value| {
         let mut all = vmi["status"]["conditions"].as_array().into_iter().flatten();
         all.any(|one| {
             let reason = one["reason"].as_str().unwrap_or_default();
             one["type"] == "Synchronized" && ["ErrImagePull", "ImagePullBackOff"].contains(&reason)
         })
     };
-    wait_for(&test.vmis(), "waits", "told about the image", is_told).await;
+    wait_for(&test.vmis(), "waits", "reporting its image", is_reported).await;
     why(
         &test,
         "waits",
@@ -193,7 +193,7 @@ async fn wrong_component_image_keeps_old_pods_and_is_reported() {
     let image = format!("virt-controller={NO_IMAGE}");
     let set = ["set", "image", "deployment/virt-controller", &image];
     in_installation(&test, &set).await;
-    let nowhere = json!({"story.example/nowhere": "yes"});
+    let nowhere = json!({"test.example/nowhere": "yes"});
     test.apply(&tiny_vm("waits").spec("nodeSelector", nowhere))
         .await;
     test.wait_vm_status("waits", "ErrorUnschedulable").await;
@@ -250,10 +250,10 @@ async fn missing_permission_is_reported_and_vm_starts_once_restored() {
     .await;
 
     drop(repair);
-    // What failed for a minute is tried again after as long.
+    // The back-off is about a minute by now.
     let runs = |vmi: &Value| vmi["status"]["phase"] == "Running";
     wait_for_within(PATIENCE, &test.vmis(), "waits", "Running", runs).await;
-    // Whoever reads the logs after all stories must not find what was meant to be.
+    // Replace the pods: their logs have expected errors, which the final log check must not see.
     let clear = ["delete", "pods", "--selector=kubevirt.io=virt-controller"];
     in_installation(&test, &clear).await;
     is_whole(&test).await;
@@ -280,7 +280,7 @@ async fn expired_certificate_authority_is_reported_and_replaced() {
     wait_for(&secrets, "kubevirt-ca", "replaced", is_replaced).await;
     wait_event(&test, NAMESPACE, "AuthorityExpired", "a new one was made").await;
 
-    // API servers ask virt-api again, and virt-api the agents, each by its new certificate.
+    // The API server reaches virt-api, and virt-api the handlers, by their new certificates.
     let vm = tiny_vm("after");
     until("taken", || async {
         let tried = test.try_apply(&vm).await;
@@ -319,7 +319,7 @@ async fn second_installation_is_refused() {
     let says = "Ferrovirt is installed in namespace kubevirt";
     assert!(failure.stderr.contains(says), "{}", failure.stderr);
 
-    // The first goes on, and takes back what nobody was asked about.
+    // The first continues, and restores the objects that no webhook protects.
     let bindings = of_cluster(&test, "rbac.authorization.k8s.io", "ClusterRoleBinding");
     for name in [
         "kubevirt-apiserver",
@@ -342,7 +342,7 @@ async fn second_installation_is_refused() {
     test.apply(&tiny_vm("first")).await;
     test.wait_vmi_phase("first", "Running").await;
 
-    // The second does nothing, and says why.
+    // The second does nothing and reports why.
     for component in ["virt-api", "virt-controller"] {
         let note = wait_event(&test, SECOND, "NotInstalled", component).await;
         assert!(

@@ -1,5 +1,5 @@
-//! A node is cut off for two minutes, or gone for good: what is said of its guests, and that none runs
-//! twice.
+//! A node is disconnected for two minutes, or lost permanently: the status of its guests, and that none
+//! runs twice.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::TestNamespace;
 
-/// How long a node is cut off.
+/// How long a node is disconnected.
 const CUT: Duration = Duration::from_mins(2);
-/// How soon all is right again once the node is heard.
+/// How soon after the node's return the status must be right.
 const STATUS_DEADLINE: Duration = Duration::from_secs(15);
-/// Kubernetes leaves pods of a node that is not there in peace for 40 s, and looks every 20 s.
+/// Kubernetes deletes pods of a missing node after 40 s, and checks every 20 s.
 const CLEARING: Duration = Duration::from_mins(3);
 
 fn nodes(test: &TestNamespace) -> Api<DynamicObject> {
@@ -49,7 +49,7 @@ async fn node_says(test: &TestNamespace, node: &str, status: &str) {
     .await;
 }
 
-/// The instance, once it says so of being ready.
+/// Waits for a status of the VMI's `Ready` condition.
 async fn is_ready(test: &TestNamespace, name: &str, status: &str) -> Value {
     let what = format!("Ready={status}");
     wait_for(&test.vmis(), name, &what, |vmi| says(vmi, "Ready", status)).await
@@ -73,7 +73,7 @@ async fn guests_survive_node_disconnect_and_become_ready_after_it() {
         let vm = wait_for(&test.vms(), "cut", "not ready", unready).await;
         assert_eq!(vm["status"]["printableStatus"], "Running");
         keeps_counting(&test, &vmi).await;
-        // It is what the story is about.
+        // The subject of the test.
         sleep_until(began + CUT).await;
         keeps_counting(&test, &vmi).await;
         let still = test.wait_vmi_phase("cut", "Running").await;
@@ -96,7 +96,7 @@ async fn guests_survive_node_disconnect_and_become_ready_after_it() {
         }
         assert_eq!(test.pod_list().await, pods);
         keeps_counting(&test, &vmi).await;
-        // It is in hand again.
+        // The VM can be controlled again.
         test.virtctl(&["pause", "vm", "cut"]).await.success();
         test.wait_vm_status("cut", "Paused").await;
         test.virtctl(&["unpause", "vm", "cut"]).await.success();
@@ -106,7 +106,7 @@ async fn guests_survive_node_disconnect_and_become_ready_after_it() {
     assert_eq!((seen.duplicates(), seen.lifetimes("cut")), (Vec::new(), 1));
 }
 
-/// A machine for this node alone.
+/// A VM bound to this node.
 fn on(vm: VmManifest, node: &str) -> VmManifest {
     vm.spec("nodeSelector", json!({"kubernetes.io/hostname": node}))
 }
@@ -135,7 +135,7 @@ async fn vms_of_deleted_node_restart_elsewhere_once() {
     })
     .await;
     let until_it_runs = async {
-        // As long as nobody knows that the node is gone it may be cut off, and its guests run.
+        // Until its Node is deleted, the node may only be disconnected and its guests may run.
         node_says(&test, &gone, "Unknown").await;
         is_ready(&test, "lost", "False").await;
         let now = test.wait_vmi_phase("lost", "Running").await;
@@ -156,7 +156,7 @@ async fn vms_of_deleted_node_restart_elsewhere_once() {
     assert_eq!(failed["status"]["reason"], "NodeUnresponsive", "{failed}");
     test.wait_vm_status("stays", "Stopped").await;
 
-    // The machine of that name comes back, and has nothing to start again.
+    // The node of that name returns, and has nothing to restart.
     let back = async {
         test.environment.complete().await;
         node_says(&test, &gone, "True").await;

@@ -1,4 +1,4 @@
-//! What is wrong about a host is refused in one sentence that says what to do.
+//! An unsuitable host is refused with one message and a remedy.
 
 use e2e::{Host, leftovers, program, run};
 use tokio::process::Command;
@@ -62,7 +62,7 @@ async fn port_in_use_is_reported() {
 #[tokio::test]
 async fn up_without_root_is_refused() {
     let host = Host::new();
-    // Built programs may lie where only root can look.
+    // Built programs may be in a directory only root can read.
     let copy = host.base().join("ferrovirt");
     std::fs::copy(program("ferrovirt"), &copy).expect("copy the program");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -99,7 +99,7 @@ async fn full_disk_is_reported() {
 #[tokio::test]
 async fn kernel_without_overlay_is_reported() {
     let host = Host::new();
-    // What the kernel says of itself, less one line, for this one command.
+    // Hide one line of /proc/filesystems from this command.
     let script = "grep -v overlay /proc/filesystems >\"$0\" && \
                   mount --bind \"$0\" /proc/filesystems && exec \"$@\"";
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! Everything around guests that count dies in turn: `cargo xtask nothing-notices` in short.
+//! A short chaos run: every component around counting guests is killed (`cargo xtask chaos`).
 
 use std::sync::Arc;
 

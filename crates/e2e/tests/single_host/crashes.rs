@@ -1,4 +1,4 @@
-//! `kill -9` of the one process of a host, again and again, while a guest counts.
+//! Kills the `ferrovirt` process repeatedly while a guest counts.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ async fn guest_survives_host_process_kill() {
         assert_eq!(processes_of_pod(&pods[0].1), processes, "round {round}");
         keeps_counting(&test, &vmi).await;
     }
-    // It can be talked to again, and stopped.
+    // The VM can be controlled and stopped again.
     let mut console = test.console("count").await;
     console.expect("count ").await;
     test.virtctl(&["stop", "count"]).await.success();

@@ -1,7 +1,5 @@
-//! The host process dies right after each effect of its handler.
-//!
-//! And of its node on a real network, while a machine comes, fails, stops and goes: others go on, and
-//! nothing is left.
+//! Kills the host process right after each effect of virt-handler, and of the embedded node on a real
+//! network, while a VM starts, fails, stops and is deleted. Other VMs keep running and nothing is left.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -11,21 +9,21 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::TestNamespace;
 
-/// All others are come to by the tests of who carries them out.
+/// The failpoints tested here; the tests of their crates reach all others.
 const OF_THE_HANDLER: &str = "virt-handler/";
-/// Where the network of those tests is none.
+/// Failpoints of the network, which those tests do not have.
 const OF_THE_NODE: [&str; 3] = [
     "embedded-node/pod/add-network",
     "embedded-node/pod/delete-network",
     "embedded-node/pod/join-network",
 ];
-/// Dozens of processes die on the way, and each start takes its time.
+/// Dozens of processes die in this test, and each restart takes time.
 const PATIENCE: Duration = Duration::from_mins(5);
 const INTERVAL: Duration = Duration::from_millis(200);
-/// One does nearly always.
+/// Nearly always one attempt suffices.
 const ROUNDS: usize = 5;
 
-/// Whether the background process lives; one that has not yet said who it is does not.
+/// Whether the background process runs and has written its PID.
 fn is_up(host: &Host) -> bool {
     let number = fs::read_to_string(host.state_dir().join("lock"));
     let number = number.unwrap_or_default();
@@ -33,18 +31,18 @@ fn is_up(host: &Host) -> bool {
     !number.is_empty() && stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Brings the background process up again whenever it is gone.
+/// Restarts the background process whenever it is gone.
 async fn keep_up(host: &Host) {
     loop {
         if !is_up(host) {
-            // It may die again on its way up.
+            // It may die again while starting.
             drop(timeout(Duration::from_mins(1), host.start(&[])).await);
         }
         sleep(INTERVAL).await;
     }
 }
 
-/// What `kubectl` says once it is what is wanted; it is asked again while nobody answers.
+/// Runs `kubectl` until its output satisfies a condition, also while the API server is down.
 async fn until(test: &TestNamespace, command: &[&str], wanted: impl Fn(&str) -> bool) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -85,15 +83,15 @@ const INSTANCE: [&str; 4] = [
     "--output=jsonpath={.items[?(@.status.phase==\"Running\")].metadata.uid}",
 ];
 
-/// The UID of an instance that runs and is not the earlier one.
+/// The UID of a running VMI other than the earlier one.
 async fn wait_new_vmi(test: &TestNamespace, earlier: &str) -> String {
     let uid = until(test, &INSTANCE, |uid| !uid.is_empty() && uid != earlier).await;
     until(test, &STATUS, |status| status == "Running").await;
     uid
 }
 
-/// Says that the instance has failed, as controllers do of one whose node is silent for long. What
-/// others say of it is not listened to.
+/// Sets the phase of the VMI to `Failed`, as the controller does when its node is silent for long. Status
+/// written by others is ignored.
 async fn fails(test: &TestNamespace) {
     let token = [
         "create",
@@ -165,8 +163,8 @@ async fn comes_fails_stops_and_goes(test: &TestNamespace) {
     until(test, &volumes, str::is_empty).await;
 }
 
-/// Who dies before an effect may find on their return that there is no more need for it: the pod has
-/// gone meanwhile, say. Then it is come to another time.
+/// After a restart an effect may no longer be needed, because the pod is gone. Then a later attempt
+/// reaches its failpoint.
 async fn come_to_all(test: &TestNamespace, names: &Path) {
     for _ in 0..ROUNDS {
         comes_fails_stops_and_goes(test).await;
@@ -192,7 +190,7 @@ async fn vm_lifecycle_survives_handler_kill_at_every_failpoint() {
         .await;
     let host = Arc::new(host);
     let test = TestNamespace::on(Arc::clone(&host)).await;
-    // Nobody dies the first time, so that what a host makes for its first guest is there.
+    // The first VM runs without kills, so that everything made once per host exists.
     comes_fails_stops_and_goes(&test).await;
     let before = Inventory::of(&host.state_dir());
 
@@ -207,7 +205,11 @@ async fn vm_lifecycle_survives_handler_kill_at_every_failpoint() {
         () = keep_up(&host) => {}
         () = come_to_all(&test, &file) => {}
     }
-    assert_eq!(names_to_come(&file), [""; 0], "nobody came to these");
+    assert_eq!(
+        names_to_come(&file),
+        [""; 0],
+        "these failpoints were not reached"
+    );
     let now = || Inventory::of(&host.state_dir());
     assert_eq!(differences(now, &before).await, [""; 0]);
 }

@@ -1,4 +1,4 @@
-//! A start waits for what the host lacks, says so, and goes on once that is there.
+//! A VM waits for requirements that the host does not meet, reports them, and starts once they are met.
 
 use e2e::{Environment as _, Registry, images, tiny_vm, wait_for};
 use kube::{
@@ -11,7 +11,7 @@ use crate::{TestNamespace, test_namespace};
 
 const CPU_MODEL: &str = "cpu-model.node.kubevirt.io/";
 
-/// The only node.
+/// The name of the only node.
 async fn node(test: &TestNamespace) -> Value {
     let nodes = test.kubectl(&["get", "nodes", "--output=json"]).await;
     let nodes: Value = serde_json::from_str(&nodes.success()).expect("kubectl writes JSON");
@@ -29,11 +29,11 @@ async fn start_continues_once_registry_is_up() {
     registry.down().await;
     test.apply(&tiny_vm("pulled").image(&registry.name("tiny:1")))
         .await;
-    let is_told = |vm: &Value| {
+    let is_reported = |vm: &Value| {
         let status = &vm["status"]["printableStatus"];
         status == "ErrImagePull" || status == "ImagePullBackOff"
     };
-    wait_for(&test.vms(), "pulled", "told about its image", is_told).await;
+    wait_for(&test.vms(), "pulled", "reporting its image", is_reported).await;
     registry.up().await;
     test.wait_vmi_phase("pulled", "Running").await;
 }

@@ -1,4 +1,4 @@
-//! Storage that fails under a guest, and is mended.
+//! Storage that fails under a guest and is repaired.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{TestNamespace, test_namespace};
 
-/// A program of this machine that must do what it is asked.
+/// Runs a program that must succeed.
 #[track_caller]
 fn must(program: &str, arguments: &[&str], path: &Path) {
     let outcome = std::process::Command::new(program)
@@ -18,7 +18,7 @@ fn must(program: &str, arguments: &[&str], path: &Path) {
     assert!(outcome.status.success(), "{program}: {outcome:?}");
 }
 
-/// A file system in memory, gone with this.
+/// A file system in memory, unmounted on drop.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -39,7 +39,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A file that nobody may write, not even those who have it open.
+/// An immutable file, which not even processes that have it open may write.
 struct Sealed(PathBuf);
 
 impl Sealed {
@@ -64,8 +64,8 @@ fn paused(vmi: &Value) -> Option<&Value> {
     conditions.iter().find(|one| one["type"] == "Paused")
 }
 
-/// Waits until the guest stands still because of its storage, and is said to. From time to time it
-/// is let go on and stands still again, so no word of it holds from one look to the next.
+/// Waits until the guest is paused by an I/O error and its status says so. virt-launcher resumes it from
+/// time to time, so the state changes between polls.
 async fn stands_still(test: &TestNamespace, name: &str, because: &str) {
     let vmis = test.vmis();
     let is_said = |vmi: &Value| {
@@ -87,7 +87,7 @@ async fn stands_still(test: &TestNamespace, name: &str, because: &str) {
     }
 }
 
-/// Waits until the guest goes on, which it does by itself.
+/// Waits until the guest resumes by itself.
 async fn goes_on(test: &TestNamespace, name: &str) {
     let vmis = test.vmis();
     let goes_on = |vmi: &Value| vmi["status"]["phase"] == "Running" && paused(vmi).is_none();
@@ -95,7 +95,7 @@ async fn goes_on(test: &TestNamespace, name: &str) {
     test.wait_vm_status(name, "Running").await;
 }
 
-/// A machine with a disk on that file system.
+/// A VM with a disk on that file system.
 async fn on_mounted(test: &TestNamespace, name: &str, mounted: &Mounted) -> VmManifest {
     let volume = json!({
         "apiVersion": "v1",
@@ -116,7 +116,7 @@ async fn on_mounted(test: &TestNamespace, name: &str, mounted: &Mounted) -> VmMa
     tiny_vm(name).disk(&on_claim(name))
 }
 
-/// Where this host keeps the disk of a claim.
+/// The file of a claim's disk on this host.
 async fn disk_of(test: &TestNamespace, claim: &str) -> PathBuf {
     let claims = test.objects("", "v1", "PersistentVolumeClaim");
     let claim = claims.get(claim).await.expect("read the claim");
@@ -131,13 +131,13 @@ async fn guest_pauses_on_storage_failure_and_resumes_after_repair() {
     let mounted = Mounted::mount(test.environment.base().join(&test.namespace));
     let full = on_mounted(&test, "full", &mounted).await;
     test.apply(&full).await;
-    for name in ["stops", "told"] {
+    for name in ["stops", "reported"] {
         test.apply_object(&claim(name, "Filesystem")).await;
     }
-    let reported = json!({"name": "told", "disk": {"bus": "virtio"}, "errorPolicy": "report"});
+    let reported = json!({"name": "reported", "disk": {"bus": "virtio"}, "errorPolicy": "report"});
     let vm = tiny_vm("refused")
         .disk(&on_claim("stops"))
-        .disk_as(&reported, &on_claim("told"));
+        .disk_as(&reported, &on_claim("reported"));
     test.apply(&vm).await;
 
     let write =
@@ -145,20 +145,20 @@ async fn guest_pauses_on_storage_failure_and_resumes_after_repair() {
     let mut full = test.shell("full").await;
     let mut refused = test.shell("refused").await;
 
-    // One of its disks leaves it to the guest.
-    let sealed = Sealed::seal(disk_of(&test, "told").await);
+    // One of its disks reports errors to the guest.
+    let sealed = Sealed::seal(disk_of(&test, "reported").await);
     let said = refused.shell(&write("vdd")).await;
     assert!(said.contains("error"), "{said}");
     drop(sealed);
 
-    // A disk is not made where it does not fit, but what is promised may go to others.
+    // A disk that does not fit is not created, although space promised to it may go to others.
     mounted.resize("8m");
     let sealed = Sealed::seal(disk_of(&test, "stops").await);
     for console in [&mut full, &mut refused] {
         let command = format!("{}; echo status=$?\n", write("vdc"));
         console.send(&command).await;
     }
-    // It is tried again after a while, and then less and less often.
+    // It is retried with increasing back-off.
     let refusal = "disk more: its storage fails: Operation not permitted";
     tokio::join!(
         stands_still(&test, "full", "disk more: its storage is full"),
@@ -168,7 +168,7 @@ async fn guest_pauses_on_storage_failure_and_resumes_after_repair() {
     drop(sealed);
     for (name, console) in [("full", &mut full), ("refused", &mut refused)] {
         goes_on(&test, name).await;
-        // What it wrote meanwhile has arrived: it never knew.
+        // Its writes have completed: it did not notice the error.
         console.expect("status=0").await;
     }
     let volume = format!("{}-full", test.namespace);

@@ -1,4 +1,4 @@
-//! What `down` keeps and what `reset` leaves: nothing.
+//! `down` keeps definitions, `reset` leaves nothing.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ async fn down_keeps_definitions_and_reset_leaves_nothing() {
     let said = host.ferrovirt("status", &[], b"").await.success();
     assert!(said.contains("Ferrovirt is down"), "{said}");
 
-    // It is kept running, so it runs again as soon as there is a host.
+    // Its strategy is `Always`, so it runs again with the host.
     host.start(&[]).await.success();
     test.wait_new_vmi("kept", &first).await;
     host.ferrovirt("reset", &["--yes"], b"").await.success();
