@@ -84,6 +84,18 @@ impl Subject {
 }
 
 impl Reason {
+    /// Why a container that waits does not start, as kubelets report it.
+    pub const CONTAINER_WAITS: [Self; 8] = [
+        Self::ErrImagePull,
+        Self::ImagePullBackOff,
+        Self::ErrImageNeverPull,
+        Self::InvalidImageName,
+        Self::CreateContainerConfigError,
+        Self::CreateContainerError,
+        Self::RunContainerError,
+        Self::CrashLoopBackOff,
+    ];
+
     /// The name, as conditions and events show it.
     pub const fn as_str(self) -> &'static str {
         self.row().name
@@ -128,7 +140,7 @@ impl FromStr for Reason {
     }
 }
 
-impl<'a> From<Reason> for &'a str {
+impl From<Reason> for &str {
     fn from(reason: Reason) -> Self {
         reason.as_str()
     }

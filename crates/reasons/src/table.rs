@@ -288,6 +288,9 @@ reasons! {
         ExternalProvisioning: Transient,
             "An external provisioner has to create the volume.",
             "Look at the provisioner of the storage class.";
+        Provisioning: NotNeeded,
+            "A volume is being created for the claim.",
+            "";
         ProvisioningSucceeded: NotNeeded,
             "A volume was created for the claim.",
             "";
@@ -603,21 +606,6 @@ reasons! {
         Cancelled: Transient,
             "The API server is shutting down.",
             "";
-        BadSelector: NeedsChange,
-            "A label or field selector is not valid.",
-            "Correct the selector.";
-        PatchMalformed: NeedsChange,
-            "A patch is not valid.",
-            "Correct the patch.";
-        PatchInapplicable: NeedsChange,
-            "A patch does not fit the object.",
-            "Correct the patch.";
-        PatchKeyless: NeedsChange,
-            "An item of a list in a patch has no key.",
-            "Add the key.";
-        PatchTooLarge: NeedsChange,
-            "A patch has too many operations.",
-            "Split the patch.";
     }
 
     Progress {
