@@ -18,7 +18,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{Api, Client, api::PostParams};
 use reasons::Reason;
 use reconcile::error_chain;
-use roles::Home;
+use roles::Environment;
 use serde_json::Value;
 use tokio::{
     sync::mpsc,
@@ -115,7 +115,7 @@ impl Right {
 
     /// The role of the manifest that has it: its kind and name.
     fn role(&self, namespace: &str, account: &str) -> Option<String> {
-        let all = roles::objects(Home::Cluster { namespace }).ok()?;
+        let all = roles::objects(Environment::Cluster { namespace }).ok()?;
         let of_account = |binding: &&Value| {
             let mut subjects = binding["subjects"].as_array().into_iter().flatten();
             subjects.any(|one| one["kind"] == "ServiceAccount" && one["name"] == account)

@@ -1,4 +1,4 @@
-//! Types with their own schemas, for whoever compares them with facts: the specs and statuses of
+//! Types with their own schemas, to compare them with facts: the specs and statuses of
 //! kinds, and what no definition shows, such as bodies of subresources.
 //!
 //! To add a type: a line in [`types`].
@@ -24,8 +24,8 @@ pub struct WireType {
     pub schema: fn() -> Value,
 }
 
-/// Group, name and words of enumerations that no field of a listed type has.
-pub const WORDS: &[(&str, &str, &[&str])] = &[
+/// Group, name and values of enumerations that no field of a listed type has.
+pub const ENUMERATIONS: &[(&str, &str, &[&str])] = &[
     ("backup.kubevirt.io", "BackupCmd", backup::BackupCmd::KNOWN),
     (
         "backup.kubevirt.io",
@@ -196,7 +196,7 @@ fn schema<T: JsonSchema>() -> Value {
     root
 }
 
-/// Gives references to the root, as types that contain themselves have, a name; tells whether there
+/// Gives a name to references to the root, which recursive types have; returns whether there
 /// were any.
 fn name_root(schema: &mut Value, name: &str) -> bool {
     let mut found = false;

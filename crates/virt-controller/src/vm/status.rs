@@ -2,7 +2,7 @@
 
 use admission::instancetype::reference::Reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, Condition as _, Statement};
+use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::vm_status::{
     VirtualMachineCondition, VirtualMachineConditionType as Type, VirtualMachineStatus,
     VolumeSnapshotStatus,
@@ -143,15 +143,15 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
     }
     let ready = vmi.and_then(|vmi| conditions::find(&vmi.status.conditions, &VmiType::Ready));
     let says = match ready {
-        Some(ready) => Statement {
+        Some(ready) => ConditionValue {
             status: ready.status(),
             reason: ready.reason(),
             message: ready.message(),
         },
         None if vmi.is_some() => {
-            Statement::fails(Reason::VMIConditionMissing, "the instance says nothing yet")
+            ConditionValue::fails(Reason::VMIConditionMissing, "the instance says nothing yet")
         }
-        None => Statement::fails(Reason::VMINotExists, "there is no instance"),
+        None => ConditionValue::fails(Reason::VMINotExists, "there is no instance"),
     };
     conditions::set(&mut all, Type::Ready, &says, &now);
     match &plan.restart {
@@ -161,9 +161,9 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
             conditions::remove(&mut all, &Type::RestartRequired);
         }
         Restart::Required(changes) => {
-            let says = Statement {
+            let says = ConditionValue {
                 message: &revision::message(changes),
-                ..Statement::holds()
+                ..ConditionValue::holds()
             };
             conditions::set(&mut all, Type::RestartRequired, &says, &now);
         }
@@ -171,7 +171,7 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
         Some((reason, message)) => {
-            let says = Statement {
+            let says = ConditionValue {
                 status: conditions::TRUE,
                 reason: reason.as_str(),
                 message,
@@ -189,7 +189,7 @@ fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, no
         Readiness::Ready => {
             // That is what everybody expects, so only those read it who read otherwise before.
             if conditions::find(all, &kind).is_some() {
-                let says = Statement {
+                let says = ConditionValue {
                     status: conditions::TRUE,
                     reason: Reason::AllDVsReady.as_str(),
                     message: "",
@@ -200,7 +200,7 @@ fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, no
         }
         Readiness::Waits(message) | Readiness::Impossible(message) => message,
     };
-    let says = Statement::fails(Reason::NotAllDVsReady, &message);
+    let says = ConditionValue::fails(Reason::NotAllDVsReady, &message);
     conditions::set(all, kind, &says, now);
 }
 

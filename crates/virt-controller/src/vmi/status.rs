@@ -1,7 +1,7 @@
 //! What the controller says about a VMI: its part of the status, whole, at every write.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, Statement};
+use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
@@ -148,7 +148,7 @@ fn render_conditions(
     set_ready(&mut all, seen, has_pod, &status.phase, now);
     match &plan.data_volumes {
         Some(DataVolumes::Ready) => {
-            let says = Statement {
+            let says = ConditionValue {
                 status: conditions::TRUE,
                 reason: Reason::AllDVsReady.as_str(),
                 message: "",
@@ -156,13 +156,13 @@ fn render_conditions(
             conditions::set(&mut all, Type::DataVolumesReady, &says, now);
         }
         Some(DataVolumes::NotReady(message)) => {
-            let says = Statement::fails(Reason::NotAllDVsReady, message);
+            let says = ConditionValue::fails(Reason::NotAllDVsReady, message);
             conditions::set(&mut all, Type::DataVolumesReady, &says, now);
         }
         None => {}
     }
     if plan.is_binding {
-        conditions::set(&mut all, Type::Provisioning, &Statement::holds(), now);
+        conditions::set(&mut all, Type::Provisioning, &ConditionValue::holds(), now);
     } else {
         conditions::remove(&mut all, &Type::Provisioning);
     }
@@ -178,7 +178,7 @@ fn render_conditions(
     let told = problem.map(|problem| (problem.reason.as_str(), problem.message.as_str()));
     match told.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
-            let says = Statement::fails(reason, message);
+            let says = ConditionValue::fails(reason, message);
             conditions::set(&mut all, Type::Synchronized, &says, now);
         }
         // What the handler complained of is the handler's to take back.
@@ -194,7 +194,7 @@ fn render_conditions(
         ..
     }) = problem
     {
-        let says = Statement::fails(Reason::Unschedulable, message);
+        let says = ConditionValue::fails(Reason::Unschedulable, message);
         conditions::set(&mut all, scheduled, &says, now);
         return all;
     }
@@ -257,7 +257,7 @@ fn set_ready(
             && conditions::is_true(all, &Type::Ready)
         {
             let (reason, message) = (unready.reason.as_deref(), unready.message.as_deref());
-            let says = Statement::like_its_pod(reason, message);
+            let says = ConditionValue::like_its_pod(reason, message);
             conditions::set(all, Type::Ready, &says, now);
         }
         return;
@@ -265,16 +265,18 @@ fn set_ready(
     let is_terminating = pod_state(pod) == PodState::Terminating;
     let ready = pod.and_then(|pod| pod.says(READY));
     let says = match (has_pod, ready) {
-        _ if is_final => Statement::fails(Reason::GuestNotRunning, "the guest has ended"),
-        (false, _) => Statement::fails(Reason::PodNotExists, "there is no pod"),
+        _ if is_final => ConditionValue::fails(Reason::GuestNotRunning, "the guest has ended"),
+        (false, _) => ConditionValue::fails(Reason::PodNotExists, "there is no pod"),
         (true, _) if is_terminating => {
-            Statement::fails(Reason::PodTerminating, "the pod is being deleted")
+            ConditionValue::fails(Reason::PodTerminating, "the pod is being deleted")
         }
         (true, _) if *phase != Phase::Running => {
-            Statement::fails(Reason::GuestNotRunning, "the guest is not running")
+            ConditionValue::fails(Reason::GuestNotRunning, "the guest is not running")
         }
         (true, Some(condition)) => copied(condition),
-        (true, None) => Statement::fails(Reason::PodConditionMissing, "the pod says nothing yet"),
+        (true, None) => {
+            ConditionValue::fails(Reason::PodConditionMissing, "the pod says nothing yet")
+        }
     };
     conditions::set(all, Type::Ready, &says, now);
 }
@@ -298,8 +300,8 @@ fn waiting(pod: &LauncherPod) -> Option<(&str, &str)> {
     })
 }
 
-fn copied(condition: &PodSays) -> Statement<'_> {
-    Statement {
+fn copied(condition: &PodSays) -> ConditionValue<'_> {
+    ConditionValue {
         status: &condition.status,
         reason: condition.reason.as_deref().unwrap_or_default(),
         message: condition.message.as_deref().unwrap_or_default(),

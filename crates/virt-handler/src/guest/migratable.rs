@@ -5,7 +5,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance, annotations,
-    conditions::{self, Statement},
+    conditions::{self, ConditionValue},
     vmi_status::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceMigrationMethod,
         VirtualMachineInstanceStatus,
@@ -48,9 +48,9 @@ pub(super) fn set(status: &mut VirtualMachineInstanceStatus, input: &Input<'_>, 
     let list = &mut status.conditions;
     let says = |obstacle: &Option<Obstacle>, list: &mut Vec<_>, kind| match obstacle {
         Some((reason, message)) => {
-            conditions::set(list, kind, &Statement::fails(*reason, message), now);
+            conditions::set(list, kind, &ConditionValue::fails(*reason, message), now);
         }
-        None => conditions::set(list, kind, &Statement::holds(), now),
+        None => conditions::set(list, kind, &ConditionValue::holds(), now),
     };
     says(&first, list, Condition::LiveMigratable);
     let messages: Vec<&str> = others.iter().map(|(_, message)| message.as_str()).collect();

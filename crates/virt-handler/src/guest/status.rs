@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
-    conditions::{self, Statement},
+    conditions::{self, ConditionValue},
     domain::Machine,
     vmi_status::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceNetworkInterface,
@@ -108,7 +108,7 @@ fn set_conditions(
         agent::set_conditions(list, None, now);
         if matches!(phase, Phase::Succeeded | Phase::Failed) {
             let message = why.as_deref().unwrap_or("the guest has ended");
-            let says = Statement::fails(Reason::GuestNotRunning, message);
+            let says = ConditionValue::fails(Reason::GuestNotRunning, message);
             conditions::set(list, Condition::Ready, &says, now);
         }
         return;
@@ -128,18 +128,18 @@ fn set_conditions(
         _ => None,
     };
     if let Some((reason, message)) = paused {
-        let says = Statement {
+        let says = ConditionValue {
             status: conditions::TRUE,
             reason: reason.as_str(),
             message: &message,
         };
         conditions::set(list, Condition::Paused, &says, now);
-        let says = Statement::fails(Reason::GuestNotRunning, "the guest is paused");
+        let says = ConditionValue::fails(Reason::GuestNotRunning, "the guest is paused");
         conditions::set(list, Condition::Ready, &says, now);
     } else {
         conditions::remove(list, &Condition::Paused);
-        let says = unready.map_or_else(Statement::holds, |(reason, message)| {
-            Statement::like_its_pod(reason, message)
+        let says = unready.map_or_else(ConditionValue::holds, |(reason, message)| {
+            ConditionValue::like_its_pod(reason, message)
         });
         conditions::set(list, Condition::Ready, &says, now);
     }
@@ -156,7 +156,7 @@ pub(crate) fn start_refused(
 ) -> VirtualMachineInstanceStatus {
     let mut status = vmi.status.clone().unwrap_or_default();
     let (reason, message) = refusal;
-    let says = Statement::fails(reason, message);
+    let says = ConditionValue::fails(reason, message);
     conditions::set(&mut status.conditions, Condition::Synchronized, &says, now);
     if last {
         status.phase = Some(Phase::Failed);
