@@ -29,6 +29,7 @@ mod sbom;
 mod simulate;
 mod suites;
 mod tidy;
+mod troubleshooting;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode};

@@ -1,7 +1,7 @@
 //! The wire types of `KubeVirt`'s API: what goes over HTTP and into the store, and nothing else.
 //!
 //! Invariants: names and shapes are exactly those of the wire; reading is tolerant (unknown
-//! words in enumerations are kept, `null` lists are empty lists, missing required fields are empty)
+//! values in enumerations are kept, `null` lists are empty lists, missing required fields are empty)
 //! so that one odd field never makes an object unreadable; what is absent stays absent when written.
 //! "One of" groups are structs of options. Nothing here decides anything: defaults and checks live
 //! in `admission`, meaning lives in the domain crates.
@@ -58,7 +58,6 @@ pub mod duration;
 pub mod finalizers;
 pub mod labels;
 pub mod quantity;
-pub mod reasons;
 pub mod taints;
 pub mod template;
 

@@ -541,7 +541,7 @@ fn guest_on_claim(claim: &str) -> Value {
 
 /// What components may do, as on a real home: a right that is missing shows here.
 async fn install_roles(client: &Client) {
-    let home = roles::Home::Host {
+    let home = roles::Environment::Host {
         namespace: NAMESPACE,
         node: "node1",
     };

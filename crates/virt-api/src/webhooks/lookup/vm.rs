@@ -1,8 +1,8 @@
-//! What a review of a VM or of an instance depends on: what the VM chose, what its volumes say,
-//! what its disk is made for; presets.
+//! Reads the objects that a review of a VM or VMI depends on: instance type and preference, the labels of
+//! its volumes, the architecture of its disk, presets.
 //!
-//! What is not found stays empty: a VM may be there before what it names, and is told when it
-//! starts. Only where the way from a volume to a name breaks off, the review says so.
+//! A missing object stays empty: a VM may exist before the objects that it names, and then fails at its
+//! start. Only if an instance type cannot be inferred from a volume, the review is refused.
 
 use admission::{
     defaults::source,
@@ -25,10 +25,10 @@ use kubevirt_api::{
 use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::Value;
 
-/// A way has two or three steps; longer ones are none.
-const MOST_STEPS: usize = 8;
+/// Inferring takes two or three steps; more are an error.
+const MAX_STEPS: usize = 8;
 
-/// Adds to what was found what a review of a VM or an instance needs.
+/// Adds the objects that a review of a VM or VMI needs.
 pub(in crate::webhooks) async fn complete(
     client: &Client,
     stage: Stage,
@@ -36,14 +36,14 @@ pub(in crate::webhooks) async fn complete(
     found: &mut Neighbours,
 ) -> Result<(), kube::Error> {
     let request = &review["request"];
-    let is_part = request["subResource"]
+    let is_subresource = request["subResource"]
         .as_str()
         .is_some_and(|part| !part.is_empty());
-    if request["kind"]["group"] != kubevirt_api::GROUP || is_part {
+    if request["kind"]["group"] != kubevirt_api::GROUP || is_subresource {
         return Ok(());
     }
     match (request["kind"]["kind"].as_str(), stage) {
-        (Some(VirtualMachine::KIND), _) => of_machine(client, stage, request, found).await,
+        (Some(VirtualMachine::KIND), _) => complete_vm(client, stage, request, found).await,
         (Some(VirtualMachineInstance::KIND), Stage::Mutate) if request["operation"] == "CREATE" => {
             let namespace = request["namespace"].as_str().unwrap_or_default();
             found.presets = super::every(client, namespace).await?;
@@ -53,8 +53,8 @@ pub(in crate::webhooks) async fn complete(
     Ok(())
 }
 
-async fn of_machine(client: &Client, stage: Stage, request: &Value, found: &mut Neighbours) {
-    // What cannot be read is refused by the review itself.
+async fn complete_vm(client: &Client, stage: Stage, request: &Value, found: &mut Neighbours) {
+    // The review itself refuses a VM that cannot be parsed.
     let Ok(mut vm) = VirtualMachine::deserialize(&request["object"]) else {
         return;
     };
@@ -97,23 +97,26 @@ async fn spec<T: DeserializeOwned>(
         Ok(found) => Some(Box::new(found.spec)),
         Err(error) if error.is_passing() => {
             let error = reconcile::error_chain(&error);
-            tracing::warn!(error, "a machine is judged without what it names");
+            tracing::warn!(
+                error,
+                "validating the VM without its instance type or preference"
+            );
             None
         }
         Err(_) => None,
     }
 }
 
-/// Walks from the volume of a VM to the name that its source has on a label.
+/// Follows the source of a VM's volume to the label with the name.
 async fn inferred(client: &Client, vm: &VirtualMachine, family: Family) -> Option<Outcome> {
     let mut next = infer::begin(vm, family)?;
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         next = match next {
             Next::End(outcome) => return Some(outcome),
-            Next::Look(place) => match look(client, &place).await {
+            Next::Look(place) => match read(client, &place).await {
                 Ok(found) => infer::after(&place, found.as_ref(), family),
                 Err(error) => {
-                    let message = format!("{} cannot be looked up: {error}", place.shown());
+                    let message = format!("{} cannot be read: {error}", place.shown());
                     return Some(Outcome::Broken(message));
                 }
             },
@@ -123,7 +126,7 @@ async fn inferred(client: &Client, vm: &VirtualMachine, family: Family) -> Optio
     Some(Outcome::Silent(message.to_owned()))
 }
 
-async fn look(client: &Client, place: &infer::Place) -> Result<Option<Value>, kube::Error> {
+async fn read(client: &Client, place: &infer::Place) -> Result<Option<Value>, kube::Error> {
     let resource = match place.kind {
         infer::Kind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
         infer::Kind::DataVolume => ApiResource::erase::<DataVolume>(&()),
@@ -139,7 +142,7 @@ async fn look(client: &Client, place: &infer::Place) -> Result<Option<Value>, ku
     Ok(found.and_then(|object| serde_json::to_value(object).ok()))
 }
 
-/// What the disk is made for; nobody needs to know, so whatever goes wrong says nothing.
+/// The architecture of the disk, if it can be found; it is optional.
 async fn architecture(client: &Client, vm: &VirtualMachine) -> Option<String> {
     let spec = vm.spec.template.spec.as_ref()?;
     if spec
@@ -162,7 +165,7 @@ async fn data_source(client: &Client, place: source::Place) -> Option<DataSource
     match api.get_opt(&place.name).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::info!(error = %error, "a data source cannot be looked up");
+            tracing::info!(error = %error, "a data source cannot be read");
             None
         }
     }
