@@ -133,6 +133,15 @@ impl<'a> Network<'a> {
             Self::Missing
         }
     }
+
+    /// Name of the member of the wire type.
+    pub fn member(self) -> &'static str {
+        match self {
+            Self::Pod(_) | Self::Missing => "pod",
+            Self::Multus(_) => "multus",
+            Self::ResourceClaim(_) => "resourceClaim",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use kubevirt_api::{VirtualMachineInstance, annotations};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Guest, Interface, Volume};
+use crate::{Guest, Interface, Network, Volume};
 
 /// A field that this version cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -151,6 +151,15 @@ impl Unsupported {
         Self {
             field: interface.field(interface.binding.member()),
             remedy: BINDING,
+        }
+    }
+
+    /// The kind of a network.
+    pub fn network(name: &str, network: Network<'_>) -> Self {
+        let member = network.member();
+        Self {
+            field: format!("spec.networks[{name}].{member}"),
+            remedy: remedy(&format!("networks[*].{member}")),
         }
     }
 
