@@ -107,9 +107,7 @@ mod tests {
         assert_eq!(request, Ok(Some(Amount::of(2 << 30))));
         assert_eq!(guest.resource(ResourceList::Limits, "memory"), Ok(None));
         assert_eq!(
-            guest
-                .resource(ResourceList::Limits, "cpu")
-                .map_err(field),
+            guest.resource(ResourceList::Limits, "cpu").map_err(field),
             Err("spec.domain.resources.limits[cpu]".to_owned())
         );
     }

@@ -25,7 +25,7 @@ impl PodInterface {
             or_none(ipv6),
         ];
         let of_ipv4 = |route: &&PodRoute| route.destination.address.is_ipv4();
-        fields.extend(self.routes.iter().filter(of_ipv4).map(PodRoute::to_field));
+        fields.extend(self.routes.iter().filter(of_ipv4).map(PodRoute::render));
         let line = fields.join(" ");
         (line.len() <= MAX_ALIAS).then_some(line)
     }
@@ -64,7 +64,7 @@ impl PodInterface {
 }
 
 impl PodRoute {
-    fn to_field(&self) -> String {
+    fn render(&self) -> String {
         match self.via {
             Some(via) => format!("{}>{via}", self.destination),
             None => self.destination.to_string(),
