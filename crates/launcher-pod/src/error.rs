@@ -1,6 +1,7 @@
 //! Why a VMI cannot have a pod.
 
 use model::{InvalidQuantity, Unsupported};
+use reasons::Reason;
 
 /// Each names the field, so that the user knows what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -19,13 +20,13 @@ pub enum PodError {
 
 impl PodError {
     /// A stable reason for conditions and events.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) => "UnsupportedField",
-            Self::Invalid { .. } => "InvalidField",
-            Self::Missing { .. } => "MissingField",
-            Self::UnknownClaim { .. } => "UnknownClaim",
-            Self::ForbiddenDevice { .. } => "HostDeviceNotPermitted",
+            Self::Unsupported(_) => Reason::UnsupportedField,
+            Self::Invalid { .. } => Reason::InvalidField,
+            Self::Missing { .. } => Reason::MissingField,
+            Self::UnknownClaim { .. } => Reason::UnknownClaim,
+            Self::ForbiddenDevice { .. } => Reason::HostDeviceNotPermitted,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Why a VMI has no plan.
 
-use kubevirt_api::reasons;
 use model::Unsupported;
+use reasons::Reason;
 
 /// Each names the field of the VMI to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,17 +43,17 @@ pub enum PlanError {
 
 impl PlanError {
     /// A stable reason for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) => reasons::vmi::FEATURE_NOT_SUPPORTED,
-            Self::Missing { .. } => "MissingField",
-            Self::NoSuchNetwork { .. } => "NoSuchNetwork",
-            Self::SecondInterface { .. } => "SecondInterface",
-            Self::BadNetworkCidr { .. } => "BadNetworkCidr",
-            Self::BadMacAddress { .. } => "BadMacAddress",
-            Self::BadPort { .. } => "BadPort",
-            Self::PodHasNoAddress { .. } => "PodHasNoAddress",
-            Self::TooManyRoutes { .. } => "TooManyRoutes",
+            Self::Unsupported(_) => Reason::FeatureNotSupported,
+            Self::Missing { .. } => Reason::MissingField,
+            Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
+            Self::SecondInterface { .. } => Reason::SecondInterface,
+            Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,
+            Self::BadMacAddress { .. } => Reason::BadMacAddress,
+            Self::BadPort { .. } => Reason::BadPort,
+            Self::PodHasNoAddress { .. } => Reason::PodHasNoAddress,
+            Self::TooManyRoutes { .. } => Reason::TooManyRoutes,
         }
     }
 
