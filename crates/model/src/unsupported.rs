@@ -4,9 +4,6 @@
 //! Such objects are valid: the webhooks accept them with a warning for each field, and the
 //! controller creates no pod for them. On the node, [`Supported`] checks the same list once more
 //! before anything is rendered.
-//!
-//! A row is a path below the spec of a VMI. `[*]` stands for every element, `=x` for "has this
-//! value"; a row without `=` matches every value that is present.
 
 use std::ops::Deref;
 
@@ -16,80 +13,78 @@ use serde_json::Value;
 
 use crate::{Guest, Interface, Network, Volume};
 
-/// A field that this version cannot run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {remedy}")]
-pub struct Unsupported {
-    /// Path from the root of the object.
-    pub field: String,
-    /// What to do instead.
+/// A field of a VMI's spec that is not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnsupportedField {
+    /// Path below the spec of a VMI; `[*]` stands for every element of a list.
+    pub path: &'static str,
+    pub condition: Condition,
+    pub feature: &'static str,
+    /// How to change the object so that it runs.
     pub remedy: &'static str,
 }
 
-/// Annotations, and what to do instead.
-const IN_ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
+/// The values of a field that are not supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Any value except null.
+    Present,
+    /// The boolean `true`.
+    True,
+    /// This string.
+    Equals(&'static str),
+}
 
-/// Path below the VMI's spec, and what to do instead.
-const IN_SPEC: &[(&str, &str)] = &[
-    ("architecture=arm64", ARCHITECTURE),
-    ("architecture=s390x", ARCHITECTURE),
-    ("volumes[*].memoryDump", LEAVE_OUT),
-    ("volumes[*].downwardMetrics", LEAVE_OUT),
-    ("volumes[*].containerPath", FILES),
-    ("networks[*].multus", "use pod: {}"),
-    ("networks[*].resourceClaim", "use pod: {}"),
-    ("domain.devices.interfaces[*].sriov", BINDING),
-    ("domain.devices.interfaces[*].passtBinding", BINDING),
-    ("domain.devices.interfaces[*].binding", BINDING),
-    (
-        "domain.devices.interfaces[*].portRanges",
-        "list single ports under ports",
-    ),
-    ("domain.devices.interfaces[*].pciAddress", LEAVE_OUT),
-    ("domain.devices.interfaces[*].dhcpOptions", LEAVE_OUT),
-    ("domain.devices.disks[*].lun.reservation=true", LEAVE_OUT),
-    ("domain.devices.disks[*].disk.pciAddress", LEAVE_OUT),
-    ("domain.devices.disks[*].dedicatedIOThread=true", LEAVE_OUT),
-    (
-        "domain.devices.disks[*].changedBlockTracking=true",
-        LEAVE_OUT,
-    ),
-    (
-        "domain.devices.disks[*].blockSize.matchVolume",
-        "use custom with logical and physical",
-    ),
-    ("domain.devices.filesystems[*]", "use a disk"),
-    ("domain.devices.gpus[*]", LEAVE_OUT),
-    ("domain.devices.hostDevices[*]", LEAVE_OUT),
-    ("domain.devices.clientPassthrough", LEAVE_OUT),
-    ("domain.devices.downwardMetrics", LEAVE_OUT),
-    ("domain.devices.tpm", LEAVE_OUT),
-    ("domain.devices.watchdog.diag288", "use i6300esb: {}"),
-    ("domain.devices.autoattachVSOCK=true", "set it to false"),
-    ("domain.launchSecurity", LEAVE_OUT),
-    ("domain.chassis", LEAVE_OUT),
-    ("domain.ioThreadsPolicy", LEAVE_OUT),
-    ("domain.ioThreads", LEAVE_OUT),
-    ("domain.cpu.dedicatedCpuPlacement=true", "set it to false"),
-    ("domain.cpu.isolateEmulatorThread=true", "set it to false"),
-    ("domain.cpu.numa", LEAVE_OUT),
-    ("domain.cpu.realtime", LEAVE_OUT),
-    ("domain.memory.hugepages", LEAVE_OUT),
-    (
-        "domain.firmware.bootloader.efi.persistent=true",
-        "set it to false",
-    ),
-    ("domain.firmware.acpi", LEAVE_OUT),
-    (
-        "accessCredentials[*]",
-        "put keys and passwords into the user data of cloudInitNoCloud",
-    ),
-    ("resourceClaims[*]", LEAVE_OUT),
-    ("livenessProbe.exec", PROBE),
-    ("livenessProbe.guestAgentPing", PROBE),
-    ("readinessProbe.exec", PROBE),
-    ("readinessProbe.guestAgentPing", PROBE),
+/// All unsupported fields of a VMI's spec.
+#[rustfmt::skip]
+pub const FIELDS: &[UnsupportedField] = &[
+    equals("architecture", "arm64", "arm64 guests", ARCHITECTURE),
+    equals("architecture", "s390x", "s390x guests", ARCHITECTURE),
+    present("volumes[*].memoryDump", "memory dumps", LEAVE_OUT),
+    present("volumes[*].downwardMetrics", "downward metrics", LEAVE_OUT),
+    present("volumes[*].containerPath", "container path volumes", FILES),
+    present("networks[*].multus", "secondary networks", "use pod: {}"),
+    present("networks[*].resourceClaim", "networks by resource claim", "use pod: {}"),
+    present("domain.devices.interfaces[*].sriov", "SR-IOV", BINDING),
+    present("domain.devices.interfaces[*].passtBinding", "passt", BINDING),
+    present("domain.devices.interfaces[*].binding", "network binding plugins", BINDING),
+    present("domain.devices.interfaces[*].portRanges", "port ranges", "list single ports under ports"),
+    present("domain.devices.interfaces[*].pciAddress", "PCI addresses of interfaces", LEAVE_OUT),
+    present("domain.devices.interfaces[*].dhcpOptions", "DHCP options", LEAVE_OUT),
+    enabled("domain.devices.disks[*].lun.reservation", "SCSI persistent reservations", LEAVE_OUT),
+    present("domain.devices.disks[*].disk.pciAddress", "PCI addresses of disks", LEAVE_OUT),
+    enabled("domain.devices.disks[*].dedicatedIOThread", "dedicated I/O threads", LEAVE_OUT),
+    enabled("domain.devices.disks[*].changedBlockTracking", "changed block tracking", LEAVE_OUT),
+    present("domain.devices.disks[*].blockSize.matchVolume", "block size of the volume", "use custom with logical and physical"),
+    present("domain.devices.filesystems[*]", "virtiofs", "use a disk"),
+    present("domain.devices.gpus[*]", "GPUs", LEAVE_OUT),
+    present("domain.devices.hostDevices[*]", "host devices", LEAVE_OUT),
+    present("domain.devices.clientPassthrough", "USB redirection", LEAVE_OUT),
+    present("domain.devices.downwardMetrics", "downward metrics", LEAVE_OUT),
+    present("domain.devices.tpm", "TPM", LEAVE_OUT),
+    present("domain.devices.watchdog.diag288", "diag288 watchdog", "use i6300esb: {}"),
+    enabled("domain.devices.autoattachVSOCK", "VSOCK", "set it to false"),
+    present("domain.launchSecurity", "launch security", LEAVE_OUT),
+    present("domain.chassis", "chassis information", LEAVE_OUT),
+    present("domain.ioThreadsPolicy", "I/O thread policies", LEAVE_OUT),
+    present("domain.ioThreads", "I/O threads", LEAVE_OUT),
+    enabled("domain.cpu.dedicatedCpuPlacement", "dedicated CPUs", "set it to false"),
+    enabled("domain.cpu.isolateEmulatorThread", "isolated emulator threads", "set it to false"),
+    present("domain.cpu.numa", "NUMA", LEAVE_OUT),
+    present("domain.cpu.realtime", "realtime CPUs", LEAVE_OUT),
+    present("domain.memory.hugepages", "huge pages", LEAVE_OUT),
+    enabled("domain.firmware.bootloader.efi.persistent", "persistent EFI variables", "set it to false"),
+    present("domain.firmware.acpi", "ACPI tables", LEAVE_OUT),
+    present("accessCredentials[*]", "access credentials", "put keys and passwords into the user data of cloudInitNoCloud"),
+    present("resourceClaims[*]", "resource claims", LEAVE_OUT),
+    present("livenessProbe.exec", "exec probes", PROBE),
+    present("livenessProbe.guestAgentPing", "guest agent probes", PROBE),
+    present("readinessProbe.exec", "exec probes", PROBE),
+    present("readinessProbe.guestAgentPing", "guest agent probes", PROBE),
 ];
+
+/// Unsupported annotations of a VMI, and what to do instead.
+const ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
 
 const ARCHITECTURE: &str = "use amd64";
 const LEAVE_OUT: &str = "leave it out";
@@ -97,26 +92,75 @@ const PROBE: &str = "use tcpSocket or httpGet";
 const FILES: &str = "write the files with the user data of cloudInitNoCloud";
 const BINDING: &str = "use masquerade: {} or bridge: {}";
 
-/// The fields below the spec of a VMI, which is at `path` in its object.
-pub fn in_spec(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
-    // Serialization fails only for content that JSON cannot hold, and no request can carry that.
-    let spec = serde_json::to_value(spec).unwrap_or_default();
-    let mut found = Vec::new();
-    for (row, remedy) in IN_SPEC {
-        let fields = find(row, &spec).into_iter();
-        found.extend(fields.map(|field| Unsupported {
-            field: format!("{path}.{field}"),
-            remedy,
-        }));
+const fn present(
+    path: &'static str,
+    feature: &'static str,
+    remedy: &'static str,
+) -> UnsupportedField {
+    UnsupportedField {
+        path,
+        condition: Condition::Present,
+        feature,
+        remedy,
     }
-    found
 }
 
-/// The annotations of a VMI.
+const fn enabled(
+    path: &'static str,
+    feature: &'static str,
+    remedy: &'static str,
+) -> UnsupportedField {
+    UnsupportedField {
+        path,
+        condition: Condition::True,
+        feature,
+        remedy,
+    }
+}
+
+const fn equals(
+    path: &'static str,
+    value: &'static str,
+    feature: &'static str,
+    remedy: &'static str,
+) -> UnsupportedField {
+    UnsupportedField {
+        path,
+        condition: Condition::Equals(value),
+        feature,
+        remedy,
+    }
+}
+
+/// An occurrence of an unsupported field in an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {remedy}")]
+pub struct Unsupported {
+    /// Path from the root of the object, with indices.
+    pub field: String,
+    /// What to do instead.
+    pub remedy: &'static str,
+}
+
+/// The unsupported fields in a VMI's spec; `path` is the path of the spec in the object.
+pub fn in_spec(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
+    // Serialization fails only for values that JSON cannot hold, which no request contains.
+    let spec = serde_json::to_value(spec).unwrap_or_default();
+    let occurrences = |row: &UnsupportedField| {
+        let remedy = row.remedy;
+        row.find(&spec).into_iter().map(move |field| Unsupported {
+            field: format!("{path}.{field}"),
+            remedy,
+        })
+    };
+    FIELDS.iter().flat_map(occurrences).collect()
+}
+
+/// The unsupported annotations of a VMI.
 pub fn in_annotations(vmi: &VirtualMachineInstance) -> Vec<Unsupported> {
     let annotations = vmi.metadata.annotations.as_ref();
     let is_present = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
-    IN_ANNOTATIONS
+    ANNOTATIONS
         .iter()
         .filter(|(key, _)| is_present(key))
         .map(|(key, remedy)| Unsupported {
@@ -126,14 +170,14 @@ pub fn in_annotations(vmi: &VirtualMachineInstance) -> Vec<Unsupported> {
         .collect()
 }
 
-/// The whole list in one sentence.
+/// All occurrences in one message, for the condition of a guest that does not start.
 pub fn summary(all: &[Unsupported]) -> Option<String> {
     let all: Vec<String> = all.iter().map(Unsupported::to_string).collect();
     (!all.is_empty()).then(|| format!("this version cannot run it yet: {}", all.join("; ")))
 }
 
 impl Unsupported {
-    /// The warning for the user who writes the object.
+    /// Warning for the author of the object.
     pub fn warning(&self) -> String {
         format!("accepted, but this version cannot run it yet: {self}")
     }
@@ -172,9 +216,9 @@ impl Unsupported {
     }
 }
 
-fn remedy(row: &str) -> &'static str {
-    let found = IN_SPEC.iter().find(|(known, _)| *known == row);
-    found.map_or(LEAVE_OUT, |(_, remedy)| remedy)
+fn remedy(path: &str) -> &'static str {
+    let row = FIELDS.iter().find(|row| row.path == path);
+    row.map_or(LEAVE_OUT, |row| row.remedy)
 }
 
 /// A guest that uses nothing of the list.
@@ -200,51 +244,53 @@ impl<'a> Deref for Supported<'a> {
     }
 }
 
-/// Every path that a row matches, with indices filled in.
-fn find(row: &str, spec: &Value) -> Vec<String> {
-    let (path, wanted) = match row.split_once('=') {
-        Some((path, wanted)) => (path, Some(wanted)),
-        None => (row, None),
-    };
-    let mut found = vec![(String::new(), spec)];
-    for step in path.split('.') {
-        found = found
+impl UnsupportedField {
+    /// Paths of all occurrences, with indices.
+    fn find(&self, spec: &Value) -> Vec<String> {
+        let mut matches = vec![(String::new(), spec)];
+        for step in self.path.split('.') {
+            matches = matches
+                .into_iter()
+                .flat_map(|(path, value)| descend(&path, value, step))
+                .collect();
+        }
+        matches
             .into_iter()
-            .flat_map(|(at, value)| descend(&at, value, step))
-            .collect();
+            .filter(|(_, value)| self.condition.holds(value))
+            .map(|(path, _)| path)
+            .collect()
     }
-    found
-        .into_iter()
-        .filter(|(_, value)| wanted.is_none_or(|wanted| text(value) == wanted))
-        .map(|(at, _)| at)
-        .collect()
 }
 
-fn descend<'a>(at: &str, value: &'a Value, step: &str) -> Vec<(String, &'a Value)> {
-    let (name, each) = match step.strip_suffix("[*]") {
+impl Condition {
+    fn holds(self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::Present, _) | (Self::True, Value::Bool(true)) => true,
+            (Self::Equals(expected), Value::String(text)) => text == expected,
+            (Self::True | Self::Equals(_), _) => false,
+        }
+    }
+}
+
+/// Follows one step of a row's path, which may match several elements.
+fn descend<'a>(path: &str, value: &'a Value, step: &str) -> Vec<(String, &'a Value)> {
+    let (name, is_list) = match step.strip_suffix("[*]") {
         Some(name) => (name, true),
         None => (step, false),
     };
-    let at = if at.is_empty() {
+    let path = if path.is_empty() {
         name.to_owned()
     } else {
-        format!("{at}.{name}")
+        format!("{path}.{name}")
     };
     match value.get(name) {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(items)) if each => items
+        Some(Value::Array(items)) if is_list => items
             .iter()
             .enumerate()
-            .map(|(i, item)| (format!("{at}[{i}]"), item))
+            .map(|(i, item)| (format!("{path}[{i}]"), item))
             .collect(),
-        Some(value) => vec![(at, value)],
-    }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Some(value) => vec![(path, value)],
     }
 }
 
