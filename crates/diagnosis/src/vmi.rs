@@ -34,14 +34,11 @@ pub(crate) const DISK: &[Reason] = &[
     Reason::DiskNotUsable,
 ];
 pub(crate) const NETWORK: &[Reason] = &[
-    Reason::BindingNotSupported,
     Reason::NoSuchNetwork,
-    Reason::NotThePodNetwork,
     Reason::SecondInterface,
     Reason::BadNetworkCidr,
     Reason::BadMacAddress,
     Reason::BadPort,
-    Reason::DhcpOptionsNotSupported,
     Reason::PodHasNoAddress,
     Reason::TooManyRoutes,
     Reason::InterfaceNotPlumbed,

@@ -158,7 +158,7 @@ fn given() -> Plumbing {
             renamed: "eth0-nic".to_owned(),
             bridge: "k6t-eth0".to_owned(),
             mac,
-            remark: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
+            alias: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
             stand_in: StandIn {
                 mac: MAC,
                 mtu: 1400,

@@ -321,15 +321,9 @@ reasons! {
     }
 
     Network {
-        BindingNotSupported: Permanent,
-            "The binding of a network interface is not supported.",
-            "Use the binding that the message names.";
         NoSuchNetwork: Permanent,
             "An interface has no network of the same name.",
             "Add the network to `spec.networks`.";
-        NotThePodNetwork: Permanent,
-            "A network is not the pod network.",
-            "Use the pod network.";
         SecondInterface: Permanent,
             "Two interfaces are on the pod network.",
             "Remove one of them.";
@@ -342,9 +336,6 @@ reasons! {
         BadPort: Permanent,
             "A port of an interface is not valid.",
             "Correct `ports`.";
-        DhcpOptionsNotSupported: Permanent,
-            "DHCP options are not supported.",
-            "Remove `dhcpOptions`.";
         PodHasNoAddress: Transient,
             "The pod's interface has no global address yet.",
             "";

@@ -86,7 +86,7 @@ impl Environment {
     fn start_controllers(&self) {
         let settings = Settings {
             client: self.client.clone(),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: self.clock,
             concurrency: 4,

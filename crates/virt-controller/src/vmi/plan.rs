@@ -187,12 +187,12 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
     }
 }
 
-/// What the VMI asks for in vain, if anything.
+/// The VMI's fields that this version cannot run.
 fn unsupported(seen: &Observed) -> Option<Problem> {
-    let missing = admission::unsupported::in_vmi(&seen.vmi.whole()?.spec, "spec");
+    let fields = model::unsupported::in_spec(&seen.vmi.whole()?.spec, "spec");
     Some(Problem {
         reason: Reason::FeatureNotSupported,
-        message: admission::unsupported::summary(&missing)?,
+        message: model::unsupported::summary(&fields)?,
         is_unschedulable: true,
     })
 }

@@ -119,7 +119,7 @@ impl World {
     fn settings(&self, identity: &str) -> Settings {
         Settings {
             client: self.controller_client(),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: self.clock,
             concurrency: 4,

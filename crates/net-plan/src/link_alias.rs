@@ -1,41 +1,42 @@
-//! What was seen of a pod's interface, as a line of text that the kernel keeps with the interface.
+//! The observed state of a pod's interface as one line of text, which the kernel keeps as the alias of
+//! the link.
 
 use std::net::IpAddr;
 
 use crate::{Cidr, PodInterface, PodRoute};
 
-/// Marks the line as ours, and its form.
+/// Marks the line as ours, with the version of its format.
 const MARK: &str = "ferrovirt pod 1";
-/// The longest alias of a link that the kernel takes, without its final zero.
-const LONGEST: usize = 255;
+/// The longest alias that the kernel accepts, without its final zero.
+const MAX_ALIAS: usize = 255;
 const NONE: &str = "-";
 
 impl PodInterface {
-    /// Hardware address, addresses and IPv4 routes in one line; `None` if it is too long. The
-    /// interface keeps its MTU itself.
-    pub(crate) fn remark(&self) -> Option<String> {
+    /// Hardware address, addresses and IPv4 routes in one line; `None` if it is too long. The MTU is
+    /// read from the link itself.
+    pub(crate) fn to_alias(&self) -> Option<String> {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.to_owned());
         let ipv4 = self.ipv4.map(|(one, length)| format!("{one}/{length}"));
         let ipv6 = self.ipv6.map(|(one, length)| format!("{one}/{length}"));
-        let mut words = vec![
+        let mut fields = vec![
             MARK.to_owned(),
             self.mac.to_string(),
             or_none(ipv4),
             or_none(ipv6),
         ];
         let of_ipv4 = |route: &&PodRoute| route.destination.address.is_ipv4();
-        words.extend(self.routes.iter().filter(of_ipv4).map(PodRoute::word));
-        let line = words.join(" ");
-        (line.len() <= LONGEST).then_some(line)
+        fields.extend(self.routes.iter().filter(of_ipv4).map(PodRoute::render));
+        let line = fields.join(" ");
+        (line.len() <= MAX_ALIAS).then_some(line)
     }
 
-    /// What such a line says of the interface of this name; `None` if it is no such line.
-    pub fn from_remark(name: &str, mtu: u32, line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix(MARK)?.strip_prefix(' ')?.split(' ');
-        let mac = words.next()?.parse().ok()?;
-        let mut address = || match words.next()? {
+    /// The interface of this name, from the alias of its link; `None` if the alias is not ours.
+    pub fn from_alias(name: &str, mtu: u32, line: &str) -> Option<Self> {
+        let mut fields = line.strip_prefix(MARK)?.strip_prefix(' ')?.split(' ');
+        let mac = fields.next()?.parse().ok()?;
+        let mut address = || match fields.next()? {
             NONE => Some(None),
-            word => word.parse::<Cidr>().ok().map(Some),
+            field => field.parse::<Cidr>().ok().map(Some),
         };
         let ipv4 = match address()? {
             None => None,
@@ -57,23 +58,23 @@ impl PodInterface {
             mtu,
             ipv4,
             ipv6,
-            routes: words.map(PodRoute::from_word).collect::<Option<_>>()?,
+            routes: fields.map(PodRoute::from_field).collect::<Option<_>>()?,
         })
     }
 }
 
 impl PodRoute {
-    fn word(&self) -> String {
+    fn render(&self) -> String {
         match self.via {
             Some(via) => format!("{}>{via}", self.destination),
             None => self.destination.to_string(),
         }
     }
 
-    fn from_word(word: &str) -> Option<Self> {
-        let (destination, via) = match word.split_once('>') {
+    fn from_field(text: &str) -> Option<Self> {
+        let (destination, via) = match text.split_once('>') {
             Some((destination, via)) => (destination, Some(via.parse().ok()?)),
-            None => (word, None),
+            None => (text, None),
         };
         let destination = destination.parse().ok()?;
         Some(Self { destination, via })
@@ -84,7 +85,7 @@ impl PodRoute {
 mod tests {
     use super::*;
 
-    /// Of the families whose digits are named.
+    /// Has an address of each family whose digit is listed.
     fn interface(families: &str, routes: &[(&str, Option<&str>)]) -> PodInterface {
         let route = |(destination, via): &(&str, Option<&str>)| PodRoute {
             destination: destination.parse().unwrap(),
@@ -105,24 +106,24 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_down_is_read_again() {
+    fn alias_is_read_back() {
         let routes = [
             ("0.0.0.0/0", Some("10.244.0.1")),
             ("10.244.0.0/24", None),
             ("172.16.0.0/12", Some("10.244.0.7")),
         ];
-        for seen in [
+        for observed in [
             interface("46", &routes),
             interface("4", &routes[..1]),
             interface("6", &[]),
             interface("", &[]),
         ] {
-            let line = seen.remark().unwrap();
-            let again = PodInterface::from_remark("eth0", 1450, &line);
-            assert_eq!(again, Some(seen), "{line}");
+            let line = observed.to_alias().unwrap();
+            let read = PodInterface::from_alias("eth0", 1450, &line);
+            assert_eq!(read, Some(observed), "{line}");
         }
         let six = interface("46", &[("::/0", Some("fd00:10:244::1"))]);
-        let line = six.remark().unwrap();
+        let line = six.to_alias().unwrap();
         assert_eq!(
             line,
             "ferrovirt pod 1 12:81:b8:38:4f:52 10.244.0.39/24 fd00:10:244::27/64"
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_ours_says_nothing() {
+    fn foreign_alias_is_ignored() {
         for line in [
             "",
             "ferrovirt pod 1",
@@ -141,23 +142,19 @@ mod tests {
             "ferrovirt pod 1 12:81:b8:38:4f:52 - - ",
             "ferrovirt pod 1 12:81:b8:38:4f:52 - - 0.0.0.0/0>",
             "ferrovirt pod 2 12:81:b8:38:4f:52 - -",
-            "veth of somebody else",
+            "veth of another program",
         ] {
-            assert_eq!(
-                PodInterface::from_remark("eth0", 1500, line),
-                None,
-                "{line}"
-            );
+            assert_eq!(PodInterface::from_alias("eth0", 1500, line), None, "{line}");
         }
     }
 
     #[test]
-    fn what_the_kernel_would_not_keep_is_not_written_down() {
+    fn alias_longer_than_the_kernel_accepts_is_refused() {
         let many = [("203.0.113.128/25", Some("203.0.113.129")); 9];
-        assert_eq!(interface("46", &many).remark(), None);
+        assert_eq!(interface("46", &many).to_alias(), None);
         let mut longest = interface("4", &[("255.255.255.255/32", Some("255.255.255.255")); 4]);
         longest.ipv4 = Some(("255.255.255.255".parse().unwrap(), 32));
         longest.ipv6 = Some((std::net::Ipv6Addr::from_bits(u128::MAX), 128));
-        assert!(longest.remark().is_some());
+        assert!(longest.to_alias().is_some());
     }
 }
