@@ -1,22 +1,22 @@
-//! How fields merge: which lists are keyed and by what, which values are taken whole.
+//! How fields merge: which lists are keyed and by which fields, which values are atomic.
 //!
-//! Two sources: the marks of a CRD's schema, and one table for the built-in kinds, which serves
-//! strategic merge patches and server-side apply alike. What neither knows merges as apply does
-//! with unknown data: objects by field, lists whole.
+//! Two sources: the `x-kubernetes-*` extensions of a CRD's schema, and one table for the built-in
+//! kinds, which serves strategic merge patches and server-side apply alike. Fields that neither
+//! describes merge as apply merges unknown data: objects by field, lists atomically.
 
 use serde_json::Value;
 
 use crate::schema::{ListType, Schema};
 
-/// The type at one place of an object.
+/// The type at one position of an object.
 #[derive(Debug, Clone, Copy)]
 pub enum Type<'a> {
-    /// A place in a CRD's schema.
+    /// A position in a CRD's schema.
     Schema(&'a Schema),
     /// The root of a custom object (or of one embedded in another): the schema, with `metadata` as
-    /// the API knows it.
+    /// the API defines it.
     Custom(&'a Schema),
-    /// A place in a built-in kind.
+    /// A position in a built-in kind.
     BuiltIn(&'static Rule),
     Unknown,
 }
@@ -31,11 +31,11 @@ pub struct Rule {
 
 #[derive(Debug)]
 enum Merge {
-    /// Objects by field, lists whole.
+    /// Objects by field, lists atomically.
     Plain,
-    /// Taken whole by apply; a strategic merge patch still merges objects.
+    /// Atomic in apply; a strategic merge patch still merges objects.
     Whole,
-    /// A list keyed by `patch` in patches and by `keys` in apply (none: apply takes it whole).
+    /// A list keyed by `patch` in patches and by `keys` in apply (none: atomic in apply).
     Keyed {
         patch: &'static str,
         keys: &'static [&'static str],
@@ -49,7 +49,7 @@ enum Merge {
 pub(crate) enum ListMerge<'a> {
     Atomic,
     Set,
-    /// By these fields, each with the value it has when absent.
+    /// By these fields, each with its default when absent.
     Map(Vec<(&'a str, Option<Value>)>),
 }
 
@@ -91,7 +91,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Is the field one that the type declares, as opposed to a key of a map?
+    /// Whether the type declares the field, as opposed to a key of a map.
     pub(crate) fn declares(self, name: &str) -> bool {
         match self {
             Self::Custom(_) if matches!(name, "metadata" | "apiVersion" | "kind") => true,
@@ -109,7 +109,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// May the value be null? Elsewhere a null means "not set".
+    /// Whether the value may be null. Elsewhere a null means "not set".
     pub(crate) fn is_nullable(self) -> bool {
         match self {
             Self::Custom(schema) | Self::Schema(schema) => schema.is_nullable(),
@@ -153,7 +153,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// The marks that tell clients about the merge, as they stand in an `OpenAPI` schema.
+    /// The `OpenAPI` schema extensions that describe the merge to clients.
     pub(crate) fn marks(self) -> Vec<(&'static str, Value)> {
         let Self::BuiltIn(rule) = self else {
             return Vec::new();
@@ -166,7 +166,7 @@ impl<'a> Type<'a> {
                 ("x-kubernetes-patch-strategy", "merge".into()),
             ],
             Merge::Keyed { patch, keys } => {
-                // A volume that changes its kind must lose the old one.
+                // A volume that changes its source must drop the old one.
                 let strategy = if rule.shape == "Volume" {
                     "merge,retainKeys"
                 } else {
@@ -187,7 +187,7 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Is the list a set in strategic merge patches?
+    /// Whether the list is a set in strategic merge patches.
     pub(crate) fn is_patch_set(self) -> bool {
         matches!(
             self,
@@ -240,7 +240,7 @@ fn rule_of(shape: &str, field: &str) -> &'static Rule {
         .map_or(&ANY, |(_, _, rule)| rule)
 }
 
-/// The rule of a list's item, which is of the shape and merges by field.
+/// The rule of a list item, which has the shape and merges by field.
 fn shape_rule(shape: &str) -> &'static Rule {
     if shape == "whole" {
         return &WHOLE_ITEM;
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_reaches_every_item_shape() {
+    fn table_reaches_every_item_shape() {
         for (_, field, rule) in FIELDS {
             if let Merge::Keyed { .. } = rule.merge
                 && !matches!(rule.shape, "" | "whole")

@@ -1,4 +1,4 @@
-//! Spans of time as `kubectl` prints them: two units at most, the second only while it matters.
+//! Durations as `kubectl` prints them: at most two units, the second only for small values.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// From seconds to text.
+/// Formats a number of seconds.
 pub fn human_duration(seconds: i64) -> String {
     match seconds {
         ..=-2 => "<invalid>".to_owned(),
@@ -33,7 +33,7 @@ fn two(seconds: i64, (big, big_unit): (i64, &str), (small, small_unit): (i64, &s
     }
 }
 
-/// How long ago the time was. `<unknown>` for none.
+/// The time since `time`; `<unknown>` for none.
 pub fn age(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(
         || "<unknown>".to_owned(),
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_printed_as_kubectl_prints_them() {
+    fn durations_match_kubectl() {
         let cases = [
             (-5, "<invalid>"),
             (-1, "0s"),

@@ -1,6 +1,6 @@
 //! What a request wants to do, in the words of roles.
 
-use apimachinery::{rbac::Wish, selector::FieldSelector};
+use apimachinery::{rbac::Action, selector::FieldSelector};
 use http::{Method, Request};
 
 use crate::request::{ResourcePath, query};
@@ -65,13 +65,13 @@ impl Attributes {
     }
 
     /// As rules see it.
-    pub(crate) fn wish(&self) -> Wish<'_> {
+    pub(crate) fn action(&self) -> Action<'_> {
         match &self.target {
-            Target::Path(path) => Wish::Path {
+            Target::Path(path) => Action::Path {
                 verb: &self.verb,
                 path,
             },
-            Target::Resource(target) => Wish::Resource {
+            Target::Resource(target) => Action::Resource {
                 verb: &self.verb,
                 group: &target.group,
                 resource: &target.resource,

@@ -69,7 +69,7 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
     let mut object = match format {
         Format::JsonPatch => patch::json::apply(&live.object, change)?,
         Format::MergePatch if !change.is_object() => {
-            let found = meta::word(change);
+            let found = meta::type_name(change);
             let why = format!(
                 "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
             );
