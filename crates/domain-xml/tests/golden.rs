@@ -371,7 +371,7 @@ fn what_cannot_be_rendered_is_named() {
         ),
         (
             with("/spec/domain/memory/guest", json!("lots")),
-            "spec.domain.memory.guest: \"lots\" is no quantity; write a number such as 2, 500m, 128Mi or \
+            "spec.domain.memory.guest: \"lots\" is not a quantity; write a number such as 2, 500m, 128Mi or \
              2G",
         ),
         (

@@ -1,15 +1,16 @@
-//! Objects in `SQLite`: a table of what is, and a log of what changed.
+//! Objects in `SQLite`: a table of current objects, and a log of changes.
 //!
-//! Invariants: one revision counter for everything, raised by each write inside its transaction;
-//! an object's `resourceVersion` is the revision of its last write; events go out in the order of
-//! revisions and only after the commit. Writes go one at a time under one lock.
-//! Must not know: kinds, schemas, HTTP.
+//! Invariants: one revision counter for all objects, incremented by each write inside its
+//! transaction; an object's `resourceVersion` is the revision of its last write; events are
+//! published in the order of revisions and only after the commit. One lock serializes writes. Out
+//! of scope: kinds, schemas, HTTP.
 
 mod connection;
 mod log;
 
 use std::{path::PathBuf, sync::Arc};
 
+use apimachinery::GroupResource;
 use bytes::Bytes;
 use rusqlite::{OptionalExtension as _, params};
 use serde_json::Value;
@@ -17,20 +18,20 @@ use tokio::sync::broadcast;
 
 pub(crate) use log::Change;
 
-/// Where the objects are.
+/// The location of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Database {
     File(PathBuf),
-    /// Gone with the process: for tests.
+    /// Lost when the process ends: for tests.
     Memory,
 }
 
-/// Why the store did not do it.
+/// Why an operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("write: another write came first")]
     Conflict,
-    #[error("create: there is one already")]
+    #[error("create: the object exists already")]
     Exists,
     #[error("replay changes after revision {wanted}, the oldest kept is {oldest}")]
     Compacted { wanted: u64, oldest: u64 },
@@ -40,14 +41,14 @@ pub enum StoreError {
     Sqlite(#[source] rusqlite::Error),
     #[error("use object")]
     Json(#[from] serde_json::Error),
-    #[error("open database {}: it was made by a newer version ({found})", path.display())]
+    #[error("open database {}: it was created by a newer version ({found})", path.display())]
     TooNew { path: PathBuf, found: i64 },
     #[error("wait for database")]
     Cancelled(#[from] tokio::task::JoinError),
 }
 
 impl StoreError {
-    /// A stable word for logs and metrics.
+    /// A stable name for logs and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Conflict => "Conflict",
@@ -71,7 +72,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-/// All objects of one resource, whatever version they are served in.
+/// All objects of one resource, regardless of the served version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Collection {
     pub group: Arc<str>,
@@ -86,6 +87,13 @@ impl Collection {
         }
     }
 
+    pub(crate) fn resource(&self) -> GroupResource<'_> {
+        GroupResource {
+            group: &self.group,
+            resource: &self.plural,
+        }
+    }
+
     pub(crate) fn key(&self, namespace: &str, name: &str) -> Key {
         Key {
             collection: self.clone(),
@@ -95,7 +103,7 @@ impl Collection {
     }
 }
 
-/// Names one object; the namespace is empty for cluster-wide ones.
+/// Identifies one object; the namespace is empty for cluster-scoped ones.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub collection: Collection,
@@ -116,7 +124,7 @@ impl Stored {
     }
 }
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Added,
@@ -124,19 +132,19 @@ pub(crate) enum EventKind {
     Deleted,
 }
 
-/// One change, as watchers get it.
+/// One change, as sent to watchers.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub revision: u64,
     pub kind: EventKind,
     pub key: Key,
-    /// The object after the change; for a deletion its last state, with the new revision.
+    /// The object after the change; for a deletion its final state, with the new revision.
     pub body: Bytes,
-    /// The object before the change, when it is known.
+    /// The object before the change, if known.
     pub previous: Option<Bytes>,
 }
 
-/// Which objects to list.
+/// The objects of a list.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     pub collection: Collection,
@@ -165,13 +173,13 @@ impl Scope {
     }
 }
 
-/// A part of a list, ordered by namespace and name.
+/// A chunk of a list, ordered by namespace and name.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub items: Vec<Stored>,
     /// The revision at which the page was read.
     pub revision: u64,
-    /// The last object of a page that others follow, and how many do.
+    /// The last object of a chunk that is not the last, and how many objects follow.
     pub more: Option<More>,
 }
 
@@ -182,7 +190,7 @@ pub(crate) struct More {
     pub remaining: u64,
 }
 
-/// Changes that wait for a slow watcher; one that falls further behind reads the log instead.
+/// Changes buffered for a slow watcher; one that falls further behind reads the log instead.
 const LIVE_EVENTS: usize = 256;
 
 /// The store. Cheap to clone.
@@ -193,7 +201,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens or makes the database. Blocks.
+    /// Opens or creates the database. Blocks.
     pub(crate) fn open(database: &Database) -> Result<Self, StoreError> {
         let connections = Arc::new(connection::Connections::open(database)?);
         Ok(Self {
@@ -212,7 +220,7 @@ impl Store {
         self.read(move |db| select(db, &key)).await
     }
 
-    /// Reads a part of a list: at most `limit` objects that come after `after`.
+    /// Reads a chunk of a list: at most `limit` objects that come after `after`.
     pub(crate) async fn list(
         &self,
         scope: &Scope,
@@ -223,7 +231,7 @@ impl Store {
         self.read(move |db| list(db, &scope, after, limit)).await
     }
 
-    /// Stores a new object; gives it with its revision.
+    /// Stores a new object; returns it with its revision.
     pub(crate) async fn create(
         &self,
         key: &Key,
@@ -269,14 +277,15 @@ impl Store {
                 revision: event.revision,
                 body: event.body.clone(),
             };
-            // Nobody listening is fine. Sent under the lock, so that the order is that of revisions.
+            // A send without receivers is fine. Sent under the lock, to preserve the order of
+            // revisions.
             store.live.send(Arc::new(event)).ok();
             Ok((object, stored))
         })
         .await?
     }
 
-    /// Changes from now on. Take it before reading the state or the log, then skip what is known.
+    /// Future changes. Subscribe before reading the state or the log, then skip known revisions.
     pub(crate) fn live(&self) -> broadcast::Receiver<Arc<Event>> {
         self.live.subscribe()
     }
@@ -293,18 +302,18 @@ impl Store {
             .await
     }
 
-    /// The objects that name this uid as an owner.
+    /// The objects with an owner reference to this uid.
     pub(crate) async fn dependents(&self, owner: &str) -> Result<Vec<Key>, StoreError> {
         let owner = owner.to_owned();
         self.read(move |db| log::dependents(db, &owner)).await
     }
 
-    /// Refuses a revision whose successors are not all in the log.
+    /// Rejects a revision if the log no longer has all later changes.
     pub(crate) async fn check_kept(&self, revision: u64) -> Result<(), StoreError> {
         self.read(move |db| log::check_kept(db, revision)).await
     }
 
-    /// Forgets all but the last `keep` changes.
+    /// Drops all but the last `keep` changes.
     pub(crate) async fn compact(&self, keep: u64) -> Result<(), StoreError> {
         let store = self.clone();
         tokio::task::spawn_blocking(move || log::compact(&mut store.connections.writer(), keep))
@@ -355,7 +364,7 @@ fn list(
     after: Option<(String, String)>,
     limit: Option<usize>,
 ) -> Result<Page, StoreError> {
-    // One read transaction, so that objects and revision belong together.
+    // One read transaction, so that objects and revision are consistent.
     let db = db.unchecked_transaction()?;
     let revision = log::revision(&db)?;
     let (namespace, name) = after.unwrap_or_default();
