@@ -10,18 +10,19 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 
 /// Namespaces and most kinds whose name becomes a host name: at most 63 characters, no dots.
 pub fn dns_label(name: &str) -> Vec<String> {
-    limited(name, 63, is_dns_label(name), DNS_LABEL)
+    limited(name, 63, DNS_LABEL, is_dns_label)
 }
 
 /// Most kinds: at most 253 characters, dots allowed.
 pub fn dns_subdomain(name: &str) -> Vec<String> {
-    limited(name, 253, is_dns_subdomain(name), DNS_SUBDOMAIN)
+    limited(name, 253, DNS_SUBDOMAIN, is_dns_subdomain)
 }
 
 /// Services: like a label, but starts with a letter.
 pub fn dns_1035(name: &str) -> Vec<String> {
-    let valid = is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
-    limited(name, 63, valid, DNS_1035)
+    limited(name, 63, DNS_1035, |name| {
+        is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())
+    })
 }
 
 /// Kinds without a name rule (RBAC): any valid path segment.
@@ -71,22 +72,9 @@ pub fn qualified(key: &str) -> Vec<String> {
 }
 
 pub fn label_value(value: &str) -> Vec<String> {
-    limited(
-        value,
-        63,
-        value.is_empty() || is_qualified_part(value),
-        LABEL_VALUE,
-    )
-}
-
-/// The name rule of a stored kind.
-pub fn check_for(group: &str, plural: &str) -> fn(&str) -> Vec<String> {
-    match (group, plural) {
-        ("", "namespaces") => dns_label,
-        ("", "services") => dns_1035,
-        ("rbac.authorization.k8s.io", _) => path_segment,
-        _ => dns_subdomain,
-    }
+    limited(value, 63, LABEL_VALUE, |value| {
+        value.is_empty() || is_qualified_part(value)
+    })
 }
 
 /// Characters of generated names: no vowels, and none that can be mistaken for another.
@@ -112,7 +100,7 @@ pub fn generate(base: &str, random: [u8; GENERATED]) -> String {
         .collect()
 }
 
-fn limited(name: &str, max: usize, valid: bool, message: &str) -> Vec<String> {
+fn limited(name: &str, max: usize, message: &str, is_valid: impl Fn(&str) -> bool) -> Vec<String> {
     let mut out = Vec::new();
     if name.len() > max {
         // Only the message for label values speaks of bytes.
@@ -123,7 +111,7 @@ fn limited(name: &str, max: usize, valid: bool, message: &str) -> Vec<String> {
         };
         out.push(format!("must be no more than {max} {unit}"));
     }
-    if !valid {
+    if !is_valid(name) {
         out.push(message.to_owned());
     }
     out

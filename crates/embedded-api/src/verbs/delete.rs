@@ -1,4 +1,4 @@
-//! Delete: at once, or by marking the object until everybody is done with it.
+//! Delete: immediately, or by marking the object until its finalizers are removed.
 
 use apimachinery::{Status, Violation, meta};
 use axum::{body::Body, response::Response};
@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Live, is_free,
+    Call, Live, is_deletable,
     read::{self, json_response},
     update::ATTEMPTS,
     write,
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What the client wants of a deletion: from the query or the body.
+/// The options of a deletion, from the query or the body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub grace_period: Option<u64>,
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub propagation: Option<Propagation>,
 }
 
-/// What becomes of the objects that this one owns.
+/// What happens to the dependents of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -88,7 +88,7 @@ impl Options {
     }
 }
 
-/// The end of a deletion.
+/// The result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Gone(Value),
@@ -104,7 +104,7 @@ pub(crate) async fn delete(
     let options = Options::read(&mut call, payload)?;
     let name = call.name().to_owned();
     let outcome = Box::pin(delete_named(api, &call, &name, &options)).await?;
-    // Most kinds answer that it is done; of these people like to see what went.
+    // Most kinds respond with a `Status`; these return the object, which clients display.
     let returns_object = match call.kind.group.as_str() {
         "" => [
             "pods",
@@ -128,7 +128,7 @@ pub(crate) async fn delete(
     })
 }
 
-/// Deletes whatever the selectors take.
+/// Deletes the objects that match the selectors.
 pub(crate) async fn delete_collection(
     api: &Api,
     mut call: Call,
@@ -238,7 +238,7 @@ async fn delete_live(
     set_propagation(&mut object, options.propagation);
     let grace = grace(call, &object, options);
     let is_namespace = call.kind.is("", "namespaces");
-    if is_free(&object) && grace == 0 && !is_namespace {
+    if is_deletable(&object) && grace == 0 && !is_namespace {
         if call.query.dry_run {
             return Ok(Outcome::Gone(object));
         }
@@ -247,14 +247,14 @@ async fn delete_live(
         }
         convert::to_version(&mut object, &call.kind.storage_api_version);
         let name = meta::name(&object).to_owned();
-        let mut gone = api
+        let mut deleted = api
             .store
             .delete(&call.key(&name), live.revision, object)
             .await
             .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
-        convert::to_version(&mut gone, &call.kind.api_version());
+        convert::to_version(&mut deleted, &call.kind.api_version());
         api.stored(&call.kind).await?;
-        return Ok(Outcome::Gone(gone));
+        return Ok(Outcome::Gone(deleted));
     }
     let left = live.object["metadata"]["deletionGracePeriodSeconds"].as_u64();
     if !meta::is_deleting(&live.object) || left.is_some_and(|left| grace < left) {
@@ -266,7 +266,7 @@ async fn delete_live(
     Ok(Outcome::Going(write::put(api, call, live, object).await?))
 }
 
-/// Pods get time to end, unless nothing of them runs.
+/// Pods get a grace period, unless none of their containers runs.
 fn grace(call: &Call, object: &Value, options: &Options) -> u64 {
     if !call.kind.is("", "pods") {
         return 0;

@@ -1,7 +1,7 @@
 //! Get and list.
 //!
-//! Lists are always of the latest state. The later chunks of a list carry the revision of its
-//! first one, so that a watch from there replays whatever changed in between.
+//! Lists always return the latest state. Later chunks of a list carry the revision of its first
+//! one, so that a watch from there replays all changes in between.
 
 use apimachinery::{Status, table::IncludeObject};
 use axum::{body::Body, response::Response};
@@ -38,7 +38,7 @@ pub(crate) async fn load(api: &Api, call: &Call, name: &str) -> Result<Stored, A
     found.ok_or_else(|| Status::not_found(call.kind.resource(), name).into())
 }
 
-/// One object in the form that was asked for.
+/// One object in the requested representation.
 pub(crate) fn respond(api: &Api, call: &Call, code: StatusCode, object: Value) -> Response {
     let body = match call.representation {
         Representation::Object => object,
@@ -51,7 +51,7 @@ pub(crate) fn respond(api: &Api, call: &Call, code: StatusCode, object: Value) -
     json_response(code, Body::from(body.to_string()))
 }
 
-/// As [`respond`], for the outcome of a write.
+/// Like [`respond`], for the result of a write.
 pub(crate) fn respond_written(api: &Api, call: &Call, written: super::Written) -> Response {
     let code = if written.created {
         StatusCode::CREATED
@@ -83,7 +83,7 @@ pub(crate) fn json_response(code: StatusCode, body: Body) -> Response {
     response
 }
 
-/// The objects that a call is about.
+/// The objects in the scope of a call.
 pub(crate) fn scope(call: &Call) -> Scope {
     let required = call
         .query
@@ -133,7 +133,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Response, ApiError> {
     render(api, call, selection.items, &metadata)
 }
 
-/// Refuses what only a server with history could answer.
+/// Rejects revisions that only a server with history could serve.
 fn check_revision(call: &Call, latest: u64) -> Result<(), ApiError> {
     let Some(wanted) = call.query.resource_version.filter(|wanted| *wanted > 0) else {
         return Ok(());
@@ -155,7 +155,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// Reads until the limit is reached with objects that match, or all were seen.
+    /// Reads until the limit of matching objects is reached, or the end of the collection.
     async fn read(
         api: &Api,
         call: &Call,
@@ -192,7 +192,7 @@ impl Selection {
     }
 }
 
-/// Do the selectors of the call take this object?
+/// Whether the selectors of the call match the object.
 pub(crate) fn matches(call: &Call, body: &Bytes) -> Result<bool, ApiError> {
     let (labels, fields) = (&call.query.labels, &call.query.fields);
     if labels.is_everything() && fields.is_everything() {
@@ -208,7 +208,7 @@ pub(crate) fn matches(call: &Call, body: &Bytes) -> Result<bool, ApiError> {
 fn list_metadata(call: &Call, revision: u64, more: Option<&More>) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if call.kind.is_custom() && more.is_none() && call.representation == Representation::Object {
-        // A list of untyped objects shows all it has.
+        // A list of untyped objects includes all fields.
         metadata["continue"] = "".into();
     }
     if let Some(more) = more {
@@ -218,7 +218,7 @@ fn list_metadata(call: &Call, revision: u64, more: Option<&More>) -> Value {
             name: more.name.clone(),
         };
         metadata["continue"] = token.render().into();
-        // With selectors nobody knows how many of the rest match.
+        // With selectors, the number of matches in the rest is unknown.
         if call.query.labels.is_everything() && call.query.fields.is_everything() {
             metadata["remainingItemCount"] = more.remaining.into();
         }
@@ -257,7 +257,7 @@ fn render(
     Ok(json_response(StatusCode::OK, Body::from(body.to_string())))
 }
 
-/// Stored objects are JSON already: a list is put together without reading them.
+/// Stored objects are JSON already: a list is concatenated without parsing them.
 fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiError> {
     let head = head.to_string();
     let size = items
@@ -266,7 +266,7 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
         .sum::<usize>();
     let mut out = BytesMut::with_capacity(head.len() + size + 16);
     out.put_slice(head.trim_end_matches('}').as_bytes());
-    // The inner object's brace went too.
+    // The closing brace of the inner object was removed, too.
     out.put_slice(b"},\"items\":[");
     for (at, stored) in items.into_iter().enumerate() {
         if at > 0 {
@@ -281,7 +281,7 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
         } else if call.kind.is_custom() {
             out.put_slice(&stored.body);
         } else {
-            // The type comes first in what is stored, so it is cut off without reading the rest.
+            // The type comes first in stored objects, so it is cut off without parsing the rest.
             let head = format!(
                 "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",",
                 call.kind.api_version(),
@@ -301,7 +301,7 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
     Ok(out.freeze())
 }
 
-/// The items of typed lists do not tell their type.
+/// Items of typed lists omit their type.
 pub(crate) fn without_type(object: &mut Value) {
     if let Value::Object(fields) = object {
         fields.shift_remove("apiVersion");
@@ -309,7 +309,7 @@ pub(crate) fn without_type(object: &mut Value) {
     }
 }
 
-/// Where a list goes on.
+/// The position after a chunk of a list.
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
     revision: u64,
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_survives_the_client() {
+    fn token_round_trips() {
         let token = Token {
             revision: 7,
             namespace: "a".into(),
