@@ -1,8 +1,8 @@
-//! Admission webhooks: other servers that may change or refuse what is about to be stored.
+//! Admission webhooks: other servers that may change or reject a write.
 //!
-//! Invariants: configurations are read from the store at each write, so there is nothing to go
-//! stale; a webhook that cannot be asked refuses, unless it says otherwise; changes to webhook
-//! configurations themselves are never put to webhooks.
+//! Invariants: configurations are read from the store at each write, so they are never stale; a
+//! webhook that cannot be called rejects the write, unless its failure policy is `Ignore`; changes
+//! to webhook configurations themselves are never sent to webhooks.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::{
     verbs::{Call, reviews},
 };
 
-/// What is being done.
+/// The operation of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -40,7 +40,7 @@ impl Operation {
     }
 }
 
-/// A write that webhooks are asked about.
+/// A write under admission review.
 #[derive(Debug)]
 pub(crate) struct Review<'a> {
     pub operation: Operation,
@@ -51,7 +51,7 @@ pub(crate) struct Review<'a> {
 const GROUP: &str = "admissionregistration.k8s.io";
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
-/// Lets mutating webhooks change `object`. True if one did.
+/// Calls the mutating webhooks. True if one changed `object`.
 pub(crate) async fn mutate(
     api: &Api,
     call: &Call,
@@ -61,7 +61,8 @@ pub(crate) async fn mutate(
 ) -> Result<bool, ApiError> {
     let mut changed = false;
     for webhook in matching(api, call, review, object, "mutatingwebhookconfigurations").await? {
-        let Some(answer) = ask(api, call, review, object, &webhook, warnings).await? else {
+        let Some(answer) = call_webhook(api, call, review, object, &webhook, warnings).await?
+        else {
             continue;
         };
         let Some(encoded) = answer["patch"].as_str() else {
@@ -84,7 +85,7 @@ pub(crate) async fn mutate(
     Ok(changed)
 }
 
-/// Asks validating webhooks.
+/// Calls the validating webhooks.
 pub(crate) async fn validate(
     api: &Api,
     call: &Call,
@@ -93,7 +94,7 @@ pub(crate) async fn validate(
     warnings: &mut Vec<String>,
 ) -> Result<(), ApiError> {
     for webhook in matching(api, call, review, object, "validatingwebhookconfigurations").await? {
-        ask(api, call, review, object, &webhook, warnings).await?;
+        call_webhook(api, call, review, object, &webhook, warnings).await?;
     }
     Ok(())
 }
@@ -149,7 +150,7 @@ fn rule_matches(rule: &Value, call: &Call, operation: Operation) -> bool {
         Some("Cluster") => !call.kind.namespaced,
         _ => true,
     };
-    // All versions of a kind are the same to us: a rule for one of them is for each.
+    // All versions of a kind are equivalent here: a rule for one of them matches each.
     has("operations", operation.as_str()) && has("apiGroups", &call.kind.group) && resource && scope
 }
 
@@ -196,8 +197,8 @@ async fn selected(
     })
 }
 
-/// Puts the question. None when the webhook cannot be asked and says that this is fine.
-async fn ask(
+/// Calls the webhook. None if the call failed and the failure policy is `Ignore`.
+async fn call_webhook(
     api: &Api,
     call: &Call,
     review: &Review<'_>,
@@ -217,13 +218,13 @@ async fn ask(
             tracing::warn!(
                 webhook = name,
                 failure,
-                "admission webhook cannot be asked, going on"
+                "admission webhook failed, ignored by its failure policy"
             );
             return Ok(None);
         }
         Err(Status::internal(format!("failed calling webhook \"{name}\": {failure}")).into())
     };
-    match is_meant(webhook, &request["request"]) {
+    match matches_conditions(webhook, &request["request"]) {
         Ok(true) => {}
         Ok(false) => return Ok(None),
         Err(why) => return failed(why),
@@ -232,18 +233,18 @@ async fn ask(
     let posted = tokio::time::timeout(limit, post(api, webhook, &request)).await;
     let failure = match posted {
         Ok(Ok(answer)) if answer["response"].is_object() => {
-            return judge(name, &answer["response"], warnings).map(Some);
+            return apply_response(name, &answer["response"], warnings).map(Some);
         }
-        Ok(Ok(_)) => "the answer holds no response".to_owned(),
+        Ok(Ok(_)) => "the review has no response".to_owned(),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {} s", limit.as_secs()),
+        Err(_) => format!("no response within {} s", limit.as_secs()),
     };
     failed(failure)
 }
 
-/// Whether all conditions of the webhook hold. One that does not counts, whatever is wrong with
-/// others.
-fn is_meant(webhook: &Value, request: &Value) -> Result<bool, String> {
+/// Whether all match conditions of the webhook hold. A condition that evaluates to false takes
+/// precedence over errors of others.
+fn matches_conditions(webhook: &Value, request: &Value) -> Result<bool, String> {
     let conditions = webhook["matchConditions"].as_array();
     let mut broken = None;
     for condition in conditions.into_iter().flatten() {
@@ -262,9 +263,13 @@ fn is_meant(webhook: &Value, request: &Value) -> Result<bool, String> {
     broken.map_or(Ok(true), Err)
 }
 
-fn judge(name: &str, response: &Value, warnings: &mut Vec<String>) -> Result<Value, ApiError> {
-    let said = response["warnings"].as_array().into_iter().flatten();
-    warnings.extend(said.filter_map(Value::as_str).map(ToOwned::to_owned));
+fn apply_response(
+    name: &str,
+    response: &Value,
+    warnings: &mut Vec<String>,
+) -> Result<Value, ApiError> {
+    let sent = response["warnings"].as_array().into_iter().flatten();
+    warnings.extend(sent.filter_map(Value::as_str).map(ToOwned::to_owned));
     if response["allowed"] == json!(true) {
         return Ok(response.clone());
     }
@@ -293,13 +298,13 @@ fn request(call: &Call, review: &Review<'_>, object: &Value, webhook: &Value) ->
     let kind = &call.kind;
     let gvk = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
     let gvr = json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
-    // A webhook that knows another version of the kind gets that one.
+    // A webhook with a rule for another version of the kind gets that version.
     let versions = || {
         let rules = webhook["rules"].as_array().into_iter().flatten();
         rules.flat_map(|rule| rule["apiVersions"].as_array().into_iter().flatten())
     };
     let known = versions().any(|v| v == "*" || v == kind.version.as_str());
-    let shown = |object: &Value| {
+    let converted = |object: &Value| {
         let mut object = object.clone();
         if let (false, Some(version)) = (known, versions().find_map(Value::as_str)) {
             let other = apimachinery::resource::join_api_version(&kind.group, version);
@@ -321,8 +326,8 @@ fn request(call: &Call, review: &Review<'_>, object: &Value, webhook: &Value) ->
             "name": meta::name(named), "namespace": call.namespace,
             "operation": review.operation.as_str(),
             "userInfo": reviews::user_info(&call.identity),
-            "object": shown(object),
-            "oldObject": review.old.map(shown),
+            "object": converted(object),
+            "oldObject": review.old.map(converted),
             "dryRun": review.dry_run,
             "options": {"apiVersion": "meta.k8s.io/v1", "kind": options_kind(review.operation)},
         },
@@ -343,7 +348,7 @@ async fn post(api: &Api, webhook: &Value, review: &Value) -> Result<Value, ApiEr
     let client = backend::client(
         api,
         config["caBundle"].as_str().unwrap_or_default(),
-        backend::As::Nobody,
+        backend::ClientIdentity::Anonymous,
     )?;
     let failed = |why: String| ApiError::from(Status::internal(why));
     let request = Request::post(path)
@@ -399,14 +404,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_that_does_not_hold_counts_before_one_that_cannot_be_judged() {
+    fn false_condition_takes_precedence_over_an_error() {
         let check = |conditions: &[&str], expected: Option<bool>| {
             let listed: Vec<Value> = conditions
                 .iter()
                 .map(|expression| json!({"name": "c", "expression": expression}))
                 .collect();
             let request = json!({"name": "a", "object": null, "oldObject": {"x": 1}});
-            let got = is_meant(&json!({"matchConditions": listed}), &request);
+            let got = matches_conditions(&json!({"matchConditions": listed}), &request);
             assert_eq!(got.ok(), expected, "{conditions:?}");
         };
         check(&[], Some(true));

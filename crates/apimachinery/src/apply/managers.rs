@@ -43,6 +43,13 @@ struct Owned {
     time: String,
 }
 
+/// Whether a write changed the fields of its manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fields {
+    Changed,
+    Unchanged,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Managers {
     entries: BTreeMap<Entry, Owned>,
@@ -171,14 +178,14 @@ impl Managers {
         lost
     }
 
-    /// Assigns the fields changed by an update to its writer. False if nothing changed.
+    /// Assigns the fields changed by an update to its writer.
     pub(super) fn give(
         &mut self,
         old: &Value,
         new: &Value,
         by: &Entry,
         writer: &Writer<'_>,
-    ) -> bool {
+    ) -> Fields {
         let changes = Comparison::of(old, new, writer.ty).without(&reset_set(writer.reset));
         self.take(&changes, by);
         let had = self
@@ -197,7 +204,11 @@ impl Managers {
         }
         self.strip();
         self.fold_oldest(by);
-        !changes.is_empty()
+        if changes.is_empty() {
+            Fields::Unchanged
+        } else {
+            Fields::Changed
+        }
     }
 
     /// Drops fields without ownership: names, versions and system fields.
@@ -228,10 +239,10 @@ impl Managers {
         self.entries.retain(|_, owned| !owned.fields.is_empty());
     }
 
-    /// Sets the time of an entry if it was touched or has none.
-    pub(super) fn touch(&mut self, entry: &Entry, touched: bool, now: Timestamp) {
+    /// Sets the time of an entry if it changed or has no time.
+    pub(super) fn touch(&mut self, entry: &Entry, fields: Fields, now: Timestamp) {
         if let Some(owned) = self.entries.get_mut(entry)
-            && (touched || owned.time.is_empty())
+            && (fields == Fields::Changed || owned.time.is_empty())
             // Scale entries carry no time.
             && entry.subresource != "scale"
         {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use self::compare::{merge, remove_items, without_nulls};
-use self::managers::{Entry, Managers, Operation};
+use self::managers::{Entry, Fields, Managers, Operation};
 use crate::shape::Type;
 use crate::status::Cause;
 use crate::{Reason, Status, meta};
@@ -94,11 +94,12 @@ pub fn apply(
     }
     managers.strip();
     let changed = live.is_none() || merged != base;
-    managers.touch(
-        &entry,
-        changed || !managers.same_fields(&before, &entry),
-        writer.now,
-    );
+    let fields = if changed || !managers.same_fields(&before, &entry) {
+        Fields::Changed
+    } else {
+        Fields::Unchanged
+    };
+    managers.touch(&entry, fields, writer.now);
     managers.write(&mut merged);
     match live {
         Some(live) if !changed && managers == before => Ok(live.clone()),

@@ -1,7 +1,7 @@
-//! Nobody gives away rights that they do not have themselves.
+//! Prevents privilege escalation.
 //!
-//! Whoever writes a role must have all that it allows, or the verb `escalate` on it; whoever binds
-//! one, or the verb `bind` on it.
+//! Writing a role requires all permissions in it, or the verb `escalate` on it; writing a binding
+//! requires all permissions of the role, or the verb `bind` on it.
 
 use apimachinery::{
     Status, meta,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{api::Api, error::ApiError, verbs::Call};
 
-/// 403 if `object` would give away more than its writer has.
+/// 403 if `object` would grant permissions that its writer does not have.
 pub(crate) async fn check(
     api: &Api,
     call: &Call,
@@ -88,7 +88,7 @@ async fn binding(
     }
     let snapshot = api.access.get(api).await?;
     let Some(rules) = snapshot.role(&role) else {
-        // What was asked for is named, not what is missing: clients know these words.
+        // The message names all requested rules, not the missing ones: clients match it.
         return Err(Status::not_found(call.kind.resource(), &role.name).into());
     };
     confirm(api, call, object, rules).await
@@ -133,7 +133,7 @@ async fn confirm(api: &Api, call: &Call, object: &Value, wanted: &[Rule]) -> Res
     );
     let snapshot = api.access.get(api).await?;
     let lost: Vec<String> = snapshot
-        .lost_roles(&call.identity, &call.namespace)
+        .missing_roles(&call.identity, &call.namespace)
         .map(|role| Status::not_found(call.kind.resource(), &role.name))
         .map(|status| status.message().to_owned())
         .collect();

@@ -1,8 +1,8 @@
-//! Dependents of deleted owners, contents of ending namespaces, objects of removed kinds.
+//! Garbage collection: dependents of deleted owners, contents of terminating namespaces, objects of
+//! removed kinds.
 //!
-//! Invariants: an object goes only when none of its owners is there any more, compared by uid;
-//! whatever fails is looked at again. At the start, and when events were missed, everything is
-//! looked at.
+//! Invariants: an object is deleted only when none of its owners exists any more, compared by uid;
+//! failed items are retried. At the start, and after missed events, all objects are checked.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -31,9 +31,9 @@ use crate::{
     },
 };
 
-/// How long to wait before looking again at what failed.
+/// Delay before failed items are retried.
 const RETRY: Duration = Duration::from_secs(5);
-/// Objects read at once when everything is looked at.
+/// Objects read at once during a full check.
 const CHUNK: usize = 100;
 
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
@@ -46,7 +46,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
             look_at_all = match everything(&api, &mut failed).await {
                 Ok(()) => false,
                 Err(error) => {
-                    tracing::warn!(%error, "looking for garbage failed");
+                    tracing::warn!(%error, "garbage collection failed");
                     true
                 }
             };
@@ -77,16 +77,16 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-/// Something to look at.
+/// An item of the work list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Item {
-    /// An owner is gone.
+    /// An owner was deleted.
     OwnerGone(String),
-    /// An object that may lack its owners, or that is on its way out.
+    /// An object whose owners may be missing, or that may be terminating.
     Object(Key),
-    /// A namespace that may be on its way out.
+    /// A namespace that may be terminating.
     Namespace(String),
-    /// A kind that may be on its way out.
+    /// A kind that may be terminating.
     Definition(Collection),
 }
 
@@ -119,12 +119,12 @@ fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
     out
 }
 
-/// Owners that wait for this dependent; their kinds are found when they are looked at.
+/// Owners that wait for this dependent; their kinds are resolved when the item is processed.
 fn owners(object: &Value, key: &Key) -> impl Iterator<Item = Key> {
     let namespace = key.namespace.clone();
     meta::owner_references(object).map(move |owner| {
         let (group, _) = split_api_version(owner.api_version);
-        // The kind stands in for the plural until then.
+        // Until then, the kind takes the place of the plural.
         Collection::new(group, &format!("kind:{}", owner.kind)).key(&namespace, owner.name)
     })
 }
@@ -138,10 +138,10 @@ async fn process(api: &Api, item: Item, failed: &mut HashSet<Item>) {
     };
     match done {
         Ok(()) => {}
-        // Somebody else changed it: the event of that change brings it back here.
+        // Conflict: the event of the other write adds the item again.
         Err(error) if error.is_not_found() => {}
         Err(error) => {
-            tracing::debug!(?item, %error, "garbage is looked at again");
+            tracing::debug!(?item, %error, "garbage collection of the item failed, will retry");
             failed.insert(item);
         }
     }
@@ -181,7 +181,7 @@ async fn owner_gone(api: &Api, uid: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The kind that a key is about.
+/// The kind of a key.
 fn kind_of(api: &Api, key: &Key) -> Option<Arc<Served>> {
     let (group, plural) = (&*key.collection.group, &*key.collection.plural);
     match plural.strip_prefix("kind:") {
@@ -228,14 +228,14 @@ async fn object(api: &Api, key: &Key) -> Result<(), ApiError> {
     check_owners(api, &call, &live).await
 }
 
-/// Deletes an object all of whose owners are gone; forgets those that are, if others are left.
+/// Deletes an object without remaining owners; otherwise drops references to deleted owners.
 async fn check_owners(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
     let mut left = Vec::new();
-    let (mut gone, mut waiting) = (0, 0);
+    let (mut deleted, mut waiting) = (0, 0);
     for (at, owner) in meta::owner_references(&live.object).enumerate() {
         let raw = live.object["metadata"]["ownerReferences"][at].clone();
         match owner_state(api, &call.namespace, &owner).await? {
-            OwnerState::Gone => gone += 1,
+            OwnerState::Gone => deleted += 1,
             OwnerState::Waiting => {
                 waiting += 1;
                 left.push(raw);
@@ -243,12 +243,12 @@ async fn check_owners(api: &Api, call: &Call, live: &Live) -> Result<(), ApiErro
             OwnerState::There => left.push(raw),
         }
     }
-    if gone + waiting == 0 {
+    if deleted + waiting == 0 {
         return Ok(());
     }
     if left.len() > waiting {
         // A living owner keeps it.
-        if gone == 0 {
+        if deleted == 0 {
             return Ok(());
         }
         let mut object = live.object.clone();
@@ -277,7 +277,7 @@ async fn check_owners(api: &Api, call: &Call, live: &Live) -> Result<(), ApiErro
 enum OwnerState {
     There,
     Gone,
-    /// It is being deleted and waits for its dependents.
+    /// The owner is being deleted and waits for its dependents.
     Waiting,
 }
 
@@ -287,7 +287,7 @@ async fn owner_state(
     owner: &meta::OwnerReference<'_>,
 ) -> Result<OwnerState, ApiError> {
     let (group, _) = split_api_version(owner.api_version);
-    // Of a kind that nobody serves nothing can be said, so it is left alone.
+    // The state of an owner of an unknown kind is unknown, so the object stays.
     let Some(kind) = api.registry.find_kind(group, owner.kind) else {
         return Ok(OwnerState::There);
     };
@@ -326,7 +326,7 @@ async fn foreground(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError>
         Box::pin(check_owners(api, &dependent, &found)).await?;
     }
     if blocked && !api.store.dependents(uid).await?.is_empty() {
-        // Their deletion brings us back.
+        // Their deletion triggers another run.
         return Ok(());
     }
     drop_finalizer(api, call, FOREGROUND).await
@@ -347,7 +347,7 @@ async fn orphan(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
         let owners = object["metadata"]["ownerReferences"].as_array();
         let others = owners.into_iter().flatten();
         let others: Vec<Value> = others.filter(|one| one["uid"] != uid).cloned().collect();
-        // An empty list is left out, as in everything that is stored.
+        // An empty list is omitted, as in all stored objects.
         let others = if others.is_empty() {
             Value::Null
         } else {
@@ -372,18 +372,22 @@ async fn drop_finalizer(api: &Api, call: &Call, finalizer: &str) -> Result<(), A
     Ok(())
 }
 
-/// What could not go at once: how many, and what holds them.
+/// The objects that could not be deleted immediately, and the finalizers that hold them.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct Remaining {
     pub(super) count: usize,
-    /// Finalizers, each with how many objects it holds.
+    /// Finalizers, each with the number of objects it holds.
     pub(super) finalizers: BTreeMap<String, usize>,
 }
 
-/// Deletes what is there and tells what is still on its way out.
-pub(super) async fn empty(api: &Api, kind: &Arc<Served>, scope: &Scope) -> Result<Left, ApiError> {
+/// Deletes all objects in the scope and returns those that are still terminating.
+pub(super) async fn empty(
+    api: &Api,
+    kind: &Arc<Served>,
+    scope: &Scope,
+) -> Result<Remaining, ApiError> {
     let mut after = None;
-    let mut left = Left::default();
+    let mut left = Remaining::default();
     loop {
         let page = api.store.list(scope, after, Some(CHUNK)).await?;
         for stored in page.items {
@@ -414,7 +418,7 @@ pub(super) async fn empty(api: &Api, kind: &Arc<Served>, scope: &Scope) -> Resul
     }
 }
 
-/// Deletes the objects of a kind that is being removed, then lets its definition go.
+/// Deletes the objects of a kind that is being removed, then its definition.
 async fn definition(api: &Api, collection: &Collection) -> Result<(), ApiError> {
     let group = "apiextensions.k8s.io";
     let Some(definitions) = api.registry.find(group, "v1", "customresourcedefinitions") else {
