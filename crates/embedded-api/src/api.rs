@@ -105,7 +105,7 @@ impl fmt::Debug for Api {
 
 impl Api {
     /// Updates the served kinds after a write of a kind that affects them.
-    pub(crate) async fn stored(&self, kind: &Served) -> Result<(), ApiError> {
+    pub(crate) async fn on_write(&self, kind: &Served) -> Result<(), ApiError> {
         match (kind.group.as_str(), kind.plural.as_str()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.load_definitions().await,
             ("apiregistration.k8s.io", "apiservices") => self.load_services().await,
@@ -119,7 +119,7 @@ impl Api {
 
     async fn load_definitions(&self) -> Result<(), ApiError> {
         // Definitions must not overwrite a newer state.
-        let _in_turn = self.loading.lock().await;
+        let _guard = self.loading.lock().await;
         let collection = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
         for (name, violations) in self.registry.set_definitions(&page.items)? {
@@ -129,7 +129,7 @@ impl Api {
     }
 
     pub(crate) async fn load_services(&self) -> Result<(), ApiError> {
-        let _in_turn = self.loading.lock().await;
+        let _guard = self.loading.lock().await;
         let collection = Collection::new("apiregistration.k8s.io", "apiservices");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
         let known = self.registry.all_aggregated();

@@ -114,9 +114,9 @@ fn name_account(spec: &mut Value, name: &str) {
 /// is unchanged.
 fn mount_token(api: &Api, spec: &mut Value, account: &Value) {
     const FIELD: &str = "automountServiceAccountToken";
-    let action = spec[FIELD].as_bool().or_else(|| account[FIELD].as_bool());
+    let automount = spec[FIELD].as_bool().or_else(|| account[FIELD].as_bool());
     // Without an authority this server issues no tokens.
-    if action == Some(false) || api.root_ca.is_none() {
+    if automount == Some(false) || api.root_ca.is_none() {
         return;
     }
     let volumes = spec["volumes"].as_array().into_iter().flatten();

@@ -138,10 +138,10 @@ impl Snapshot {
 
     pub(crate) fn decide(&self, identity: &Identity, wanted: &Attributes) -> Decision {
         let action = wanted.action();
-        let mut lost = Vec::new();
-        for (binding, subject) in self.bound(identity, wanted.namespace()) {
+        let mut missing = Vec::new();
+        for (binding, subject) in self.bindings_of(identity, wanted.namespace()) {
             let Some(rules) = self.roles.get(&binding.role) else {
-                lost.push(binding.role.not_found());
+                missing.push(binding.role.not_found());
                 continue;
             };
             if rules.iter().any(|rule| rule.allows(&action)) {
@@ -158,7 +158,7 @@ impl Snapshot {
                 };
             }
         }
-        let reason = match lost.as_slice() {
+        let reason = match missing.as_slice() {
             [] => String::new(),
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
@@ -170,26 +170,26 @@ impl Snapshot {
     }
 
     pub(crate) fn rules_of(&self, identity: &Identity, namespace: &str) -> Vec<Rule> {
-        self.bound(identity, namespace)
+        self.bindings_of(identity, namespace)
             .filter_map(|(binding, _)| self.role(&binding.role))
             .flatten()
             .cloned()
             .collect()
     }
 
-    /// Roles bound to the identity that do not exist.
+    /// Roles in bindings of the identity that do not exist.
     pub(crate) fn missing_roles<'a>(
         &'a self,
         identity: &'a Identity,
         namespace: &'a str,
     ) -> impl Iterator<Item = &'a RoleRef> {
-        self.bound(identity, namespace)
+        self.bindings_of(identity, namespace)
             .map(|(binding, _)| &binding.role)
             .filter(|role| !self.roles.contains_key(role))
     }
 
     /// The bindings of an identity, cluster role bindings first.
-    fn bound<'a>(
+    fn bindings_of<'a>(
         &'a self,
         identity: &'a Identity,
         namespace: &'a str,

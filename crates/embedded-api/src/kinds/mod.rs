@@ -8,6 +8,7 @@ mod fields;
 mod strategy;
 
 pub(crate) mod access;
+pub(crate) mod accounts;
 pub(crate) mod budgets;
 pub(crate) mod data;
 pub(crate) mod definitions;
@@ -19,4 +20,4 @@ pub(crate) mod services;
 pub(crate) mod storage;
 pub(crate) mod webhooks;
 
-pub(crate) use strategy::{InitialStatus, Nulls, Strategy};
+pub(crate) use strategy::{DeletionResponse, InitialStatus, Nulls, Strategy};

@@ -4,7 +4,7 @@ use apimachinery::{Violation, names};
 use serde_json::{Map, Value, json};
 
 use super::{
-    InitialStatus, Strategy,
+    DeletionResponse, InitialStatus, Strategy,
     fields::{check_enum, each, fill},
 };
 
@@ -16,6 +16,7 @@ pub(crate) const POD: Strategy = Strategy {
     populate: |pod, _| populate(pod),
     validate,
     initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
     ..Strategy::PLAIN
 };
 

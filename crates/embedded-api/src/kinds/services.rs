@@ -4,7 +4,7 @@ use apimachinery::{Violation, names};
 use serde_json::{Value, json};
 
 use super::{
-    InitialStatus, Strategy,
+    DeletionResponse, InitialStatus, Strategy,
     fields::{each, fill, fill_in},
 };
 
@@ -13,6 +13,7 @@ pub(crate) const SERVICE: Strategy = Strategy {
     default: default_service,
     populate: |service, _| populate_service(service),
     initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
     ..Strategy::PLAIN
 };
 

@@ -4,7 +4,7 @@ use apimachinery::Violation;
 use serde_json::{Map, Value, json};
 
 use super::{
-    InitialStatus, Strategy,
+    DeletionResponse, InitialStatus, Strategy,
     fields::{check_enum, fill, fill_in},
 };
 
@@ -21,6 +21,7 @@ pub(crate) const CLAIM: Strategy = Strategy {
     default: default_claim,
     validate: validate_claim,
     initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
     ..Strategy::PLAIN
 };
 
@@ -29,12 +30,14 @@ pub(crate) const VOLUME: Strategy = Strategy {
     populate: populate_volume,
     validate: validate_volume,
     initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
     ..Strategy::PLAIN
 };
 
 pub(crate) const CLASS: Strategy = Strategy {
     default: default_class,
     validate: validate_class,
+    deletion: DeletionResponse::Object,
     ..Strategy::PLAIN
 };
 

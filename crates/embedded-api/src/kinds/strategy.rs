@@ -21,6 +21,7 @@ pub(crate) struct Strategy {
     pub null_fields: &'static [&'static str],
     pub nulls: Nulls,
     pub initial_status: InitialStatus,
+    pub deletion: DeletionResponse,
     /// Finalizers of a new object.
     pub finalizers: &'static [&'static str],
 }
@@ -41,6 +42,14 @@ pub(crate) enum InitialStatus {
     Dropped,
 }
 
+/// The body of the response to a delete that removed the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeletionResponse {
+    Status,
+    /// The final state of the object.
+    Object,
+}
+
 impl Strategy {
     /// A kind without special behaviour.
     pub(crate) const PLAIN: Self = Self {
@@ -52,6 +61,7 @@ impl Strategy {
         null_fields: &[],
         nulls: Nulls::Unset,
         initial_status: InitialStatus::Kept,
+        deletion: DeletionResponse::Status,
         finalizers: &[],
     };
 }

@@ -183,11 +183,18 @@ pub(crate) struct Page {
     pub more: Option<More>,
 }
 
+/// The rest of a list: where it starts, and its number of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct More {
+    pub after: Position,
+    pub remaining: u64,
+}
+
+/// The place of an object in the order of a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Position {
     pub namespace: String,
     pub name: String,
-    pub remaining: u64,
 }
 
 /// Changes buffered for a slow watcher; one that falls further behind reads the log instead.
@@ -224,7 +231,7 @@ impl Store {
     pub(crate) async fn list(
         &self,
         scope: &Scope,
-        after: Option<(String, String)>,
+        after: Option<Position>,
         limit: Option<usize>,
     ) -> Result<Page, StoreError> {
         let scope = scope.clone();
@@ -361,13 +368,13 @@ const SCOPED: &str = "grp = ?1 AND plural = ?2
 fn list(
     db: &rusqlite::Connection,
     scope: &Scope,
-    after: Option<(String, String)>,
+    after: Option<Position>,
     limit: Option<usize>,
 ) -> Result<Page, StoreError> {
     // One read transaction, so that objects and revision are consistent.
     let db = db.unchecked_transaction()?;
     let revision = log::revision(&db)?;
-    let (namespace, name) = after.unwrap_or_default();
+    let Position { namespace, name } = after.unwrap_or_default();
     let scoped = params![
         &*scope.collection.group,
         &*scope.collection.plural,
@@ -385,11 +392,14 @@ fn list(
     ))?;
     let mut rows = query.query(scoped)?;
     let mut items = Vec::new();
-    let mut last = (String::new(), String::new());
+    let mut last = Position::default();
     while let Some(row) = rows.next()? {
         items.push(stored(row)?);
         if limit == Some(items.len()) {
-            last = (row.get(2)?, row.get(3)?);
+            last = Position {
+                namespace: row.get(2)?,
+                name: row.get(3)?,
+            };
         }
     }
     drop(rows);
@@ -403,14 +413,13 @@ fn list(
             &*scope.collection.plural,
             scope.namespace,
             scope.name,
-            last.0,
-            last.1,
+            last.namespace,
+            last.name,
         ];
         let remaining: u64 = query.query_row(rest, |row| row.get(0))?;
         if remaining > 0 {
             more = Some(More {
-                namespace: last.0,
-                name: last.1,
+                after: last,
                 remaining,
             });
         }

@@ -58,13 +58,16 @@ async fn chunks_are_contiguous_and_count_the_rest() {
     let first = store.list(&scope, None, Some(2)).await.unwrap();
     let more = first.more.unwrap();
     assert_eq!(
-        (more.namespace.as_str(), more.name.as_str(), more.remaining),
-        ("a", "z", 1)
+        more,
+        More {
+            after: Position {
+                namespace: "a".into(),
+                name: "z".into(),
+            },
+            remaining: 1,
+        }
     );
-    let rest = store
-        .list(&scope, Some((more.namespace, more.name)), Some(2))
-        .await
-        .unwrap();
+    let rest = store.list(&scope, Some(more.after), Some(2)).await.unwrap();
     assert_eq!((rest.items.len(), rest.more), (1, None));
     let one = Scope {
         namespace: Some("a".into()),

@@ -40,7 +40,7 @@ pub(crate) async fn authenticate(
     let namespace = text(&facts["namespace"]);
     let account = &facts["serviceaccount"];
     let (name, uid) = (text(&account["name"]), text(&account["uid"]));
-    if !is_there(api, "serviceaccounts", &namespace, account).await? {
+    if !exists(api, "serviceaccounts", &namespace, account).await? {
         return Ok(Err(format!(
             "service account {namespace}/{name} does not exist"
         )));
@@ -57,14 +57,14 @@ pub(crate) async fn authenticate(
         if !bound.is_object() {
             continue;
         }
-        let within = if fact == "node" {
+        let scope = if fact == "node" {
             ""
         } else {
             namespace.as_str()
         };
         // The node of a pod-bound token is informational only.
         let binds = fact != "node" || !facts["pod"].is_object();
-        if binds && !is_there(api, plural, within, bound).await? {
+        if binds && !exists(api, plural, scope, bound).await? {
             return Ok(Err(format!(
                 "{fact} {} does not exist",
                 text(&bound["name"])
@@ -114,17 +114,12 @@ fn check_claims(
 }
 
 /// Whether the object in the claim exists, with the same uid.
-async fn is_there(
-    api: &Api,
-    plural: &str,
-    namespace: &str,
-    claim: &Value,
-) -> Result<bool, ApiError> {
+async fn exists(api: &Api, plural: &str, namespace: &str, claim: &Value) -> Result<bool, ApiError> {
     let name = claim["name"].as_str().unwrap_or_default();
     let Some(found) = load(api, plural, namespace, name).await? else {
         return Ok(false);
     };
-    let left = meta::deletion_timestamp(&found);
-    let is_deleted = left.is_some_and(|at| at + DELETION_GRACE < api.clock.now());
+    let deletion = meta::deletion_timestamp(&found);
+    let is_deleted = deletion.is_some_and(|at| at + DELETION_GRACE < api.clock.now());
     Ok(claim["uid"] == meta::uid(&found) && !is_deleted)
 }

@@ -29,21 +29,21 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
     // The affected namespace; all when none is named.
-    let mut about: Option<String> = None;
+    let mut affected: Option<String> = None;
     loop {
-        let retry = match populate(&api, about.as_deref()).await {
+        let retry = match populate(&api, affected.as_deref()).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::debug!(%error, "populating namespaces failed, will retry");
                 Some(Instant::now() + RETRY)
             }
         };
-        about = loop {
+        affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break None,
                 event = live.recv() => match event {
-                    Ok(event) => if let Some(namespace) = concerns(&event.key) {
+                    Ok(event) => if let Some(namespace) = affected_namespace(&event.key) {
                         // After a failure all namespaces are reconciled.
                         break if retry.is_some() { None } else { Some(namespace) };
                     },
@@ -56,7 +56,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
 }
 
 /// The namespace of an event.
-fn concerns(key: &Key) -> Option<String> {
+fn affected_namespace(key: &Key) -> Option<String> {
     if !key.collection.group.is_empty() {
         return None;
     }

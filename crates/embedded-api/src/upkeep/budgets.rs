@@ -29,21 +29,21 @@ const EVICTION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
     // The affected namespace; all when none is named.
-    let mut about: Option<String> = None;
+    let mut affected: Option<String> = None;
     loop {
-        let (retry, waits) = match count(&api, about.as_deref()).await {
+        let (retry, waits) = match count(&api, affected.as_deref()).await {
             Ok(waits) => (Instant::now() + RETRY, waits),
             Err(error) => {
                 tracing::debug!(%error, "counting disruption budgets failed, will retry");
                 (Instant::now() + RETRY, true)
             }
         };
-        about = loop {
+        affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry), if waits => break None,
                 event = live.recv() => match event {
-                    Ok(event) => if concerns(&event.key) {
+                    Ok(event) => if is_relevant(&event.key) {
                         break (!waits).then(|| event.key.namespace.to_string());
                     },
                     Err(RecvError::Lagged(_)) => break None,
@@ -54,7 +54,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key) -> bool {
+fn is_relevant(key: &Key) -> bool {
     matches!(
         (&*key.collection.group, &*key.collection.plural),
         ("", "pods") | ("policy", "poddisruptionbudgets")

@@ -39,11 +39,11 @@ const CHUNK: usize = 100;
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
     let mut failed: HashSet<Item> = HashSet::new();
-    let mut look_at_all = true;
+    let mut check_all = true;
     let mut retry = Instant::now() + RETRY;
     loop {
-        if look_at_all {
-            look_at_all = match everything(&api, &mut failed).await {
+        if check_all {
+            check_all = match check_everything(&api, &mut failed).await {
                 Ok(()) => false,
                 Err(error) => {
                     tracing::warn!(%error, "garbage collection failed");
@@ -55,7 +55,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => return,
             event = live.recv() => Some(event),
-            () = sleep_until(retry), if look_at_all || !failed.is_empty() => None,
+            () = sleep_until(retry), if check_all || !failed.is_empty() => None,
         };
         match event {
             Some(Ok(event)) => {
@@ -63,7 +63,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                     process(&api, item, &mut failed).await;
                 }
             }
-            Some(Err(RecvError::Lagged(_))) => look_at_all = true,
+            Some(Err(RecvError::Lagged(_))) => check_all = true,
             Some(Err(RecvError::Closed)) => return,
             None => {
                 for item in std::mem::take(&mut failed) {
@@ -81,7 +81,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Item {
     /// An owner was deleted.
-    OwnerGone(String),
+    OwnerDeleted(String),
     /// An object whose owners may be missing, or that may be terminating.
     Object(Key),
     /// A namespace that may be terminating.
@@ -95,12 +95,12 @@ fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
         return Vec::new();
     };
     if kind != EventKind::Deleted {
-        let concerns = meta::owner_references(&object).next().is_some()
+        let is_relevant = meta::owner_references(&object).next().is_some()
             || (meta::is_deleting(&object)
                 && meta::finalizers(&object)
                     .any(|f| [FOREGROUND, ORPHAN, custom::CLEANUP].contains(&f)));
         let mut out = Vec::new();
-        if concerns {
+        if is_relevant {
             out.push(Item::Object(key.clone()));
         }
         if &*key.collection.plural == "namespaces" && meta::is_deleting(&object) {
@@ -108,7 +108,7 @@ fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
         }
         return out;
     }
-    let mut out = vec![Item::OwnerGone(meta::uid(&object).to_owned())];
+    let mut out = vec![Item::OwnerDeleted(meta::uid(&object).to_owned())];
     out.extend(owners(&object, key).map(Item::Object));
     if !key.namespace.is_empty() {
         out.push(Item::Namespace(key.namespace.to_string()));
@@ -131,14 +131,14 @@ fn owners(object: &Value, key: &Key) -> impl Iterator<Item = Key> {
 
 async fn process(api: &Api, item: Item, failed: &mut HashSet<Item>) {
     let done = match &item {
-        Item::OwnerGone(uid) => owner_gone(api, uid).await,
+        Item::OwnerDeleted(uid) => owner_deleted(api, uid).await,
         Item::Object(key) => Box::pin(object(api, key)).await,
         Item::Namespace(name) => Box::pin(namespace::finish(api, name)).await,
         Item::Definition(collection) => Box::pin(definition(api, collection)).await,
     };
     match done {
         Ok(()) => {}
-        // Conflict: the event of the other write adds the item again.
+        // The object was deleted already.
         Err(error) if error.is_not_found() => {}
         Err(error) => {
             tracing::debug!(?item, %error, "garbage collection of the item failed, will retry");
@@ -147,7 +147,7 @@ async fn process(api: &Api, item: Item, failed: &mut HashSet<Item>) {
     }
 }
 
-async fn everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), ApiError> {
+async fn check_everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), ApiError> {
     for kind in api.registry.all() {
         if !kind.verbs.contains(&"list") || !kind.is_storage_version() {
             continue;
@@ -166,7 +166,7 @@ async fn everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), ApiErro
                 }
             }
             match page.more {
-                Some(more) => after = Some((more.namespace, more.name)),
+                Some(more) => after = Some(more.after),
                 None => break,
             }
         }
@@ -174,7 +174,7 @@ async fn everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), ApiErro
     Ok(())
 }
 
-async fn owner_gone(api: &Api, uid: &str) -> Result<(), ApiError> {
+async fn owner_deleted(api: &Api, uid: &str) -> Result<(), ApiError> {
     for key in api.store.dependents(uid).await? {
         Box::pin(object(api, &key)).await?;
     }
@@ -210,18 +210,19 @@ async fn object(api: &Api, key: &Key) -> Result<(), ApiError> {
     let live = Live::of(&stored, &call.kind)?;
     let object = &live.object;
     if meta::is_deleting(object) {
-        let held = |finalizer: &str| meta::finalizers(object).any(|found| found == finalizer);
-        if held(custom::CLEANUP) {
+        let has_finalizer =
+            |finalizer: &str| meta::finalizers(object).any(|found| found == finalizer);
+        if has_finalizer(custom::CLEANUP) {
             let spec = &object["spec"];
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let collection =
                 Collection::new(&text(&spec["group"]), &text(&spec["names"]["plural"]));
             return Box::pin(definition(api, &collection)).await;
         }
-        if held(ORPHAN) {
+        if has_finalizer(ORPHAN) {
             return orphan(api, &call, &live).await;
         }
-        if held(FOREGROUND) {
+        if has_finalizer(FOREGROUND) {
             return foreground(api, &call, &live).await;
         }
     }
@@ -230,29 +231,29 @@ async fn object(api: &Api, key: &Key) -> Result<(), ApiError> {
 
 /// Deletes an object without remaining owners; otherwise drops references to deleted owners.
 async fn check_owners(api: &Api, call: &Call, live: &Live) -> Result<(), ApiError> {
-    let mut left = Vec::new();
+    let mut remaining = Vec::new();
     let (mut deleted, mut waiting) = (0, 0);
     for (at, owner) in meta::owner_references(&live.object).enumerate() {
         let raw = live.object["metadata"]["ownerReferences"][at].clone();
         match owner_state(api, &call.namespace, &owner).await? {
-            OwnerState::Gone => deleted += 1,
-            OwnerState::Waiting => {
+            OwnerState::Absent => deleted += 1,
+            OwnerState::Terminating => {
                 waiting += 1;
-                left.push(raw);
+                remaining.push(raw);
             }
-            OwnerState::There => left.push(raw),
+            OwnerState::Present => remaining.push(raw),
         }
     }
     if deleted + waiting == 0 {
         return Ok(());
     }
-    if left.len() > waiting {
+    if remaining.len() > waiting {
         // A living owner keeps it.
         if deleted == 0 {
             return Ok(());
         }
         let mut object = live.object.clone();
-        meta::set(&mut object, "ownerReferences", Value::Array(left));
+        meta::set(&mut object, "ownerReferences", Value::Array(remaining));
         write::put(api, call, live, object).await?;
         return Ok(());
     }
@@ -275,10 +276,10 @@ async fn check_owners(api: &Api, call: &Call, live: &Live) -> Result<(), ApiErro
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OwnerState {
-    There,
-    Gone,
+    Present,
+    Absent,
     /// The owner is being deleted and waits for its dependents.
-    Waiting,
+    Terminating,
 }
 
 async fn owner_state(
@@ -289,7 +290,7 @@ async fn owner_state(
     let (group, _) = split_api_version(owner.api_version);
     // The state of an owner of an unknown kind is unknown, so the object stays.
     let Some(kind) = api.registry.find_kind(group, owner.kind) else {
-        return Ok(OwnerState::There);
+        return Ok(OwnerState::Present);
     };
     let namespace = if kind.namespaced { namespace } else { "" };
     let Some(stored) = api
@@ -297,15 +298,15 @@ async fn owner_state(
         .get(&kind.collection.key(namespace, owner.name))
         .await?
     else {
-        return Ok(OwnerState::Gone);
+        return Ok(OwnerState::Absent);
     };
     let found = stored.parse()?;
     Ok(if meta::uid(&found) != owner.uid {
-        OwnerState::Gone
+        OwnerState::Absent
     } else if meta::is_deleting(&found) && meta::finalizers(&found).any(|f| f == FOREGROUND) {
-        OwnerState::Waiting
+        OwnerState::Terminating
     } else {
-        OwnerState::There
+        OwnerState::Present
     })
 }
 
@@ -365,8 +366,8 @@ async fn drop_finalizer(api: &Api, call: &Call, finalizer: &str) -> Result<(), A
     };
     let live = Live::of(&stored, &call.kind)?;
     let mut object = live.object.clone();
-    if let Value::Array(held) = &mut object["metadata"]["finalizers"] {
-        held.retain(|found| found != finalizer);
+    if let Value::Array(finalizers) = &mut object["metadata"]["finalizers"] {
+        finalizers.retain(|found| found != finalizer);
     }
     write::put(api, call, &live, object).await?;
     Ok(())
@@ -387,7 +388,7 @@ pub(super) async fn empty(
     scope: &Scope,
 ) -> Result<Remaining, ApiError> {
     let mut after = None;
-    let mut left = Remaining::default();
+    let mut remaining = Remaining::default();
     loop {
         let page = api.store.list(scope, after, Some(CHUNK)).await?;
         for stored in page.items {
@@ -395,16 +396,19 @@ pub(super) async fn empty(
             let name = meta::name(&object);
             let call = Call::internal(Arc::clone(kind), meta::namespace(&object), Some(name));
             let done = if meta::is_deleting(&object) {
-                Ok(delete::Outcome::Going(object.clone()))
+                Ok(delete::Outcome::Terminating(object.clone()))
             } else {
                 Box::pin(delete::delete_named(api, &call, name, &Options::default())).await
             };
             match done {
-                Ok(delete::Outcome::Gone(_)) => {}
-                Ok(delete::Outcome::Going(object)) => {
-                    left.count += 1;
+                Ok(delete::Outcome::Deleted(_)) => {}
+                Ok(delete::Outcome::Terminating(object)) => {
+                    remaining.count += 1;
                     for finalizer in meta::finalizers(&object) {
-                        *left.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+                        *remaining
+                            .finalizers
+                            .entry(finalizer.to_owned())
+                            .or_default() += 1;
                     }
                 }
                 Err(error) if error.is_not_found() => {}
@@ -412,8 +416,8 @@ pub(super) async fn empty(
             }
         }
         match page.more {
-            Some(more) => after = Some((more.namespace, more.name)),
-            None => return Ok(left),
+            Some(more) => after = Some(more.after),
+            None => return Ok(remaining),
         }
     }
 }

@@ -68,7 +68,7 @@ async fn expire_events(api: &Api) -> Result<(), ApiError> {
             }
         }
         match page.more {
-            Some(more) => after = Some((more.namespace, more.name)),
+            Some(more) => after = Some(more.after),
             None => return Ok(()),
         }
     }

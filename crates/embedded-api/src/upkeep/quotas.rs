@@ -22,23 +22,23 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
     // The affected namespace; all when none is named.
-    let mut about: Option<String> = None;
+    let mut affected: Option<String> = None;
     // The namespaces with quotas.
     let mut namespaces = BTreeSet::new();
     loop {
-        let retry = match count(&api, about.as_deref(), &mut namespaces).await {
+        let retry = match count(&api, affected.as_deref(), &mut namespaces).await {
             Ok(()) => None,
             Err(error) => {
                 tracing::debug!(%error, "counting quotas failed, will retry");
                 Some(Instant::now() + RETRY)
             }
         };
-        about = loop {
+        affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break None,
                 event = live.recv() => match event {
-                    Ok(event) => if concerns(&event.key, &namespaces) {
+                    Ok(event) => if is_relevant(&event.key, &namespaces) {
                         // After a failure all namespaces are counted.
                         let namespace = event.key.namespace.to_string();
                         break retry.is_none().then_some(namespace);
@@ -51,7 +51,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key, namespaces: &BTreeSet<String>) -> bool {
+fn is_relevant(key: &Key, namespaces: &BTreeSet<String>) -> bool {
     let collection = (&*key.collection.group, &*key.collection.plural);
     let is_quota = collection == ("", "resourcequotas");
     let is_never_counted = matches!(&*key.collection.plural, "events" | "leases");

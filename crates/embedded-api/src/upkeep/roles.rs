@@ -38,7 +38,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break,
                 event = live.recv() => match event {
-                    Ok(event) if concerns(&event.key) => break,
+                    Ok(event) if is_relevant(&event.key) => break,
                     Ok(_) => {}
                     Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
@@ -48,7 +48,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key) -> bool {
+fn is_relevant(key: &Key) -> bool {
     (&*key.collection.group, &*key.collection.plural) == (GROUP, "clusterroles")
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                 () = stop.cancelled() => return,
                 () = sleep_until(next), if !api.registry.all_aggregated().is_empty() => break,
                 event = live.recv() => match event {
-                    Ok(event) if concerns(&event.key) => break,
+                    Ok(event) if is_relevant(&event.key) => break,
                     Ok(_) => {}
                     Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
@@ -50,7 +50,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key) -> bool {
+fn is_relevant(key: &Key) -> bool {
     matches!(
         (&*key.collection.group, &*key.collection.plural),
         ("apiregistration.k8s.io", "apiservices") | ("", "services" | "endpoints")

@@ -16,6 +16,7 @@ use crate::{
     admission::{self, Operation, Review},
     api::Api,
     error::ApiError,
+    kinds::DeletionResponse,
     registry::convert,
     request::{Payload, query},
 };
@@ -91,9 +92,9 @@ impl Options {
 /// The result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Gone(Value),
+    Deleted(Value),
     /// Marked, and held by finalizers or a grace period.
-    Going(Value),
+    Terminating(Value),
 }
 
 pub(crate) async fn delete(
@@ -104,24 +105,16 @@ pub(crate) async fn delete(
     let options = Options::read(&mut call, payload)?;
     let name = call.name().to_owned();
     let outcome = Box::pin(delete_named(api, &call, &name, &options)).await?;
-    // Most kinds respond with a `Status`; these return the object, which clients display.
-    let returns_object = match call.kind.group.as_str() {
-        "" => [
-            "pods",
-            "services",
-            "serviceaccounts",
-            "persistentvolumeclaims",
-            "persistentvolumes",
-        ]
-        .contains(&call.kind.plural.as_str()),
-        group => group == "storage.k8s.io",
-    };
+    let returns_object = call
+        .kind
+        .strategy()
+        .is_some_and(|strategy| strategy.deletion == DeletionResponse::Object);
     Ok(match outcome {
-        Outcome::Going(object) => read::respond(api, &call, StatusCode::OK, object),
-        Outcome::Gone(object) if returns_object => {
+        Outcome::Terminating(object) => read::respond(api, &call, StatusCode::OK, object),
+        Outcome::Deleted(object) if returns_object => {
             read::respond(api, &call, StatusCode::OK, object)
         }
-        Outcome::Gone(object) => {
+        Outcome::Deleted(object) => {
             let status = Status::deleted(call.kind.resource(), &name, meta::uid(&object));
             json_response(StatusCode::OK, Body::from(status.to_string()))
         }
@@ -147,7 +140,7 @@ pub(crate) async fn delete_collection(
         meta::namespace(&object).clone_into(&mut one.namespace);
         let name = meta::name(&object).to_owned();
         match Box::pin(delete_named(api, &one, &name, &options)).await {
-            Ok(Outcome::Gone(object) | Outcome::Going(object)) => items.push(object),
+            Ok(Outcome::Deleted(object) | Outcome::Terminating(object)) => items.push(object),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -240,7 +233,7 @@ async fn delete_live(
     let is_namespace = call.kind.is("", "namespaces");
     if is_deletable(&object) && grace == 0 && !is_namespace {
         if call.query.dry_run {
-            return Ok(Outcome::Gone(object));
+            return Ok(Outcome::Deleted(object));
         }
         if meta::is_deleting(&object) || call.kind.is("", "pods") {
             mark(api, &mut object, 0);
@@ -253,8 +246,8 @@ async fn delete_live(
             .await
             .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
         convert::to_version(&mut deleted, &call.kind.api_version());
-        api.stored(&call.kind).await?;
-        return Ok(Outcome::Gone(deleted));
+        api.on_write(&call.kind).await?;
+        return Ok(Outcome::Deleted(deleted));
     }
     let left = live.object["metadata"]["deletionGracePeriodSeconds"].as_u64();
     if !meta::is_deleting(&live.object) || left.is_some_and(|left| grace < left) {
@@ -263,7 +256,9 @@ async fn delete_live(
     if is_namespace {
         object["status"]["phase"] = "Terminating".into();
     }
-    Ok(Outcome::Going(write::put(api, call, live, object).await?))
+    Ok(Outcome::Terminating(
+        write::put(api, call, live, object).await?,
+    ))
 }
 
 /// Pods get a grace period, unless none of their containers runs.

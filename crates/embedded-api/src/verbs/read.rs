@@ -16,7 +16,7 @@ use crate::{
     error::ApiError,
     registry::{Origin, convert},
     request::Representation,
-    store::{More, Scope, StoreError, Stored},
+    store::{More, Position, Scope, StoreError, Stored},
 };
 
 pub(crate) async fn get(api: &Api, call: &Call) -> Result<Response, ApiError> {
@@ -122,7 +122,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Response, ApiError> {
                     StoreError::Compacted { .. } => Status::expired_continue_token().into(),
                     other => ApiError::from(other),
                 })?;
-            (Some((token.namespace, token.name)), Some(token.revision))
+            (Some(token.after), Some(token.revision))
         }
         None => (None, None),
     };
@@ -156,11 +156,7 @@ struct Selection {
 
 impl Selection {
     /// Reads until the limit of matching objects is reached, or the end of the collection.
-    async fn read(
-        api: &Api,
-        call: &Call,
-        mut after: Option<(String, String)>,
-    ) -> Result<Self, ApiError> {
+    async fn read(api: &Api, call: &Call, mut after: Option<Position>) -> Result<Self, ApiError> {
         let scope = scope(call);
         let limit = call.query.limit;
         let mut out = Self {
@@ -181,7 +177,7 @@ impl Selection {
             }
             match page.more {
                 Some(more) if limit.is_some_and(|limit| out.items.len() < limit) => {
-                    after = Some((more.namespace, more.name));
+                    after = Some(more.after);
                 }
                 more => {
                     out.more = more;
@@ -214,8 +210,7 @@ fn list_metadata(call: &Call, revision: u64, more: Option<&More>) -> Value {
     if let Some(more) = more {
         let token = Token {
             revision,
-            namespace: more.namespace.clone(),
-            name: more.name.clone(),
+            after: more.after.clone(),
         };
         metadata["continue"] = token.render().into();
         // With selectors, the number of matches in the rest is unknown.
@@ -313,8 +308,7 @@ pub(crate) fn without_type(object: &mut Value) {
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
     revision: u64,
-    namespace: String,
-    name: String,
+    after: Position,
 }
 
 impl Token {
@@ -328,17 +322,16 @@ impl Token {
         };
         Ok(Self {
             revision: revision.parse().map_err(|_| wrong())?,
-            namespace: (*namespace).to_owned(),
-            name: (*name).to_owned(),
+            after: Position {
+                namespace: (*namespace).to_owned(),
+                name: (*name).to_owned(),
+            },
         })
     }
 
     fn render(&self) -> String {
-        let Self {
-            revision,
-            namespace,
-            name,
-        } = self;
+        let Self { revision, after } = self;
+        let Position { namespace, name } = after;
         URL_SAFE_NO_PAD.encode(format!("{revision}\n{namespace}\n{name}"))
     }
 }
@@ -351,8 +344,10 @@ mod tests {
     fn token_round_trips() {
         let token = Token {
             revision: 7,
-            namespace: "a".into(),
-            name: "b".into(),
+            after: Position {
+                namespace: "a".into(),
+                name: "b".into(),
+            },
         };
         assert_eq!(Token::parse(&token.render()).unwrap(), token);
         assert!(Token::parse("nonsense").is_err());

@@ -26,7 +26,7 @@ use crate::{
     error::ApiError,
     registry::convert,
     request::Representation,
-    store::{Event, EventKind, Scope},
+    store::{Event, EventKind, Position, Scope},
 };
 
 /// Objects or changes read at once.
@@ -71,7 +71,7 @@ enum Phase {
     /// Sends the current state; `revision` is that of the first chunk.
     Initial {
         revision: Option<u64>,
-        after: Option<(String, String)>,
+        after: Option<Position>,
     },
     /// Replays the log after a revision.
     Replay(u64),
@@ -121,7 +121,7 @@ impl Watcher {
     async fn send_state(
         &mut self,
         revision: Option<u64>,
-        after: Option<(String, String)>,
+        after: Option<Position>,
     ) -> Result<(), ApiError> {
         let page = self.api.store.list(&self.scope, after, Some(CHUNK)).await?;
         for stored in page.items {
@@ -131,7 +131,7 @@ impl Watcher {
         }
         let revision = revision.unwrap_or(page.revision);
         if let Some(more) = page.more {
-            let after = Some((more.namespace, more.name));
+            let after = Some(more.after);
             self.phase = Phase::Initial {
                 revision: Some(revision),
                 after,

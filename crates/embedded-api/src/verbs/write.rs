@@ -83,7 +83,7 @@ pub(crate) async fn create(
         .await
         .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
     convert::to_version(&mut object, &call.kind.api_version());
-    api.stored(&call.kind).await?;
+    api.on_write(&call.kind).await?;
     Ok(Written {
         object,
         created: true,
@@ -167,7 +167,7 @@ pub(crate) async fn put(
     };
     let mut object = stored.map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
     convert::to_version(&mut object, &call.kind.api_version());
-    api.stored(&call.kind).await?;
+    api.on_write(&call.kind).await?;
     Ok(object)
 }
 

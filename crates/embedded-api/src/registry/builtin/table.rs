@@ -224,6 +224,7 @@ pub(crate) static KINDS: &[BuiltIn] = &[
             api_version: Some("authentication.k8s.io/v1"),
             ..sub("token", "TokenRequest", CREATE)
         }],
+        strategy: kinds::accounts::SERVICE_ACCOUNT,
         ..kind(
             CORE,
             names("ServiceAccount", "serviceaccounts", "serviceaccount"),
