@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::Value;
 
-use super::{Collection, Event, EventKind, Key, Scope, StoreError, select};
+use super::{Collection, Event, EventKind, Key, Scope, StoreError, query::select};
 
 /// The effect of a write.
 #[derive(Debug)]

@@ -6,17 +6,21 @@
 //! of scope: kinds, schemas, HTTP.
 
 mod connection;
+mod error;
 mod log;
+mod object;
+mod query;
 
 use std::{path::PathBuf, sync::Arc};
 
-use apimachinery::GroupResource;
-use bytes::Bytes;
-use rusqlite::{OptionalExtension as _, params};
 use serde_json::Value;
 use tokio::sync::broadcast;
 
-pub(crate) use log::Change;
+pub use self::error::StoreError;
+pub(crate) use self::{
+    log::Change,
+    object::{Collection, Event, EventKind, Key, More, Page, Position, Scope, Stored},
+};
 
 /// The location of the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,177 +28,6 @@ pub enum Database {
     File(PathBuf),
     /// Lost when the process ends: for tests.
     Memory,
-}
-
-/// Why an operation of the store failed.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    #[error("write: another write came first")]
-    Conflict,
-    #[error("create: the object exists already")]
-    Exists,
-    #[error("replay changes after revision {wanted}, the oldest kept is {oldest}")]
-    Compacted { wanted: u64, oldest: u64 },
-    #[error("write: the disk that holds the database is full")]
-    DiskFull,
-    #[error("use database")]
-    Sqlite(#[source] rusqlite::Error),
-    #[error("use object")]
-    Json(#[from] serde_json::Error),
-    #[error("open database {}: it was created by a newer version ({found})", path.display())]
-    TooNew { path: PathBuf, found: i64 },
-    #[error("wait for database")]
-    Cancelled(#[from] tokio::task::JoinError),
-}
-
-impl StoreError {
-    /// A stable name for logs and metrics.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Conflict => "Conflict",
-            Self::Exists => "AlreadyExists",
-            Self::Compacted { .. } => "Compacted",
-            Self::DiskFull => "DiskFull",
-            Self::Sqlite(_) => "DatabaseFailed",
-            Self::Json(_) => "BadObject",
-            Self::TooNew { .. } => "DatabaseTooNew",
-            Self::Cancelled(_) => "Cancelled",
-        }
-    }
-}
-
-impl From<rusqlite::Error> for StoreError {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull,
-            _ => Self::Sqlite(error),
-        }
-    }
-}
-
-/// All objects of one resource, regardless of the served version.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Collection {
-    pub group: Arc<str>,
-    pub plural: Arc<str>,
-}
-
-impl Collection {
-    pub(crate) fn new(group: &str, plural: &str) -> Self {
-        Self {
-            group: group.into(),
-            plural: plural.into(),
-        }
-    }
-
-    pub(crate) fn resource(&self) -> GroupResource<'_> {
-        GroupResource {
-            group: &self.group,
-            resource: &self.plural,
-        }
-    }
-
-    pub(crate) fn key(&self, namespace: &str, name: &str) -> Key {
-        Key {
-            collection: self.clone(),
-            namespace: namespace.into(),
-            name: name.into(),
-        }
-    }
-}
-
-/// Identifies one object; the namespace is empty for cluster-scoped ones.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub collection: Collection,
-    pub namespace: Box<str>,
-    pub name: Box<str>,
-}
-
-/// An object as stored: JSON text.
-#[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    pub revision: u64,
-    pub body: Bytes,
-}
-
-impl Stored {
-    pub(crate) fn parse(&self) -> Result<Value, StoreError> {
-        Ok(serde_json::from_slice(&self.body)?)
-    }
-}
-
-/// The kind of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventKind {
-    Added,
-    Modified,
-    Deleted,
-}
-
-/// One change, as sent to watchers.
-#[derive(Debug, Clone)]
-pub(crate) struct Event {
-    pub revision: u64,
-    pub kind: EventKind,
-    pub key: Key,
-    /// The object after the change; for a deletion its final state, with the new revision.
-    pub body: Bytes,
-    /// The object before the change, if known.
-    pub previous: Option<Bytes>,
-}
-
-/// The objects of a list.
-#[derive(Debug, Clone)]
-pub(crate) struct Scope {
-    pub collection: Collection,
-    /// None for all namespaces.
-    pub namespace: Option<String>,
-    /// None for all names.
-    pub name: Option<String>,
-}
-
-impl Scope {
-    pub(crate) fn all(collection: Collection) -> Self {
-        Self {
-            collection,
-            namespace: None,
-            name: None,
-        }
-    }
-
-    pub(crate) fn holds(&self, key: &Key) -> bool {
-        self.collection == key.collection
-            && self
-                .namespace
-                .as_deref()
-                .is_none_or(|namespace| *namespace == *key.namespace)
-            && self.name.as_deref().is_none_or(|name| *name == *key.name)
-    }
-}
-
-/// A chunk of a list, ordered by namespace and name.
-#[derive(Debug)]
-pub(crate) struct Page {
-    pub items: Vec<Stored>,
-    /// The revision at which the page was read.
-    pub revision: u64,
-    /// The last object of a chunk that is not the last, and how many objects follow.
-    pub more: Option<More>,
-}
-
-/// The rest of a list: where it starts, and its number of objects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct More {
-    pub after: Position,
-    pub remaining: u64,
-}
-
-/// The place of an object in the order of a list.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub namespace: String,
-    pub name: String,
 }
 
 /// Changes buffered for a slow watcher; one that falls further behind reads the log instead.
@@ -224,7 +57,7 @@ impl Store {
 
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Stored>, StoreError> {
         let key = key.clone();
-        self.read(move |db| select(db, &key)).await
+        self.read(move |db| query::select(db, &key)).await
     }
 
     /// Reads a chunk of a list: at most `limit` objects that come after `after`.
@@ -235,7 +68,8 @@ impl Store {
         limit: Option<usize>,
     ) -> Result<Page, StoreError> {
         let scope = scope.clone();
-        self.read(move |db| list(db, &scope, after, limit)).await
+        self.read(move |db| query::list(db, &scope, after, limit))
+            .await
     }
 
     /// Stores a new object; returns it with its revision.
@@ -334,101 +168,6 @@ impl Store {
         let connections = Arc::clone(&self.connections);
         tokio::task::spawn_blocking(move || connections.read(query)).await?
     }
-}
-
-fn select(db: &rusqlite::Connection, key: &Key) -> Result<Option<Stored>, StoreError> {
-    let mut query = db.prepare_cached(
-        "SELECT revision, body FROM objects
-         WHERE grp = ?1 AND plural = ?2 AND namespace = ?3 AND name = ?4",
-    )?;
-    let Key {
-        collection,
-        namespace,
-        name,
-    } = key;
-    Ok(query
-        .query_row(
-            params![&*collection.group, &*collection.plural, namespace, name],
-            stored,
-        )
-        .optional()?)
-}
-
-fn stored(row: &rusqlite::Row<'_>) -> rusqlite::Result<Stored> {
-    Ok(Stored {
-        revision: row.get(0)?,
-        body: Bytes::from(row.get::<_, Vec<u8>>(1)?),
-    })
-}
-
-const SCOPED: &str = "grp = ?1 AND plural = ?2
-    AND (?3 IS NULL OR namespace = ?3) AND (?4 IS NULL OR name = ?4)
-    AND (namespace, name) > (?5, ?6)";
-
-fn list(
-    db: &rusqlite::Connection,
-    scope: &Scope,
-    after: Option<Position>,
-    limit: Option<usize>,
-) -> Result<Page, StoreError> {
-    // One read transaction, so that objects and revision are consistent.
-    let db = db.unchecked_transaction()?;
-    let revision = log::revision(&db)?;
-    let Position { namespace, name } = after.unwrap_or_default();
-    let scoped = params![
-        &*scope.collection.group,
-        &*scope.collection.plural,
-        scope.namespace,
-        scope.name,
-        namespace,
-        name,
-    ];
-    let take = limit
-        .and_then(|limit| i64::try_from(limit).ok())
-        .unwrap_or(-1);
-    let mut query = db.prepare_cached(&format!(
-        "SELECT revision, body, namespace, name FROM objects WHERE {SCOPED}
-         ORDER BY namespace, name LIMIT {take}"
-    ))?;
-    let mut rows = query.query(scoped)?;
-    let mut items = Vec::new();
-    let mut last = Position::default();
-    while let Some(row) = rows.next()? {
-        items.push(stored(row)?);
-        if limit == Some(items.len()) {
-            last = Position {
-                namespace: row.get(2)?,
-                name: row.get(3)?,
-            };
-        }
-    }
-    drop(rows);
-    drop(query);
-    let mut more = None;
-    if limit == Some(items.len()) {
-        let mut query =
-            db.prepare_cached(&format!("SELECT COUNT(*) FROM objects WHERE {SCOPED}"))?;
-        let rest = params![
-            &*scope.collection.group,
-            &*scope.collection.plural,
-            scope.namespace,
-            scope.name,
-            last.namespace,
-            last.name,
-        ];
-        let remaining: u64 = query.query_row(rest, |row| row.get(0))?;
-        if remaining > 0 {
-            more = Some(More {
-                after: last,
-                remaining,
-            });
-        }
-    }
-    Ok(Page {
-        items,
-        revision,
-        more,
-    })
 }
 
 #[cfg(test)]
