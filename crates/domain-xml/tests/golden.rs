@@ -402,7 +402,7 @@ fn missing_and_invalid_fields_are_named() {
         ),
         (
             with("/spec/domain/memory/guest", json!("lots")),
-            "spec.domain.memory.guest: \"lots\" is no quantity; write a number such as 2, 500m, 128Mi or \
+            "spec.domain.memory.guest: \"lots\" is not a quantity; write a number such as 2, 500m, 128Mi or \
              2G",
         ),
         (

@@ -57,7 +57,6 @@ pub mod crds;
 pub mod duration;
 pub mod finalizers;
 pub mod labels;
-pub mod quantity;
 pub mod taints;
 pub mod template;
 
@@ -67,6 +66,7 @@ mod open_enum;
 mod resource;
 mod tolerant;
 
+pub use ::quantity;
 pub use kubevirt::KubeVirt;
 pub use migration_request::VirtualMachineInstanceMigration;
 pub use preset::VirtualMachineInstancePreset;

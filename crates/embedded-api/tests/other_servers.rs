@@ -33,7 +33,7 @@ fn bundle(ca: &Authority) -> String {
     STANDARD.encode(ca.trust().pem())
 }
 
-/// Serves `router` over TLS under `name`, demanding client certificates if asked to.
+/// Serves `router` over TLS under `name`, optionally requiring client certificates.
 async fn serve(
     api: &Running,
     ca: &Authority,
@@ -51,7 +51,7 @@ async fn serve(
     address
 }
 
-/// Makes a service `default/backend` whose only endpoint is `address`.
+/// Creates a service `default/backend` whose only endpoint is `address`.
 async fn service(api: &Running, address: SocketAddr) {
     let meta = json!({"name": "backend"});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": meta,
@@ -68,7 +68,7 @@ async fn service(api: &Running, address: SocketAddr) {
 
 async fn mutate(Json(review): Json<Value>) -> Json<Value> {
     let request = &review["request"];
-    let patch = json!([{"op": "add", "path": "/data/seen", "value": request["operation"]}]);
+    let patch = json!([{"op": "add", "path": "/data/reviewed", "value": request["operation"]}]);
     Json(
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
             "uid": request["uid"], "allowed": true, "warnings": ["mind the gap"],
@@ -77,10 +77,10 @@ async fn mutate(Json(review): Json<Value>) -> Json<Value> {
     )
 }
 
-async fn judge(Json(review): Json<Value>) -> Json<Value> {
+async fn validate(Json(review): Json<Value>) -> Json<Value> {
     let request = &review["request"];
     let object = &request["object"];
-    let allowed = object["data"]["bad"].is_null() && object["data"]["seen"] == "CREATE"
+    let allowed = object["data"]["bad"].is_null() && object["data"]["reviewed"] == "CREATE"
         || request["operation"] == "DELETE";
     Json(
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
@@ -109,12 +109,12 @@ fn webhooks(kind: &str, path: &str, ca: &str) -> Value {
 }
 
 #[tokio::test]
-async fn webhooks_change_and_refuse() {
+async fn webhooks_mutate_and_reject() {
     let api = start().await;
     let ca = authority();
     let hooks = Router::new()
         .route("/mutate", post(mutate))
-        .route("/validate", post(judge));
+        .route("/validate", post(validate));
     let address = serve(
         &api,
         &ca,
@@ -140,7 +140,7 @@ async fn webhooks_change_and_refuse() {
     assert_eq!(response.status(), StatusCode::CREATED);
     assert_eq!(response.headers()["warning"], "299 - \"mind the gap\"");
     assert_eq!(
-        api.get(&format!("{MAPS}/a")).await.1["data"]["seen"],
+        api.get(&format!("{MAPS}/a")).await.1["data"]["reviewed"],
         "CREATE"
     );
     let mut bad = config_map("b");
@@ -155,7 +155,7 @@ async fn webhooks_change_and_refuse() {
     let (code, _) = api.delete(&format!("{MAPS}/a")).await;
     assert_eq!(code, StatusCode::OK);
 
-    // Nobody there: refused by default.
+    // No server: rejected by default.
     api.delete("/api/v1/namespaces/default/endpoints/backend")
         .await;
     let (code, failed) = api.call(Method::POST, MAPS, config_map("c")).await;
@@ -378,16 +378,16 @@ async fn kubectl_applies_reads_explains_waits_and_deletes() {
         .run("apply --server-side -f -", &config_map("a").to_string())
         .await;
     let wide = kubectl.run("get pods -o wide", "").await;
-    let words: Vec<&str> = wide.lines().nth(1).unwrap().split_whitespace().collect();
+    let fields: Vec<&str> = wide.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(
-        words.first().zip(words.get(2)),
+        fields.first().zip(fields.get(2)),
         Some((&"p", &"Pending")),
         "{wide}"
     );
-    let told = kubectl.run("describe pod p", "").await;
-    assert!(told.contains("BestEffort"), "{told}");
-    let told = kubectl.run("describe wd w", "").await;
-    assert!(told.contains("Size:"), "{told}");
+    let description = kubectl.run("describe pod p", "").await;
+    assert!(description.contains("BestEffort"), "{description}");
+    let description = kubectl.run("describe wd w", "").await;
+    assert!(description.contains("Size:"), "{description}");
     let explained = kubectl.run("explain pod.spec.containers.image", "").await;
     assert!(explained.contains("Container image name"), "{explained}");
     let explained = kubectl.run("explain widgets.spec.size", "").await;

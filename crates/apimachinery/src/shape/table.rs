@@ -1,203 +1,6 @@
-//! How fields merge: which lists are keyed and by what, which values are taken whole.
-//!
-//! Two sources: the marks of a CRD's schema, and one table for the built-in kinds, which serves
-//! strategic merge patches and server-side apply alike. What neither knows merges as apply does
-//! with unknown data: objects by field, lists whole.
+//! The merge rules of the built-in kinds.
 
-use serde_json::Value;
-
-use crate::schema::{ListType, Schema};
-
-/// The type at one place of an object.
-#[derive(Debug, Clone, Copy)]
-pub enum Type<'a> {
-    /// A place in a CRD's schema.
-    Schema(&'a Schema),
-    /// The root of a custom object (or of one embedded in another): the schema, with `metadata` as
-    /// the API knows it.
-    Custom(&'a Schema),
-    /// A place in a built-in kind.
-    BuiltIn(&'static Rule),
-    Unknown,
-}
-
-/// How one field of a built-in kind merges.
-#[derive(Debug)]
-pub struct Rule {
-    /// The shape of the value, or of the items of a list.
-    shape: &'static str,
-    merge: Merge,
-}
-
-#[derive(Debug)]
-enum Merge {
-    /// Objects by field, lists whole.
-    Plain,
-    /// Taken whole by apply; a strategic merge patch still merges objects.
-    Whole,
-    /// A list keyed by `patch` in patches and by `keys` in apply (none: apply takes it whole).
-    Keyed {
-        patch: &'static str,
-        keys: &'static [&'static str],
-    },
-    /// A list of distinct scalars.
-    Set,
-}
-
-/// How a list merges in server-side apply.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ListMerge<'a> {
-    Atomic,
-    Set,
-    /// By these fields, each with the value it has when absent.
-    Map(Vec<(&'a str, Option<Value>)>),
-}
-
-impl<'a> Type<'a> {
-    /// The root of a built-in kind.
-    pub fn built_in(group: &str, kind: &str) -> Type<'static> {
-        let found = ROOTS.iter().find(|(g, k, _)| *g == group && *k == kind);
-        Type::BuiltIn(found.map_or(&ANY_ROOT, |(_, _, rule)| rule))
-    }
-
-    pub(crate) fn is_built_in(self) -> bool {
-        matches!(self, Self::BuiltIn(_))
-    }
-
-    /// The type of a field's value.
-    pub(crate) fn field(self, name: &str) -> Type<'a> {
-        match self {
-            Self::Custom(_) if name == "metadata" => Type::BuiltIn(&OBJECT_META),
-            Self::Custom(schema) | Self::Schema(schema) => match schema.child(name) {
-                Some(child) if child.is_embedded() => Type::Custom(child),
-                Some(child) => Type::Schema(child),
-                None => Type::Unknown,
-            },
-            Self::BuiltIn(rule) => Type::BuiltIn(rule_of(rule.shape, name)),
-            Self::Unknown => Type::Unknown,
-        }
-    }
-
-    /// The type of a list's items.
-    pub(crate) fn item(self) -> Type<'a> {
-        match self {
-            Self::Custom(schema) | Self::Schema(schema) => match schema.items() {
-                Some(items) if items.is_embedded() => Type::Custom(items),
-                Some(items) => Type::Schema(items),
-                None => Type::Unknown,
-            },
-            Self::BuiltIn(rule) => Type::BuiltIn(shape_rule(rule.shape)),
-            Self::Unknown => Type::Unknown,
-        }
-    }
-
-    /// Is the field one that the type declares, as opposed to a key of a map?
-    pub(crate) fn declares(self, name: &str) -> bool {
-        match self {
-            Self::Custom(_) if matches!(name, "metadata" | "apiVersion" | "kind") => true,
-            Self::Custom(schema) | Self::Schema(schema) => schema.has_property(name),
-            Self::BuiltIn(_) => true,
-            Self::Unknown => false,
-        }
-    }
-
-    pub(crate) fn is_atomic_map(self) -> bool {
-        match self {
-            Self::Custom(schema) | Self::Schema(schema) => schema.is_atomic_map(),
-            Self::BuiltIn(rule) => matches!(rule.merge, Merge::Whole),
-            Self::Unknown => false,
-        }
-    }
-
-    /// May the value be null? Elsewhere a null means "not set".
-    pub(crate) fn is_nullable(self) -> bool {
-        match self {
-            Self::Custom(schema) | Self::Schema(schema) => schema.is_nullable(),
-            Self::BuiltIn(_) => false,
-            Self::Unknown => true,
-        }
-    }
-
-    pub(crate) fn list(self) -> ListMerge<'a> {
-        match self {
-            Self::Custom(schema) | Self::Schema(schema) => match schema.list_type() {
-                ListType::Atomic => ListMerge::Atomic,
-                ListType::Set => ListMerge::Set,
-                ListType::Map(keys) => {
-                    let default = |key: &str| schema.items()?.child(key)?.default_value().cloned();
-                    ListMerge::Map(keys.iter().map(|k| (k.as_str(), default(k))).collect())
-                }
-            },
-            Self::BuiltIn(Rule {
-                merge: Merge::Set, ..
-            }) => ListMerge::Set,
-            Self::BuiltIn(Rule {
-                merge: Merge::Keyed { keys, .. },
-                ..
-            }) if !keys.is_empty() => {
-                let default = |key: &str| (key == "protocol").then(|| "TCP".into());
-                ListMerge::Map(keys.iter().map(|key| (*key, default(key))).collect())
-            }
-            Self::BuiltIn(_) | Self::Unknown => ListMerge::Atomic,
-        }
-    }
-
-    /// The merge key of a list in strategic merge patches.
-    pub(crate) fn patch_key(self) -> Option<&'static str> {
-        match self {
-            Self::BuiltIn(Rule {
-                merge: Merge::Keyed { patch, .. },
-                ..
-            }) => Some(patch),
-            _ => None,
-        }
-    }
-
-    /// The marks that tell clients about the merge, as they stand in an `OpenAPI` schema.
-    pub(crate) fn marks(self) -> Vec<(&'static str, Value)> {
-        let Self::BuiltIn(rule) = self else {
-            return Vec::new();
-        };
-        match &rule.merge {
-            Merge::Plain => Vec::new(),
-            Merge::Whole => vec![("x-kubernetes-map-type", "atomic".into())],
-            Merge::Set => vec![
-                ("x-kubernetes-list-type", "set".into()),
-                ("x-kubernetes-patch-strategy", "merge".into()),
-            ],
-            Merge::Keyed { patch, keys } => {
-                // A volume that changes its kind must lose the old one.
-                let strategy = if rule.shape == "Volume" {
-                    "merge,retainKeys"
-                } else {
-                    "merge"
-                };
-                let mut out = vec![
-                    ("x-kubernetes-patch-merge-key", (*patch).into()),
-                    ("x-kubernetes-patch-strategy", strategy.into()),
-                ];
-                if keys.is_empty() {
-                    out.push(("x-kubernetes-list-type", "atomic".into()));
-                } else {
-                    out.push(("x-kubernetes-list-type", "map".into()));
-                    out.push(("x-kubernetes-list-map-keys", keys.to_vec().into()));
-                }
-                out
-            }
-        }
-    }
-
-    /// Is the list a set in strategic merge patches?
-    pub(crate) fn is_patch_set(self) -> bool {
-        matches!(
-            self,
-            Self::BuiltIn(Rule {
-                merge: Merge::Set,
-                ..
-            })
-        )
-    }
-}
+use super::{Merge, Rule};
 
 const fn plain(shape: &'static str) -> Rule {
     Rule {
@@ -227,10 +30,16 @@ const CONDITIONS: Rule = keyed("", "type", BY_TYPE);
 
 static ANY: Rule = plain("");
 static ANY_ROOT: Rule = plain("Object");
-static OBJECT_META: Rule = plain("ObjectMeta");
+pub(super) static OBJECT_META: Rule = plain("ObjectMeta");
 static WHOLE_ITEM: Rule = WHOLE;
 
-fn rule_of(shape: &str, field: &str) -> &'static Rule {
+/// The rule of a kind's root.
+pub(super) fn root(group: &str, kind: &str) -> &'static Rule {
+    let found = ROOTS.iter().find(|(g, k, _)| *g == group && *k == kind);
+    found.map_or(&ANY_ROOT, |(_, _, rule)| rule)
+}
+
+pub(super) fn rule_of(shape: &str, field: &str) -> &'static Rule {
     if ROOT_SHAPES.contains(&shape) && field == "metadata" {
         return &OBJECT_META;
     }
@@ -240,8 +49,8 @@ fn rule_of(shape: &str, field: &str) -> &'static Rule {
         .map_or(&ANY, |(_, _, rule)| rule)
 }
 
-/// The rule of a list's item, which is of the shape and merges by field.
-fn shape_rule(shape: &str) -> &'static Rule {
+/// The rule of a list item, which has the shape and merges by field.
+pub(super) fn shape_rule(shape: &str) -> &'static Rule {
     if shape == "whole" {
         return &WHOLE_ITEM;
     }
@@ -275,6 +84,7 @@ const ROOT_SHAPES: &[&str] = &[
     "CustomResourceDefinition",
 ];
 
+/// Group, kind, how it merges.
 static ROOTS: &[(&str, &str, Rule)] = &[
     ("", "Pod", plain("Pod")),
     ("", "Node", plain("Node")),
@@ -454,9 +264,11 @@ static FIELDS: &[(&str, &str, Rule)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape::{ListMerge, Type};
+    use serde_json::Value;
 
     #[test]
-    fn the_table_reaches_every_item_shape() {
+    fn table_reaches_every_item_shape() {
         for (_, field, rule) in FIELDS {
             if let Merge::Keyed { .. } = rule.merge
                 && !matches!(rule.shape, "" | "whole")
