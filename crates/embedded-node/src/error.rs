@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, path::PathBuf};
 
-use reconcile::error_chain;
+use error_chain::error_chain;
 
 /// Why a node cannot start. Each names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]

@@ -27,8 +27,8 @@ impl PodError {
         }
     }
 
-    /// Whether it lies in something that may still come, and not in the VMI.
-    pub fn may_pass(&self) -> bool {
+    /// Whether the cause is a missing object that may still appear, and not the VMI itself.
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::UnknownClaim { .. })
     }
 

@@ -1,9 +1,9 @@
 //! A user's websocket joined to the node's, byte by byte: no frame is read in between.
 
 use axum::{body::Body, extract::Request, response::Response};
+use error_chain::error_chain;
 use http::{HeaderMap, header};
 use kubevirt_api::VirtualMachineInstance;
-use reconcile::error_chain;
 use serving::upgrade;
 
 use crate::{node, refusal::Refusal, settings::Shared};

@@ -11,6 +11,7 @@
 //!
 //! It must not know how a guest is run, nor which kind of API server answers.
 
+mod caches;
 mod container_disks;
 mod node;
 mod replica_set;

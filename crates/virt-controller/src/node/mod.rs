@@ -85,6 +85,10 @@ impl Reconciler for Controller {
             }
         }
     }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.hosts.get(key)?.metadata.uid.clone()
+    }
 }
 
 impl Controller {
@@ -119,7 +123,7 @@ impl Controller {
     fn wake_guests(&self, node: &str) {
         for vmi in self.vmis.list() {
             if vmi.status.node_name.as_deref() == Some(node) && !vmi.is_final() {
-                self.vmi_triggers.add(Key::of(vmi.as_ref()));
+                self.vmi_triggers.add(Key::of(vmi.as_ref()), "node");
             }
         }
     }

@@ -9,7 +9,7 @@ use kubevirt_api::conditions;
 use kubevirt_api::replica_set::VirtualMachineInstanceReplicaSetConditionType as Type;
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, reasons};
 use reconcile::{
-    EventType, Fragment, Key, Requeue, WriteError, apply, create, delete_as_seen, merge,
+    EventType, Fragment, Key, Requeue, WriteError, apply, create, delete_unchanged, merge,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -143,7 +143,7 @@ impl Controller {
     ) -> Result<(), ReplicaSetError> {
         let member = Key::of(vmi);
         let uid = vmi.uid().unwrap_or_default();
-        match delete_as_seen(&self.api(key), &member, &vmi.metadata).await {
+        match delete_unchanged(&self.api(key), &member, &vmi.metadata).await {
             Ok(()) => {
                 self.note(key, |asked| {
                     asked.deleted.insert(uid.clone());

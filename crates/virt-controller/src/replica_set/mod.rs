@@ -121,10 +121,14 @@ impl Reconciler for Controller {
         let plan = plan::plan(&seen);
         self.act(key, &seen, &plan).await
     }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.sets.get(key)?.metadata.uid.clone()
+    }
 }
 
-/// Sets that may want to adopt a VMI which nobody controls.
-pub(crate) fn suitors(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
+/// Sets that may adopt a VMI without a controlling owner.
+pub(crate) fn candidates(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
     let owners = vmi.metadata.owner_references.iter().flatten();
     if owners
         .into_iter()

@@ -73,7 +73,7 @@ impl Quotas {
 
     /// Whoever was refused a pod is to look again when any quota of its namespace changes.
     pub(crate) fn note_refusal(&self, who: &Key) {
-        let _nothing = self.refused.look(&of_all(&who.namespace), who).is_none();
+        let _nothing = self.refused.get(&of_all(&who.namespace), who).is_none();
     }
 
     pub(crate) fn changed(&self, quota: &Quota) -> BTreeSet<Key> {

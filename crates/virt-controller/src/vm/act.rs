@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use kubevirt_api::{annotations, finalizers, reasons};
 use reconcile::{
-    EventType, Key, Requeue, WriteError, apply, create, delete_as_seen, delete_named, merge,
+    EventType, Key, Requeue, WriteError, apply, create, delete_named, delete_unchanged, merge,
 };
 use serde_json::json;
 
@@ -209,7 +209,7 @@ impl Controller {
         let (vm, key) = (seen.vm.as_ref(), Key::of(vmi.as_ref()));
         let uid = vmi.uid().unwrap_or_default();
         // A VM that is deleted and leaves its instance behind may show so on the instance alone.
-        match delete_as_seen(&self.vmi_api(&key), &key, &vmi.metadata).await {
+        match delete_unchanged(&self.vmi_api(&key), &key, &vmi.metadata).await {
             Ok(()) => {
                 tracing::info!(vmi_uid = uid, "instance deleted");
                 let note = format!(

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use error_chain::error_chain;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -239,7 +240,7 @@ impl Controller {
             // Made a moment ago; the watch will bring it.
             Ok(false) => Ok(()),
             Err(error) => {
-                let text = reconcile::error_chain(&error);
+                let text = error_chain(&error);
                 let note = format!("Cannot create data volume {}: {text}", one.name);
                 self.recorder
                     .publish(vm, EventType::Warning, error.reason(), note);

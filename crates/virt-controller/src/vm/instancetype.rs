@@ -9,6 +9,7 @@ use admission::instancetype::{Choice, Target, complete, conflicts, expand};
 use admission::merge::carry_over;
 use admission::{ClusterConfig, Surroundings, Violation};
 use cluster_view::sizes::{self, FindError, Found, Origin};
+use error_chain::error_chain;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
@@ -19,7 +20,7 @@ use kubevirt_api::vm::{InstancetypeMatcher, PreferenceMatcher};
 use kubevirt_api::vm_status::{ControllerRevisionRef, InstancetypeStatusRef, VirtualMachineStatus};
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
 use kubevirt_api::{VirtualMachine, annotations, labels, reasons};
-use reconcile::{EventType, Key, Retry, WriteError, create, error_chain};
+use reconcile::{EventType, Key, Retry, WriteError, create};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -61,7 +62,7 @@ impl ChoiceError {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Look { .. } => "ServerUnavailable",
-            Self::Find(error) if error.is_passing() => "ServerUnavailable",
+            Self::Find(error) if error.is_transient() => "ServerUnavailable",
             Self::Find(_) | Self::Keep(_) | Self::OtherRevision { .. } | Self::Refused(_) => {
                 reasons::vm::FAILED_CREATE
             }

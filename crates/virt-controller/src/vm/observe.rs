@@ -90,10 +90,10 @@ impl Controller {
                 continue;
             };
             let named = Key::new(&key.namespace, name);
-            seen.claims.extend(self.volumes.claims.look(&named, key));
+            seen.claims.extend(self.volumes.claims.get(&named, key));
             if data_volume.is_some() {
                 seen.data_volumes
-                    .extend(self.volumes.data_volumes.look(&named, key));
+                    .extend(self.volumes.data_volumes.get(&named, key));
             }
         }
     }
@@ -102,7 +102,7 @@ impl Controller {
         let all = vm.data_volume_templates();
         all.map(|(name, template)| {
             let named = Key::new(&key.namespace, name);
-            let data_volume = self.volumes.data_volumes.look(&named, key);
+            let data_volume = self.volumes.data_volumes.get(&named, key);
             let is_pending = data_volume
                 .as_ref()
                 .is_some_and(|there| there.phase == DataVolumePhase::Pending);
@@ -110,9 +110,9 @@ impl Controller {
             Templated {
                 name: name.to_owned(),
                 data_volume,
-                has_claim: self.volumes.claims.look(&named, key).is_some(),
+                has_claim: self.volumes.claims.get(&named, key).is_some(),
                 missing_source: source
-                    .filter(|source| self.volumes.claims.look(source, key).is_none()),
+                    .filter(|source| self.volumes.claims.get(source, key).is_none()),
             }
         })
         .collect()

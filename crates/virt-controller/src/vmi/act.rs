@@ -98,7 +98,7 @@ impl Controller {
 
     fn not_rendered(&self, vmi: &Guest, done: &mut Done, error: PodError) -> Result<(), VmiError> {
         self.refuse(vmi, done, &error.to_string());
-        if error.may_pass() {
+        if error.is_transient() {
             return Err(VmiError::Render(error));
         }
         // The VMI's spec never changes, so trying again would not help.

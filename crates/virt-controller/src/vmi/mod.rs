@@ -95,4 +95,8 @@ impl Reconciler for Controller {
         let plan = plan::plan(&seen);
         self.act(&seen, &plan).await
     }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.vmis.get(key)?.metadata.uid.clone()
+    }
 }

@@ -93,9 +93,9 @@ impl Controller {
             Backing {
                 volume: volume.name.clone(),
                 claim_name: claim.to_owned(),
-                claim: self.volumes.claims.look(&key, &who),
+                claim: self.volumes.claims.get(&key, &who),
                 data_volume: if is_filled {
-                    Filled::By(self.volumes.data_volumes.look(&key, &who))
+                    Filled::By(self.volumes.data_volumes.get(&key, &who))
                 } else {
                     Filled::Already
                 },

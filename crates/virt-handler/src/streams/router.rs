@@ -10,9 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use error_chain::error_chain;
 use kubevirt_api::{VirtualMachineInstance, reasons::event};
 use launcher_channel::{AgentQuestion, AgentReport, Request};
-use reconcile::{Key, error_chain};
+use reconcile::Key;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serving::Peer;

@@ -2,9 +2,9 @@
 
 use std::io;
 
+use error_chain::error_chain;
 use launcher_channel::Reply;
 
-use crate::file;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ impl Refusal {
     pub(crate) fn into_reply(self) -> Reply {
         Reply::Refused {
             reason: self.reason().to_owned(),
-            message: format!("Could not {}.", file::chain(&self)),
+            message: format!("Could not {}.", error_chain(&self)),
             retry: self.may_pass(),
         }
     }
