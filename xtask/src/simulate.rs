@@ -8,27 +8,27 @@ use clap::Args;
 
 use crate::workspace::{cargo, root, run as run_command};
 
-/// From this number on an optimised build pays off.
+/// From this number of scenarios on an optimised build pays off.
 const MANY: u64 = 2000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Number of scenarios; their seeds count from 0.
+    /// How many scenarios, each with its own seed, from 0 on.
     #[arg(long, default_value_t = 500)]
     seeds: u64,
-    /// Run only the scenario of this seed and print how it ended.
+    /// Run only the scenario of this seed, and show its outcome.
     #[arg(long)]
     seed: Option<u64>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut command = Command::new(cargo());
-    // Without `-p`, so that the feature selection equals that of the workspace build.
+    // Without `-p`, so that the artifacts of a workspace build are reused.
     command.args(["run", "--quiet", "--locked", "--bin", "simulate"]);
     if options.seed.is_none() && options.seeds >= MANY {
         command.arg("--release");
     }
-    command.args(["--", "stories"]);
+    command.args(["--", "scenarios"]);
     match options.seed {
         Some(seed) => command.args(["--seed", &seed.to_string()]),
         None => command.args(["--seeds", &options.seeds.to_string()]),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use apimachinery::Status;
 use axum::{extract::Request, response::Response};
+use error_chain::error_chain;
 use http::{HeaderName, HeaderValue, Uri, header};
 use serving::upgrade;
 
@@ -60,7 +61,7 @@ pub(crate) async fn send(
     let target = backend::resolve(api, &to.namespace, &to.service, to.port).await?;
     let client = backend::client(api, &to.ca_bundle, backend::ClientIdentity::FrontProxy)?;
     client.send(&target, request).await.map_err(|error| {
-        let why = format!("error trying to reach service: {}", backend::chain(&error));
+        let why = format!("error trying to reach service: {}", error_chain(&error));
         Status::service_unavailable(why).into()
     })
 }

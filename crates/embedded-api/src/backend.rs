@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use apimachinery::Status;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use error_chain::error_chain;
 use parking_lot::Mutex;
 use serde_json::Value;
 use serving::{HttpsClient, Target, Trust};
@@ -113,17 +114,5 @@ fn new_client(
         ClientIdentity::FrontProxy => api.front_proxy.as_ref(),
     };
     HttpsClient::new(&Trust::from_pem(pem), identity, api.tasks.clone())
-        .map_err(|error| wrong(&chain(&error)))
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+        .map_err(|error| wrong(&error_chain(&error)))
 }

@@ -2,13 +2,13 @@
 
 use apimachinery::Status;
 use axum::{body::Body, response::Response};
+use error_chain::error_chain;
 use http::{Request, Uri};
 use serde_json::Value;
 use serving::{HttpsClient, Target};
 
 use crate::{
     api::Api,
-    backend,
     error::ApiError,
     request::query,
     store::Collection,
@@ -59,13 +59,11 @@ pub(crate) async fn send_to_kubelet(
     };
     let unavailable = |why: String| ApiError::from(Status::service_unavailable(why));
     let client = HttpsClient::new(&settings.trust, Some(&settings.identity), api.tasks.clone())
-        .map_err(|error| unavailable(backend::chain(&error)))?;
-    client.send(&target, request).await.map_err(|error| {
-        unavailable(format!(
-            "kubelet of node {node}: {}",
-            backend::chain(&error)
-        ))
-    })
+        .map_err(|error| unavailable(error_chain(&error)))?;
+    client
+        .send(&target, request)
+        .await
+        .map_err(|error| unavailable(format!("kubelet of node {node}: {}", error_chain(&error))))
 }
 
 pub(crate) fn container(name: &str, pod: &Value, requested: &str) -> Result<String, ApiError> {

@@ -2,8 +2,8 @@
 
 use std::{error::Error, io, path::PathBuf};
 
+use error_chain::error_chain;
 use reasons::Reason;
-use reconcile::error_chain;
 
 /// Why a node cannot start. Each names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]

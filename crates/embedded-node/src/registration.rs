@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
+use error_chain::error_chain;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Namespace, Node},
@@ -80,10 +81,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
             _ = ticks.tick() => {}
         }
         if let Err(error) = write_lease(&shared.settings).await {
-            tracing::warn!(
-                error = reconcile::error_chain(&error),
-                "node lease is not renewed"
-            );
+            tracing::warn!(error = error_chain(&error), "node lease is not renewed");
         }
         let key = Key::new("", shared.settings.node_name.as_str());
         let known = shared.node.get(&key);
@@ -91,7 +89,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         if known.is_none()
             && let Err(error) = register(&shared.settings, &shared.devices, port).await
         {
-            let error = reconcile::error_chain(&error);
+            let error = error_chain(&error);
             tracing::warn!(error, "node cannot be registered again");
         }
     }
@@ -146,7 +144,7 @@ async fn show_devices(
         match write_devices(&shared.settings, &shared.devices).await {
             Ok(()) => *shown = amounts,
             Err(error) => {
-                let error = reconcile::error_chain(&error);
+                let error = error_chain(&error);
                 tracing::warn!(error, "the node's devices are not shown");
                 tokio::time::sleep(RETRY_AFTER).await;
                 changed.mark_changed();

@@ -4,12 +4,13 @@ use std::{pin::pin, time::Duration};
 
 use admission::ClusterConfig;
 use anyhow::{Context, Result};
+use error_chain::error_chain;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use reasons::Reason;
-use reconcile::{Clock, error_chain};
+use reconcile::Clock;
 use serving::{ClientCertificates, HttpsClient, Identity, Leaf, TlsSource, TlsSwap, Validity};
 use tokio::sync::watch;
 

@@ -3,6 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
+use error_chain::error_chain;
 use futures::StreamExt as _;
 use installation::HANDLER_SIGNER;
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +20,6 @@ use kube::{
     runtime::wait::await_condition,
 };
 use reasons::Reason;
-use reconcile::error_chain;
 use serving::{ClientCertificates, Identity, SigningRequest, TlsSource, TlsSwap, Trust, believes};
 
 use crate::{

@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use error_chain::error_chain;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Bytes, Incoming};
@@ -17,7 +18,6 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client, api::PostParams};
 use reasons::Reason;
-use reconcile::error_chain;
 use roles::Environment;
 use serde_json::Value;
 use tokio::{

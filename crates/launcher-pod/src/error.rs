@@ -30,7 +30,7 @@ impl PodError {
         }
     }
 
-    /// Whether another object may still resolve it; otherwise the VMI has to change.
+    /// Whether the cause is a missing object that may still appear, and not the VMI itself.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::UnknownClaim { .. })
     }

@@ -13,6 +13,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
+use error_chain::error_chain;
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
@@ -21,7 +22,6 @@ use rustix::{
 use crate::{
     cgroup, clock,
     create::{Answer, container_cgroup, find_started},
-    error::chain,
     exit::{self, Exit},
     layout,
     log::{LogFile, Splitter, Stream},
@@ -164,7 +164,7 @@ impl Container {
         if let Err(error) = self.try_begin(sandbox) {
             self.failed_to_start(
                 sandbox,
-                &format!("prepare the container: {}", chain(&error)),
+                &format!("prepare the container: {}", error_chain(&error)),
             );
         }
     }
@@ -243,7 +243,7 @@ impl Container {
             (Err(_), Ok(status)) => {
                 self.failed_to_start(sandbox, &format!("the helper was lost ({status})"));
             }
-            (Err(_), Err(error)) => self.failed_to_start(sandbox, &chain(&error)),
+            (Err(_), Err(error)) => self.failed_to_start(sandbox, &error_chain(&error)),
         }
     }
 
@@ -359,7 +359,7 @@ impl Container {
             // Not fatal: the node removes the whole tree when the pod goes.
             report(&format!(
                 "clean up after {name} attempt {attempt}: {}",
-                chain(&error)
+                error_chain(&error)
             ));
         }
         failpoints::after("pod-supervisor/clean-up-container");
@@ -397,7 +397,7 @@ impl Container {
         match &mut self.phase {
             Phase::Starting { helper, .. } => {
                 if let Err(error) = helper.kill() {
-                    report(&format!("kill a stuck helper: {}", chain(&error)));
+                    report(&format!("kill a stuck helper: {}", error_chain(&error)));
                 }
             }
             Phase::BackOff { .. } => {
@@ -475,7 +475,9 @@ impl Container {
     }
 
     fn note_log_error(&mut self, error: &io::Error) {
-        self.status.log_error.get_or_insert_with(|| chain(error));
+        self.status
+            .log_error
+            .get_or_insert_with(|| error_chain(error));
     }
 }
 
@@ -527,7 +529,7 @@ fn forget_old_logs(name: &str, attempt: u32) {
         ] {
             match fs::remove_file(file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    report(&format!("remove an old log: {}", chain(&error)));
+                    report(&format!("remove an old log: {}", error_chain(&error)));
                 }
                 _ => {}
             }
@@ -541,7 +543,10 @@ fn read_message(file: &Path) -> String {
         .and_then(|file| file.take(MAX_TERMINATION_MESSAGE).read_to_end(&mut bytes))
     {
         Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) => format!("the termination message cannot be read: {}", chain(&error)),
+        Err(error) => format!(
+            "the termination message cannot be read: {}",
+            error_chain(&error)
+        ),
     }
 }
 
@@ -559,6 +564,10 @@ pub(crate) fn kill_now(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid)
         && let Err(error) = kill_process(pid, Signal::KILL)
     {
-        report(&format!("kill {}: {}", pid.as_raw_nonzero(), chain(&error)));
+        report(&format!(
+            "kill {}: {}",
+            pid.as_raw_nonzero(),
+            error_chain(&error)
+        ));
     }
 }

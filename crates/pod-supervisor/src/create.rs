@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use error_chain::error_chain;
 use libcontainer::{
     container::builder::ContainerBuilder,
     error::LibcontainerError,
@@ -26,7 +27,6 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::chain,
     layout,
     model::{ContainerSpec, Device, Sandbox, Seccomp},
     oci::{self, Node, Place},
@@ -89,7 +89,7 @@ pub fn run(container: &str, attempt: u32) {
     let answer = match create(container, attempt) {
         Ok(process) => Answer::Started { process },
         Err(error) => Answer::Failed {
-            message: chain(&error),
+            message: error_chain(&error),
         },
     };
     let line = serde_json::to_vec(&answer).expect("an answer is always JSON");
@@ -358,7 +358,7 @@ impl Executor for Launch {
             drop(writeln!(
                 io::stderr(),
                 "failed to start the program: {}",
-                chain(error)
+                error_chain(error)
             ));
         }
         result

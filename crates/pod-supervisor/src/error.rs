@@ -52,19 +52,3 @@ pub enum SupervisorError {
         source: io::Error,
     },
 }
-
-/// An error and all its sources, once, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        // Some layers repeat what they wrap.
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text
-}

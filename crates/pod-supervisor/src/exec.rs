@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use error_chain::error_chain;
 use libcontainer::{
     container::builder::ContainerBuilder, error::LibcontainerError, syscall::syscall::SyscallType,
 };
@@ -23,7 +24,6 @@ use crate::{
     SupervisorError,
     container::kill_now,
     create::{Launch, Told, bounding_set, is_in},
-    error::chain,
     exit, layout,
     model::ContainerSpec,
     oci, sandbox, signals,
@@ -90,7 +90,7 @@ pub fn run(pod_dir: &Path, id: &str) -> io::Result<()> {
     let outcome = match execute(&dir) {
         Ok(code) => Outcome::Exited { code },
         Err(error) => Outcome::Failed {
-            message: chain(&error),
+            message: error_chain(&error),
         },
     };
     let fresh = dir.join("outcome.new");

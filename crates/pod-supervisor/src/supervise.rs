@@ -13,6 +13,7 @@ use std::{
     path::Path,
 };
 
+use error_chain::error_chain;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fs::{FlockOperation, Mode, flock},
@@ -23,7 +24,7 @@ use rustix::{
 use crate::{
     cgroup, clock,
     container::{Container, Parent, Phase, kill_now, report},
-    error::{SupervisorError, chain},
+    error::SupervisorError,
     exit::{self, Exit},
     layout,
     log::Stream,
@@ -94,7 +95,7 @@ pub fn run(pod_dir: &Path) -> Result<(), SupervisorError> {
         }
         Err(error) => {
             greet(&Greeting::Failed {
-                message: chain(&error),
+                message: error_chain(&error),
             });
             Err(error)
         }
@@ -106,7 +107,7 @@ fn greet(greeting: &Greeting) {
     line.push(b'\n');
     let mut out = io::stdout();
     if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
-        report(&format!("greet the node: {}", chain(&error)));
+        report(&format!("greet the node: {}", error_chain(&error)));
     }
     // The node waits for the end of the line or of the pipe; either way it is done with it.
     if let Ok(null) = File::options().write(true).open("/dev/null")
@@ -198,7 +199,7 @@ impl Supervisor {
                     container.adopt(&supervisor.sandbox, status);
                     supervisor.containers.push(container);
                 }
-                Err(error) => report(&format!("adopt {}: {}", status.name, chain(&error))),
+                Err(error) => report(&format!("adopt {}: {}", status.name, error_chain(&error))),
             }
         }
         supervisor.publish()?;
@@ -378,7 +379,7 @@ impl Supervisor {
                     report(&format!(
                         "stop {}: {}",
                         container.status.name,
-                        chain(&error)
+                        error_chain(&error)
                     ));
                 }
             }
@@ -432,7 +433,7 @@ impl Supervisor {
                         report(&format!(
                             "stop {}: {}",
                             container.status.name,
-                            chain(&error)
+                            error_chain(&error)
                         ));
                     }
                 }
@@ -466,7 +467,7 @@ impl Supervisor {
             Ok(()) => failpoints::after("pod-supervisor/publish"),
             // A full disk must not end a running pod; the next change tries again.
             Err(error) if !self.containers.is_empty() => {
-                report(&format!("keep the status: {}", chain(&error)));
+                report(&format!("keep the status: {}", error_chain(&error)));
             }
             Err(source) => return Err(SupervisorError::Status { source }),
         }
@@ -505,7 +506,7 @@ impl Supervisor {
                 Ok(request) => (self.answer(&request), matches!(request, Request::Subscribe)),
                 Err(error) => (
                     Reply::Refused {
-                        message: chain(&error),
+                        message: error_chain(&error),
                     },
                     false,
                 ),
@@ -532,7 +533,7 @@ impl Supervisor {
                 match found.map(|one| one.signal(*signal)) {
                     Some(Ok(())) => Reply::Done,
                     Some(Err(error)) => Reply::Refused {
-                        message: chain(&error),
+                        message: error_chain(&error),
                     },
                     None => Reply::Refused {
                         message: format!("no container {container:?}"),
@@ -542,7 +543,7 @@ impl Supervisor {
             Request::Start { container } => match self.start(container) {
                 Ok(()) => Reply::Done,
                 Err(error) => Reply::Refused {
-                    message: chain(&error),
+                    message: error_chain(&error),
                 },
             },
         }

@@ -9,12 +9,12 @@ use axum::{
     body::{Body, Bytes},
     response::{IntoResponse, Response},
 };
+use error_chain::error_chain;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use reconcile::error_chain;
 use serving::Target;
 
 use crate::{refusal::Refusal, settings::Shared};

@@ -1,9 +1,9 @@
 //! Connects the websocket of a user to that of the node, byte by byte, without parsing frames.
 
 use axum::{body::Body, extract::Request, response::Response};
+use error_chain::error_chain;
 use http::{HeaderMap, header};
 use kubevirt_api::VirtualMachineInstance;
-use reconcile::error_chain;
 use serving::upgrade;
 
 use crate::{node, refusal::Refusal, settings::Shared};

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use error_chain::error_chain;
 use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, FINAL_EXIT_CODE};
@@ -73,7 +74,7 @@ fn start(mode: &Mode, arguments: &[OsString]) -> Result<ExitCode, UsageError> {
         }
     };
     Ok(ended.unwrap_or_else(|err| {
-        tracing::error!("failed to {}", crate::file::chain(err.as_ref()));
+        tracing::error!("failed to {}", error_chain(err.as_ref()));
         ExitCode::FAILURE
     }))
 }

@@ -1,6 +1,5 @@
 //! Files that are there whole or not at all, and errors as one line.
 
-use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -33,15 +32,4 @@ pub(crate) fn beside(path: &Path) -> io::Result<PathBuf> {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
         _ => Ok(fresh),
     }
-}
-
-/// The error and its causes, joined by colons.
-pub(crate) fn chain(err: &dyn Error) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(err) = cause {
-        text = format!("{text}: {err}");
-        cause = err.source();
-    }
-    text
 }

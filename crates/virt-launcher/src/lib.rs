@@ -13,7 +13,6 @@
 //! over `launcher-channel`.
 
 mod agent;
-mod backoff;
 mod command_line;
 mod dhcp;
 mod file;

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::{
     FrameError, FromLauncher, GuestState, MAX_FRAME, ToLauncher, read_frame, write_frame,
 };
@@ -85,7 +86,7 @@ async fn converse(stream: UnixStream, desk: Desk, replaced: CancellationToken) {
     };
     match ended {
         Ok(why) => tracing::info!(why, "the handler is gone"),
-        Err(err) => tracing::warn!(err = file::chain(&err), "the handler is gone"),
+        Err(err) => tracing::warn!(err = error_chain(&err), "the handler is gone"),
     }
 }
 

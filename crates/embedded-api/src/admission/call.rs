@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use apimachinery::Status;
+use error_chain::error_chain;
 use http::{Request, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use serde_json::{Value, json};
@@ -106,7 +107,7 @@ async fn post(api: &Api, webhook: &Value, review: &Value) -> Result<Value, ApiEr
     let response = client
         .send(&target, request)
         .await
-        .map_err(|error| failed(backend::chain(&error)))?;
+        .map_err(|error| failed(error_chain(&error)))?;
     if !response.status().is_success() {
         return Err(failed(format!("the server answered {}", response.status())));
     }

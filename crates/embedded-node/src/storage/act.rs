@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use error_chain::error_chain;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
@@ -116,7 +117,7 @@ pub(super) async fn take_up(shared: &Shared) {
         Ok(())
     };
     if let Err(error) = blocking("clean up after an earlier process", work).await {
-        let error = reconcile::error_chain(&error);
+        let error = error_chain(&error);
         tracing::warn!(error, "leftovers of volumes cannot be removed");
     }
 }
@@ -359,7 +360,7 @@ impl Claims {
         if let Err(error) = made {
             let message = format!(
                 "failed to provision volume with StorageClass {class:?}: {}",
-                reconcile::error_chain(&error)
+                error_chain(&error)
             );
             let kind = EventType::Warning;
             self.say(

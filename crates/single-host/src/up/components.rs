@@ -8,6 +8,7 @@ use std::{
 use admission::ClusterConfig;
 use anyhow::{Context, Result};
 use embedded_api::{EmbeddedApi, Identity};
+use error_chain::error_chain;
 use reconcile::{Clock, Election};
 use serving::{ClientCertificates, HttpsClient, TlsSource};
 use tokio::net::TcpListener;
@@ -142,7 +143,7 @@ async fn handler(
     let (running, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
         if let Err(err) = virt_handler::run(settings, running).await {
-            tracing::error!(error = reconcile::error_chain(&err), "virt-handler ended");
+            tracing::error!(error = error_chain(&err), "virt-handler ended");
             all.cancel();
         }
     });

@@ -12,6 +12,7 @@ use axum::{
     routing::{get, put},
 };
 use cluster_view::sizes::{self, FindError};
+use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
@@ -82,7 +83,7 @@ async fn of_vm(
     let result = expanded(&shared, &namespace, &vm).await;
     result.map(Json).map_err(|fault| match fault {
         Fault::Find(FindError::Unavailable { source, .. }) => Refusal::from(*source),
-        Fault::Find(error) => Refusal::missing(reconcile::error_chain(&error)),
+        Fault::Find(error) => Refusal::missing(error_chain(&error)),
         fault => Refusal::internal(fault.message()),
     })
 }
@@ -194,7 +195,7 @@ async fn spec<T: DeserializeOwned>(
 impl Fault {
     fn message(&self) -> String {
         match self {
-            Self::Find(error) => reconcile::error_chain(error),
+            Self::Find(error) => error_chain(error),
             Self::Unreadable(message) => message.clone(),
             Self::Contradiction(found) => {
                 let all: Vec<String> = found.iter().map(ToString::to_string).collect();

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use cluster_view::Configuration;
+use error_chain::error_chain;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client};
 use kubevirt_api::{
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use reasons::Reason;
 use reconcile::{
     Clock, EventType, Fragment, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store,
-    Triggers, WriteError, error_chain,
+    Triggers, WriteError,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -157,7 +158,7 @@ impl Guests {
         }
         let (triggers, woken) = (self.parts.triggers.clone(), key.clone());
         let (session, task) = Session::new(self.parts.pods_dir.clone(), pod.clone(), move || {
-            triggers.add(woken.clone());
+            triggers.add(woken.clone(), "launcher");
         });
         let stop = self.parts.stop.clone();
         self.parts.tasks.spawn(async move {

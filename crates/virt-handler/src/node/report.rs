@@ -5,11 +5,12 @@ use std::{collections::HashMap, fs, net::SocketAddr, path::PathBuf, sync::Arc, t
 
 use admission::ClusterConfig;
 use cluster_view::Configuration;
+use error_chain::error_chain;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kubevirt_api::{annotations, labels as words};
 use parking_lot::Mutex;
-use reconcile::{Clock, EventType, Fragment, Key, Recorder, WriteError, error_chain};
+use reconcile::{Clock, EventType, Fragment, Key, Recorder, WriteError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};

@@ -10,10 +10,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
+use error_chain::error_chain;
 use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{AgentQuestion, AgentReport, Request};
 use reasons::Reason;
-use reconcile::{Key, error_chain};
+use reconcile::Key;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serving::Peer;

@@ -1,5 +1,6 @@
 //! The questions, put together.
 
+use error_chain::error_chain;
 use launcher_channel::{Agent, AgentCommand, AgentQuestion, AgentReport};
 
 use super::answers::{self, Garbage};
@@ -64,7 +65,7 @@ async fn try_ask<T: Default>(
     match ask(speaker, command, read).await {
         Ok(value) => value,
         Err(err) => {
-            let err = crate::file::chain(&err);
+            let err = error_chain(&err);
             tracing::debug!(command, err, "the agent gives no answer");
             T::default()
         }

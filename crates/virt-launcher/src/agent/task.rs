@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::{Agent, AgentQuestion, FromLauncher, Reply};
 use libvirt::{Connection, Domain};
 use reasons::Reason;
@@ -95,7 +97,7 @@ async fn run(
 ) {
     let mut looks = FIRST_LOOKS.into_iter();
     let mut due = Instant::now() + looks.next().unwrap_or(LOOK_EVERY);
-    let mut thaw_again = THAW_AGAIN;
+    let mut thaws = Backoff::new(THAW_AGAIN, LOOK_EVERY);
     loop {
         tokio::select! {
             question = asked.recv() => match question {
@@ -111,15 +113,15 @@ async fn run(
                     Ok(_) => {
                         tracing::info!("file systems of the guest were held long enough");
                         thaw.forget();
-                        thaw_again = THAW_AGAIN;
+                        thaws.reset();
                     }
                     Err(err) => {
                         // A guest without an agent stays so, and can hardly be held still.
-                        if thaw_again < LOOK_EVERY {
-                            tracing::warn!(err = crate::file::chain(&err), "the guest cannot be thawed");
+                        let failure = thaws.failed();
+                        if failure.delay < LOOK_EVERY {
+                            tracing::warn!(err = error_chain(&err), "the guest cannot be thawed");
                         }
-                        thaw.put_off(thaw_again);
-                        thaw_again = (thaw_again * 2).min(LOOK_EVERY);
+                        thaw.put_off(failure.delay);
                     }
                 }
                 due = Instant::now();
@@ -134,7 +136,7 @@ async fn run(
                             news
                         });
                     }
-                    Err(err) => tracing::debug!(err = crate::file::chain(&err), "the agent is silent"),
+                    Err(err) => tracing::debug!(err = error_chain(&err), "the agent is silent"),
                 }
                 due = Instant::now() + looks.next().unwrap_or(LOOK_EVERY);
             }
@@ -144,7 +146,7 @@ async fn run(
 
 /// libvirt's words quote the guest's.
 fn why(err: &dyn std::error::Error) -> String {
-    let text = crate::file::chain(err);
+    let text = error_chain(err);
     let plain = text.chars().filter(|char| !char.is_control());
     plain.take(LONGEST_REFUSAL).collect()
 }

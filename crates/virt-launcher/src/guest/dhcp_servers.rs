@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::DhcpServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backoff::Backoff;
 use crate::dhcp;
 
 /// The servers that run now.
@@ -51,7 +52,7 @@ async fn keep_serving(server: DhcpServer, stop: CancellationToken) {
         match dhcp::serve(server.clone(), stop.clone()).await {
             Ok(()) => return,
             Err(err) => {
-                let err = crate::file::chain(&err);
+                let err = error_chain(&err);
                 tracing::warn!(interface = server.interface, err, "the DHCP server fails");
             }
         }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
 use tokio::time::Instant;
 
 const FIRST: Duration = Duration::from_secs(10);
@@ -11,8 +12,7 @@ const LONGEST: Duration = Duration::from_mins(3);
 /// When to try again.
 #[derive(Debug)]
 pub(super) struct IoRetry {
-    /// The wait after the next failure.
-    wait: Duration,
+    backoff: Backoff,
     due: Option<Instant>,
     tried: Option<Instant>,
 }
@@ -27,7 +27,7 @@ pub(super) enum Storage {
 impl IoRetry {
     pub(super) fn new() -> Self {
         Self {
-            wait: FIRST,
+            backoff: Backoff::new(FIRST, LONGEST),
             due: None,
             tried: None,
         }
@@ -41,10 +41,9 @@ impl IoRetry {
             Storage::Fails => {
                 // It ran well for long: this is a new trouble.
                 if self.tried.is_none_or(|tried| now > tried + LONGEST) {
-                    self.wait = FIRST;
+                    self.backoff.reset();
                 }
-                self.due = Some(now + self.wait);
-                self.wait = (self.wait * 2).min(LONGEST);
+                self.due = Some(now + self.backoff.failed().delay);
             }
         }
     }

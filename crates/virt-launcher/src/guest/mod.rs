@@ -22,6 +22,8 @@ mod signs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::{
     Agent, DomainState, FromLauncher, GuestPlan, GuestState, Reply, Request, StopReason,
 };
@@ -41,7 +43,6 @@ use self::refusal::Refusal;
 use self::shutdown::Shutdown;
 use self::signs::Signs;
 use crate::agent::{Question, Thaw};
-use crate::backoff::Backoff;
 use crate::hypervisor::Link;
 use crate::prepare;
 use crate::settings::{self, Paths};
@@ -213,7 +214,7 @@ impl Guest {
         }
         tracing::info!("the guest's storage failed: it is let go on");
         if let Err(err) = self.act(async |to, domain| to.resume(domain).await).await {
-            tracing::warn!(err = crate::file::chain(&err), "the guest does not go on");
+            tracing::warn!(err = error_chain(&err), "the guest does not go on");
         }
     }
 

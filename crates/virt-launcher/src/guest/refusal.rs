@@ -2,10 +2,10 @@
 
 use std::io;
 
+use error_chain::error_chain;
 use launcher_channel::Reply;
 use reasons::Reason;
 
-use crate::file;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ impl Refusal {
     pub(crate) fn into_reply(self) -> Reply {
         Reply::Refused {
             reason: self.reason().into(),
-            message: format!("Could not {}.", file::chain(&self)),
+            message: format!("Could not {}.", error_chain(&self)),
             retry: self.may_pass(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::DomainState;
 use tokio::time::Instant;
 
@@ -97,10 +98,7 @@ impl Guest {
             }
         };
         if let Err(err) = done {
-            tracing::warn!(
-                err = crate::file::chain(&err),
-                "the shutdown does not go on"
-            );
+            tracing::warn!(err = error_chain(&err), "the shutdown does not go on");
         }
     }
 

@@ -14,6 +14,7 @@ use admission::{
     review::Stage,
 };
 use cluster_view::sizes;
+use error_chain::error_chain;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api, Client,
@@ -95,8 +96,8 @@ async fn spec<T: DeserializeOwned>(
 ) -> Option<Box<T>> {
     match sizes::find(client, namespace, &reference?).await {
         Ok(found) => Some(Box::new(found.spec)),
-        Err(error) if error.is_passing() => {
-            let error = reconcile::error_chain(&error);
+        Err(error) if error.is_transient() => {
+            let error = error_chain(&error);
             tracing::warn!(
                 error,
                 "validating the VM without its instance type or preference"

@@ -1,7 +1,7 @@
-//! A value of which others are told when it changes, in the order in which they began to wait.
+//! A watch channel that wakes its waiters in the order in which they began to wait.
 //!
-//! The runtime has such a channel, but draws by lot whom to wake first; then the same seed would
-//! not tell the same story twice.
+//! The watch channel of tokio wakes waiters in random order; then the same seed would not give the
+//! same scenario twice.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 #[derive(Debug)]
-pub(crate) struct Told<T>(Arc<Shared<T>>);
+pub(crate) struct Watch<T>(Arc<Shared<T>>);
 
 #[derive(Debug)]
 struct Shared<T> {
@@ -24,14 +24,14 @@ struct Versioned<T> {
     version: u64,
 }
 
-/// Clones have heard the same.
+/// Clones have observed the same version.
 #[derive(Debug, Clone)]
-pub(crate) struct Listener<T> {
+pub(crate) struct Watcher<T> {
     shared: Arc<Shared<T>>,
-    heard: u64,
+    observed: u64,
 }
 
-impl<T: Copy + PartialEq> Told<T> {
+impl<T: Copy + PartialEq> Watch<T> {
     pub(crate) fn new(value: T) -> Self {
         let value = Mutex::new(Versioned { value, version: 0 });
         let waiting = Notify::new();
@@ -53,44 +53,44 @@ impl<T: Copy + PartialEq> Told<T> {
         self.0.waiting.notify_waiters();
     }
 
-    /// Who has heard what there is now.
-    pub(crate) fn listen(&self) -> Listener<T> {
-        Listener {
-            heard: self.0.value.lock().version,
+    /// A watcher that has observed the current value.
+    pub(crate) fn watcher(&self) -> Watcher<T> {
+        Watcher {
+            observed: self.0.value.lock().version,
             shared: Arc::clone(&self.0),
         }
     }
 }
 
-impl<T: Copy + PartialEq> Listener<T> {
+impl<T: Copy + PartialEq> Watcher<T> {
     pub(crate) fn get(&self) -> T {
         self.shared.value.lock().value
     }
 
-    /// As heard.
-    pub(crate) fn hear(&mut self) -> T {
+    /// Marks the current value as observed and returns it.
+    pub(crate) fn observe(&mut self) -> T {
         let now = *self.shared.value.lock();
-        self.heard = now.version;
+        self.observed = now.version;
         now.value
     }
 
-    /// Waits until there is something that was not heard yet.
+    /// Waits for a value that was not observed yet.
     pub(crate) async fn changed(&mut self) {
         loop {
-            let mut told = pin!(self.shared.waiting.notified());
-            // In the queue before looking, so that nothing is missed between.
-            told.as_mut().enable();
+            let mut notified = pin!(self.shared.waiting.notified());
+            // Queued before the check, so that no change is missed in between.
+            notified.as_mut().enable();
             let version = self.shared.value.lock().version;
-            if version != self.heard {
-                self.heard = version;
+            if version != self.observed {
+                self.observed = version;
                 return;
             }
-            told.await;
+            notified.await;
         }
     }
 
     pub(crate) async fn wait_until(&mut self, value: T) {
-        while self.hear() != value {
+        while self.observe() != value {
             self.changed().await;
         }
     }
@@ -103,22 +103,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_are_told_in_their_order() {
-        let told = Told::new(1);
+    async fn waiters_are_woken_in_order_of_arrival() {
+        let watch = Watch::new(1);
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
         for n in 0..50 {
-            let (mut listener, order) = (told.listen(), Arc::clone(&order));
+            let (mut listener, order) = (watch.watcher(), Arc::clone(&order));
             tasks.spawn(async move {
                 listener.wait_until(3).await;
                 order.lock().push(n);
             });
         }
         tokio::task::yield_now().await;
-        told.set(2);
+        watch.set(2);
         tokio::task::yield_now().await;
         assert!(order.lock().is_empty());
-        told.set(3);
+        watch.set(3);
         tasks.join_all().await;
         assert_eq!(*order.lock(), (0..50).collect::<Vec<_>>());
     }

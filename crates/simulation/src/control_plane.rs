@@ -1,5 +1,5 @@
-//! The rest of the control plane: a scheduler, the garbage collector, and what removes pods from
-//! nodes that are not heard of.
+//! The rest of the control plane: the scheduler, the garbage collector, and the eviction of pods
+//! from unreachable nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,42 +10,42 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{By, Cluster, Deletion, Id, Kind, Patch};
+use crate::cluster::{Author, Cluster, Deletion, Id, Kind, Patch};
 use crate::nodes::Power;
 use crate::random::Random;
-use crate::told::Listener;
+use crate::watch::Watcher;
 
-/// As usual: 40 s until a node counts as unreachable, 5 min that pods put up with it.
-const GIVEN_UP: Duration = Duration::from_secs(340);
+/// The defaults of Kubernetes: 40 s until a node counts as unreachable, 5 min of toleration by pods.
+const EVICTION_DELAY: Duration = Duration::from_secs(340);
 const MANAGER: &str = "scheduler";
 
-pub(crate) struct Plane {
+pub(crate) struct ControlPlane {
     pub(crate) cluster: Cluster,
     pub(crate) random: Random,
-    /// Longest time for each step.
+    /// The longest duration of each step.
     pub(crate) step: Duration,
-    pub(crate) nodes: BTreeMap<String, Listener<Power>>,
+    pub(crate) nodes: BTreeMap<String, Watcher<Power>>,
 }
 
-impl Plane {
+impl ControlPlane {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.cluster.changes();
-        let (mut collected, mut placed) = (0, 0);
+        let (mut collected, mut scheduled) = (0, 0);
         let mut down: BTreeMap<String, Instant> = BTreeMap::new();
-        let mut look = Instant::now() + GIVEN_UP;
+        let mut next_eviction = Instant::now() + EVICTION_DELAY;
         let work = async {
             loop {
-                changes.hear();
-                placed = self.place_all(placed);
+                changes.observe();
+                scheduled = self.schedule_all(scheduled);
                 collected = self.cluster.collect(collected);
-                if Instant::now() >= look {
-                    look = Instant::now() + Duration::from_secs(20);
-                    self.give_up(&mut down);
+                if Instant::now() >= next_eviction {
+                    next_eviction = Instant::now() + Duration::from_secs(20);
+                    self.evict(&mut down);
                 }
                 tokio::select! {
                     biased;
                     () = changes.changed() => {}
-                    () = sleep_until(look) => {}
+                    () = sleep_until(next_eviction) => {}
                 }
                 let pause = self.random.up_to(self.step);
                 sleep(pause).await;
@@ -54,29 +54,29 @@ impl Plane {
         let _stopped = stop.run_until_cancelled(work).await.is_none();
     }
 
-    /// Pods that wait for a node are looked at again when a node changes.
-    fn place_all(&mut self, since: u64) -> u64 {
-        let Some(news) = self.cluster.since(since, usize::MAX) else {
+    /// Pending pods are scheduled again when a node changes.
+    fn schedule_all(&mut self, since: u64) -> u64 {
+        let Some(new) = self.cluster.since(since, usize::MAX) else {
             return self.cluster.revision();
         };
-        let Some(last) = news.last() else {
+        let Some(last) = new.last() else {
             return since;
         };
-        if news.iter().any(|change| change.id.kind == Kind::Node) {
+        if new.iter().any(|change| change.id.kind == Kind::Node) {
             for pod in self.cluster.list(Kind::Pod) {
-                self.place(&pod);
+                self.schedule(&pod);
             }
         } else {
-            for change in news.iter().filter(|change| change.id.kind == Kind::Pod) {
+            for change in new.iter().filter(|change| change.id.kind == Kind::Pod) {
                 if let Some(pod) = self.cluster.get(&change.id) {
-                    self.place(&pod);
+                    self.schedule(&pod);
                 }
             }
         }
         last.revision
     }
 
-    fn place(&mut self, pod: &Value) {
+    fn schedule(&mut self, pod: &Value) {
         if pod["spec"]["nodeName"].is_string() || meta::is_deleting(pod) {
             return;
         }
@@ -89,24 +89,27 @@ impl Plane {
             .map(|node| meta::name(node))
             .collect();
         let id = Id::new(Kind::Pod, meta::namespace(pod), meta::name(pod));
-        let (body, by) = if let Some(node) = self.random.pick(&names) {
-            (json!({"spec": {"nodeName": node}}), By::whole(MANAGER))
+        let (body, author) = if let Some(node) = self.random.pick(&names) {
+            (json!({"spec": {"nodeName": node}}), Author::main(MANAGER))
         } else {
-            let says = json!([{"type": "PodScheduled", "status": "False",
+            let condition = json!([{"type": "PodScheduled", "status": "False",
                                "reason": "Unschedulable", "message": "no node"}]);
-            (json!({"status": {"conditions": says}}), By::status(MANAGER))
+            (
+                json!({"status": {"conditions": condition}}),
+                Author::status(MANAGER),
+            )
         };
-        let _placed = self.cluster.patch(&id, &Patch::Merge(body), by).is_ok();
+        let _scheduled = self.cluster.patch(&id, &Patch::Merge(body), author).is_ok();
     }
 
-    fn give_up(&self, down: &mut BTreeMap<String, Instant>) {
+    fn evict(&self, down: &mut BTreeMap<String, Instant>) {
         for (name, power) in &self.nodes {
             if power.get() == Power::On {
                 down.remove(name);
                 continue;
             }
             let since = *down.entry(name.clone()).or_insert_with(Instant::now);
-            if since.elapsed() < GIVEN_UP {
+            if since.elapsed() < EVICTION_DELAY {
                 continue;
             }
             for pod in self.cluster.list(Kind::Pod) {

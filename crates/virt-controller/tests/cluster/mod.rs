@@ -1,5 +1,5 @@
-//! A cluster in one process on a stopped clock: our API server, both controllers, and a
-//! simulated node that does what kubelet and handler do to pods and VMIs.
+//! A cluster in one process on a paused clock: embedded-api, the controllers, and a simulated node
+//! that acts as kubelet and virt-handler.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,42 +31,42 @@ pub(crate) const NAMESPACE: &str = "default";
 const DEADLINE: Duration = Duration::from_mins(15);
 const STEP: Duration = Duration::from_millis(50);
 
-/// What the simulated node does to new pods.
+/// The fault that affects new pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weather {
-    Fair,
+pub(crate) enum FaultMode {
+    None,
     /// Pods fail before their guest runs.
-    Broken,
+    PodsFail,
     /// No node takes the pod.
-    Full,
-    /// The launcher's image cannot be had.
-    NoImage,
+    Unschedulable,
+    /// The launcher's image cannot be pulled.
+    ImageMissing,
     /// A secret that the pod mounts is missing.
-    NoSecret,
-    /// A quota lets no pod in.
-    NoRoom,
-    /// Nothing is heard of the node, and it hears nothing.
-    Away,
+    SecretMissing,
+    /// A quota refuses new pods.
+    QuotaExceeded,
+    /// The node is unreachable.
+    NodeUnreachable,
 }
 
-pub(crate) struct World {
+pub(crate) struct TestCluster {
     pub(crate) client: Client,
     router: axum::Router,
     stop: CancellationToken,
     tasks: TaskTracker,
-    weather: Arc<Mutex<Weather>>,
+    fault_mode: Arc<Mutex<FaultMode>>,
     /// Method and path of every write by a controller.
     writes: Arc<Mutex<Vec<String>>>,
-    /// One for all lives of the controllers.
+    /// Shared by all runs of the controllers.
     clock: Clock,
-    /// For all lives of the controllers, which run on the thread of the test.
+    /// Shared by all runs of the controllers, which use the thread of the test.
     trap: Trap,
     controllers: Option<(CancellationToken, tokio::task::JoinHandle<()>)>,
-    /// Of the controllers that run: nothing reaches the server any more.
-    is_cut: Arc<AtomicBool>,
+    /// Whether the running controllers have lost their connection to the server.
+    is_disconnected: Arc<AtomicBool>,
 }
 
-impl World {
+impl TestCluster {
     pub(crate) async fn new() -> Self {
         let settings = ApiSettings {
             database: Database::Memory,
@@ -82,25 +82,25 @@ impl World {
         install_roles(&client).await;
         let trap = Trap::new();
         trap.enter();
-        let mut world = Self {
+        let mut cluster = Self {
             client,
             router: api.router(),
             stop,
             tasks,
-            weather: Arc::new(Mutex::new(Weather::Fair)),
+            fault_mode: Arc::new(Mutex::new(FaultMode::None)),
             writes: Arc::default(),
             clock: Clock::starting_at(start()),
             trap,
             controllers: None,
-            is_cut: Arc::default(),
+            is_disconnected: Arc::default(),
         };
         let node = SimulatedNode {
-            client: world.client.clone(),
-            weather: Arc::clone(&world.weather),
+            client: cluster.client.clone(),
+            fault_mode: Arc::clone(&cluster.fault_mode),
         };
-        world.tasks.spawn(node.run(world.stop.clone()));
-        world.start_controllers();
-        world
+        cluster.tasks.spawn(node.run(cluster.stop.clone()));
+        cluster.start_controllers();
+        cluster
     }
 
     pub(crate) fn start_controllers(&mut self) {
@@ -138,21 +138,21 @@ impl World {
         }
     }
 
-    /// Ends the controllers as a crash would: nothing they still say reaches the server.
+    /// Ends the controllers like a crash: nothing they still send reaches the server.
     pub(crate) fn crash_controllers(&mut self) {
         if let Some((stop, running)) = self.controllers.take() {
-            self.is_cut.store(true, Ordering::Relaxed);
-            self.is_cut = Arc::default();
+            self.is_disconnected.store(true, Ordering::Relaxed);
+            self.is_disconnected = Arc::default();
             stop.cancel();
-            // They would wait for answers for ever.
+            // They would wait for responses forever.
             running.abort();
         }
     }
 
-    /// Has the controllers that run die right after an effect; the next of their name take their
-    /// place at once, and their lease.
-    pub(crate) fn die_after(&mut self, name: &str) {
-        let is_cut = std::mem::take(&mut self.is_cut);
+    /// Crashes the running controllers right after an effect; successors with the same identity
+    /// replace them at once and keep their lease.
+    pub(crate) fn crash_after(&mut self, name: &str) {
+        let is_disconnected = std::mem::take(&mut self.is_disconnected);
         let (stop, running) = self.controllers.take().unwrap();
         let (begin, begun) = tokio::sync::oneshot::channel();
         let (settings, successor) = (self.settings("one"), self.stop.child_token());
@@ -164,15 +164,15 @@ impl World {
         });
         self.controllers = Some((successor, next));
         self.trap.set(name, move || {
-            is_cut.store(true, Ordering::Relaxed);
+            is_disconnected.store(true, Ordering::Relaxed);
             stop.cancel();
             running.abort();
             begin.send(()).unwrap();
         });
     }
 
-    /// Whether controllers still wait for the place at which they are to die.
-    pub(crate) fn is_alive(&self) -> bool {
+    /// Whether the controllers have not reached that failpoint yet.
+    pub(crate) fn is_crash_pending(&self) -> bool {
         self.trap.is_set()
     }
 
@@ -183,11 +183,11 @@ impl World {
         self.tasks.wait().await;
     }
 
-    pub(crate) fn set_weather(&self, weather: Weather) {
-        *self.weather.lock() = weather;
+    pub(crate) fn set_fault_mode(&self, fault_mode: FaultMode) {
+        *self.fault_mode.lock() = fault_mode;
     }
 
-    /// Writes by the controllers to paths that hold this text.
+    /// Writes by the controllers to paths that contain this text.
     pub(crate) fn writes_to(&self, part: &str) -> Vec<String> {
         self.writes
             .lock()
@@ -201,17 +201,20 @@ impl World {
         self.writes.lock().len()
     }
 
-    /// What the mutating webhook does to new VMIs, and a record of all writes.
+    /// A client that acts as the mutating webhook for new VMIs and records all writes.
     fn controller_client(&self) -> Client {
         let (router, writes) = (self.router.clone(), Arc::clone(&self.writes));
         let identity = Identity::service_account(NAMESPACE, "kubevirt-controller");
-        let (is_cut, weather) = (Arc::clone(&self.is_cut), Arc::clone(&self.weather));
+        let (is_disconnected, fault_mode) = (
+            Arc::clone(&self.is_disconnected),
+            Arc::clone(&self.fault_mode),
+        );
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (router, writes) = (router.clone(), Arc::clone(&writes));
-            let (identity, is_cut) = (identity.clone(), Arc::clone(&is_cut));
-            let is_full = *weather.lock() == Weather::NoRoom;
+            let (identity, is_disconnected) = (identity.clone(), Arc::clone(&is_disconnected));
+            let is_full = *fault_mode.lock() == FaultMode::QuotaExceeded;
             async move {
-                if is_cut.load(Ordering::Relaxed) {
+                if is_disconnected.load(Ordering::Relaxed) {
                     return std::future::pending().await;
                 }
                 let (mut parts, body) = request.into_parts();
@@ -223,7 +226,7 @@ impl World {
                     writes.lock().push(format!("{} {path}", parts.method));
                 }
                 if is_full && parts.method == http::Method::POST && path.ends_with("/pods") {
-                    return Ok(no_room());
+                    return Ok(quota_exceeded());
                 }
                 if parts.method == http::Method::POST && path.ends_with("instances") {
                     bytes = admit(&bytes).into();
@@ -261,7 +264,7 @@ impl World {
             .unwrap();
     }
 
-    /// A VM that runs always and has a disk on that claim.
+    /// Creates a VM that runs always and has a disk on that claim.
     pub(crate) async fn create_vm_on_claim(&self, name: &str, claim: &str) {
         let vm = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
@@ -275,7 +278,7 @@ impl World {
             .unwrap();
     }
 
-    /// As an importer's installation would, as far as anybody looks.
+    /// Defines the kinds of an importer.
     pub(crate) async fn install_importer(&self) {
         for (plural, kind) in [("datavolumes", "DataVolume"), ("datasources", "DataSource")] {
             let definition = json!({
@@ -309,7 +312,7 @@ impl World {
         Api::namespaced_with(self.client.clone(), namespace, &kind)
     }
 
-    /// As an importer tells of its work.
+    /// Writes the status as an importer does.
     pub(crate) async fn set_data_volume_phase(&self, name: &str, phase: &str) {
         let patch = Patch::Merge(json!({"status": {"phase": phase}}));
         let parameters = PatchParams::default();
@@ -317,7 +320,7 @@ impl World {
         patched.unwrap();
     }
 
-    /// A VM with a disk that is filled from that source.
+    /// Creates a VM with a disk that is populated from that source.
     pub(crate) async fn create_vm_with_template(&self, name: &str, strategy: &str, source: Value) {
         let mut spec = guest();
         let volume = json!({"name": "data", "dataVolume": {"name": format!("{name}-data")}});
@@ -345,10 +348,10 @@ impl World {
             .unwrap();
     }
 
-    /// How many different things are told with this reason, once there is one: events are written
-    /// beside the work they tell of, and come later than what that work writes.
+    /// Counts the different events with this reason, once there is one: events are written
+    /// asynchronously, after the changes that they report.
     pub(crate) async fn events_of(&self, reason: &str) -> usize {
-        self.until(reason, async || self.events_so_far(reason).await > 0)
+        self.wait_until(reason, async || self.events_so_far(reason).await > 0)
             .await;
         self.events_so_far(reason).await
     }
@@ -361,7 +364,7 @@ impl World {
             .count()
     }
 
-    /// An instance of nobody, with a disk on that claim.
+    /// Creates a VMI without an owner, with a disk on that claim.
     pub(crate) async fn create_vmi_on_claim(&self, name: &str, claim: &str) {
         let vmi = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -374,9 +377,9 @@ impl World {
             .unwrap();
     }
 
-    /// By the importer, if there is a data volume of that name.
+    /// Creates a claim, owned by the data volume of that name if there is one.
     pub(crate) async fn create_claim(&self, name: &str) {
-        // Without an importer there is no such kind.
+        // Without an importer the kind is not defined.
         let filler = self.data_volumes().get_opt(name).await.ok().flatten();
         let owners: Vec<Value> = filler
             .iter()
@@ -424,7 +427,7 @@ impl World {
             .unwrap();
     }
 
-    /// As `kubectl scale` does it.
+    /// Scales a set like `kubectl scale`.
     pub(crate) async fn scale(&self, name: &str, replicas: i32) {
         let patch = json!({"spec": {"replicas": replicas}});
         self.sets()
@@ -433,9 +436,9 @@ impl World {
             .unwrap();
     }
 
-    /// Waits until a set has that many replicas, all of them ready, and nothing besides exists.
-    pub(crate) async fn until_replicas(&self, name: &str, wanted: usize) {
-        self.until(&format!("{name} has {wanted}"), async || {
+    /// Waits until a set has that many replicas, all ready, and there are no other VMIs.
+    pub(crate) async fn wait_for_replicas(&self, name: &str, wanted: usize) {
+        self.wait_until(&format!("{name} has {wanted}"), async || {
             let status = self.sets().get(name).await.unwrap().status;
             let status = status.unwrap_or_default();
             let count = i32::try_from(wanted).ok();
@@ -473,24 +476,28 @@ impl World {
         word.map(|word| word.to_string()).unwrap_or_default()
     }
 
-    pub(crate) async fn until_printable(&self, name: &str, word: &str) {
-        self.until(&format!("{name} is {word}"), async || {
+    pub(crate) async fn wait_for_printable(&self, name: &str, word: &str) {
+        self.wait_until(&format!("{name} is {word}"), async || {
             self.printable(name).await == word
         })
         .await;
     }
 
-    /// Waits until instance and pods are gone; the VM reads Stopped a moment before.
-    pub(crate) async fn until_gone(&self, name: &str) {
-        self.until("instance and pods are gone", async || {
+    /// Waits until the VMI and all pods are gone, which is shortly after the VM is Stopped.
+    pub(crate) async fn wait_until_gone(&self, name: &str) {
+        self.wait_until("the VMI and pods are gone", async || {
             let pods = self.pods().list(&ListParams::default()).await.unwrap();
             self.vmis().get_opt(name).await.unwrap().is_none() && pods.items.is_empty()
         })
         .await;
     }
 
-    /// Waits for a condition; fails loudly with the state of things when it does not come.
-    pub(crate) async fn until<F: Future<Output = bool>>(&self, what: &str, holds: impl Fn() -> F) {
+    /// Waits for a condition; panics with all objects if it does not hold in time.
+    pub(crate) async fn wait_until<F: Future<Output = bool>>(
+        &self,
+        what: &str,
+        holds: impl Fn() -> F,
+    ) {
         let wait = async {
             while !holds().await {
                 tokio::time::sleep(STEP).await;
@@ -499,13 +506,13 @@ impl World {
         if tokio::time::timeout(DEADLINE, wait).await.is_err() {
             let vms = self.vms().list(&ListParams::default()).await.unwrap();
             let vmis = self.vmis().list(&ListParams::default()).await.unwrap();
-            let seen = json!({"vms": vms, "vmis": vmis, "writes": *self.writes.lock()});
-            panic!("not in time: {what}\n{seen:#}");
+            let observed = json!({"vms": vms, "vmis": vmis, "writes": *self.writes.lock()});
+            panic!("not in time: {what}\n{observed:#}");
         }
     }
 
     /// Lets virtual time pass.
-    pub(crate) async fn pass(&self, time: Duration) {
+    pub(crate) async fn advance(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 }
@@ -539,7 +546,7 @@ fn guest_on_claim(claim: &str) -> Value {
     spec
 }
 
-/// What components may do, as on a real home: a right that is missing shows here.
+/// Installs the roles of the components, so that a missing right fails a test.
 async fn install_roles(client: &Client) {
     let home = roles::Environment::Host {
         namespace: NAMESPACE,
@@ -573,8 +580,8 @@ async fn install_kinds(client: &Client) {
         .unwrap();
 }
 
-/// As an API server answers where a quota is used up.
-fn no_room() -> http::Response<axum::body::Body> {
+/// The response of an API server if a quota is exceeded.
+fn quota_exceeded() -> http::Response<axum::body::Body> {
     let message = "pods \"virt-launcher-a\" is forbidden: exceeded quota: small, requested: \
                    pods=1, used: pods=1, limited: pods=1";
     let status = json!({
@@ -603,10 +610,10 @@ fn admit(body: &[u8]) -> Vec<u8> {
     vmi.to_string().into_bytes()
 }
 
-/// Kubelet and handler in one, looking around every step of virtual time.
+/// Kubelet and virt-handler in one, which act in every step of virtual time.
 struct SimulatedNode {
     client: Client,
-    weather: Arc<Mutex<Weather>>,
+    fault_mode: Arc<Mutex<FaultMode>>,
 }
 
 impl SimulatedNode {
@@ -615,19 +622,19 @@ impl SimulatedNode {
         let forever = async {
             loop {
                 ticks.tick().await;
-                if *self.weather.lock() == Weather::Away {
+                if *self.fault_mode.lock() == FaultMode::NodeUnreachable {
                     continue;
                 }
-                self.tend_pods().await;
-                self.tend_guests().await;
+                self.reconcile_pods().await;
+                self.reconcile_guests().await;
             }
         };
         Box::pin(stop.run_until_cancelled(forever)).await;
     }
 
-    async fn tend_pods(&self) {
+    async fn reconcile_pods(&self) {
         let all = Api::<Pod>::all(self.client.clone());
-        let weather = *self.weather.lock();
+        let fault_mode = *self.fault_mode.lock();
         for pod in all.list(&ListParams::default()).await.unwrap() {
             let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
             let is_bound = pod
@@ -641,9 +648,9 @@ impl SimulatedNode {
                     grace_period_seconds: Some(0),
                     ..DeleteParams::default()
                 };
-                // Somebody else may have been faster.
+                // It may be deleted already.
                 let _deleted = pods.delete(&name, &now).await.is_ok();
-            } else if weather == Weather::Full {
+            } else if fault_mode == FaultMode::Unschedulable {
                 let condition = json!({"type": "PodScheduled", "status": "False",
                                        "reason": "Unschedulable", "message": "no room"});
                 set_pod_status(&pods, &name, json!({"conditions": [condition]})).await;
@@ -653,21 +660,22 @@ impl SimulatedNode {
                 let is_binder = pod
                     .annotations()
                     .contains_key("kubevirt.io/ephemeral-provisioning");
-                let status = match weather {
-                    Weather::Fair if is_binder => pod_status("Succeeded"),
-                    Weather::Broken => pod_status("Failed"),
-                    Weather::NoImage => waiting_status("ImagePullBackOff"),
-                    Weather::NoSecret => waiting_status("CreateContainerConfigError"),
-                    Weather::Fair | Weather::Full | Weather::NoRoom | Weather::Away => {
-                        pod_status("Running")
-                    }
+                let status = match fault_mode {
+                    FaultMode::None if is_binder => pod_status("Succeeded"),
+                    FaultMode::PodsFail => pod_status("Failed"),
+                    FaultMode::ImageMissing => waiting_status("ImagePullBackOff"),
+                    FaultMode::SecretMissing => waiting_status("CreateContainerConfigError"),
+                    FaultMode::None
+                    | FaultMode::Unschedulable
+                    | FaultMode::QuotaExceeded
+                    | FaultMode::NodeUnreachable => pod_status("Running"),
                 };
                 set_pod_status(&pods, &name, status).await;
             }
         }
     }
 
-    async fn tend_guests(&self) {
+    async fn reconcile_guests(&self) {
         let vmis = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), NAMESPACE);
         for vmi in vmis.list(&ListParams::default()).await.unwrap() {
             let phase = vmi.status.as_ref().and_then(|status| status.phase.clone());
@@ -684,7 +692,7 @@ impl SimulatedNode {
     }
 }
 
-/// As the handler writes: an apply of what it owns, conditional on what it saw.
+/// Applies the fields of virt-handler, on condition that the VMI has not changed.
 async fn write_phase(client: &Client, vmi: &VirtualMachineInstance, phase: &str) {
     let status = json!(vmi.status);
     let now = "2026-11-21T12:00:01Z";
@@ -706,7 +714,7 @@ async fn write_phase(client: &Client, vmi: &VirtualMachineInstance, phase: &str)
     });
     let vmis = Api::<VirtualMachineInstance>::namespaced(client.clone(), NAMESPACE);
     let parameters = PatchParams::apply("virt-handler").force();
-    // A conflict is looked at again in the next step.
+    // A conflict is retried in the next step.
     let _written = vmis
         .patch(&vmi.name_any(), &parameters, &Patch::Apply(body))
         .await
@@ -740,7 +748,7 @@ fn waiting_status(reason: &str) -> Value {
 
 async fn set_pod_status(pods: &Api<Pod>, name: &str, status: Value) {
     let patch = Patch::Merge(json!({"status": status}));
-    // The pod may have gone meanwhile.
+    // The pod may be gone.
     let _patched = pods
         .patch_status(name, &PatchParams::default(), &patch)
         .await

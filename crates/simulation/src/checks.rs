@@ -1,5 +1,5 @@
-//! What must hold once nothing goes wrong any more: everything is as it is asked for, what is
-//! said of it is true, and nothing is left over.
+//! What must hold after the faults have ended: the actual state matches the desired one, every
+//! status is true, and nothing is left over.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,27 @@ use serde_json::Value;
 use crate::cluster::{Cluster, Id, Kind};
 use crate::guests::Guests;
 
-/// Copies of specs that may be left of one VM: a start that was cut off leaves its own.
+/// Revisions that may be left of one VM: an interrupted start leaves its own.
 const MOST_REVISIONS: usize = 2;
 
-/// Says what is not as it should be, if anything.
-pub(crate) fn settled(cluster: &Cluster, guests: &Guests) -> Result<(), String> {
+/// Fails with the first difference.
+pub(crate) fn converged(cluster: &Cluster, guests: &Guests) -> Result<(), String> {
     let running: BTreeSet<String> = guests.running().into_iter().map(|(_, vmi)| vmi).collect();
     for vm in cluster.list(Kind::Vm) {
-        vm_is_settled(cluster, &vm).map_err(|why| format!("vm {}: {why}", meta::name(&vm)))?;
+        check_vm(cluster, &vm).map_err(|why| format!("vm {}: {why}", meta::name(&vm)))?;
     }
     for vmi in cluster.list(Kind::Vmi) {
         let name = meta::name(&vmi);
-        vmi_is_settled(cluster, &vmi, &running).map_err(|why| format!("vmi {name}: {why}"))?;
+        check_vmi(cluster, &vmi, &running).map_err(|why| format!("vmi {name}: {why}"))?;
     }
     for pod in cluster.list(Kind::Pod) {
-        pod_is_settled(cluster, &pod).map_err(|why| format!("pod {}: {why}", meta::name(&pod)))?;
+        check_pod(cluster, &pod).map_err(|why| format!("pod {}: {why}", meta::name(&pod)))?;
     }
     for set in cluster.list(Kind::ReplicaSet) {
-        set_is_settled(cluster, &set).map_err(|why| format!("set {}: {why}", meta::name(&set)))?;
+        check_set(cluster, &set).map_err(|why| format!("set {}: {why}", meta::name(&set)))?;
     }
     for revision in cluster.list(Kind::Revision) {
-        owner_exists(cluster, &revision)
+        check_owner(cluster, &revision)
             .map_err(|why| format!("revision {}: {why}", meta::name(&revision)))?;
     }
     Ok(())
@@ -47,7 +47,7 @@ fn is_over(vmi: &Value) -> bool {
     matches!(phase(vmi), "Succeeded" | "Failed")
 }
 
-fn vm_is_settled(cluster: &Cluster, vm: &Value) -> Result<(), String> {
+fn check_vm(cluster: &Cluster, vm: &Value) -> Result<(), String> {
     ensure(!meta::is_deleting(vm), "is still being deleted")?;
     let status = &vm["status"];
     let requests = status["stateChangeRequests"].as_array();
@@ -56,29 +56,26 @@ fn vm_is_settled(cluster: &Cluster, vm: &Value) -> Result<(), String> {
     let owned = |vmi: &Value| meta::owner_references(vmi).any(|owner| owner.uid == meta::uid(vm));
     ensure(
         vmi.as_deref().is_none_or(owned),
-        "an instance of its name is another's",
+        "the VMI of its name belongs to another object",
     )?;
     let strategy = vm["spec"]["runStrategy"].as_str().unwrap_or_default();
-    let standing = vmi.as_deref().map_or("absent", phase);
+    let phase_now = vmi.as_deref().map_or("absent", phase);
     let is_right = match strategy {
-        "Always" => standing == "Running",
-        "Halted" => standing == "absent",
-        // One that was never started under this strategy is about to be.
+        "Always" => phase_now == "Running",
+        "Halted" => phase_now == "absent",
+        // A VM that was never started under this strategy is about to be.
         "RerunOnFailure" => {
-            standing == "Running" || standing == "absent" && status["runStrategy"] == strategy
+            phase_now == "Running" || phase_now == "absent" && status["runStrategy"] == strategy
         }
-        "Once" => matches!(standing, "Running" | "Succeeded" | "Failed"),
-        _ => matches!(standing, "Running" | "absent" | "Succeeded" | "Failed"),
+        "Once" => matches!(phase_now, "Running" | "Succeeded" | "Failed"),
+        _ => matches!(phase_now, "Running" | "absent" | "Succeeded" | "Failed"),
     };
-    ensure(
-        is_right,
-        format!("{strategy}, but its instance is {standing}"),
-    )?;
+    ensure(is_right, format!("{strategy}, but its VMI is {phase_now}"))?;
 
     let printable = status["printableStatus"].as_str().unwrap_or_default();
-    let is_true = match standing {
+    let is_true = match phase_now {
         "Running" => printable == "Running",
-        // One that kept failing and was deleted by hand stays down, and is still said to fail.
+        // A VM that kept failing and whose VMI a user deleted stays stopped with its last status.
         "absent" if strategy == "RerunOnFailure" => {
             matches!(printable, "Stopped" | "CrashLoopBackOff")
         }
@@ -90,43 +87,43 @@ fn vm_is_settled(cluster: &Cluster, vm: &Value) -> Result<(), String> {
     };
     ensure(
         is_true,
-        format!("reads {printable}, but its instance is {standing}"),
+        format!("is {printable}, but its VMI is {phase_now}"),
     )?;
-    let says = |member: &str| status[member].as_bool() == Some(true);
-    ensure(says("created") == vmi.is_some(), "created is not true")?;
+    let flag = |member: &str| status[member].as_bool() == Some(true);
+    ensure(flag("created") == vmi.is_some(), "created is not true")?;
     ensure(
-        says("ready") == (standing == "Running"),
+        flag("ready") == (phase_now == "Running"),
         "ready is not true",
     )?;
-    restart_is_told(cluster, vm, vmi.as_deref())?;
+    check_restart_condition(cluster, vm, vmi.as_deref())?;
     let revisions = cluster.list(Kind::Revision);
     let own = revisions.iter().filter(|one| owned(one)).count();
-    ensure(own <= MOST_REVISIONS, format!("{own} copies of its spec"))
+    ensure(own <= MOST_REVISIONS, format!("{own} revisions"))
 }
 
-fn restart_is_told(cluster: &Cluster, vm: &Value, vmi: Option<&Value>) -> Result<(), String> {
+fn check_restart_condition(
+    cluster: &Cluster,
+    vm: &Value,
+    vmi: Option<&Value>,
+) -> Result<(), String> {
     let conditions = vm["status"]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
-    let is_told = conditions.any(|condition| condition["type"] == "RestartRequired");
+    let is_reported = conditions.any(|condition| condition["type"] == "RestartRequired");
     let name = vmi.and_then(|vmi| vmi["status"]["virtualMachineRevisionName"].as_str());
     let revision =
         name.and_then(|name| cluster.get(&Id::new(Kind::Revision, meta::namespace(vm), name)));
     let before = revision.map(|revision| revision["data"]["spec"]["template"].clone());
     let is_needed = before.is_some_and(|before| before != vm["spec"]["template"]);
     ensure(
-        is_told == is_needed,
-        format!("restart is needed: {is_needed}, told: {is_told}"),
+        is_reported == is_needed,
+        format!("restart needed: {is_needed}, reported: {is_reported}"),
     )
 }
 
-fn vmi_is_settled(
-    cluster: &Cluster,
-    vmi: &Value,
-    running: &BTreeSet<String>,
-) -> Result<(), String> {
+fn check_vmi(cluster: &Cluster, vmi: &Value, running: &BTreeSet<String>) -> Result<(), String> {
     ensure(!meta::is_deleting(vmi), "is still being deleted")?;
     if meta::owner_references(vmi).next().is_some() {
-        owner_exists(cluster, vmi)?;
+        check_owner(cluster, vmi)?;
     }
     let uid = meta::uid(vmi);
     let pods = cluster.list(Kind::Pod);
@@ -135,22 +132,22 @@ fn vmi_is_settled(
         .filter(|pod| meta::owner_references(pod).any(|owner| owner.uid == uid))
         .count();
     if is_over(vmi) {
-        return ensure(!running.contains(uid), "is over, but its guest runs");
+        return ensure(!running.contains(uid), "has ended, but its guest runs");
     }
     ensure(own == 1, format!("is {} and has {own} pods", phase(vmi)))?;
     ensure(phase(vmi) == "Running", format!("is {}", phase(vmi)))?;
-    ensure(running.contains(uid), "reads Running, but no guest runs")
+    ensure(running.contains(uid), "is Running, but no guest runs")
 }
 
-fn pod_is_settled(cluster: &Cluster, pod: &Value) -> Result<(), String> {
+fn check_pod(cluster: &Cluster, pod: &Value) -> Result<(), String> {
     ensure(!meta::is_deleting(pod), "is still being deleted")?;
-    owner_exists(cluster, pod)
+    check_owner(cluster, pod)
 }
 
-/// Every owner is there, under its UID.
-fn owner_exists(cluster: &Cluster, object: &Value) -> Result<(), String> {
+/// Every owner exists, with its UID.
+fn check_owner(cluster: &Cluster, object: &Value) -> Result<(), String> {
     let mut owners = meta::owner_references(object).peekable();
-    ensure(owners.peek().is_some(), "belongs to nobody")?;
+    ensure(owners.peek().is_some(), "has no owner")?;
     for owner in owners {
         let mut kinds = Kind::ALL.into_iter();
         let kind = kinds.find(|kind| kind.facts().kind == owner.kind);
@@ -162,7 +159,7 @@ fn owner_exists(cluster: &Cluster, object: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn set_is_settled(cluster: &Cluster, set: &Value) -> Result<(), String> {
+fn check_set(cluster: &Cluster, set: &Value) -> Result<(), String> {
     ensure(!meta::is_deleting(set), "is still being deleted")?;
     let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1);
     let vmis = cluster.list(Kind::Vmi);
@@ -172,13 +169,13 @@ fn set_is_settled(cluster: &Cluster, set: &Value) -> Result<(), String> {
     let count = u64::try_from(own.count()).unwrap_or(u64::MAX);
     ensure(
         count == wanted,
-        format!("{count} members in place of {wanted}"),
+        format!("{count} members instead of {wanted}"),
     )?;
     for member in ["replicas", "readyReplicas"] {
-        let said = set["status"][member].as_u64().unwrap_or(0);
+        let reported = set["status"][member].as_u64().unwrap_or(0);
         ensure(
-            said == wanted,
-            format!("{member} is {said} in place of {wanted}"),
+            reported == wanted,
+            format!("{member} is {reported} instead of {wanted}"),
         )?;
     }
     Ok(())

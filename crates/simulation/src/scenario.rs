@@ -1,5 +1,5 @@
-//! One story: a seed decides what people ask for and what goes wrong; then all is well again, and
-//! is judged.
+//! One scenario: a seed decides what users request and which faults occur; then the faults end and
+//! the result is checked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,63 +13,63 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::checks;
 use crate::cluster::Cluster;
+use crate::control_plane::ControlPlane;
 use crate::guests::Guests;
-use crate::judge;
-use crate::nodes::{Manners, Node, Power};
-use crate::plane::Plane;
-use crate::processes::{Machines, Process, begin};
+use crate::nodes::{Behaviour, Node, Power};
+use crate::processes::{Process, Starter, begin};
 use crate::random::Random;
-use crate::tally::Tally;
-use crate::told::Told;
+use crate::record::Record;
 use crate::user::User;
+use crate::watch::Watch;
 
 const NODES: [&str; 2] = ["node1", "node2"];
 const STEP: Duration = Duration::from_millis(700);
-/// In virtual time: back-offs of five minutes, nodes that were gone.
+/// For convergence after the faults, in virtual time: back-offs of five minutes, lost nodes.
 const DEADLINE: Duration = Duration::from_mins(40);
-/// All of a story, in virtual time: what goes wrong takes its share besides.
+/// A whole scenario, in virtual time, faults included.
 const LONGEST: Duration = Duration::from_hours(3);
-/// In which nobody may write anything.
-const REST: Duration = Duration::from_mins(10);
+/// The time after convergence in which no controller may write.
+const QUIET: Duration = Duration::from_mins(10);
 
-/// How a story ended.
+/// The result of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
+pub struct Outcome {
     pub seed: u64,
-    /// What should not have happened, and what came before it.
+    /// The failed check, and the events before it.
     pub violation: Option<String>,
-    /// One number for all that happened: the same seed gives the same.
+    /// A hash of all events: the same seed gives the same.
     pub fingerprint: u64,
     pub requests: u64,
     pub writes: u64,
-    /// Changes by anybody but the controllers.
+    /// Changes by anything but the controllers.
     pub changes: u64,
 }
 
-/// Tells the story of a seed.
-pub fn tell(seed: u64) -> Ending {
+/// Runs the scenario of a seed.
+pub fn run(seed: u64) -> Outcome {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build();
     match runtime {
-        // Made inside: times that are taken must be the paused clock's.
+        // Created inside the runtime, because it reads the paused clock.
         Ok(runtime) => runtime.block_on(async move {
-            let story = Story::new(seed);
-            let (tally, cluster) = (story.tally.clone(), story.cluster.clone());
-            bounded(&tally, story.run())
+            let scenario = Scenario::new(seed);
+            let (record, cluster) = (scenario.record.clone(), scenario.cluster.clone());
+            bounded(&record, scenario.run())
                 .await
-                .unwrap_or_else(|why| Ending {
+                .unwrap_or_else(|why| Outcome {
                     seed,
-                    violation: Some(explain(&tally, &why)),
-                    fingerprint: tally.fingerprint(),
-                    requests: tally.requests(),
-                    writes: tally.writes(),
-                    changes: changes(&tally, &cluster),
+                    violation: Some(explain(&record, &why)),
+                    fingerprint: record.fingerprint(),
+                    requests: record.requests(),
+                    writes: record.writes(),
+                    changes: changes(&record, &cluster),
                 })
         }),
-        Err(error) => Ending {
+        Err(error) => Outcome {
             seed,
             violation: Some(format!("no runtime: {error}")),
             fingerprint: 0,
@@ -80,65 +80,65 @@ pub fn tell(seed: u64) -> Ending {
     }
 }
 
-/// Breaks off what would never end, and says why.
-async fn bounded<T>(tally: &Tally, work: impl Future<Output = T>) -> Result<T, String> {
+/// Ends a scenario that would never end, with the reason.
+async fn bounded<T>(record: &Record, work: impl Future<Output = T>) -> Result<T, String> {
     tokio::select! {
         biased;
-        why = tally.overrun() => Err(why),
+        why = record.overrun() => Err(why),
         done = timeout(LONGEST, Box::pin(work)) => {
             done.map_err(|_elapsed| format!("does not end within {LONGEST:?}"))
         }
     }
 }
 
-fn explain(tally: &Tally, why: &str) -> String {
-    let last = tally.last().join("\n  ");
+fn explain(record: &Record, why: &str) -> String {
+    let last = record.last().join("\n  ");
     format!("{why}\n  {last}")
 }
 
-fn changes(tally: &Tally, cluster: &Cluster) -> u64 {
-    cluster.revision().saturating_sub(tally.writes_done())
+fn changes(record: &Record, cluster: &Cluster) -> u64 {
+    cluster.revision().saturating_sub(record.writes_done())
 }
 
-struct Story {
+struct Scenario {
     seed: u64,
     random: Random,
     cluster: Cluster,
     guests: Guests,
-    tally: Tally,
-    is_bad: Arc<AtomicBool>,
-    power: BTreeMap<&'static str, Told<Power>>,
+    record: Record,
+    has_faults: Arc<AtomicBool>,
+    power: BTreeMap<&'static str, Watch<Power>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Story {
+impl Scenario {
     fn new(seed: u64) -> Self {
-        let power = NODES.map(|name| (name, Told::new(Power::On)));
+        let power = NODES.map(|name| (name, Watch::new(Power::On)));
         Self {
             seed,
             random: Random::new(seed),
             cluster: Cluster::new(Clock::starting_at(begin())),
             guests: Guests::default(),
-            tally: Tally::new(),
-            is_bad: Arc::new(AtomicBool::new(true)),
+            record: Record::new(),
+            has_faults: Arc::new(AtomicBool::new(true)),
             power: power.into(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
     }
 
-    async fn run(mut self) -> Ending {
-        self.start_world();
-        let mut machines = Machines {
+    async fn run(mut self) -> Outcome {
+        self.start_cluster();
+        let mut starter = Starter {
             cluster: self.cluster.clone(),
-            tally: self.tally.clone(),
-            is_bad: Arc::clone(&self.is_bad),
+            record: self.record.clone(),
+            has_faults: Arc::clone(&self.has_faults),
             tasks: self.tasks.clone(),
             random: self.random.fork(),
             started: 0,
         };
-        let mut processes = vec![machines.start(), machines.start()];
+        let mut processes = vec![starter.start(), starter.start()];
         let mut user = User {
             cluster: self.cluster.clone(),
             guests: self.guests.clone(),
@@ -149,30 +149,30 @@ impl Story {
             let did = if self.random.chance(650) {
                 user.act()
             } else {
-                self.disturb(&mut machines, &mut processes).await
+                self.inject_fault(&mut starter, &mut processes).await
             };
-            self.tally.tell(&did);
+            self.record.event(&did);
         }
-        self.mend(&mut machines, &mut processes);
-        user.go_home();
-        let violation = self.judge().await;
+        self.end_faults(&mut starter, &mut processes);
+        user.resume_set();
+        let violation = self.check().await;
         for process in processes {
             process.end().await;
         }
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        Ending {
+        Outcome {
             seed: self.seed,
-            violation: violation.map(|why| explain(&self.tally, &why)),
-            fingerprint: self.tally.fingerprint(),
-            requests: self.tally.requests(),
-            writes: self.tally.writes(),
-            changes: changes(&self.tally, &self.cluster),
+            violation: violation.map(|why| explain(&self.record, &why)),
+            fingerprint: self.record.fingerprint(),
+            requests: self.record.requests(),
+            writes: self.record.writes(),
+            changes: changes(&self.record, &self.cluster),
         }
     }
 
-    fn start_world(&mut self) {
+    fn start_cluster(&mut self) {
         for name in NODES {
             let skew = i64::try_from(self.random.below(1200)).unwrap_or(0) - 600;
             let node = Node {
@@ -180,58 +180,58 @@ impl Story {
                 cluster: self.cluster.clone(),
                 guests: self.guests.clone(),
                 random: self.random.fork(),
-                manners: Manners {
+                behaviour: Behaviour {
                     step: STEP,
-                    is_bad: Arc::clone(&self.is_bad),
+                    has_faults: Arc::clone(&self.has_faults),
                 },
-                power: self.power[name].listen(),
+                power: self.power[name].watcher(),
                 skew: SignedDuration::from_secs(skew),
             };
             self.tasks.spawn(node.run(self.stop.clone()));
         }
         let receivers = self.power.iter();
-        let plane = Plane {
+        let control_plane = ControlPlane {
             cluster: self.cluster.clone(),
             random: self.random.fork(),
             step: STEP,
             nodes: receivers
-                .map(|(name, power)| ((*name).to_owned(), power.listen()))
+                .map(|(name, power)| ((*name).to_owned(), power.watcher()))
                 .collect(),
         };
-        self.tasks.spawn(plane.run(self.stop.clone()));
+        self.tasks.spawn(control_plane.run(self.stop.clone()));
     }
 
-    /// Something goes wrong, or right again.
-    async fn disturb(&mut self, machines: &mut Machines, all: &mut Vec<Process>) -> String {
+    /// Injects a fault, or ends one.
+    async fn inject_fault(&mut self, starter: &mut Starter, all: &mut Vec<Process>) -> String {
         let at = self.random.below(all.len());
         match self.random.below(9) {
             0 | 1 if !all.is_empty() => {
                 all.remove(at).kill();
-                all.push(machines.start());
-                "a controller is killed, another comes".to_owned()
+                all.push(starter.start());
+                "a controller is killed, another starts".to_owned()
             }
             2 if !all.is_empty() => {
                 all.remove(at).end().await;
-                all.push(machines.start());
-                "a controller ends, another comes".to_owned()
+                all.push(starter.start());
+                "a controller stops, another starts".to_owned()
             }
             3 if !all.is_empty() => {
                 all.remove(at).kill();
                 "a controller is killed".to_owned()
             }
             4 if all.len() < 3 => {
-                all.push(machines.start());
-                "a controller comes".to_owned()
+                all.push(starter.start());
+                "a controller starts".to_owned()
             }
             5 => {
                 for process in all.iter() {
-                    process.line.thaw();
+                    process.connection.resume();
                 }
-                "all lines work".to_owned()
+                "all connections resume".to_owned()
             }
             6 | 7 if !all.is_empty() => {
-                all[at].line.freeze();
-                "the line of a controller is stuck".to_owned()
+                all[at].connection.stall();
+                "the connection of a controller stalls".to_owned()
             }
             _ => {
                 let name = *self.random.pick(&NODES).unwrap_or(&NODES[0]);
@@ -243,51 +243,51 @@ impl Story {
         }
     }
 
-    fn mend(&self, machines: &mut Machines, all: &mut Vec<Process>) {
-        self.tally.tell("all is well again");
-        self.is_bad.store(false, Ordering::Relaxed);
+    fn end_faults(&self, starter: &mut Starter, all: &mut Vec<Process>) {
+        self.record.event("faults end");
+        self.has_faults.store(false, Ordering::Relaxed);
         for power in self.power.values() {
             power.set(Power::On);
         }
         for process in all.iter() {
-            process.line.thaw();
+            process.connection.resume();
         }
         if all.is_empty() {
-            all.push(machines.start());
+            all.push(starter.start());
         }
     }
 
-    /// What must not be at any time.
+    /// The violation of an invariant that must hold at any time.
     fn violation(&self) -> Option<String> {
-        self.guests.violation().or_else(|| self.cluster.wronged())
+        self.guests.violation().or_else(|| self.cluster.violation())
     }
 
-    async fn judge(&self) -> Option<String> {
+    async fn check(&self) -> Option<String> {
         if let Some(violation) = self.violation() {
             return Some(violation);
         }
         let since = Instant::now();
-        while let Err(why) = judge::settled(&self.cluster, &self.guests) {
+        while let Err(why) = checks::converged(&self.cluster, &self.guests) {
             if since.elapsed() >= DEADLINE {
-                return Some(format!("not settled: {why}"));
+                return Some(format!("not converged: {why}"));
             }
             sleep(Duration::from_secs(5)).await;
         }
-        // What was under way when it looked settled.
+        // Requests that were pending at convergence.
         sleep(Duration::from_secs(30)).await;
-        let before = self.tally.writes();
-        sleep(REST).await;
-        let after = self.tally.writes();
+        let before = self.record.writes();
+        sleep(QUIET).await;
+        let after = self.record.writes();
         if after != before {
             return Some(format!("{} writes while nothing changed", after - before));
         }
-        if let Err(why) = judge::settled(&self.cluster, &self.guests) {
-            return Some(format!("settled and then not: {why}"));
+        if let Err(why) = checks::converged(&self.cluster, &self.guests) {
+            return Some(format!("no longer converged: {why}"));
         }
         if let Some(violation) = self.violation() {
             return Some(violation);
         }
-        let (writes, changes) = (self.tally.writes(), changes(&self.tally, &self.cluster));
+        let (writes, changes) = (self.record.writes(), changes(&self.record, &self.cluster));
         let most = 60 + 6 * changes;
         (writes > most).then(|| format!("{writes} writes for {changes} changes"))
     }
@@ -299,41 +299,41 @@ mod tests {
 
     use http::{Method, StatusCode};
 
-    use super::{Tally, bounded, tell};
+    use super::{Record, bounded, run};
 
     #[test]
-    fn the_same_seed_tells_the_same_story() {
-        // In some of them many wait for the same at once.
+    fn same_seed_gives_same_scenario() {
+        // In some of them many tasks wait for the same change.
         for seed in [1, 7001, 7023] {
-            let (first, again) = (tell(seed), tell(seed));
+            let (first, again) = (run(seed), run(seed));
             assert_eq!(first, again);
             assert!(first.requests > 100, "{first:?}");
         }
-        assert_ne!(tell(1).fingerprint, tell(2).fingerprint);
+        assert_ne!(run(1).fingerprint, run(2).fingerprint);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_never_ends_is_named_in_place_of_waited_for() {
-        let tally = Tally::new();
+    async fn endless_scenario_fails() {
+        let record = Record::new();
         let loops = async {
             loop {
-                tally.note(&Method::PATCH, "/a", StatusCode::OK);
+                record.note(&Method::PATCH, "/a", StatusCode::OK);
                 tokio::task::yield_now().await;
             }
         };
-        let why = bounded::<()>(&tally, loops).await.unwrap_err();
+        let why = bounded::<()>(&record, loops).await.unwrap_err();
         assert!(why.starts_with("hot loop: 20000 writes"), "{why}");
 
-        let why = bounded::<()>(&Tally::new(), pending()).await.unwrap_err();
+        let why = bounded::<()>(&Record::new(), pending()).await.unwrap_err();
         assert!(why.starts_with("does not end within"), "{why}");
     }
 
     #[test]
-    fn a_few_stories_end_well() {
-        // Those apart from the others found something once.
+    fn some_scenarios_pass() {
+        // The last ones found bugs before.
         for seed in (100..110).chain([323, 633, 1063, 2775]) {
-            let ending = tell(seed);
-            assert_eq!(ending.violation, None, "seed {seed}");
+            let outcome = run(seed);
+            assert_eq!(outcome.violation, None, "seed {seed}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! VMs with instance types and preferences: what their guests get, what is kept of it, and what
-//! is said when it cannot be had.
+//! VMs with instance types and preferences: the effect on guests, stored revisions, and errors.
 
 use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
@@ -8,7 +7,7 @@ use kubevirt_api::vm_status::InstancetypeStatusRef;
 use serde_json::Value;
 
 use super::*;
-use crate::world::NAMESPACE;
+use crate::cluster::NAMESPACE;
 
 const SIZES: &str = "instancetype.kubevirt.io";
 const VERSION: &str = "v1beta1";
@@ -25,29 +24,29 @@ macro_rules! example {
     };
 }
 
-fn sizes(world: &World, kind: &str) -> Api<DynamicObject> {
+fn instancetypes(cluster: &TestCluster, kind: &str) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk(SIZES, VERSION, kind);
     let resource = ApiResource::from_gvk(&kind);
     if kind.kind.contains("Cluster") {
-        return Api::all_with(world.client.clone(), &resource);
+        return Api::all_with(cluster.client.clone(), &resource);
     }
-    Api::namespaced_with(world.client.clone(), NAMESPACE, &resource)
+    Api::namespaced_with(cluster.client.clone(), NAMESPACE, &resource)
 }
 
-async fn create(world: &World, object: Value) {
+async fn create(cluster: &TestCluster, object: Value) {
     let kind = object["kind"].as_str().unwrap().to_owned();
     let typed = serde_json::from_value(object).unwrap();
-    let api = sizes(world, &kind);
+    let api = instancetypes(cluster, &kind);
     api.create(&PostParams::default(), &typed).await.unwrap();
 }
 
-async fn create_vm(world: &World, vm: Value) {
+async fn create_vm(cluster: &TestCluster, vm: Value) {
     let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
-    let made = world.vms().create(&PostParams::default(), &vm).await;
+    let made = cluster.vms().create(&PostParams::default(), &vm).await;
     made.unwrap();
 }
 
-/// A VM that starts and says nothing about its size.
+/// A VM that starts, without a size.
 fn sized(name: &str, choice: &Value) -> Value {
     let mut vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": name},
@@ -69,20 +68,20 @@ fn instancetype(kind: &str, name: &str, vcpus: u32) -> Value {
     })
 }
 
-async fn revisions(world: &World) -> Vec<ControllerRevision> {
-    let api = Api::<ControllerRevision>::namespaced(world.client.clone(), NAMESPACE);
+async fn revisions(cluster: &TestCluster) -> Vec<ControllerRevision> {
+    let api = Api::<ControllerRevision>::namespaced(cluster.client.clone(), NAMESPACE);
     let params = ListParams::default().labels("instancetype.kubevirt.io/object-name");
     api.list(&params).await.unwrap().items
 }
 
-async fn sockets(world: &World, name: &str) -> Option<u32> {
-    let vmi = world.vmis().get(name).await.unwrap();
+async fn sockets(cluster: &TestCluster, name: &str) -> Option<u32> {
+    let vmi = cluster.vmis().get(name).await.unwrap();
     vmi.spec.domain.cpu.unwrap_or_default().sockets
 }
 
-/// What the VM says it fails for.
-async fn failure(world: &World, name: &str) -> String {
-    let status = world.vms().get(name).await.unwrap().status;
+/// The message of the condition Failure.
+async fn failure(cluster: &TestCluster, name: &str) -> String {
+    let status = cluster.vms().get(name).await.unwrap().status;
     let conditions = status.unwrap_or_default().conditions;
     let failure = conditions
         .iter()
@@ -98,22 +97,22 @@ fn revision_of(noted: Option<&InstancetypeStatusRef>) -> Option<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_of_the_examples_gets_what_it_chose() {
-    let world = World::new().await;
-    create(&world, example!("instancetype-app-server")).await;
-    create(&world, example!("preference-virtio")).await;
-    create_vm(&world, example!("vm-instancetype-preference")).await;
+async fn example_vm_gets_its_instance_type_and_preference() {
+    let cluster = TestCluster::new().await;
+    create(&cluster, example!("instancetype-app-server")).await;
+    create(&cluster, example!("preference-virtio")).await;
+    create_vm(&cluster, example!("vm-instancetype-preference")).await;
     let name = "sized-and-equipped";
-    // Copies are kept before the first start.
-    world
-        .until("kept", async || revisions(&world).await.len() == 2)
+    // Revisions are stored before the first start.
+    cluster
+        .wait_until("kept", async || revisions(&cluster).await.len() == 2)
         .await;
-    world
+    cluster
         .patch_vm(name, json!({"spec": {"runStrategy": "Always"}}))
         .await;
-    world.until_printable(name, "Running").await;
+    cluster.wait_for_printable(name, "Running").await;
 
-    let vmi = world.vmis().get(name).await.unwrap();
+    let vmi = cluster.vmis().get(name).await.unwrap();
     let domain = &vmi.spec.domain;
     let cpu = domain.cpu.clone().unwrap();
     assert_eq!(
@@ -137,7 +136,7 @@ async fn machine_of_the_examples_gets_what_it_chose() {
         "paravirtual"
     );
 
-    let pod = &world
+    let pod = &cluster
         .pods()
         .list(&ListParams::default())
         .await
@@ -148,17 +147,17 @@ async fn machine_of_the_examples_gets_what_it_chose() {
     let memory = kubevirt_api::quantity::Amount::parse(&requests["memory"]).unwrap();
     assert!(memory.units() > 8 << 30, "{memory:?}");
 
-    let vm = world.vms().get(name).await.unwrap();
+    let vm = cluster.vms().get(name).await.unwrap();
     let status = vm.status.clone().unwrap();
     let noted = status.instancetype_ref.clone().unwrap();
     assert_eq!(noted.name.as_deref(), Some("app-server"));
     assert_eq!(noted.kind.as_deref(), Some("VirtualMachineInstancetype"));
-    let kept = revisions(&world).await;
+    let kept = revisions(&cluster).await;
     let copy = kept
         .iter()
         .find(|one| Some(&*one.name_any()) == revision_of(Some(&noted)))
         .unwrap();
-    let source = sizes(&world, "VirtualMachineInstancetype")
+    let source = instancetypes(&cluster, "VirtualMachineInstancetype")
         .get("app-server")
         .await
         .unwrap();
@@ -183,33 +182,33 @@ async fn machine_of_the_examples_gets_what_it_chose() {
     }
     assert_eq!(copy.data.clone().unwrap().0["spec"]["cpu"]["guest"], 4);
     assert!(revision_of(status.preference_ref.as_ref()).is_some());
-    let writes = world.all_writes();
-    world.pass(Duration::from_mins(3)).await;
-    assert_eq!(world.all_writes(), writes, "rest");
-    world.end().await;
+    let writes = cluster.all_writes();
+    cluster.advance(Duration::from_mins(3)).await;
+    assert_eq!(cluster.all_writes(), writes, "writes without a change");
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_keeps_its_size_until_it_chooses_another() {
-    let world = World::new().await;
+async fn vm_keeps_its_instance_type_until_it_chooses_another() {
+    let cluster = TestCluster::new().await;
     let kind = "VirtualMachineClusterInstancetype";
-    create(&world, instancetype(kind, "small", 2)).await;
-    create(&world, instancetype(kind, "large", 8)).await;
+    create(&cluster, instancetype(kind, "small", 2)).await;
+    create(&cluster, instancetype(kind, "large", 8)).await;
     create_vm(
-        &world,
+        &cluster,
         sized("a", &json!({"instancetype": {"name": "small"}})),
     )
     .await;
-    world.until_printable("a", "Running").await;
-    assert_eq!(sockets(&world, "a").await, Some(2));
-    let vmi = world.vmis().get("a").await.unwrap();
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(sockets(&cluster, "a").await, Some(2));
+    let vmi = cluster.vmis().get("a").await.unwrap();
     assert_eq!(
         vmi.annotations()["kubevirt.io/cluster-instancetype-name"],
         "small"
     );
 
     let patch = json!({"spec": {"cpu": {"guest": 6}}});
-    sizes(&world, kind)
+    instancetypes(&cluster, kind)
         .patch(
             "small",
             &kube::api::PatchParams::default(),
@@ -217,155 +216,155 @@ async fn machine_keeps_its_size_until_it_chooses_another() {
         )
         .await
         .unwrap();
-    restart(&world, json!({})).await;
-    assert_eq!(sockets(&world, "a").await, Some(2), "held on to");
-    assert_eq!(revisions(&world).await.len(), 1);
+    restart(&cluster, json!({})).await;
+    assert_eq!(sockets(&cluster, "a").await, Some(2), "the stored revision");
+    assert_eq!(revisions(&cluster).await.len(), 1);
 
-    restart(&world, json!({"instancetype": {"name": "large"}})).await;
-    assert_eq!(sockets(&world, "a").await, Some(8));
-    let status = world.vms().get("a").await.unwrap().status.unwrap();
+    restart(&cluster, json!({"instancetype": {"name": "large"}})).await;
+    assert_eq!(sockets(&cluster, "a").await, Some(8));
+    let status = cluster.vms().get("a").await.unwrap().status.unwrap();
     let noted = status.instancetype_ref.unwrap();
     assert_eq!(noted.name.as_deref(), Some("large"));
 
-    // A revision that is named counts.
-    let first = revisions(&world).await;
+    // A named revision wins.
+    let first = revisions(&cluster).await;
     let first = first
         .iter()
         .map(ResourceExt::name_any)
         .find(|name| name.contains("small"));
     let small = json!({"instancetype": {"name": "small", "revisionName": first}});
-    restart(&world, small).await;
-    assert_eq!(sockets(&world, "a").await, Some(2));
-    world.end().await;
+    restart(&cluster, small).await;
+    assert_eq!(sockets(&cluster, "a").await, Some(2));
+    cluster.end().await;
 }
 
 /// Stops the VM, changes its spec, starts it.
-async fn restart(world: &World, mut spec: Value) {
-    world
+async fn restart(cluster: &TestCluster, mut spec: Value) {
+    cluster
         .patch_vm("a", json!({"spec": {"runStrategy": "Halted"}}))
         .await;
-    world.until_printable("a", "Stopped").await;
-    world.until_gone("a").await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster.wait_until_gone("a").await;
     spec["runStrategy"] = "Always".into();
-    world.patch_vm("a", json!({"spec": spec})).await;
-    world.until_printable("a", "Running").await;
+    cluster.patch_vm("a", json!({"spec": spec})).await;
+    cluster.wait_for_printable("a", "Running").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_waits_for_what_it_chose_and_says_so() {
-    let world = World::new().await;
+async fn missing_instance_type_is_reported_and_waited_for() {
+    let cluster = TestCluster::new().await;
     create_vm(
-        &world,
+        &cluster,
         sized("a", &json!({"instancetype": {"name": "late"}})),
     )
     .await;
-    world
-        .until("it says so", async || {
-            failure(&world, "a")
+    cluster
+        .wait_until("the failure is reported", async || {
+            failure(&cluster, "a")
                 .await
                 .contains("there is no VirtualMachineClusterInstancetype late")
         })
         .await;
-    assert!(world.vmis().get_opt("a").await.unwrap().is_none());
+    assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());
     create(
-        &world,
+        &cluster,
         instancetype("VirtualMachineClusterInstancetype", "late", 2),
     )
     .await;
-    world.until_printable("a", "Running").await;
-    assert_eq!(failure(&world, "a").await, "");
-    assert_eq!(sockets(&world, "a").await, Some(2));
-    world.end().await;
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(failure(&cluster, "a").await, "");
+    assert_eq!(sockets(&cluster, "a").await, Some(2));
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_that_contradicts_its_instance_type_does_not_start() {
-    let world = World::new().await;
+async fn vm_that_conflicts_with_its_instance_type_does_not_start() {
+    let cluster = TestCluster::new().await;
     let kind = "VirtualMachineInstancetype";
-    create(&world, instancetype(kind, "small", 2)).await;
+    create(&cluster, instancetype(kind, "small", 2)).await;
     let mut vm = sized(
         "a",
         &json!({"instancetype": {"name": "small", "kind": "virtualmachineinstancetypes"}}),
     );
     vm["spec"]["template"]["spec"]["domain"]["cpu"] = json!({"cores": 4});
-    create_vm(&world, vm).await;
-    world
-        .until("it says so", async || {
-            failure(&world, "a")
+    create_vm(&cluster, vm).await;
+    cluster
+        .wait_until("the failure is reported", async || {
+            failure(&cluster, "a")
                 .await
                 .contains("spec.template.spec.domain.cpu.cores")
         })
         .await;
-    assert!(world.vmis().get_opt("a").await.unwrap().is_none());
-    world.end().await;
+    assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());
+    cluster.end().await;
 }
 
-/// Has choices written into the machines themselves, as administrators may ask for.
-async fn expand_choices(world: &World) {
+/// Sets the reference policy `expand`.
+async fn expand_choices(cluster: &TestCluster) {
     let kubevirt = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"},
         "spec": {"configuration": {"instancetype": {"referencePolicy": "expand"}}},
     });
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt"));
     let kubevirts: Api<DynamicObject> =
-        Api::namespaced_with(world.client.clone(), NAMESPACE, &resource);
+        Api::namespaced_with(cluster.client.clone(), NAMESPACE, &resource);
     let kubevirt = serde_json::from_value(kubevirt).unwrap();
     kubevirts
         .create(&PostParams::default(), &kubevirt)
         .await
         .unwrap();
     // Until the controllers have read it.
-    world.pass(Duration::from_secs(5)).await;
+    cluster.advance(Duration::from_secs(5)).await;
 }
 
-/// A machine whose choice is kept: for the deaths after that.
-pub(super) async fn kept(world: &World) {
+/// Scenario: the revision of a choice is stored.
+pub(super) async fn kept(cluster: &TestCluster) {
     let size = instancetype("VirtualMachineClusterInstancetype", "small", 2);
-    create(world, size).await;
+    create(cluster, size).await;
     let choice = json!({"instancetype": {"name": "small"}});
-    create_vm(world, sized("a", &choice)).await;
-    world.until_printable("a", "Running").await;
-    assert_eq!(sockets(world, "a").await, Some(2));
-    assert_eq!(revisions(world).await.len(), 1);
+    create_vm(cluster, sized("a", &choice)).await;
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(sockets(cluster, "a").await, Some(2));
+    assert_eq!(revisions(cluster).await.len(), 1);
 }
 
-/// A machine whose choice is written out: for the deaths after that.
-pub(super) async fn written_out(world: &World) {
-    expand_choices(world).await;
+/// Scenario: a choice is expanded into the VM.
+pub(super) async fn expanded(cluster: &TestCluster) {
+    expand_choices(cluster).await;
     let size = instancetype("VirtualMachineClusterInstancetype", "small", 2);
-    create(world, size).await;
+    create(cluster, size).await;
     let choice = json!({"instancetype": {"name": "small"}});
-    create_vm(world, sized("a", &choice)).await;
-    world.until_printable("a", "Running").await;
-    assert_eq!(sockets(world, "a").await, Some(2));
-    let vm = world.vms().get("a").await.unwrap();
+    create_vm(cluster, sized("a", &choice)).await;
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(sockets(cluster, "a").await, Some(2));
+    let vm = cluster.vms().get("a").await.unwrap();
     assert_eq!(vm.spec.instancetype, None);
-    assert!(revisions(world).await.is_empty());
+    assert!(revisions(cluster).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn choice_is_written_out_where_the_administrator_wants_it() {
-    let world = World::new().await;
-    expand_choices(&world).await;
+async fn choice_is_expanded_under_the_expand_policy() {
+    let cluster = TestCluster::new().await;
+    expand_choices(&cluster).await;
 
     create(
-        &world,
+        &cluster,
         instancetype("VirtualMachineClusterInstancetype", "small", 2),
     )
     .await;
     create_vm(
-        &world,
+        &cluster,
         sized("a", &json!({"instancetype": {"name": "small"}})),
     )
     .await;
-    world.until_printable("a", "Running").await;
-    let vm = world.vms().get("a").await.unwrap();
+    cluster.wait_for_printable("a", "Running").await;
+    let vm = cluster.vms().get("a").await.unwrap();
     assert_eq!(vm.spec.instancetype, None);
     assert_eq!(vm.status.clone().unwrap().instancetype_ref, None);
     let domain = vm.spec.template.spec.unwrap().domain;
     assert_eq!(domain.cpu.unwrap().sockets, Some(2));
     assert_eq!(domain.memory.unwrap().guest.unwrap().0, "256Mi");
-    assert_eq!(revisions(&world).await.len(), 0);
-    assert_eq!(sockets(&world, "a").await, Some(2));
-    world.end().await;
+    assert_eq!(revisions(&cluster).await.len(), 0);
+    assert_eq!(sockets(&cluster, "a").await, Some(2));
+    cluster.end().await;
 }

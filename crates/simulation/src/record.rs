@@ -1,5 +1,4 @@
-//! Which requests reached the cluster, and what the story was, as one number; and when they are so
-//! many that it would never end.
+//! Records the requests and the other events of a scenario, and detects hot loops.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -9,13 +8,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Of one story; one that ends well makes do with a few writes for each change.
+/// Limits of one scenario; one that passes needs a few writes for each change.
 const MOST_WRITES: u64 = 20_000;
 const MOST_REQUESTS: u64 = 200_000;
 
-/// Clones share the counts.
+/// Clones share the record.
 #[derive(Debug, Clone)]
-pub(crate) struct Tally(Arc<Shared>);
+pub(crate) struct Record(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -27,18 +26,18 @@ struct Shared {
 struct Counts {
     begin: Instant,
     requests: u64,
-    /// Without what is bound to come again and again: leases, events.
+    /// Without leases and events, which are written all the time.
     writes: u64,
-    /// Of them, those that were carried out and changed something, or might have.
+    /// The successful ones of them.
     done: u64,
-    /// The last of them, for the reader of a failed story.
+    /// The last events, for the reader of a failed scenario.
     last: Vec<String>,
     fingerprint: u64,
 }
 
 const LAST: usize = 60;
 
-impl Tally {
+impl Record {
     pub(crate) fn new() -> Self {
         let counts = Mutex::new(Counts {
             begin: Instant::now(),
@@ -87,8 +86,8 @@ impl Tally {
             .push(format!("{seconds:9.3} {method} {path} {}", status.as_u16()));
     }
 
-    /// Of anything else that happens.
-    pub(crate) fn tell(&self, what: &str) {
+    /// Records any other event.
+    pub(crate) fn event(&self, what: &str) {
         let mut counts = self.0.counts.lock();
         let at = counts.begin.elapsed();
         let mut hasher = DefaultHasher::new();
@@ -101,7 +100,7 @@ impl Tally {
         counts.last.push(format!("{seconds:9.3} -- {what}"));
     }
 
-    /// Waits until there were more requests than any story needs; answers what is wrong.
+    /// Waits until there were more requests than any scenario needs; returns the problem.
     pub(crate) async fn overrun(&self) -> String {
         self.0.overrun.notified().await;
         let counts = self.0.counts.lock();
