@@ -19,6 +19,7 @@ use kubevirt_api::{
         VirtualMachineInstancePhase as Phase,
     },
 };
+use model::{Files, VolumeSource};
 use reasons::Reason;
 use serde::Deserialize;
 
@@ -79,92 +80,85 @@ pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
         );
     }
     for (i, volume) in spec.volumes.iter().enumerate() {
-        let at = format!("{path}.volumes[{i}]");
-        if let Some(source) = &volume.persistent_volume_claim {
-            let at = format!("{at}.persistentVolumeClaim.claimName");
-            note(&mut found.claims, &source.claim_name, at);
-        }
-        let below = volume.ephemeral.as_ref();
-        if let Some(source) = below.and_then(|one| one.persistent_volume_claim.as_ref()) {
-            let at = format!("{at}.ephemeral.persistentVolumeClaim.claimName");
-            note(&mut found.claims, &source.claim_name, at);
-        }
-        if let Some(source) = &volume.data_volume {
-            note(
-                &mut found.data_volumes,
-                &source.name,
-                format!("{at}.dataVolume.name"),
-            );
-        }
-        files_of(&mut found, volume, &at);
-        let disk = volume.container_disk.as_ref();
-        if let Some(name) = disk.and_then(|disk| disk.image_pull_secret.as_ref()) {
-            note(
-                &mut found.secrets,
-                name,
-                format!("{at}.containerDisk.imagePullSecret"),
-            );
-        }
+        let source = VolumeSource::of(volume);
+        let field = format!("{path}.volumes[{i}].{}", source.member());
+        note_source(&mut found, &source, &field);
     }
     found
 }
 
-/// Secrets and config maps whose files become a disk.
-fn files_of(found: &mut References, volume: &kubevirt_api::volumes::Volume, at: &str) {
-    let cloud = volume.cloud_init_no_cloud.as_ref();
-    let drive = volume.cloud_init_config_drive.as_ref();
-    let sysprep = volume.sysprep.as_ref();
-    let seeds = [
-        (
-            "cloudInitNoCloud.secretRef",
-            cloud.and_then(|one| one.secret_ref.as_ref()),
-        ),
-        (
-            "cloudInitNoCloud.networkDataSecretRef",
-            cloud.and_then(|one| one.network_data_secret_ref.as_ref()),
-        ),
-        (
-            "cloudInitConfigDrive.secretRef",
-            drive.and_then(|one| one.secret_ref.as_ref()),
-        ),
-        (
-            "cloudInitConfigDrive.networkDataSecretRef",
-            drive.and_then(|one| one.network_data_secret_ref.as_ref()),
-        ),
-        (
-            "sysprep.secret",
-            sysprep.and_then(|one| one.secret.as_ref()),
-        ),
-    ];
-    for (field, name) in seeds {
-        if let Some(name) = name {
-            note(&mut found.secrets, &name.name, format!("{at}.{field}.name"));
+/// The objects that a volume needs; those marked optional are not listed.
+fn note_source(found: &mut References, source: &VolumeSource<'_>, field: &str) {
+    match source {
+        VolumeSource::PersistentVolumeClaim(claim) => {
+            note(&mut found.claims, claim.name, format!("{field}.claimName"));
         }
+        VolumeSource::Ephemeral(claim) => {
+            let field = format!("{field}.persistentVolumeClaim.claimName");
+            note(&mut found.claims, claim.name, field);
+        }
+        VolumeSource::DataVolume(claim) => {
+            note(&mut found.data_volumes, claim.name, format!("{field}.name"));
+        }
+        VolumeSource::CloudInit(seed) => {
+            let user = seed.user_data.secret.unwrap_or_default();
+            note(&mut found.secrets, user, format!("{field}.secretRef.name"));
+            let network = seed.network_data.secret.unwrap_or_default();
+            let field = format!("{field}.networkDataSecretRef.name");
+            note(&mut found.secrets, network, field);
+        }
+        VolumeSource::Files(files) => note_files(found, *files, field),
+        VolumeSource::ContainerDisk(disk) => {
+            let secret = disk.image_pull_secret.as_deref().unwrap_or_default();
+            note(
+                &mut found.secrets,
+                secret,
+                format!("{field}.imagePullSecret"),
+            );
+        }
+        VolumeSource::ServiceAccount(source) => {
+            let name = source.service_account_name.as_deref().unwrap_or_default();
+            let field = format!("{field}.serviceAccountName");
+            note(&mut found.service_accounts, name, field);
+        }
+        VolumeSource::HostDisk(_)
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => {}
     }
-    if let Some(name) = sysprep.and_then(|one| one.config_map.as_ref()) {
-        note(
-            &mut found.config_maps,
-            &name.name,
-            format!("{at}.sysprep.configMap.name"),
-        );
-    }
-    let needed = |optional: Option<bool>| optional != Some(true);
-    if let Some(source) = volume.secret.as_ref().filter(|one| needed(one.optional)) {
-        let name = source.secret_name.as_deref().unwrap_or_default();
-        note(&mut found.secrets, name, format!("{at}.secret.secretName"));
-    }
-    if let Some(source) = volume
-        .config_map
-        .as_ref()
-        .filter(|one| needed(one.optional))
-    {
-        let name = source.name.as_deref().unwrap_or_default();
-        note(&mut found.config_maps, name, format!("{at}.configMap.name"));
-    }
-    if let Some(source) = &volume.service_account {
-        let name = source.service_account_name.as_deref().unwrap_or_default();
-        let at = format!("{at}.serviceAccount.serviceAccountName");
-        note(&mut found.service_accounts, name, at);
+}
+
+/// Secrets and config maps whose files become a disk.
+fn note_files(found: &mut References, files: Files<'_>, field: &str) {
+    let is_needed = |optional: Option<bool>| optional != Some(true);
+    match files {
+        Files::Secret(source) if is_needed(source.optional) => {
+            let name = source.secret_name.as_deref().unwrap_or_default();
+            note(&mut found.secrets, name, format!("{field}.secretName"));
+        }
+        Files::ConfigMap(source) if is_needed(source.optional) => {
+            let name = source.name.as_deref().unwrap_or_default();
+            note(&mut found.config_maps, name, format!("{field}.name"));
+        }
+        Files::Sysprep(source) => {
+            if let Some(secret) = &source.secret {
+                note(
+                    &mut found.secrets,
+                    &secret.name,
+                    format!("{field}.secret.name"),
+                );
+            }
+            if let Some(map) = &source.config_map {
+                note(
+                    &mut found.config_maps,
+                    &map.name,
+                    format!("{field}.configMap.name"),
+                );
+            }
+        }
+        Files::Secret(_) | Files::ConfigMap(_) | Files::DownwardApi(_) => {}
     }
 }
 

@@ -45,10 +45,13 @@ pub(crate) fn render(input: &Input<'_>, storage: &Storage) -> Result<Container, 
 }
 
 fn environment(input: &Input<'_>) -> Vec<EnvVar> {
-    let mut all: Vec<EnvVar> = ENVIRONMENT.into_iter().map(variable).collect();
+    let mut all: Vec<EnvVar> = ENVIRONMENT
+        .into_iter()
+        .map(|(name, value)| variable(name, value))
+        .collect();
     let shared = shared_paths(input);
     if !shared.is_empty() {
-        all.push(variable((SHARED_PATHS, &shared)));
+        all.push(variable(SHARED_PATHS, &shared));
     }
     all
 }
@@ -83,7 +86,7 @@ fn arguments(guest: &Guest<'_>) -> Vec<String> {
     .collect()
 }
 
-fn variable((name, value): (&str, &str)) -> EnvVar {
+fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
         value: Some(value.to_owned()),

@@ -82,7 +82,7 @@ fn escaped(path: &str) -> String {
     path.replace('$', "$$")
 }
 
-/// The name that KubeVirt uses, or an index if that is too long.
+/// The name that `KubeVirt` uses, or an index if that is too long.
 fn container_name(volume: &str, index: usize) -> String {
     let name = format!("volume{volume}-init");
     if name.len() <= MAX_NAME {

@@ -242,8 +242,7 @@ fn add_network_resources(input: &Input<'_>, lists: &mut Lists) -> Result<(), Pod
             lists.add_one(resource)?;
         }
         if let Some(claim) = &network.resource_claim {
-            let claim = (claim.claim_name.as_ref(), claim.request_name.as_ref());
-            lists.claim(claim);
+            lists.add_claim(claim.claim_name.as_ref(), claim.request_name.as_ref());
         }
     }
     Ok(())
@@ -252,31 +251,42 @@ fn add_network_resources(input: &Input<'_>, lists: &mut Lists) -> Result<(), Pod
 fn add_host_devices(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
     let devices = &input.guest.vmi.spec.domain.devices;
     let gpus = devices.gpus.iter().enumerate();
-    let gpus = gpus.map(|(index, gpu)| {
-        let claim = (gpu.claim_name.as_ref(), gpu.request_name.as_ref());
-        (format!("gpus[{index}]"), gpu.device_name.as_ref(), claim)
+    let gpus = gpus.map(|(index, gpu)| HostDevice {
+        field: format!("gpus[{index}]"),
+        resource: gpu.device_name.as_ref(),
+        claim: gpu.claim_name.as_ref(),
+        request: gpu.request_name.as_ref(),
     });
     let others = devices.host_devices.iter().enumerate();
-    let others = others.map(|(index, device)| {
-        let claim = (device.claim_name.as_ref(), device.request_name.as_ref());
-        let name = device.device_name.as_ref();
-        (format!("hostDevices[{index}]"), name, claim)
+    let others = others.map(|(index, device)| HostDevice {
+        field: format!("hostDevices[{index}]"),
+        resource: device.device_name.as_ref(),
+        claim: device.claim_name.as_ref(),
+        request: device.request_name.as_ref(),
     });
-    for (path, device, claim) in gpus.chain(others) {
-        let Some(device) = device.filter(|device| !device.is_empty()) else {
-            lists.claim(claim);
+    for device in gpus.chain(others) {
+        let Some(resource) = device.resource.filter(|resource| !resource.is_empty()) else {
+            lists.add_claim(device.claim, device.request);
             continue;
         };
         let permitted = input.settings.permitted_devices.as_ref();
-        if permitted.is_some_and(|permitted| !permitted.contains(device)) {
+        if permitted.is_some_and(|permitted| !permitted.contains(resource)) {
             return Err(PodError::ForbiddenDevice {
-                field: format!("spec.domain.devices.{path}.deviceName"),
-                device: device.clone(),
+                field: format!("spec.domain.devices.{}.deviceName", device.field),
+                device: resource.clone(),
             });
         }
-        lists.add_one(device)?;
+        lists.add_one(resource)?;
     }
     Ok(())
+}
+
+/// A device of the host, by its resource name or by a resource claim.
+struct HostDevice<'a> {
+    field: String,
+    resource: Option<&'a String>,
+    claim: Option<&'a String>,
+    request: Option<&'a String>,
 }
 
 impl Lists {
@@ -288,7 +298,7 @@ impl Lists {
         Ok(())
     }
 
-    fn claim(&mut self, (name, request): (Option<&String>, Option<&String>)) {
+    fn add_claim(&mut self, name: Option<&String>, request: Option<&String>) {
         let Some(name) = name else { return };
         let claim = ResourceClaim {
             name: name.clone(),

@@ -7,8 +7,8 @@
 //! one list); the renderers take nothing else.
 //!
 //! **Invariants**: pure; parsing never fails (what is missing or unknown has a variant of its own);
-//! no type here can be serialized. It must not know pods, libvirt or the API server: it says what a
-//! guest is, not how it is run.
+//! no type here can be serialized. It must not know pods, libvirt or the API server: it
+//! describes a guest, not how to run it.
 
 pub mod paths;
 pub mod unsupported;

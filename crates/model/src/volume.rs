@@ -1,12 +1,16 @@
 //! Volumes: where the data of each comes from.
 
-use k8s_openapi::api::core::v1::LocalObjectReference;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+mod cloud_init;
+mod host_disk;
+
 use kubevirt_api::volumes::{
     self as wire, ConfigMapVolumeSource, ContainerDiskSource, ContainerPathVolumeSource,
-    DownwardApiVolumeSource, EmptyDiskSource, HostDiskType, MemoryDumpVolumeSource,
-    SecretVolumeSource, ServiceAccountVolumeSource, SysprepSource,
+    DownwardApiVolumeSource, EmptyDiskSource, MemoryDumpVolumeSource, SecretVolumeSource,
+    ServiceAccountVolumeSource, SysprepSource,
 };
+
+pub use self::cloud_init::{CloudInit, CloudInitFormat, SeedData, SeedPart};
+pub use self::host_disk::{HostDisk, HostFile, HostFileCreation, HostPathError};
 
 /// A volume of the VMI.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,67 +50,6 @@ pub struct Claim<'a> {
     pub is_read_only: bool,
     /// It may be attached and detached while the guest runs.
     pub is_hotpluggable: bool,
-}
-
-/// A disk image in a file on the node.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HostDisk<'a> {
-    pub file: Result<HostFile<'a>, HostPathError>,
-    pub creation: HostFileCreation,
-    /// Size of a new image.
-    pub capacity: Option<&'a Quantity>,
-    /// The path is the same storage on every node.
-    pub is_shared: bool,
-}
-
-/// An absolute path, split at its last slash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostFile<'a> {
-    pub directory: &'a str,
-    pub name: &'a str,
-}
-
-/// The path of a host disk names no file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("give the absolute path of a file on the node")]
-pub struct HostPathError;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostFileCreation {
-    /// The file must exist.
-    Never,
-    IfMissing,
-}
-
-/// A cloud-init seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CloudInit<'a> {
-    pub format: CloudInitFormat,
-    pub user_data: SeedData<'a>,
-    pub network_data: SeedData<'a>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CloudInitFormat {
-    NoCloud,
-    ConfigDrive,
-}
-
-/// The ways to give data to cloud-init. Admission permits one of them; where there are several, the
-/// first one counts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SeedData<'a> {
-    pub text: Option<&'a str>,
-    pub base64: Option<&'a str>,
-    /// Name of a secret that the pod mounts.
-    pub secret: Option<&'a str>,
-}
-
-/// The data that a seed can take from a secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SeedPart {
-    UserData,
-    NetworkData,
 }
 
 /// Files that the pod mounts from another object, and the guest sees as a disk.
@@ -284,69 +227,6 @@ impl<'a> Claim<'a> {
             is_hotpluggable: false,
         }
     }
-}
-
-impl<'a> HostDisk<'a> {
-    fn of(disk: &'a wire::HostDisk) -> Self {
-        Self {
-            file: HostFile::of(&disk.path),
-            creation: match disk.type_ {
-                HostDiskType::DiskOrCreate => HostFileCreation::IfMissing,
-                HostDiskType::Disk | HostDiskType::Other(_) => HostFileCreation::Never,
-            },
-            capacity: disk.capacity.as_ref(),
-            is_shared: disk.shared == Some(true),
-        }
-    }
-}
-
-impl<'a> HostFile<'a> {
-    fn of(path: &'a str) -> Result<Self, HostPathError> {
-        let (directory, name) = path.rsplit_once('/').ok_or(HostPathError)?;
-        if !path.starts_with('/') || ["", ".", ".."].contains(&name) {
-            return Err(HostPathError);
-        }
-        let directory = if directory.is_empty() { "/" } else { directory };
-        Ok(Self { directory, name })
-    }
-}
-
-impl<'a> CloudInit<'a> {
-    fn no_cloud(source: &'a wire::CloudInitNoCloudSource) -> Self {
-        Self {
-            format: CloudInitFormat::NoCloud,
-            user_data: SeedData {
-                text: source.user_data.as_deref(),
-                base64: source.user_data_base64.as_deref(),
-                secret: name_of(source.secret_ref.as_ref()),
-            },
-            network_data: SeedData {
-                text: source.network_data.as_deref(),
-                base64: source.network_data_base64.as_deref(),
-                secret: name_of(source.network_data_secret_ref.as_ref()),
-            },
-        }
-    }
-
-    fn config_drive(source: &'a wire::CloudInitConfigDriveSource) -> Self {
-        Self {
-            format: CloudInitFormat::ConfigDrive,
-            user_data: SeedData {
-                text: source.user_data.as_deref(),
-                base64: source.user_data_base64.as_deref(),
-                secret: name_of(source.secret_ref.as_ref()),
-            },
-            network_data: SeedData {
-                text: source.network_data.as_deref(),
-                base64: source.network_data_base64.as_deref(),
-                secret: name_of(source.network_data_secret_ref.as_ref()),
-            },
-        }
-    }
-}
-
-fn name_of(reference: Option<&LocalObjectReference>) -> Option<&str> {
-    reference.map(|reference| reference.name.as_str())
 }
 
 #[cfg(test)]

@@ -45,8 +45,7 @@ impl PlanError {
     /// A stable reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) => Reason::FeatureNotSupported,
-            Self::Missing { .. } => Reason::MissingField,
+            Self::Unsupported(_) | Self::Missing { .. } => Reason::DomainNotRenderable,
             Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
             Self::SecondInterface { .. } => Reason::SecondInterface,
             Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,

@@ -70,11 +70,10 @@ pub(crate) enum PrepareError {
 impl PrepareError {
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported(_) => Reason::FeatureNotSupported,
             Self::Plan(err) => err.reason(),
             Self::Network(err) => err.reason(),
             Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
-            Self::Domain(_) => Reason::DomainNotRenderable,
+            Self::Unsupported(_) | Self::Domain(_) => Reason::DomainNotRenderable,
             Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
             Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
             Self::Pod(_) => Reason::PodNotReachable,

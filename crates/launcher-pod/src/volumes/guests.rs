@@ -52,13 +52,12 @@ impl GuestVolume<'_> {
             VolumeSource::CloudInit(seed) => self.add_seed_secrets(all, &seed),
             VolumeSource::Files(files) => return self.add_files(all, files),
             VolumeSource::DownwardMetrics => self.add_metrics(all),
-            // The launcher makes these disks from nothing, or from files that every container of
-            // the pod has.
+            // The launcher makes the disk from nothing, or from files that every container of the
+            // pod has; another pod attaches the claim of a memory dump.
             VolumeSource::EmptyDisk(_)
             | VolumeSource::ServiceAccount(_)
-            | VolumeSource::ContainerPath(_) => {}
-            // Another pod attaches its claim.
-            VolumeSource::MemoryDump(_) => {}
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::MemoryDump(_) => {}
             VolumeSource::Missing => return Err(PodError::missing(self.volume.path())),
         }
         Ok(())

@@ -251,19 +251,19 @@ fn only_address_families_of_the_pod_are_plumbed() {
 fn errors_have_stable_reasons() {
     type Change = fn(&mut serde_json::Value);
     let cases: [(&str, Change); 20] = [
-        ("FeatureNotSupported", |json| {
+        ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default", "sriov": {} });
         }),
-        ("FeatureNotSupported", |json| {
+        ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default", "binding": { "name": "p" } });
         }),
-        ("MissingField", |json| {
+        ("DomainNotRenderable", |json| {
             *interface(json) = serde_json::json!({ "name": "default" });
         }),
         ("NoSuchNetwork", |json| {
             json["spec"]["networks"][0]["name"] = "other".into();
         }),
-        ("FeatureNotSupported", |json| {
+        ("DomainNotRenderable", |json| {
             json["spec"]["networks"][0] =
                 serde_json::json!({ "name": "default", "multus": { "networkName": "n" } });
         }),
@@ -315,7 +315,12 @@ fn errors_have_stable_reasons() {
     for (reason, change) in cases {
         let vmi = vmi(change);
         let error = plan(&vmi, &observed()).unwrap_err();
-        assert_eq!(error.reason(), reason, "{error}: {:?}", vmi.spec.networks);
+        assert_eq!(
+            error.reason().as_str(),
+            reason,
+            "{error}: {:?}",
+            vmi.spec.networks
+        );
     }
     let mut bare = observed();
     bare.interface.ipv4 = None;
