@@ -4,7 +4,7 @@
 //! - each reason has a [`Retry`] class, a one-line meaning and a remedy;
 //! - errors, conditions, events, `virtctl why` and the troubleshooting page take their texts from here.
 //!
-//! **Invariants**: names are stable, because programs match on them; names that KubeVirt or Kubernetes
+//! **Invariants**: names are stable, because programs match on them; names that `KubeVirt` or Kubernetes
 //! define are spelled as they spell them; a VMI fails only for a reason of class [`Retry::Permanent`];
 //! no dependency on another crate of the workspace.
 //!

@@ -174,7 +174,7 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
             let says = ConditionValue {
                 status: conditions::TRUE,
                 reason: reason.as_str(),
-                message,
+                message: &reason.advise(message),
             };
             conditions::set(&mut all, Type::Failure, &says, &now);
         }

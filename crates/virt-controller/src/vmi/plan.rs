@@ -156,7 +156,7 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
         {
             plan.phase = Phase::Failed;
             plan.problem = Some(Problem {
-                reason: Reason::FailedCreate,
+                reason: Reason::VolumeBindingFailed,
                 message: "the pod that was to have the claims bound has failed".to_owned(),
                 is_unschedulable: false,
             });

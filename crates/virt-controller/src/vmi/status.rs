@@ -58,7 +58,7 @@ pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
         });
     }
     if done.is_given_up {
-        status.reason = Some(Reason::FailedCreate.into());
+        status.reason = Some(Reason::PodNameTaken.into());
     } else if let Some(reason) = plan.reason {
         status.reason = Some(reason.into());
     }
@@ -178,7 +178,8 @@ fn render_conditions(
     let told = problem.map(|problem| (problem.reason.as_str(), problem.message.as_str()));
     match told.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
-            let says = ConditionValue::fails(reason, message);
+            let advised = reason.parse::<Reason>().map(|known| known.advise(message));
+            let says = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
             conditions::set(&mut all, Type::Synchronized, &says, now);
         }
         // What the handler complained of is the handler's to take back.
@@ -210,8 +211,9 @@ fn render_conditions(
 
 /// Reasons of this controller's own complaints. It passes on those of a kubelet about a container, too;
 /// all others come from the node's handler.
-const COMPLAINTS: [Reason; 7] = [
+const COMPLAINTS: [Reason; 8] = [
     Reason::FailedCreate,
+    Reason::VolumeBindingFailed,
     Reason::FeatureNotSupported,
     Reason::FailedPvcNotFound,
     Reason::FailedDataVolumeImport,

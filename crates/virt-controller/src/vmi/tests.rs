@@ -614,6 +614,7 @@ fn guest_of_a_lost_node_fails_once_its_pod_is_given_up() {
         let wanted = plan(&seen);
         assert_eq!(wanted.phase, phase);
         assert_eq!(wanted.reason.map(Reason::as_str), reason);
+        assert!(wanted.reason.is_none_or(Reason::is_permanent));
         let status = status::render(&seen, &wanted, &Done::default());
         assert_eq!(status.reason.as_deref(), reason);
     }
