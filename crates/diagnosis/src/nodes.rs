@@ -220,10 +220,14 @@ pub(crate) fn device_missing(observed: &Observed) -> Vec<Finding> {
         // virt-handler reports why.
         for node in observed.nodes.iter().flatten() {
             let notes = node.metadata.annotations.as_ref();
-            if let Some(missing) = notes.and_then(|all| all.get(annotations::LACKS)) {
+            if let Some(missing) = notes.and_then(|all| all.get(annotations::MISSING_REQUIREMENTS))
+            {
                 *finding = finding.clone().evidence(
                     format!("node/{}", name_of(&node.metadata)),
-                    format!("metadata.annotations[{}]", annotations::LACKS),
+                    format!(
+                        "metadata.annotations[{}]",
+                        annotations::MISSING_REQUIREMENTS
+                    ),
                     missing,
                 );
             }

@@ -254,10 +254,26 @@ impl Observed {
         conditions::find(&status.conditions, kind)
     }
 
-    /// Reason and message of a condition that is false.
+    /// Reason and message of a condition that is false; the message without the remedy of the reason.
     pub(crate) fn problem(&self, kind: &Type) -> Option<(&str, &str)> {
         let condition = self.condition(kind)?;
-        (condition.status() == conditions::FALSE).then(|| (condition.reason(), condition.message()))
+        (condition.status() == conditions::FALSE).then(|| {
+            let (reason, message) = (condition.reason(), condition.message());
+            let known = reason.parse::<Reason>();
+            (
+                reason,
+                known.map_or(message, |known| known.without_advice(message)),
+            )
+        })
+    }
+
+    /// Reason and message of the VM's condition `Failure`; the message without the remedy of the reason.
+    pub(crate) fn vm_failure(&self) -> Option<(&str, &str)> {
+        let failure = self.vm_condition("Failure")?;
+        let (reason, message) = (failure.reason(), failure.message());
+        let known = reason.parse::<Reason>();
+        let message = known.map_or(message, |known| known.without_advice(message));
+        Some((reason, message))
     }
 
     pub(crate) fn vm_condition(&self, kind: &str) -> Option<&VirtualMachineCondition> {

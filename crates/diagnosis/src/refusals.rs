@@ -1,8 +1,6 @@
 //! Requests for VMIs and pods that the API server rejected, classified by its message.
 
-use kubevirt_api::{
-    conditions::Condition as _, vmi_status::VirtualMachineInstanceConditionType as Type,
-};
+use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType as Type;
 use reasons::Reason;
 
 use crate::{Finding, Observed};
@@ -33,13 +31,13 @@ enum Class {
 
 fn refusals(observed: &Observed) -> Vec<Refusal<'_>> {
     let mut found = Vec::new();
-    if let Some(failure) = observed.vm_condition("Failure")
-        && failure.reason() == Reason::FailedCreate
+    if let Some((reason, message)) = observed.vm_failure()
+        && reason == Reason::FailedCreate
     {
         found.push(Refusal {
             object: observed.vm_object(),
             field: "status.conditions[Failure]",
-            message: failure.message(),
+            message,
             rejected: Rejected::Vmi,
         });
     }

@@ -1,10 +1,7 @@
 //! Problems that the conditions of a VMI report.
 
-use kubevirt_api::{
-    conditions::Condition as _,
-    vmi_status::{
-        VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
-    },
+use kubevirt_api::vmi_status::{
+    VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
 };
 use reasons::Reason;
 
@@ -73,11 +70,11 @@ pub(crate) const POD: &[Reason] = &[
 pub(crate) fn not_supported(observed: &Observed) -> Vec<Finding> {
     let reason = Reason::FeatureNotSupported;
     let of_vm = observed
-        .vm_condition("Failure")
-        .filter(|failure| reason == *failure.reason())
-        .map(|failure| {
+        .vm_failure()
+        .filter(|(found, _)| reason == **found)
+        .map(|(_, message)| {
             let object = observed.vm_object();
-            (object, "status.conditions[Failure]", failure.message())
+            (object, "status.conditions[Failure]", message)
         });
     let of_vmi = || {
         let (found, message) = observed.problem(&Type::Synchronized)?;

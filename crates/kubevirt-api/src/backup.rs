@@ -1,4 +1,4 @@
-//! Backups of running VMs, full or of what changed, and the trackers that remember the last one
+//! Backups of running VMs, full or incremental, and the trackers that remember the last one
 //! (`backup.kubevirt.io`).
 
 use k8s_openapi::{

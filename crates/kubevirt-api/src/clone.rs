@@ -1,7 +1,7 @@
 //! Clones: a new VM made from another or from a snapshot (`clone.kubevirt.io`).
 //!
-//! v1alpha1 is served with the schema of v1beta1; `patches` and `volumeNamePolicy` are simply not
-//! used by those who write the older version.
+//! v1alpha1 is served with the schema of v1beta1; clients of the older version do not set
+//! `patches` and `volumeNamePolicy`.
 
 use std::collections::BTreeMap;
 

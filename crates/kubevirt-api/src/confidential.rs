@@ -1,4 +1,4 @@
-//! Bodies and answers of the subresources for guests whose memory the host cannot read (AMD SEV).
+//! Requests and responses of the subresources for guests whose memory the host cannot read (AMD SEV).
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

@@ -1,5 +1,5 @@
-//! Data volumes: disks filled by the importer. A foreign group's types (`cdi.kubevirt.io`), as far as
-//! a VM may embed them.
+//! Data volumes: disks populated by the importer. The types of the group `cdi.kubevirt.io` that a VM may
+//! embed.
 
 use k8s_openapi::{
     api::core::v1::{

@@ -1,5 +1,5 @@
-//! `DataVolume`: a claim that an importer populates, as its own object, and how far the importer
-//! has come. What may also stand in a VM is in `data_volume`.
+//! `DataVolume`: a claim that an importer populates, as its own object, and the progress of the
+//! importer. The part that a VM can embed is in `data_volume`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 #[cfg(feature = "schema")]

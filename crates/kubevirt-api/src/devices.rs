@@ -1,4 +1,4 @@
-//! Everything plugged into the guest, except disks and network interfaces.
+//! Devices of the guest, except disks and network interfaces.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

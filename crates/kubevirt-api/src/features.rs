@@ -15,7 +15,7 @@ pub struct Features {
     /// The interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apic: Option<FeatureApic>,
-    /// Every Hyper-V enlightenment the host has.
+    /// All Hyper-V enlightenments of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyperv_passthrough: Option<HyperVPassthrough>,
     /// Hyper-V enlightenments one by one.
@@ -24,7 +24,7 @@ pub struct Features {
     /// System management mode; secure boot needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smm: Option<FeatureState>,
-    /// How KVM shows itself to the guest.
+    /// How KVM is visible to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kvm: Option<FeatureKvm>,
     /// Paravirtual spin locks.
@@ -70,7 +70,7 @@ pub struct HyperVPassthrough {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureHyperv {
-    /// Tolerates timers that come late.
+    /// Tolerates late timers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relaxed: Option<FeatureState>,
     /// Faster interrupt controller.
@@ -79,10 +79,10 @@ pub struct FeatureHyperv {
     /// Reports long waits for locks to the hypervisor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<FeatureSpinlocks>,
-    /// Numbers of virtual processors; needed by several others.
+    /// Indices of virtual CPUs; needed by several other features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vpindex: Option<FeatureState>,
-    /// Time that the guest's processors really ran.
+    /// Time that the guest's virtual CPUs ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<FeatureState>,
     /// Synthetic interrupt controller; needs vpindex.

@@ -1,5 +1,5 @@
-//! Reports of the guest agent, as the subresources guestosinfo, userlist and filesystemlist return them
-//! it.
+//! Reports of the guest agent, as the subresources guestosinfo, userlist and filesystemlist return
+//! them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 #[cfg(feature = "schema")]

@@ -1,5 +1,5 @@
-//! Instance types: sizes that a VM takes over whole (`instancetype.kubevirt.io`), for one namespace
-//! or for the cluster. What a VM may still choose itself is in `preference`.
+//! Instance types: complete sizes for VMs (`instancetype.kubevirt.io`), for one namespace or for the
+//! cluster. Settings that a VM may override are in `preference`.
 
 use std::collections::BTreeMap;
 

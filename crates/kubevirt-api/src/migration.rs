@@ -1,4 +1,4 @@
-//! What a VMI knows of its migration.
+//! The migration state in the status of a VMI.
 
 use std::collections::BTreeMap;
 

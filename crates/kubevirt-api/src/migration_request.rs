@@ -1,5 +1,5 @@
-//! `VirtualMachineInstanceMigration`: the wish to move a running guest to another node, and how far
-//! it has come.
+//! `VirtualMachineInstanceMigration`: the request to move a running guest to another node, and its
+//! progress.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Networks and the interfaces by which a guest joins them.
+//! Networks and the interfaces that connect a guest to them.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

@@ -1,5 +1,5 @@
 //! Enumerations that never make an object unreadable: a value that this build does not know is kept
-//! as it is, so a newer client or component may use it and an older one passes it on.
+//! as it is, so that an older component preserves a value of a newer one.
 
 /// Declares a closed list of wire values plus `Other(String)` for the rest.
 macro_rules! open_enum {

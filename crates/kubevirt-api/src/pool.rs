@@ -1,5 +1,4 @@
-//! Pools: a number of like VMs, kept at that number (`pool.kubevirt.io`). v1alpha1 and v1beta1 are
-//! the same.
+//! Pools: a fixed number of similar VMs (`pool.kubevirt.io`). v1alpha1 and v1beta1 are the same.
 
 use k8s_openapi::{
     api::core::v1::NodeSelectorRequirement,

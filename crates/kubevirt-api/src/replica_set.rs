@@ -1,4 +1,4 @@
-//! `VirtualMachineInstanceReplicaSet`: a number of equal guests that are kept running.
+//! `VirtualMachineInstanceReplicaSet`: keeps a number of equal guests running.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 #[cfg(feature = "schema")]

@@ -1,4 +1,4 @@
-//! Restores: a VM's way back to a snapshot, or a new VM's way out of one (`snapshot.kubevirt.io`).
+//! Restores: a VM is reset to a snapshot, or a new VM is created from one (`snapshot.kubevirt.io`).
 //!
 //! v1alpha1 is served with the schema of v1beta1, so objects written there may use the policies
 //! and overrides that only v1beta1 documents.

@@ -1,7 +1,7 @@
 //! Snapshots of VMs and their contents (`snapshot.kubevirt.io`).
 //!
-//! v1alpha1 is served with the schema of v1beta1; objects of v1alpha1 simply leave out what it did
-//! not know. The way back is in `restore`.
+//! v1alpha1 is served with the schema of v1beta1; objects of v1alpha1 do not have its newer
+//! fields. Restores are in `restore`.
 
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaimSpec, TypedLocalObjectReference},

@@ -1,4 +1,4 @@
-//! `StorageProfile`: what a storage class can do (`cdi.kubevirt.io`). Only read.
+//! `StorageProfile`: properties of a storage class (`cdi.kubevirt.io`). Only read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 #[cfg(feature = "schema")]

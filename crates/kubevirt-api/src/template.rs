@@ -1,4 +1,4 @@
-//! Templates of VMs with parameters, and requests to make one of a VM (`template.kubevirt.io`).
+//! Templates of VMs with parameters, and requests to make a template from a VM (`template.kubevirt.io`).
 //!
 //! v1alpha1 and v1beta1 have one schema; the older is stored and deprecated.
 

@@ -1,4 +1,4 @@
-//! What controllers report about a `VirtualMachine`.
+//! Status of a `VirtualMachine`; virt-controller writes it.
 
 use std::collections::BTreeMap;
 

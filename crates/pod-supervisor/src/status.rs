@@ -5,6 +5,7 @@
 
 use std::{fs, io, path::Path};
 
+use reasons::Reason;
 use serde::{Deserialize, Serialize};
 
 use crate::layout;
@@ -93,12 +94,13 @@ pub enum EndReason {
 impl EndReason {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Completed => "Completed",
-            Self::Error => "Error",
-            Self::OOMKilled => "OOMKilled",
-            Self::StartError => "StartError",
-            Self::Unknown => "ContainerStatusUnknown",
+            Self::Completed => Reason::Completed,
+            Self::Error => Reason::Error,
+            Self::OOMKilled => Reason::OOMKilled,
+            Self::StartError => Reason::StartError,
+            Self::Unknown => Reason::ContainerStatusUnknown,
         }
+        .as_str()
     }
 }
 

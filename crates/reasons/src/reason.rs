@@ -119,6 +119,22 @@ impl Reason {
         self.row().remedy
     }
 
+    /// The message of a condition: what happened, then the remedy.
+    pub fn advise(self, message: &str) -> String {
+        match self.remedy() {
+            "" => message.to_owned(),
+            remedy => format!("{}. {remedy}", message.trim_end_matches('.')),
+        }
+    }
+
+    /// The message of a condition without the remedy that [`Self::advise`] added.
+    pub fn without_advice(self, message: &str) -> &str {
+        match self.remedy() {
+            "" => message,
+            remedy => message.strip_suffix(remedy).unwrap_or(message).trim_end(),
+        }
+    }
+
     /// Whether a VMI with this reason is over.
     pub fn is_permanent(self) -> bool {
         self.retry() == Retry::Permanent

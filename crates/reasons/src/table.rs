@@ -53,13 +53,13 @@ reasons! {
             "Remove the fields that the message names.";
         FailedCreate: Transient,
             "An object could not be created: the VMI of a VirtualMachine, the pod of a VMI.",
-            "The message has the API server's answer; correct the object, the quota or the webhook it names.";
+            "Correct the object, the quota or the webhook that the API server names.";
         FailedDelete: Transient,
             "An object could not be deleted.",
-            "The message has the API server's answer.";
+            "Correct the request or the right that the API server names.";
         FailedUpdate: Transient,
             "An object could not be updated.",
-            "The message has the API server's answer.";
+            "Correct the request or the right that the API server names.";
         Paused: NotNeeded,
             "The replica set is paused: it neither creates nor deletes VMIs.",
             "Set `spec.paused` to false to resume it.";
@@ -78,6 +78,9 @@ reasons! {
         GuestNotRunning: NotNeeded,
             "The guest has not started yet, is paused or has ended.",
             "";
+        PodNameTaken: Permanent,
+            "A pod of another owner has the name of the VMI's pod.",
+            "Delete that pod, or delete the VMI if its owner does not create another one.";
         FailedGuaranteeResources: NeedsChange,
             "The guest asks for dedicated CPUs and its pod is not of QoS class Guaranteed.",
             "Make requests and limits of CPU and memory equal.";
@@ -86,7 +89,7 @@ reasons! {
             "Correct the field that the message names.";
         DomainInvalid: Permanent,
             "libvirt rejected the definition of the domain.",
-            "The message has libvirt's error; correct the VM.";
+            "Correct the part of the VM that libvirt names.";
         InvalidPlan: Permanent,
             "The launcher rejected the plan of the guest.",
             "Correct the field that the message names.";
@@ -113,7 +116,7 @@ reasons! {
             "Correct the image, or name the disk by `path`.";
         ContainerDiskNotCopied: Permanent,
             "A disk could not be copied out of its image on a node without image volumes.",
-            "Free disk space on the node; the message has the cause.";
+            "Free disk space or memory on the node.";
         DiskImageInvalid: Permanent,
             "A disk image cannot be read.",
             "Use a raw or qcow2 image that is intact.";
@@ -131,34 +134,34 @@ reasons! {
             "Correct the content of the volume.";
         DiskNotUsable: Transient,
             "A disk of the guest could not be opened or given to the launcher.",
-            "Look at the volume's storage; the message has the system's error.";
+            "Check the storage of the volume.";
         StartFailed: Permanent,
             "libvirt could not start the guest.",
-            "The message and the pod's log have libvirt's error.";
+            "Read the pod's log for the whole error of libvirt.";
         PodNotReachable: Transient,
             "virt-handler cannot reach the directories of the pod.",
-            "Look at the pod's log and at free disk space on the node.";
+            "Read the pod's log and check free disk space on the node.";
         PrepareFailed: Transient,
             "The launcher could not prepare the guest's files.",
-            "Look at the pod's log and at free disk space on the node.";
+            "Read the pod's log and check free disk space on the node.";
         LauncherStorage: Transient,
             "The launcher could not write its record of the guest.",
-            "Look at the pod's log and at free disk space on the node.";
+            "Read the pod's log and check free disk space on the node.";
         LauncherUnavailable: Transient,
             "virt-handler has no connection to the launcher in the pod.",
-            "Look at the pod's log.";
+            "Read the pod's log.";
         LibvirtRefused: Transient,
             "libvirt returned an error.",
-            "The message has libvirt's error.";
+            "Read the pod's log for the whole error of libvirt.";
         LibvirtUnavailable: Transient,
             "The launcher lost its connection to libvirt.",
-            "Look at the pod's log.";
+            "Read the pod's log.";
         LibvirtTimedOut: Transient,
             "libvirt did not answer in time.",
-            "Look at the pod's log and at the load of the node.";
+            "Read the pod's log and check the load of the node.";
         LibvirtProtocol: Transient,
             "libvirt sent a message that the launcher cannot read.",
-            "Look at the pod's log.";
+            "Read the pod's log.";
         LibvirtAuthentication: NeedsChange,
             "libvirt asked for a password.",
             "Use the launcher image of this version.";
@@ -194,7 +197,7 @@ reasons! {
             "Find out why the guest hung, and start the VM again.";
         QEMUCrashed: Permanent,
             "QEMU exited or was killed by a signal.",
-            "The message has QEMU's last output; start the VM again.";
+            "Read the pod's log for QEMU's last output, and start the VM again.";
         OOMKilled: Permanent,
             "The pod reached its memory limit, and the kernel killed it.",
             "Raise the memory limit or remove it.";
@@ -206,10 +209,10 @@ reasons! {
             "Start the VM again.";
         LauncherUnresponsive: Permanent,
             "The launcher did not answer for 30 s while the state of the guest was unknown.",
-            "Look at the pod's log, and start the VM again.";
+            "Read the pod's log, and start the VM again.";
         NodeUnresponsive: Permanent,
             "The node stopped reporting, so the guest was marked as failed.",
-            "Look at the node; the VM starts on another one if its run strategy says so.";
+            "Check the node; the VM starts on another one if its run strategy says so.";
     }
 
     Paused {
@@ -254,7 +257,7 @@ reasons! {
             "Name the Hyper-V features instead of `hypervPassthrough`.";
         NotMigratable: NeedsChange,
             "Volumes of the guest cannot migrate.",
-            "The message names them.";
+            "Move their data to shared storage.";
     }
 
     Volumes {
@@ -263,7 +266,10 @@ reasons! {
             "Create the claim that the message names.";
         FailedDataVolumeImport: Permanent,
             "A data volume could not be filled.",
-            "Look at the data volume: `kubectl describe datavolume NAME`.";
+            "Check the data volume: `kubectl describe datavolume NAME`.";
+        VolumeBindingFailed: Permanent,
+            "The pod that was created to bind the claims failed.",
+            "Check the claims of the VMI, and start the VM again.";
         AllDVsReady: NotNeeded,
             "All data volumes are ready.",
             "";
@@ -275,7 +281,7 @@ reasons! {
             "";
         FailedDataVolumeCreate: Transient,
             "A data volume could not be created.",
-            "The message has the API server's answer.";
+            "Correct the request or the right that the API server names.";
         UnauthorizedDataVolumeCreate: NeedsChange,
             "The VM's service account may not copy the source of a data volume.",
             "Allow it to create `datavolumes/source` in the namespace of the source.";
@@ -287,7 +293,7 @@ reasons! {
             "";
         ExternalProvisioning: Transient,
             "An external provisioner has to create the volume.",
-            "Look at the provisioner of the storage class.";
+            "Check the provisioner of the storage class.";
         Provisioning: NotNeeded,
             "A volume is being created for the claim.",
             "";
@@ -296,7 +302,7 @@ reasons! {
             "";
         ProvisioningFailed: NeedsChange,
             "No volume could be created for the claim.",
-            "The message has the cause.";
+            "Read the message for the cause.";
         FailedBinding: NeedsChange,
             "No volume fits the claim, and it has no storage class that creates one.",
             "Create a volume or set a storage class.";
@@ -308,10 +314,10 @@ reasons! {
             "Create a new claim.";
         VolumeFailedDelete: Transient,
             "A volume could not be deleted.",
-            "The message has the cause.";
+            "Read the message for the cause.";
         Error: Transient,
             "A container ended with an error, or a data volume could not be filled.",
-            "The message has the cause.";
+            "Read the message for the cause.";
         ImagePullFailed: Transient,
             "The image of a data volume could not be pulled.",
             "Correct the source of the data volume.";
@@ -359,13 +365,13 @@ reasons! {
             "Choose another name.";
         NetworkRefused: Transient,
             "The kernel rejected a change of the network.",
-            "The message has the kernel's error.";
+            "Read virt-handler's log on the node.";
         NoSuchNamespace: Transient,
             "The network namespace of the pod cannot be opened.",
             "";
         SysctlFailed: Transient,
             "A kernel parameter of the pod could not be set.",
-            "The message has the kernel's error.";
+            "Read virt-handler's log on the node.";
         TapFailed: Transient,
             "A TAP device could not be created.",
             "Check that /dev/net/tun works: `modprobe tun`.";
@@ -398,7 +404,7 @@ reasons! {
             "Delete services that are not needed.";
         FailedServices: Transient,
             "The packet rules of services could not be changed.",
-            "The message has the kernel's error.";
+            "Read virt-handler's log on the node.";
     }
 
     Guest {
@@ -419,16 +425,16 @@ reasons! {
             "";
         FreezeError: NeedsChange,
             "The guest did not freeze its file systems.",
-            "Look at the guest agent and its freeze hooks in the guest.";
+            "Check the guest agent and its freeze hooks in the guest.";
     }
 
     Pods {
         Unschedulable: NeedsChange,
             "No node can take the pod.",
-            "The message names what each node does not have; free or add resources, or change the VM.";
+            "Free or add the resources that the message names, or change the VM.";
         FailedScheduling: NeedsChange,
             "No node can take the pod.",
-            "The message names what each node does not have; free or add resources, or change the VM.";
+            "Free or add the resources that the message names, or change the VM.";
         ErrImagePull: NeedsChange,
             "An image cannot be pulled.",
             "Check the image's name, its registry and the pull secret.";
@@ -455,22 +461,22 @@ reasons! {
             "Check the directory that the message names.";
         InvalidPullSecret: NeedsChange,
             "A pull secret is not a valid Docker configuration.",
-            "Create it anew: `kubectl create secret docker-registry`.";
+            "Create it again: `kubectl create secret docker-registry`.";
         CreateContainerConfigError: NeedsChange,
             "A container cannot be configured: an object that it refers to does not exist.",
             "Create the object that the message names.";
         CreateContainerError: Transient,
             "The kubelet cannot create the container.",
-            "Look at the pod: `kubectl describe pod NAME`.";
+            "Check the pod: `kubectl describe pod NAME`.";
         RunContainerError: Transient,
             "The kubelet cannot start the container.",
-            "Look at the pod: `kubectl describe pod NAME`.";
+            "Check the pod: `kubectl describe pod NAME`.";
         PostStartHookError: Transient,
             "The start hook of a container failed.",
-            "Look at the pod: `kubectl describe pod NAME`.";
+            "Check the pod: `kubectl describe pod NAME`.";
         CrashLoopBackOff: Transient,
             "A container ended repeatedly, and the kubelet waits before it starts it again.",
-            "Look at the container's log: `kubectl logs NAME --previous`.";
+            "Read the container's log: `kubectl logs NAME --previous`.";
         BackOff: Transient,
             "The kubelet waits before it tries again.",
             "";
@@ -489,27 +495,36 @@ reasons! {
         ReadinessGatesNotReady: Transient,
             "A readiness gate of the pod is not true.",
             "";
+        Completed: NotNeeded,
+            "A container ended successfully.",
+            "";
+        StartError: Transient,
+            "A container could not be started.",
+            "Check the pod: `kubectl describe pod NAME`.";
+        ContainerStatusUnknown: Transient,
+            "A container ended while its supervisor was not running.",
+            "";
         PodCompleted: NotNeeded,
             "All containers of the pod ended successfully.",
             "";
         FailedCreatePodSandBox: Transient,
             "The pod's sandbox or its network could not be created.",
-            "The message has the cause.";
+            "Read the message for the cause.";
         FailedMount: Transient,
             "A volume of the pod could not be mounted.",
-            "The message names the volume.";
+            "Check the volume that the message names.";
         WaitingForVolumes: Transient,
             "The volumes of the pod are being created.",
             "";
         FailedKillPod: Transient,
             "The pod could not be ended.",
-            "The message has the cause.";
+            "Read the message for the cause.";
         FailedStatus: Transient,
             "The status of the pod could not be written.",
             "";
         Failed: Transient,
             "A step of the pod failed.",
-            "The message has the cause.";
+            "Read the message for the cause.";
         Unhealthy: Transient,
             "A probe of a container failed.",
             "";
@@ -557,7 +572,7 @@ reasons! {
             "Check the clocks of the nodes.";
         CertificateNotRenewed: NeedsChange,
             "A component could not renew its certificate.",
-            "The message has the cause; if the secret `kubevirt-ca` cannot be read, delete it.";
+            "Follow the message; if the secret `kubevirt-ca` cannot be read, delete it.";
     }
 
     Writes {
@@ -575,10 +590,10 @@ reasons! {
             "";
         Refused: NeedsChange,
             "The API server rejected the request.",
-            "The message has the API server's answer.";
+            "Correct the request or the right that the API server names.";
         FailedStatusUpdate: Transient,
             "The status of an object could not be written.",
-            "The message has the API server's answer.";
+            "Correct the request or the right that the API server names.";
         Compacted: Transient,
             "The changes from that version on are no longer kept.",
             "";
@@ -638,9 +653,6 @@ reasons! {
             "";
         Killing: NotNeeded,
             "A container is being stopped.",
-            "";
-        Completed: NotNeeded,
-            "A container ended successfully.",
             "";
     }
 }

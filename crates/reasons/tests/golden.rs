@@ -38,6 +38,18 @@ fn texts_are_sentences() {
 }
 
 #[test]
+fn advice_can_be_removed_from_a_message() {
+    let advised = Reason::BadPort.advise("port 0 is not valid");
+    assert_eq!(advised, "port 0 is not valid. Correct `ports`.");
+    assert_eq!(
+        Reason::BadPort.without_advice(&advised),
+        "port 0 is not valid."
+    );
+    assert_eq!(Reason::BadPort.without_advice("no port"), "no port");
+    assert_eq!(Reason::PodNotExists.advise("no pod"), "no pod");
+}
+
+#[test]
 fn final_reasons_have_a_remedy() {
     let lasting = |reason: &&Reason| reason.retry() == Retry::Permanent;
     for reason in Reason::ALL.iter().filter(lasting) {

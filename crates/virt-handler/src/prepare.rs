@@ -204,3 +204,30 @@ fn direct_io(pods_dir: &PodsDir, pod: &PodUid) -> DirectIo {
         Err(_) => DirectIo::Unsupported,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A VMI ends only for a permanent reason; the others are tried again.
+    #[test]
+    fn transient_problems_of_the_pod_do_not_end_the_vmi() {
+        let interface = || "default".to_owned();
+        let no_address = PlanError::PodHasNoAddress {
+            interface: interface(),
+        };
+        let not_plumbed = RenderError::NotPlumbed {
+            interface: interface(),
+        };
+        let no_network = PlanError::NoSuchNetwork {
+            interface: interface(),
+        };
+        for (error, is_permanent) in [
+            (PrepareError::from(no_address), false),
+            (PrepareError::from(not_plumbed), false),
+            (PrepareError::from(no_network), true),
+        ] {
+            assert_eq!(error.reason().is_permanent(), is_permanent, "{error}");
+        }
+    }
+}

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_people_write_is_described() {
+    fn every_field_of_a_spec_has_a_description() {
         let mut found = Vec::new();
         for kind in kinds::all() {
             for version in &kind.versions {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_says_is_in_the_manifest() {
+    fn manifest_has_the_values_of_its_row() {
         let schema = Object::new("A thing.")
             .required("spec", json!({ "type": "object" }))
             .nullable("status", json!({ "type": "object" }))

@@ -1,4 +1,4 @@
-//! CEL rules that a definition can carry, so that a bad object is refused even while no webhook
+//! CEL rules that a definition can carry, so that an invalid object is refused even while no webhook
 //! runs. Every message names the remedy.
 //!
 //! Used from the types: `schemars(extend("x-kubernetes-validations" = [rules::…]))`. A rule inside a

@@ -1,4 +1,4 @@
-//! From schemas as `schemars` writes them to structural schemas as an API server takes them.
+//! Converts the schemas of `schemars` to the structural schemas of an API server.
 //!
 //! Invariants of the result: no `$ref`, every level has one `type` (or is int-or-string),
 //! `nullable` only where the wire format has it, defaults only where the API has them, and only

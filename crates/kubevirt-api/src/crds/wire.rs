@@ -1,5 +1,5 @@
 //! Types with their own schemas, to compare them with facts: the specs and statuses of
-//! kinds, and what no definition shows, such as bodies of subresources.
+//! kinds, and types outside of definitions, such as bodies of subresources.
 //!
 //! To add a type: a line in [`types`].
 

@@ -1,8 +1,8 @@
-//! Made-up objects of a structural schema, as a strategy of proptest.
+//! Generated objects of a structural schema, as a strategy of proptest.
 //!
 //! Required fields are always set, the others at random; fields that were not reached yet,
-//! or that hold such, are preferred, so that a few dozen objects reach every field of a kind. Fields
-//! stand in the order of the schema and keys of maps in the order of the alphabet, as types write
+//! or that contain such fields, are preferred, so that a few dozen objects reach every field of a kind. Fields
+//! are in the order of the schema and keys of maps in alphabetical order, as the types write
 //! them. Lists and maps are never empty: an empty one is the same as none on the wire.
 
 use std::{cell::RefCell, collections::BTreeSet};
@@ -320,7 +320,7 @@ impl Maker<'_> {
 
     fn int_or_string(&mut self, schema: &Value) -> Value {
         if schema["pattern"].is_string() {
-            // Numbers are quantities too, but are written as texts.
+            // Numbers are quantities too, but are written as strings.
             return json!(self.pick(QUANTITIES));
         }
         if self.one_in(2) {

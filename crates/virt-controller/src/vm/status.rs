@@ -182,7 +182,7 @@ fn render_conditions(
             let value = ConditionValue {
                 status: conditions::TRUE,
                 reason: reason.as_str(),
-                message,
+                message: &reason.advise(message),
             };
             conditions::set(&mut all, Type::Failure, &value, &now);
         }

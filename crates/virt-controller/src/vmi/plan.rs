@@ -160,7 +160,7 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
         {
             plan.phase = Phase::Failed;
             plan.problem = Some(Problem {
-                reason: Reason::FailedCreate,
+                reason: Reason::VolumeBindingFailed,
                 message: "the pod that has the claims bound has failed".to_owned(),
                 is_unschedulable: false,
             });

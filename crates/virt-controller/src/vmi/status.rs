@@ -59,7 +59,7 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
         });
     }
     if done.is_abandoned {
-        status.reason = Some(Reason::FailedCreate.into());
+        status.reason = Some(Reason::PodNameTaken.into());
     } else if let Some(reason) = plan.reason {
         status.reason = Some(reason.into());
     }
@@ -178,7 +178,8 @@ fn render_conditions(
     let planned = problem.map(|problem| (problem.reason.as_str(), problem.message.as_str()));
     match planned.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
-            let value = ConditionValue::fails(reason, message);
+            let advised = reason.parse::<Reason>().map(|known| known.advise(message));
+            let value = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
             conditions::set(&mut all, Type::Synchronized, &value, now);
         }
         // A problem of virt-handler is removed by virt-handler.
@@ -210,8 +211,9 @@ fn render_conditions(
 
 /// Reasons of problems that this controller reports. It also copies the reasons of waiting
 /// containers; all other reasons come from virt-handler.
-const OWN_REASONS: [Reason; 7] = [
+const OWN_REASONS: [Reason; 8] = [
     Reason::FailedCreate,
+    Reason::VolumeBindingFailed,
     Reason::FeatureNotSupported,
     Reason::FailedPvcNotFound,
     Reason::FailedDataVolumeImport,

@@ -622,6 +622,7 @@ fn guest_of_a_lost_node_fails_once_its_pod_is_evicted() {
         let wanted = plan(&observed);
         assert_eq!(wanted.phase, phase);
         assert_eq!(wanted.reason.map(Reason::as_str), reason);
+        assert!(wanted.reason.is_none_or(Reason::is_permanent));
         let status = status::render(&observed, &wanted, &Done::default());
         assert_eq!(status.reason.as_deref(), reason);
     }

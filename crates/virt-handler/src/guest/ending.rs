@@ -238,6 +238,7 @@ mod tests {
         for (state, memory, reason, part) in table {
             let (word, sentence) = cause(&Phase::Failed, Some(&state), memory).unwrap();
             assert_eq!(word, reason, "{state:?}");
+            assert!(word.is_permanent(), "{word}");
             assert!(sentence.contains(part), "{sentence}");
             assert_eq!(cause(&Phase::Succeeded, Some(&state), memory), None);
         }

@@ -156,7 +156,8 @@ pub(crate) fn start_refused(
 ) -> VirtualMachineInstanceStatus {
     let mut status = vmi.status.clone().unwrap_or_default();
     let (reason, message) = refusal;
-    let says = ConditionValue::fails(reason, message);
+    let advised = reason.parse::<Reason>().map(|known| known.advise(message));
+    let says = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
     conditions::set(&mut status.conditions, Condition::Synchronized, &says, now);
     if last {
         status.phase = Some(Phase::Failed);

@@ -172,7 +172,7 @@ impl NodeReport {
         });
         // What is left out goes, for nobody else writes it.
         if let Some(lacks) = lacks {
-            fragment["metadata"]["annotations"][annotations::LACKS] = lacks.into();
+            fragment["metadata"]["annotations"][annotations::MISSING_REQUIREMENTS] = lacks.into();
         }
         fragment
     }
@@ -392,7 +392,7 @@ mod tests {
         report.report(&mut config).await.unwrap();
         report.report(&mut config).await.unwrap();
         let node = nodes.get("here").await.unwrap();
-        let lacks = &node.metadata.annotations.unwrap()[annotations::LACKS];
+        let lacks = &node.metadata.annotations.unwrap()[annotations::MISSING_REQUIREMENTS];
         assert!(
             lacks.contains("KvmMissing: no guest runs by KVM"),
             "{lacks}"

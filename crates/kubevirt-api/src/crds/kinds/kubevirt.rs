@@ -1,4 +1,4 @@
-//! Group `kubevirt.io`: v1, and v1alpha3 as older texts have it. Both have the same schema.
+//! Group `kubevirt.io`: v1, and v1alpha3 for older manifests. Both have the same schema.
 
 use serde_json::Value;
 
@@ -172,7 +172,7 @@ fn presets() -> Definition {
         "Defaults for instances with certain labels. Has no effect any more: use instance types \
          and preferences.",
     )
-    // The original leaves it optional here and refuses a preset without its content elsewhere.
+    // KubeVirt has it optional here and refuses a preset without content in its webhook.
     .required(
         "spec",
         structural::of_spec::<VirtualMachineInstancePresetSpec>(),
