@@ -180,7 +180,7 @@ fn add(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> 
     }
 }
 
-/// Replaces what is at the path.
+/// Replaces the value at the path.
 fn set(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> {
     if path.tokens.len() + depth(&value) > MAX_DEPTH {
         return Err(too_deep());

@@ -4,7 +4,7 @@
 //! - [`Rule`] is one rule with its message; `program` compiles it, once, for the first object that
 //!   reaches it;
 //! - `value` converts JSON to CEL values;
-//! - [`root`] walks an object and evaluates the rules on its way; transition rules need the old
+//! - [`root`] walks an object and evaluates the rules it meets; transition rules need the old
 //!   value.
 //!
 //! Invariants: a rule never sees a field that its schema does not declare; nested loops are limited

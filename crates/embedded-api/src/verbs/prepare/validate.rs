@@ -83,7 +83,7 @@ fn added_finalizers(live: &Value, object: &Value) -> Vec<Violation> {
     wrong
 }
 
-/// What a client should be message, though it is let through.
+/// Warnings about finalizers without a domain.
 pub(crate) fn finalizer_warnings(call: &Call, live: Option<&Value>, object: &Value) -> Vec<String> {
     if !call.kind.is_custom() {
         return Vec::new();
