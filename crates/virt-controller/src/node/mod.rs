@@ -60,9 +60,8 @@ enum Step {
 
 fn plan(host: Option<&Host>, lost_in: Option<Duration>) -> Step {
     match (host, lost_in) {
-        (None, _) => Step::TriggerGuests,
         (Some(host), Some(Duration::ZERO)) if host.is_schedulable => Step::Mark,
-        (Some(_), Some(Duration::ZERO)) => Step::TriggerGuests,
+        (None, _) | (Some(_), Some(Duration::ZERO)) => Step::TriggerGuests,
         (Some(_), wait) => Step::Wait(wait),
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Guest {
     pub(crate) status: GuestStatus,
     /// The grace period of a shutdown.
     pub(crate) grace_seconds: Option<i64>,
-    /// Dedicated CPUs require a pod of the QoS class Guaranteed.
+    /// Dedicated CPUs require a pod of the class Guaranteed.
     pub(crate) needs_guarantee: bool,
     pub(crate) has_data_volumes: bool,
     whole: Option<Box<VirtualMachineInstance>>,

@@ -343,7 +343,7 @@ fn start_failure(observed: &Observed, strategy: Strategy) -> Option<VirtualMachi
     })
 }
 
-/// 10 s times the square of the count, plus jitter of up to half of that, at most 300 s, as KubeVirt
+/// 10 s times the square of the count, plus jitter of up to half of that, at most 300 s, as `KubeVirt`
 /// does. The jitter follows from the UID of the failed VMI, so that every reconcile gets the same.
 pub(super) fn backoff_seconds(count: i64, uid: &str) -> i64 {
     let base = count

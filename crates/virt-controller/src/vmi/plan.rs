@@ -12,7 +12,7 @@ use super::observe::Observed;
 use super::volumes::{self, Readiness};
 use crate::view::{ContainerState, Guest, LauncherPod};
 
-/// The QoS class of a pod whose requests equal its limits.
+/// The class of a pod whose requests equal its limits.
 const GUARANTEED: &str = "Guaranteed";
 
 /// How long virt-handler may take to record the end of a guest whose pod has ended.
@@ -201,7 +201,7 @@ fn unsupported(observed: &Observed) -> Option<Problem> {
     })
 }
 
-/// The pod is ready: virt-handler takes over, unless the pod has the wrong QoS class.
+/// The pod is ready: virt-handler takes over, unless the pod has the wrong class.
 fn plan_hand_over(observed: &Observed, plan: &mut Plan) {
     let class = observed
         .pod
