@@ -1,8 +1,8 @@
-//! How long to wait before the next attempt.
+//! Exponential back-off.
 
 use std::time::Duration;
 
-/// Doubles from a first pause to a longest one.
+/// Pauses that double from a first one to a longest one.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -19,7 +19,7 @@ impl Backoff {
         }
     }
 
-    /// The pause before the next attempt; the first one comes at once.
+    /// The pause before the next attempt; zero before the first one.
     pub(crate) fn pause(&mut self) -> Duration {
         let now = self.next;
         self.next = if now.is_zero() {

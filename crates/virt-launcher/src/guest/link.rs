@@ -1,0 +1,155 @@
+//! The connection to libvirtd: opening it again after each loss, and calls that survive a loss.
+
+use std::time::Duration;
+
+use libvirt::{Connection, Domain};
+use tokio::time::Instant;
+
+use super::agent_link::AgentLink;
+use super::refusal::Refusal;
+use super::status::Phase;
+use super::task::Guest;
+use crate::error_chain;
+use crate::hypervisor::Link;
+
+/// How long a request waits for a libvirtd that is being restarted.
+pub(super) const LINK_TIMEOUT: Duration = Duration::from_secs(20);
+/// A QEMU that hangs must not keep the launcher from adopting it.
+const ADOPTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Counts the attempts in a row that have failed to reach libvirtd.
+#[derive(Debug, Default)]
+pub(super) struct ConnectFailures(u32);
+
+impl ConnectFailures {
+    /// Failures before the first warning: a libvirtd that is just starting is normal.
+    const QUIET: u32 = 4;
+
+    /// Logs a failure: as a warning whenever the count has doubled, else at debug level.
+    fn record(&mut self, error: &libvirt::Error) {
+        self.0 = self.0.saturating_add(1);
+        let (failures, error) = (self.0, error_chain(error));
+        if self.is_warning() {
+            tracing::warn!(error, failures, "libvirtd cannot be reached");
+        } else {
+            tracing::debug!(error, failures, "libvirtd cannot be reached yet");
+        }
+    }
+
+    fn is_warning(&self) -> bool {
+        self.0 >= Self::QUIET && self.0.is_power_of_two()
+    }
+}
+
+impl Guest {
+    pub(super) fn connection(&self) -> Option<Connection> {
+        self.link.as_ref().map(|link| link.connection.clone())
+    }
+
+    pub(super) fn lose_link(&mut self) {
+        if self.link.take().is_some() {
+            self.last_agent = self.agent.report().map(|agent| *agent);
+            self.agent = AgentLink::Unknown;
+            self.reconnect.reset();
+            self.reconnect_at = Instant::now();
+        }
+    }
+
+    /// Makes one attempt to connect, and on success queries the guest.
+    pub(super) async fn connect(&mut self) {
+        match Link::open(&self.paths.libvirt_socket(), &self.tasks).await {
+            Ok(link) => {
+                let failures = std::mem::take(&mut self.connect_failures).0;
+                tracing::info!(failures, "connected to libvirtd");
+                self.link = Some(link);
+                self.reconnect.reset();
+                self.wait_for_adoption().await;
+                if let Err(error) = self.observe().await {
+                    tracing::warn!(error = error_chain(&error), "failed to query the guest");
+                    self.link = None;
+                }
+            }
+            Err(error) => self.connect_failures.record(&error),
+        }
+        if self.link.is_none() {
+            self.reconnect_at = Instant::now() + self.reconnect.pause();
+        }
+    }
+
+    /// Waits until a libvirtd that has just started has tried to reach QEMU. Before that it
+    /// reports the state from its files, and a failed attempt causes no event. A call that libvirtd
+    /// answers only after the attempt serves as a barrier; its result is of no interest.
+    async fn wait_for_adoption(&self) {
+        let adopting = matches!(
+            self.store.phase(),
+            Some(Phase::Starting | Phase::Resuming | Phase::Started)
+        );
+        let (true, Some(connection), Some(domain)) = (adopting, self.connection(), self.domain())
+        else {
+            return;
+        };
+        let hasty = connection.with_limit(ADOPTION_TIMEOUT);
+        if let Err(error) = hasty.memory_stats(&domain).await {
+            tracing::debug!(error = error_chain(&error), "the guest does not respond");
+        }
+    }
+
+    /// Waits for a connection until `deadline`.
+    pub(super) async fn wait_for_link(&mut self, deadline: Instant) -> Result<Connection, Refusal> {
+        loop {
+            if let Some(connection) = self.connection().filter(Connection::is_open) {
+                return Ok(connection);
+            }
+            self.lose_link();
+            tokio::time::sleep_until(self.reconnect_at.min(deadline)).await;
+            self.connect().await;
+            if self.link.is_none() && Instant::now() >= deadline {
+                return Err(libvirt::Error::Closed.into());
+            }
+        }
+    }
+
+    /// Makes a call about the running domain, again if libvirtd dies meanwhile, and queries the
+    /// state afterwards.
+    pub(super) async fn call(
+        &mut self,
+        act: impl AsyncFn(&Connection, &Domain) -> Result<(), libvirt::Error>,
+    ) -> Result<(), Refusal> {
+        let deadline = Instant::now() + LINK_TIMEOUT;
+        loop {
+            let connection = self.wait_for_link(deadline).await?;
+            let domain = self.domain().ok_or(Refusal::NotRunning)?;
+            match act(&connection, &domain).await {
+                Ok(()) => return self.observe().await,
+                Err(error) if error.is_closed() && Instant::now() < deadline => self.lose_link(),
+                Err(error) => {
+                    self.observe().await?;
+                    // The guest may have ended in between, which explains the error.
+                    return if self.is_alive() {
+                        Err(error.into())
+                    } else {
+                        Err(Refusal::NotRunning)
+                    };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_failures_are_logged_as_warnings_at_a_falling_rate() {
+        let mut failures = ConnectFailures::default();
+        let mut warnings = Vec::new();
+        for attempt in 1..=40 {
+            failures.record(&libvirt::Error::Closed);
+            if failures.is_warning() {
+                warnings.push(attempt);
+            }
+        }
+        assert_eq!(warnings, [4, 8, 16, 32]);
+    }
+}
