@@ -44,6 +44,14 @@ impl EventKind {
     }
 }
 
+/// Whether the guest agent is connected to its channel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AgentState {
+    Connected,
+    #[default]
+    Disconnected,
+}
+
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -69,7 +77,7 @@ pub enum Event {
     /// The guest agent connected or disconnected.
     Agent {
         domain: Domain,
-        connected: bool,
+        state: AgentState,
     },
     /// The server has lost control of this guest's QEMU.
     ControlError {
@@ -137,12 +145,12 @@ pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, Protocol
             action: from.i32()?,
         },
         procedure::DOMAIN_EVENT_CALLBACK_AGENT_LIFECYCLE => {
-            let state = from.i32()?;
+            let state = match from.i32()? {
+                AGENT_CONNECTED => AgentState::Connected,
+                _ => AgentState::Disconnected,
+            };
             let _reason = from.i32()?;
-            Event::Agent {
-                domain,
-                connected: state == AGENT_CONNECTED,
-            }
+            Event::Agent { domain, state }
         }
         procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON => Event::IoError {
             domain,

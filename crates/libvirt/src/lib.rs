@@ -30,7 +30,7 @@ pub use calls::{DomainCapabilitiesQuery, Screenshot, StartMode};
 pub use connection::{Connection, Driver, attach};
 pub use domain::{Domain, DomainState, DomainUuid, PausedReason, ShutoffReason};
 pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
-pub use event::{Event, EventKind, Events, Lifecycle};
+pub use event::{AgentState, Event, EventKind, Events, Lifecycle};
 pub use frame::MAX_FRAME;
 use stream::Stream;
 

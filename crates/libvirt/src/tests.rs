@@ -87,9 +87,9 @@ async fn replies_out_of_order_reach_their_callers() {
 #[tokio::test(start_paused = true)]
 async fn call_times_out_and_its_late_reply_is_dropped() {
     let (connection, _events, mut server, _tasks) = pair();
-    let hasty = connection.with_limit(Duration::from_millis(20));
+    let limited = connection.with_limit(Duration::from_millis(20));
     assert!(matches!(
-        hasty.lib_version().await,
+        limited.lib_version().await,
         Err(Error::TimedOut { .. })
     ));
     let serve = async {

@@ -186,7 +186,7 @@ impl Pod {
 }
 
 impl Drop for Pod {
-    /// Removes everything, whatever the test did.
+    /// Removes everything, even after a failed test.
     fn drop(&mut self) {
         if let Ok(client) = Client::connect(self.path()) {
             client.shut_down(Duration::ZERO).unwrap();

@@ -28,8 +28,8 @@ impl Link {
             let ended = driver.run().await;
             tracing::info!(%ended, "the connection to libvirtd ended");
         });
-        let hasty = connection.with_limit(OPEN_LIMIT);
-        hasty.open(URI).await?;
+        let limited = connection.with_limit(OPEN_LIMIT);
+        limited.open(URI).await?;
         for kind in [
             EventKind::Lifecycle,
             EventKind::IoError,
@@ -37,7 +37,7 @@ impl Link {
             EventKind::AgentLifecycle,
             EventKind::ControlError,
         ] {
-            hasty.subscribe(kind).await?;
+            limited.subscribe(kind).await?;
         }
         Ok(Self { connection, events })
     }

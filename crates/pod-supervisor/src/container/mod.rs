@@ -44,7 +44,7 @@ pub(crate) struct Container {
 pub(crate) enum Phase {
     Starting {
         helper: Child,
-        /// The helper's standard output, and what was read of it.
+        /// The helper's standard output, and the part that was read.
         output: ChildStdout,
         text: Vec<u8>,
         deadline: i64,

@@ -5,8 +5,8 @@
 //! else.
 //!
 //! **Invariants**: a response larger than [`commands::MAX_RESPONSE`] is dropped without being
-//! parsed; every list and every text has a bound; the agent is polled at fixed times, whatever it
-//! returns; frozen file systems are thawed in time, whichever process dies meanwhile.
+//! parsed; every list and every text has a bound; the agent is polled at fixed times,
+//! regardless of its responses; frozen file systems are thawed in time even if processes die.
 
 mod commands;
 mod freeze;

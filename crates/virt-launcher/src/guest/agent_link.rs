@@ -1,28 +1,11 @@
 //! Whether the guest agent is connected, and the task that talks to it.
 
 use launcher_channel::Agent;
+use libvirt::AgentState;
 
 use super::refusal::Refusal;
 use super::task::Guest;
 use crate::agent::{AgentCall, AgentTask, Initial};
-
-/// The state of the agent's channel, as libvirt reports it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum ChannelState {
-    Connected,
-    #[default]
-    Disconnected,
-}
-
-impl ChannelState {
-    pub(super) fn from_connected(connected: bool) -> Self {
-        if connected {
-            Self::Connected
-        } else {
-            Self::Disconnected
-        }
-    }
-}
 
 /// What is known about the agent over this connection to libvirtd.
 #[derive(Debug)]
@@ -68,11 +51,11 @@ impl AgentLink {
 }
 
 impl Guest {
-    /// Starts or ends the agent's task when its channel is connected or disconnected.
-    pub(super) fn on_agent_channel(&mut self, channel: ChannelState) {
-        match (channel, &self.agent, self.connection(), self.domain()) {
-            (ChannelState::Connected, AgentLink::Connected(_), ..) => {}
-            (ChannelState::Connected, _, Some(connection), Some(domain)) => {
+    /// Starts or ends the agent's task when the agent connects or disconnects.
+    pub(super) fn on_agent_state(&mut self, state: AgentState) {
+        match (state, &self.agent, self.connection(), self.domain()) {
+            (AgentState::Connected, AgentLink::Connected(_), ..) => {}
+            (AgentState::Connected, _, Some(connection), Some(domain)) => {
                 tracing::info!("guest agent connected");
                 let initial = Initial {
                     report: self.last_agent.take(),

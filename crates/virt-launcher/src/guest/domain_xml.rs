@@ -1,6 +1,7 @@
 //! What the launcher reads from libvirt's XML of a running domain. Pure.
 
-use super::agent_link::ChannelState;
+use libvirt::AgentState;
+
 use crate::xml::{self, Step, Walk};
 
 /// The name of the guest agent's channel.
@@ -11,7 +12,7 @@ const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
 pub(super) struct LiveDomain {
     /// The machine type as libvirt resolved it, such as `pc-q35-10.0`.
     pub(super) machine: Option<String>,
-    pub(super) agent_channel: ChannelState,
+    pub(super) agent: AgentState,
 }
 
 impl LiveDomain {
@@ -22,9 +23,10 @@ impl LiveDomain {
             let Step::Start(tag) = step else { continue };
             match walk.path() {
                 "/domain/os/type" => found.machine = tag.attribute("machine")?,
-                "/domain/devices/channel/target" if tag.has("name", AGENT_CHANNEL)? => {
-                    let connected = tag.has("state", "connected")?;
-                    found.agent_channel = ChannelState::from_connected(connected);
+                "/domain/devices/channel/target"
+                    if tag.has("name", AGENT_CHANNEL)? && tag.has("state", "connected")? =>
+                {
+                    found.agent = AgentState::Connected;
                 }
                 _ => {}
             }
@@ -55,14 +57,14 @@ mod tests {
     #[test]
     fn state_of_the_agent_channel_is_read() {
         for (name, state, expected) in [
-            (AGENT_CHANNEL, "connected", ChannelState::Connected),
-            (AGENT_CHANNEL, "disconnected", ChannelState::Disconnected),
-            ("org.spice", "connected", ChannelState::Disconnected),
+            (AGENT_CHANNEL, "connected", AgentState::Connected),
+            (AGENT_CHANNEL, "disconnected", AgentState::Disconnected),
+            ("org.spice", "connected", AgentState::Disconnected),
         ] {
             let target = format!("<target type='virtio' name='{name}' state='{state}'/>");
-            assert_eq!(domain("", &target).agent_channel, expected, "{target}");
+            assert_eq!(domain("", &target).agent, expected, "{target}");
         }
-        assert_eq!(domain("", "").agent_channel, ChannelState::Disconnected);
+        assert_eq!(domain("", "").agent, AgentState::Disconnected);
     }
 
     #[test]

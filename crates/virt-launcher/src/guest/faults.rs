@@ -1,4 +1,4 @@
-//! Faults of the guest that libvirt reports in events: a later query of libvirt tells less.
+//! Faults of the guest that libvirt reports in events: a later query returns fewer details.
 
 use launcher_channel::{DomainState, StopReason};
 use libvirt::{Event, Lifecycle};

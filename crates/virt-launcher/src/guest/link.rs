@@ -78,7 +78,7 @@ impl Guest {
 
     /// Waits until a libvirtd that has just started has tried to reach QEMU. Before that it
     /// reports the state from its files, and a failed attempt causes no event. A call that libvirtd
-    /// answers only after the attempt serves as a barrier; its result is of no interest.
+    /// executes only after the attempt serves as a barrier; its result is ignored.
     async fn wait_for_adoption(&self) {
         let adopting = matches!(
             self.store.phase(),
@@ -88,8 +88,8 @@ impl Guest {
         else {
             return;
         };
-        let hasty = connection.with_limit(ADOPTION_TIMEOUT);
-        if let Err(error) = hasty.memory_stats(&domain).await {
+        let limited = connection.with_limit(ADOPTION_TIMEOUT);
+        if let Err(error) = limited.memory_stats(&domain).await {
             tracing::debug!(error = error_chain(&error), "the guest does not respond");
         }
     }
@@ -109,8 +109,8 @@ impl Guest {
         }
     }
 
-    /// Makes a call about the running domain, again if libvirtd dies meanwhile, and queries the
-    /// state afterwards.
+    /// Makes a call about the running domain, repeats it if libvirtd dies during the call, and queries
+    /// the state afterwards.
     pub(super) async fn call(
         &mut self,
         act: impl AsyncFn(&Connection, &Domain) -> Result<(), libvirt::Error>,

@@ -1,8 +1,8 @@
 //! The one task that owns the guest.
 //!
 //! The handler's requests, libvirt's events, timers and the request to stop all arrive here and
-//! are handled one at a time. An event only triggers a query: what libvirt answers is the truth,
-//! and every new connection starts with that query. libvirtd may die at any time; the guest keeps
+//! are handled one at a time. An event only triggers a query: libvirt's response is
+//! authoritative, and every new connection starts with that query. libvirtd may die at any time; the guest keeps
 //! running, and a request that was interrupted is repeated on the next connection.
 //!
 //! **Invariant**: the domain is defined before it is started, so that libvirt still knows the

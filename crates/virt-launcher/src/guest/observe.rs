@@ -72,7 +72,7 @@ impl Guest {
             LiveDomain::default()
         });
         self.machine = live.machine;
-        self.on_agent_channel(live.agent_channel);
+        self.on_agent_state(live.agent);
         Ok(())
     }
 

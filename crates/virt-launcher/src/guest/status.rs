@@ -1,4 +1,4 @@
-//! The guest's status, from libvirt's answer and the recorded phase. Pure.
+//! The guest's status, from libvirt's domain state and the recorded phase. Pure.
 
 use launcher_channel::{DomainState, StopReason};
 use libvirt::{PausedReason, ShutoffReason};

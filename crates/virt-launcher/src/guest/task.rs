@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::agent_link::{AgentLink, ChannelState};
+use super::agent_link::AgentLink;
 use super::dhcp_servers::DhcpServers;
 use super::faults::Faults;
 use super::io_retry::IoRetry;
@@ -198,8 +198,8 @@ impl Guest {
             Some(event) => {
                 tracing::debug!(?event, "libvirt event");
                 self.faults.record(&event);
-                if let Event::Agent { connected, .. } = event {
-                    self.on_agent_channel(ChannelState::from_connected(connected));
+                if let Event::Agent { state, .. } = event {
+                    self.on_agent_state(state);
                 }
                 if let Err(error) = self.observe().await {
                     tracing::warn!(error = error_chain(&error), "failed to query the guest");

@@ -154,8 +154,8 @@ fn disk_on_a_claim_is_created_sparse_and_then_kept() {
     let pod = Pod::new();
     fs::create_dir(pod.path("claim")).unwrap();
     all(&[raw(&pod, CREATE)]).unwrap();
-    let made = fs::metadata(pod.path("claim/disk.img")).unwrap();
-    assert_eq!((made.len(), made.blocks()), (1 << 30, 0));
+    let created = fs::metadata(pod.path("claim/disk.img")).unwrap();
+    assert_eq!((created.len(), created.blocks()), (1 << 30, 0));
     fs::write(pod.path("claim/disk.img"), "written by a guest").unwrap();
     for access in [CREATE, DiskAccess::Write, DiskAccess::Read] {
         all(&[raw(&pod, access)]).unwrap();
@@ -254,8 +254,8 @@ fn disk_on_a_claim_is_raw_whatever_its_header() {
         },
     };
     all(&[step]).unwrap();
-    let made = fs::File::open(pod.path("over.qcow2")).unwrap();
-    let found = disk_image::probe_file(&made).unwrap();
+    let created = fs::File::open(pod.path("over.qcow2")).unwrap();
+    let found = disk_image::probe_file(&created).unwrap();
     let size = fs::metadata(pod.path("claim/disk.img")).unwrap().len();
     assert_eq!(found.backing_format.as_deref(), Some("raw"));
     assert_eq!(found.backing_file, Some(pod.path("claim/disk.img")));
