@@ -203,15 +203,19 @@ mod tests {
         <mode name='host-passthrough' supported='yes'><enum name='x'/></mode>
         <mode name='host-model' supported='yes'>
           <model fallback='forbid'>EPYC-Milan</model><vendor>AMD</vendor>
+          <maxphysaddr mode='passthrough' limit='48'/>
           <feature policy='require' name='x2apic'/><feature policy='disable' name='svm'/>
           <feature policy='require' name='invtsc'/></mode>
         <mode name='custom' supported='yes'>
           <model usable='yes' vendor='unknown'>qemu64</model>
           <model usable='no' vendor='Intel'>Haswell</model>
+          <blockers model='Haswell'><feature name='hle'/></blockers>
           <model usable='yes' vendor='AMD'>EPYC</model></mode>
         </cpu><features><sev supported='no'/><hyperv supported='yes'>
           <enum name='features'><value>relaxed</value><value>stimer</value></enum>
-          <enum name='other'><value>x</value></enum></hyperv></features>
+          <enum name='other'><value>x</value></enum>
+          <defaults><spinlocks>4095</spinlocks><vendor_id>Linux KVM Hv</vendor_id></defaults>
+          </hyperv></features>
         </domainCapabilities>";
 
     fn within(cpu: &str) -> DomainCapabilities {
