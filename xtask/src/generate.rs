@@ -1,15 +1,16 @@
 //! `xtask generate`: files that are made from code and checked in.
 //!
 //! These are the definitions of our kinds under `deploy/crds`, the manifest that installs all of it,
-//! `deploy/ferrovirt.yaml`, and the list of stories. What they say is decided in `kubevirt-api`,
-//! `installation` and `stories`; this module only knows files.
+//! `deploy/ferrovirt.yaml`, the list of stories, and the reference of reasons in the troubleshooting guide.
+//! Their content comes from `kubevirt-api`, `installation`, `stories`, `reasons` and `diagnosis`; this
+//! module only knows files.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use kubevirt_api::crds::{self, definition};
 
-use crate::{stories, workspace::root};
+use crate::{stories, troubleshooting, workspace::root};
 
 /// Writes every generated file and removes what no kind makes any more, or with `check` only says which ones are stale.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
@@ -24,6 +25,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     for (name, text) in [
         ("deploy/ferrovirt.yaml", manifest),
         ("docs/stories.md", stories::page()?),
+        (troubleshooting::PAGE, troubleshooting::page()?),
     ] {
         let path = root().join(name);
         if fs::read_to_string(&path).is_ok_and(|found| found == text) {

@@ -27,6 +27,7 @@ mod push;
 mod simulate;
 mod stories;
 mod tidy;
+mod troubleshooting;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode};

@@ -15,16 +15,6 @@ pub enum RenderError {
 }
 
 impl RenderError {
-    /// A stable word for conditions and events.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Unsupported { .. } => "UnsupportedField",
-            Self::Missing { .. } => "MissingField",
-            Self::Invalid { .. } => "InvalidField",
-            Self::NotPlumbed { .. } => "InterfaceNotPlumbed",
-        }
-    }
-
     pub(crate) fn unsupported(field: impl Into<String>) -> Self {
         Self::Unsupported {
             field: field.into(),

@@ -139,7 +139,7 @@ impl From<StoreError> for ApiError {
                 let reason = other.reason();
                 tracing::error!(
                     error = &other as &dyn std::error::Error,
-                    reason,
+                    %reason,
                     "store failed"
                 );
                 Status::internal(format!("{other}: {reason}")).into()

@@ -44,10 +44,10 @@ impl<'a> Statement<'a> {
         }
     }
 
-    pub fn fails(reason: &'a str, message: &'a str) -> Self {
+    pub fn fails(reason: impl Into<&'a str>, message: &'a str) -> Self {
         Self {
             status: FALSE,
-            reason,
+            reason: reason.into(),
             message,
         }
     }

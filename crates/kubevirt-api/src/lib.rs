@@ -58,7 +58,6 @@ pub mod duration;
 pub mod finalizers;
 pub mod labels;
 pub mod quantity;
-pub mod reasons;
 pub mod taints;
 pub mod template;
 

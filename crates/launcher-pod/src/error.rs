@@ -1,5 +1,7 @@
 //! Why a VMI cannot have a pod.
 
+use reasons::Reason;
+
 /// Each names the field, so that the user knows what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodError {
@@ -17,13 +19,13 @@ pub enum PodError {
 
 impl PodError {
     /// A stable word for conditions and events.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported { .. } => "UnsupportedField",
-            Self::Invalid { .. } => "InvalidField",
-            Self::Missing { .. } => "MissingField",
-            Self::UnknownClaim { .. } => "UnknownClaim",
-            Self::ForbiddenDevice { .. } => "HostDeviceNotPermitted",
+            Self::Unsupported { .. } => Reason::UnsupportedField,
+            Self::Invalid { .. } => Reason::InvalidField,
+            Self::Missing { .. } => Reason::MissingField,
+            Self::UnknownClaim { .. } => Reason::UnknownClaim,
+            Self::ForbiddenDevice { .. } => Reason::HostDeviceNotPermitted,
         }
     }
 

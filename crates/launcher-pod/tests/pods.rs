@@ -303,7 +303,7 @@ fn reasons_of_errors_are_stable() {
             device: name(),
         },
     ];
-    let reasons: Vec<&str> = all.iter().map(PodError::reason).collect();
+    let reasons: Vec<&str> = all.iter().map(|one| one.reason().as_str()).collect();
     assert_eq!(
         reasons,
         [

@@ -1,5 +1,7 @@
 //! Why a VMI has no plan.
 
+use reasons::Reason;
+
 /// Each names the field of the VMI to change. None goes away by trying again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -46,18 +48,18 @@ pub enum PlanError {
 
 impl PlanError {
     /// A stable word for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::BindingNotSupported { .. } => "BindingNotSupported",
-            Self::NoSuchNetwork { .. } => "NoSuchNetwork",
-            Self::NotThePodNetwork { .. } => "NotThePodNetwork",
-            Self::SecondInterface { .. } => "SecondInterface",
-            Self::BadNetworkCidr { .. } => "BadNetworkCidr",
-            Self::BadMacAddress { .. } => "BadMacAddress",
-            Self::BadPort { .. } => "BadPort",
-            Self::DhcpOptionsNotSupported { .. } => "DhcpOptionsNotSupported",
-            Self::PodHasNoAddress { .. } => "PodHasNoAddress",
-            Self::TooManyRoutes { .. } => "TooManyRoutes",
+            Self::BindingNotSupported { .. } => Reason::BindingNotSupported,
+            Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
+            Self::NotThePodNetwork { .. } => Reason::NotThePodNetwork,
+            Self::SecondInterface { .. } => Reason::SecondInterface,
+            Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,
+            Self::BadMacAddress { .. } => Reason::BadMacAddress,
+            Self::BadPort { .. } => Reason::BadPort,
+            Self::DhcpOptionsNotSupported { .. } => Reason::DhcpOptionsNotSupported,
+            Self::PodHasNoAddress { .. } => Reason::PodHasNoAddress,
+            Self::TooManyRoutes { .. } => Reason::TooManyRoutes,
         }
     }
 }

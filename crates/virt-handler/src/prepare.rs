@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
-use domain_xml::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};
+use domain_xml::{
+    Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, RenderError, SmbiosFacts,
+};
 use host_net::{NetError, NetworkNamespace};
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
 use launcher_channel::GuestPlan;
 use net_plan::{Observed, PlanError};
+use reasons::Reason;
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
@@ -52,7 +55,7 @@ pub(crate) enum PrepareError {
     #[error("plumb the pod's network")]
     Network(#[from] NetError),
     #[error(transparent)]
-    Domain(#[from] domain_xml::RenderError),
+    Domain(#[from] RenderError),
     #[error(transparent)]
     Volume(#[from] StepError),
     #[error("reach into the pod")]
@@ -62,21 +65,17 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Plan(err) => err.reason(),
             Self::Network(err) => err.reason(),
-            Self::Domain(_) => "DomainNotRenderable",
-            Self::Volume(StepError::CloudInit(_)) => "CloudInitNotUsable",
-            Self::Volume(StepError::Capacity(_)) => "CapacityNotUsable",
-            Self::Pod(_) => "PodNotReachable",
-            Self::HandOver(_) => "DiskNotUsable",
+            Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
+            Self::Domain(_) => Reason::DomainNotRenderable,
+            Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
+            Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
+            Self::Pod(_) => Reason::PodNotReachable,
+            Self::HandOver(_) => Reason::DiskNotUsable,
         }
-    }
-
-    /// Trying again gives the same answer: it lies in the VMI, whose spec never changes.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Plan(_) | Self::Domain(_) | Self::Volume(_))
     }
 }
 

@@ -11,6 +11,7 @@ mod log;
 use std::{path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
+use reasons::Reason;
 use rusqlite::{OptionalExtension as _, params};
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -48,16 +49,16 @@ pub enum StoreError {
 
 impl StoreError {
     /// A stable word for logs and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Conflict => "Conflict",
-            Self::Exists => "AlreadyExists",
-            Self::Compacted { .. } => "Compacted",
-            Self::DiskFull => "DiskFull",
-            Self::Sqlite(_) => "DatabaseFailed",
-            Self::Json(_) => "BadObject",
-            Self::TooNew { .. } => "DatabaseTooNew",
-            Self::Cancelled(_) => "Cancelled",
+            Self::Conflict => Reason::Conflict,
+            Self::Exists => Reason::AlreadyExists,
+            Self::Compacted { .. } => Reason::Compacted,
+            Self::DiskFull => Reason::DiskFull,
+            Self::Sqlite(_) => Reason::DatabaseFailed,
+            Self::Json(_) => Reason::BadObject,
+            Self::TooNew { .. } => Reason::DatabaseTooNew,
+            Self::Cancelled(_) => Reason::Cancelled,
         }
     }
 }

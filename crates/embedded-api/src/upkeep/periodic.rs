@@ -33,7 +33,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
             let reason = error.reason();
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                reason,
+                %reason,
                 "compaction failed"
             );
         }

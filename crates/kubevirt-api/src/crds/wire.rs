@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::{
     access_credentials, backup, cdi_config, clone, cluster_config, confidential, data_source,
     data_volume_status, export, guest_agent, instancetype, kubevirt, migration_policy,
-    migration_request, object_graph, plugin, pool, preference, preset, profiler, reasons,
-    replica_set, restore, snapshot, storage_profile, subresource_bodies, template, vm, vm_status,
-    vmi, vmi_status,
+    migration_request, object_graph, plugin, pool, preference, preset, profiler, replica_set,
+    restore, snapshot, storage_profile, subresource_bodies, template, vm, vm_status, vmi,
+    vmi_status,
 };
 
 /// One type: what it is called on the wire, and its schema with everything it refers to.
@@ -47,12 +47,30 @@ pub const WORDS: &[(&str, &str, &[&str])] = &[
         "NetworkInterfaceType",
         cluster_config::DEFAULT_INTERFACES,
     ),
-    ("kubevirt.io", "SyncEvent", reasons::SYNC_EVENTS),
+    ("kubevirt.io", "SyncEvent", SYNC_EVENTS),
     (
         "plugin.kubevirt.io",
         "InvocationContext",
         plugin::InvocationContext::KNOWN,
     ),
+];
+
+/// Reasons of the events on a VMI, as `KubeVirt` lists them; this version publishes some of them.
+const SYNC_EVENTS: &[&str] = &[
+    "Created",
+    "Deleted",
+    "PresetFailed",
+    "Override",
+    "Started",
+    "ShuttingDown",
+    "Stopped",
+    "PreparingTarget",
+    "Migrating",
+    "Migrated",
+    "SyncFailed",
+    "Resumed",
+    "AccessCredentialsSyncFailed",
+    "AccessCredentialsSyncSuccess",
 ];
 
 macro_rules! wire_types {

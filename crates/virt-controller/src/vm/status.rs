@@ -10,7 +10,8 @@ use kubevirt_api::vm_status::{
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as VmiType,
 };
-use kubevirt_api::{API_VERSION, VirtualMachine, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachine};
+use reasons::Reason;
 use reconcile::{Fragment, Key};
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ pub(super) struct Done {
     /// Instance type and preference, by the copies that were kept.
     pub(super) kept: Vec<Reference>,
     /// Reason and message of what went wrong.
-    pub(super) failure: Option<(&'static str, String)>,
+    pub(super) failure: Option<(Reason, String)>,
 }
 
 /// The status to be, from what was seen, planned and done.
@@ -147,11 +148,10 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
             reason: ready.reason(),
             message: ready.message(),
         },
-        None if vmi.is_some() => Statement::fails(
-            reasons::vm::VMI_CONDITION_MISSING,
-            "the instance says nothing yet",
-        ),
-        None => Statement::fails(reasons::vm::VMI_NOT_EXISTS, "there is no instance"),
+        None if vmi.is_some() => {
+            Statement::fails(Reason::VMIConditionMissing, "the instance says nothing yet")
+        }
+        None => Statement::fails(Reason::VMINotExists, "there is no instance"),
     };
     conditions::set(&mut all, Type::Ready, &says, &now);
     match &plan.restart {
@@ -173,7 +173,7 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
         Some((reason, message)) => {
             let says = Statement {
                 status: conditions::TRUE,
-                reason,
+                reason: reason.as_str(),
                 message,
             };
             conditions::set(&mut all, Type::Failure, &says, &now);
@@ -191,7 +191,7 @@ fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, no
             if conditions::find(all, &kind).is_some() {
                 let says = Statement {
                     status: conditions::TRUE,
-                    reason: reasons::vmi::ALL_DVS_READY,
+                    reason: Reason::AllDVsReady.as_str(),
                     message: "",
                 };
                 conditions::set(all, kind, &says, now);
@@ -200,7 +200,7 @@ fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, no
         }
         Readiness::Waits(message) | Readiness::Impossible(message) => message,
     };
-    let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, &message);
+    let says = Statement::fails(Reason::NotAllDVsReady, &message);
     conditions::set(all, kind, &says, now);
 }
 

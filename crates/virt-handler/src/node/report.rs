@@ -194,7 +194,7 @@ impl NodeReport {
             }
             let Lack { reason, note } = &lack;
             let recorder = &self.parts.recorder;
-            recorder.publish(&node, EventType::Warning, reason, note.as_str());
+            recorder.publish(&node, EventType::Warning, *reason, note.as_str());
             told.insert(lack, Instant::now());
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use launcher_channel::{AgentQuestion, AgentReport, FromLauncher, Reply};
+use reasons::Reason;
 
 use super::commands::{self, AgentError, Transport};
 use super::task::AgentCall;
@@ -47,7 +48,7 @@ pub(super) async fn execute(
     let reply = match outcome {
         Ok(report) => Reply::Agent(Box::new(report)),
         Err(error) => Reply::Refused {
-            reason: "AgentUnavailable".to_owned(),
+            reason: Reason::AgentUnavailable.into(),
             message: format!("Guest agent call failed: {}.", printable(&error)),
             retry: true,
         },

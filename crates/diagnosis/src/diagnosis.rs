@@ -1,36 +1,36 @@
-//! From what was seen to the answer.
+//! The diagnosis of a VM or VMI, derived from the observed objects.
 
 use serde::Serialize;
 
 use crate::{
-    Cause, Observed, Severity, TABLE, Turn,
+    Cause, Observed, Severity, TABLE, When,
     observed::{name_of, time_of},
 };
 
-/// So many events are shown.
+/// How many warning events are shown.
 const WARNINGS: usize = 3;
 
-/// The answer. Its fields are those of `virtctl why -o json`.
+/// The diagnosis. Its fields are the output of `virtctl why -o json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
     pub namespace: String,
     pub name: String,
-    /// The guest runs and is ready, or is off as asked.
+    /// The guest runs and is ready, or is off as requested.
     pub healthy: bool,
-    /// From the machine down to the node, with a word on each.
-    pub path: Vec<Stop>,
+    /// From the VM down to the node, with the state of each.
+    pub path: Vec<PathEntry>,
     /// The deepest first.
     pub causes: Vec<Cause>,
     /// The latest first.
     pub warnings: Vec<Warning>,
-    /// What could not be looked at; causes may be missing for it.
+    /// Objects that could not be read; causes may be missing for that reason.
     pub unread: Vec<String>,
 }
 
-/// An object on the way and how it stands.
+/// An object of the path and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Stop {
+pub struct PathEntry {
     pub object: String,
     pub state: String,
 }
@@ -45,46 +45,46 @@ pub struct Warning {
     pub time: String,
 }
 
-/// Asks every rule.
-pub fn diagnose(seen: &Observed) -> Diagnosis {
+/// Evaluates every rule.
+pub fn diagnose(observed: &Observed) -> Diagnosis {
     let mut causes: Vec<Cause> = Vec::new();
     for rule in TABLE {
-        if rule.turn == Turn::Always || causes.is_empty() {
-            causes.extend(rule.causes(seen));
+        if rule.when == When::Always || causes.is_empty() {
+            causes.extend(rule.causes(observed));
         }
     }
     let is_bad = |cause: &Cause| matches!(cause.severity, Severity::Broken | Severity::Waiting);
     Diagnosis {
-        namespace: seen.namespace.clone(),
-        name: seen.name.clone(),
+        namespace: observed.namespace.clone(),
+        name: observed.name.clone(),
         healthy: !causes.iter().any(is_bad),
-        path: path(seen),
+        path: path(observed),
         causes,
-        warnings: warnings(seen),
-        unread: seen.unread.clone(),
+        warnings: warnings(observed),
+        unread: observed.unread.clone(),
     }
 }
 
-fn path(seen: &Observed) -> Vec<Stop> {
-    let mut stops = Vec::new();
-    let mut stop = |object: String, state: String| stops.push(Stop { object, state });
-    if let Some(vm) = &seen.vm {
-        let word = vm
+fn path(observed: &Observed) -> Vec<PathEntry> {
+    let mut entries = Vec::new();
+    let mut add = |object: String, state: String| entries.push(PathEntry { object, state });
+    if let Some(vm) = &observed.vm {
+        let status = vm
             .status
             .as_ref()
             .and_then(|status| status.printable_status.as_ref());
-        let word = word.map_or("no status yet", |word| word.as_str());
-        let state = match seen.strategy() {
-            Some(strategy) => format!("{word}, runStrategy {}", strategy.as_str()),
-            None => word.to_owned(),
+        let status = status.map_or("no status yet", |status| status.as_str());
+        let state = match observed.strategy() {
+            Some(strategy) => format!("{status}, runStrategy {}", strategy.as_str()),
+            None => status.to_owned(),
         };
-        stop(seen.vm_object(), state);
+        add(observed.vm_object(), state);
     }
-    if let Some(vmi) = &seen.vmi {
+    if let Some(vmi) = &observed.vmi {
         let phase = vmi.status.as_ref().and_then(|status| status.phase.as_ref());
         let phase = phase.map_or("", |phase| phase.as_str());
-        stop(
-            seen.vmi_object(),
+        add(
+            observed.vmi_object(),
             if phase.is_empty() {
                 "no phase yet"
             } else {
@@ -93,15 +93,15 @@ fn path(seen: &Observed) -> Vec<Stop> {
             .to_owned(),
         );
     }
-    if let Some(pod) = seen.pod() {
+    if let Some(pod) = observed.pod() {
         let phase = pod
             .status
             .as_ref()
             .and_then(|status| status.phase.as_deref());
         let phase = phase.unwrap_or("no phase yet").to_owned();
-        stop(format!("pod/{}", name_of(&pod.metadata)), phase);
+        add(format!("pod/{}", name_of(&pod.metadata)), phase);
     }
-    for (name, claim) in &seen.claims {
+    for (name, claim) in &observed.claims {
         let phase = claim.as_ref().map(|claim| {
             let phase = claim
                 .status
@@ -109,19 +109,19 @@ fn path(seen: &Observed) -> Vec<Stop> {
                 .and_then(|status| status.phase.as_deref());
             phase.unwrap_or("no phase yet")
         });
-        stop(
+        add(
             format!("pvc/{name}"),
-            phase.unwrap_or("not there").to_owned(),
+            phase.unwrap_or("does not exist").to_owned(),
         );
     }
-    if let Some(name) = seen.node_name() {
-        stop(format!("node/{name}"), crate::nodes::state(seen, name));
+    if let Some(name) = observed.node_name() {
+        add(format!("node/{name}"), crate::nodes::state(observed, name));
     }
-    stops
+    entries
 }
 
-fn warnings(seen: &Observed) -> Vec<Warning> {
-    let latest = seen.warnings().into_iter().rev().take(WARNINGS);
+fn warnings(observed: &Observed) -> Vec<Warning> {
+    let latest = observed.warnings().into_iter().rev().take(WARNINGS);
     let shown = latest.map(|event| {
         let object = &event.involved_object;
         let kind = object
