@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use error_chain::error_chain;
 use libcontainer::{
     container::builder::ContainerBuilder, error::LibcontainerError, syscall::syscall::SyscallType,
 };
@@ -23,7 +24,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     capabilities,
-    error::chain,
     launch::{Launch, ReportTo},
     layout,
     model::{ContainerSpec, Device, Sandbox},
@@ -87,7 +87,7 @@ pub fn run(container: &str, attempt: u32) {
     let result = match create(container, attempt) {
         Ok(process) => HelperResult::Started { process },
         Err(error) => HelperResult::Failed {
-            message: chain(&error),
+            message: error_chain(&error),
         },
     };
     let line = serde_json::to_vec(&result).expect("a result is always JSON");

@@ -52,19 +52,3 @@ pub enum SupervisorError {
         source: io::Error,
     },
 }
-
-/// The error and its sources, joined by colons.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        // Some errors include the message of their source.
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text
-}

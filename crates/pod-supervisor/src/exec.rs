@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use error_chain::error_chain;
 use libcontainer::{
     container::builder::ContainerBuilder, error::LibcontainerError, syscall::syscall::SyscallType,
 };
@@ -20,9 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    SupervisorError, capabilities,
-    error::chain,
-    exit,
+    SupervisorError, capabilities, exit,
     launch::{Launch, ReportTo},
     layout,
     model::ContainerSpec,
@@ -90,7 +89,7 @@ pub fn run(pod_dir: &Path, id: &str) -> io::Result<()> {
     let outcome = match execute(&dir) {
         Ok(code) => Outcome::Exited { code },
         Err(error) => Outcome::Failed {
-            message: chain(&error),
+            message: error_chain(&error),
         },
     };
     let fresh = dir.join("outcome.new");

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write as _};
 
+use error_chain::error_chain;
 use libcontainer::{
     oci_spec::runtime::Spec,
     workload::{Executor, ExecutorError, ExecutorValidationError, default::get_executor},
 };
 
-use crate::{error::chain, model::Seccomp, signals};
+use crate::{model::Seccomp, signals};
 
 /// Runs the last steps inside the container, after its capabilities are dropped.
 #[derive(Clone)]
@@ -43,7 +44,7 @@ impl Executor for Launch {
             drop(writeln!(
                 io::stderr(),
                 "failed to start the program: {}",
-                chain(error)
+                error_chain(error)
             ));
         }
         result

@@ -6,9 +6,10 @@ use std::{
     ptr,
 };
 
+use error_chain::error_chain;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{error::chain, report::report};
+use crate::report::report;
 
 /// A descriptor for SIGCHLD and the signals that request termination.
 pub(crate) fn descriptor() -> io::Result<OwnedFd> {
@@ -60,7 +61,7 @@ pub(crate) fn kill(pid: i32) {
         && let Err(error) = kill_process(pid, Signal::KILL)
     {
         let number = pid.as_raw_nonzero();
-        report(&format!("failed to kill {number}: {}", chain(&error)));
+        report(&format!("failed to kill {number}: {}", error_chain(&error)));
     }
 }
 

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use error_chain::error_chain;
 use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
-use crate::{error_chain, probe, run};
+use crate::{probe, run};
 
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";

@@ -13,10 +13,8 @@
 //! over `launcher-channel`.
 
 mod agent;
-mod backoff;
 mod command_line;
 mod dhcp;
-mod error_chain;
 mod file;
 mod guest;
 mod hypervisor;
@@ -31,4 +29,3 @@ mod signals;
 mod xml;
 
 pub use command_line::main;
-use error_chain::error_chain;

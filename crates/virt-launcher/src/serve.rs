@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::{
     FrameError, FromLauncher, GuestState, MAX_FRAME, ToLauncher, read_frame, write_frame,
 };
@@ -18,8 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::file;
 use crate::guest::Command;
-use crate::{error_chain, file};
 
 /// Replies that wait for the socket; a handler has a few requests in flight at most.
 const REPLIES: usize = 16;

@@ -6,11 +6,12 @@ use std::{
     path::Path,
 };
 
+use error_chain::error_chain;
+
 use super::{Container, Phase, UNKNOWN_EXIT};
 use crate::{
     cgroup, clock,
     create::container_cgroup,
-    error::chain,
     exit::Exit,
     layout,
     model::Sandbox,
@@ -86,7 +87,7 @@ impl Container {
             // Not fatal: the node removes the whole directory with the pod.
             report(&format!(
                 "failed to clean up after {name} attempt {attempt}: {}",
-                chain(&error)
+                error_chain(&error)
             ));
         }
         failpoints::after("pod-supervisor/clean-up-container");
@@ -126,6 +127,9 @@ fn read_message(file: &Path) -> String {
         .and_then(|file| file.take(MAX_TERMINATION_MESSAGE).read_to_end(&mut bytes))
     {
         Ok(_) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) => format!("failed to read the termination message: {}", chain(&error)),
+        Err(error) => format!(
+            "failed to read the termination message: {}",
+            error_chain(&error)
+        ),
     }
 }

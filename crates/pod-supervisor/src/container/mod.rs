@@ -14,11 +14,11 @@ use std::{
     process::{Child, ChildStdout},
 };
 
+use error_chain::error_chain;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use self::output::Output;
 use crate::{
-    error::chain,
     exit::Exit,
     model::{ContainerSpec, RestartPolicy, Sandbox, User},
     report::report,
@@ -105,7 +105,10 @@ impl Container {
         match &mut self.phase {
             Phase::Starting { helper, .. } => {
                 if let Err(error) = helper.kill() {
-                    report(&format!("failed to kill a stuck helper: {}", chain(&error)));
+                    report(&format!(
+                        "failed to kill a stuck helper: {}",
+                        error_chain(&error)
+                    ));
                 }
             }
             Phase::BackOff { .. } => {

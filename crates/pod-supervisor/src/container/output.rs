@@ -7,9 +7,10 @@ use std::{
     path::Path,
 };
 
+use error_chain::error_chain;
+
 use super::Container;
 use crate::{
-    error::chain,
     layout,
     log::{LogFile, Splitter, Stream},
     report::report,
@@ -70,7 +71,9 @@ impl Container {
     }
 
     pub(super) fn set_log_error(&mut self, error: &io::Error) {
-        self.status.log_error.get_or_insert_with(|| chain(error));
+        self.status
+            .log_error
+            .get_or_insert_with(|| error_chain(error));
     }
 }
 
@@ -124,7 +127,10 @@ pub(super) fn remove_old_logs(name: &str, attempt: u32) {
         ] {
             match fs::remove_file(file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    report(&format!("failed to remove an old log: {}", chain(&error)));
+                    report(&format!(
+                        "failed to remove an old log: {}",
+                        error_chain(&error)
+                    ));
                 }
                 _ => {}
             }

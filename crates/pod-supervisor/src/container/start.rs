@@ -7,6 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use error_chain::error_chain;
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -19,7 +20,6 @@ use super::{
 use crate::{
     cgroup, clock,
     create::{HelperResult, container_cgroup},
-    error::chain,
     layout,
     model::Sandbox,
     status::{Process, State},
@@ -35,7 +35,7 @@ impl Container {
         if let Err(error) = self.try_begin(sandbox) {
             self.failed_to_start(
                 sandbox,
-                &format!("failed to prepare the container: {}", chain(&error)),
+                &format!("failed to prepare the container: {}", error_chain(&error)),
             );
         }
     }
@@ -117,7 +117,7 @@ impl Container {
                     &format!("the helper ended without a result ({status})"),
                 );
             }
-            (Err(_), Err(error)) => self.failed_to_start(sandbox, &chain(&error)),
+            (Err(_), Err(error)) => self.failed_to_start(sandbox, &error_chain(&error)),
         }
     }
 

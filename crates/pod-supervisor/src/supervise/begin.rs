@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use error_chain::error_chain;
 use rustix::{
     fs::{FlockOperation, Mode, flock},
     process::set_child_subreaper,
@@ -17,7 +18,7 @@ use super::Supervisor;
 use crate::{
     cgroup,
     container::Container,
-    error::{SupervisorError, chain},
+    error::SupervisorError,
     layout,
     model::{ContainerSpec, Sandbox},
     report::report,
@@ -110,7 +111,7 @@ impl Supervisor {
                 Err(error) => report(&format!(
                     "failed to adopt {}: {}",
                     status.name,
-                    chain(&error)
+                    error_chain(&error)
                 )),
             }
         }

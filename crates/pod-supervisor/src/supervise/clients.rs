@@ -5,13 +5,11 @@ use std::{
     os::unix::net::UnixStream,
 };
 
+use error_chain::error_chain;
 use rustix::net::sockopt::socket_peercred;
 
 use super::Supervisor;
-use crate::{
-    error::chain,
-    protocol::{MAX_LINE, Reply, Request},
-};
+use crate::protocol::{MAX_LINE, Reply, Request};
 
 /// More connections than a node needs.
 const MAX_CLIENTS: usize = 16;
@@ -57,7 +55,7 @@ impl Supervisor {
             let reply = match request {
                 Ok(request) => self.reply_to(&request),
                 Err(error) => Reply::Refused {
-                    message: chain(&error),
+                    message: error_chain(&error),
                 },
             };
             if let Some(client) = self.clients.get_mut(index) {

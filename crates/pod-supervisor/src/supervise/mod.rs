@@ -13,10 +13,12 @@ use std::{
     path::Path,
 };
 
+use error_chain::error_chain;
+
 use self::{clients::Client, stop::Stopping};
 use crate::{
     container::Container,
-    error::{SupervisorError, chain},
+    error::SupervisorError,
     exit::Exit,
     layout,
     model::Sandbox,
@@ -55,7 +57,7 @@ pub fn run(pod_dir: &Path) -> Result<(), SupervisorError> {
         }
         Err(error) => {
             greet(&Greeting::Failed {
-                message: chain(&error),
+                message: error_chain(&error),
             });
             Err(error)
         }
@@ -67,7 +69,10 @@ fn greet(greeting: &Greeting) {
     line.push(b'\n');
     let mut out = io::stdout();
     if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
-        report(&format!("failed to greet the node: {}", chain(&error)));
+        report(&format!(
+            "failed to greet the node: {}",
+            error_chain(&error)
+        ));
     }
     // The node reads up to the end of the line or of the pipe, and nothing more.
     if let Ok(null) = File::options().write(true).open("/dev/null")
@@ -120,7 +125,10 @@ impl Supervisor {
             Ok(()) => failpoints::after("pod-supervisor/publish"),
             // A full disk must not end a running pod; the next change tries again.
             Err(error) if !self.containers.is_empty() => {
-                report(&format!("failed to write the status: {}", chain(&error)));
+                report(&format!(
+                    "failed to write the status: {}",
+                    error_chain(&error)
+                ));
             }
             Err(source) => return Err(SupervisorError::Status { source }),
         }

@@ -2,10 +2,11 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt};
 
+use error_chain::error_chain;
+
 use super::Supervisor;
 use crate::{
     container::Container,
-    error::chain,
     layout,
     model::ContainerSpec,
     protocol::{Reply, Request},
@@ -27,7 +28,7 @@ impl Supervisor {
                 match found.map(|one| one.signal(*signal)) {
                     Some(Ok(())) => Reply::Done,
                     Some(Err(error)) => Reply::Refused {
-                        message: chain(&error),
+                        message: error_chain(&error),
                     },
                     None => Reply::Refused {
                         message: format!("no container {container:?}"),
@@ -37,7 +38,7 @@ impl Supervisor {
             Request::Start { container } => match self.start(container) {
                 Ok(()) => Reply::Done,
                 Err(error) => Reply::Refused {
-                    message: chain(&error),
+                    message: error_chain(&error),
                 },
             },
         }

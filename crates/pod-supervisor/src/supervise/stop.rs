@@ -1,10 +1,11 @@
 //! Stopping the pod: SIGTERM first, SIGKILL after the grace period.
 
+use error_chain::error_chain;
+
 use super::Supervisor;
 use crate::{
     clock,
     container::{Container, Phase},
-    error::chain,
     report::report,
     signals,
 };
@@ -53,7 +54,7 @@ pub(super) fn signal_container(container: &Container, signal: i32) {
         report(&format!(
             "failed to signal {}: {}",
             container.status.name,
-            chain(&error)
+            error_chain(&error)
         ));
     }
 }

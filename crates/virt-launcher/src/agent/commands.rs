@@ -1,9 +1,9 @@
 //! The agent's commands, and the sequences of them that polls and calls consist of.
 
+use error_chain::error_chain;
 use launcher_channel::{Agent, AgentCommand, AgentQuestion, AgentReport};
 
 use super::responses::{self, Malformed};
-use crate::error_chain;
 
 /// Bytes of a response: enough for a thousand users.
 pub(super) const MAX_RESPONSE: usize = 256 << 10;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::{AgentQuestion, AgentReport, FromLauncher, Reply};
 use reasons::Reason;
 
 use super::commands::{self, AgentError, Transport};
 use super::task::AgentCall;
 use super::thaw::ThawTimer;
-use crate::error_chain;
 
 /// The delay after a failed thaw; it doubles up to [`THAW_RETRY_MAX`].
 pub(super) const THAW_RETRY: Duration = Duration::from_secs(5);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::{Agent, AgentQuestion, FromLauncher};
 use libvirt::{Connection, Domain};
 use tokio::sync::mpsc::error::TrySendError;
@@ -11,7 +13,6 @@ use tokio::time::Instant;
 use super::commands::{self, Transport};
 use super::freeze::{self, Effect, THAW_RETRY, THAW_RETRY_MAX};
 use super::thaw::ThawTimer;
-use crate::error_chain;
 
 /// For one response. A guest under load is slow; one that never responds must not block.
 const RESPONSE_SECONDS: u16 = 5;
@@ -102,7 +103,7 @@ async fn run(
 ) {
     let mut delays = FIRST_POLLS.into_iter();
     let mut next_poll = Instant::now() + delays.next().unwrap_or(POLL_INTERVAL);
-    let mut thaw_retry = THAW_RETRY;
+    let mut thaw_retry = Backoff::new(THAW_RETRY, THAW_RETRY_MAX);
     loop {
         let deadline = thaw.deadline();
         tokio::select! {
@@ -115,7 +116,7 @@ async fn run(
                 None => return,
             },
             () = tokio::time::sleep_until(deadline.unwrap_or(next_poll)), if deadline.is_some() => {
-                thaw_retry = thaw_now(&transport, &thaw, thaw_retry).await;
+                thaw_now(&transport, &thaw, &mut thaw_retry).await;
                 next_poll = Instant::now();
             }
             () = tokio::time::sleep_until(next_poll) => {
@@ -126,22 +127,22 @@ async fn run(
     }
 }
 
-/// Thaws the guest because its time is over. Returns the delay after the next failure.
-async fn thaw_now(transport: &impl Transport, thaw: &ThawTimer, retry: Duration) -> Duration {
+/// Thaws the guest because its time is over.
+async fn thaw_now(transport: &impl Transport, thaw: &ThawTimer, retry: &mut Backoff) {
     match commands::execute(transport, AgentQuestion::Thaw).await {
         Ok(_) => {
             tracing::info!("the freeze timed out: thawed the guest's file systems");
             thaw.cancel();
-            THAW_RETRY
+            retry.reset();
         }
         Err(error) => {
             // Only the first failures are logged: an agent that is gone stays gone, and a guest
             // without an agent can hardly be frozen.
-            if retry < THAW_RETRY_MAX {
+            let delay = retry.failed().delay;
+            if delay < THAW_RETRY_MAX {
                 tracing::warn!(error = error_chain(&error), "failed to thaw the guest");
             }
-            thaw.postpone(retry);
-            (retry * 2).min(THAW_RETRY_MAX)
+            thaw.postpone(delay);
         }
     }
 }

@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
+use error_chain::error_chain;
 use launcher_channel::DhcpServer;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::{net::UdpSocket, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::reply::reply_to;
-use crate::error_chain;
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::DhcpServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backoff::Backoff;
 use crate::dhcp;
-use crate::error_chain;
 
 /// The running servers.
 #[derive(Debug)]

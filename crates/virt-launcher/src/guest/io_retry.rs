@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
 use tokio::time::Instant;
 
 const FIRST_DELAY: Duration = Duration::from_secs(10);
@@ -11,8 +12,7 @@ const MAX_DELAY: Duration = Duration::from_mins(3);
 /// When to try again.
 #[derive(Debug)]
 pub(super) struct IoRetry {
-    /// The delay after the next failure.
-    delay: Duration,
+    backoff: Backoff,
     due: Option<Instant>,
     last_attempt: Option<Instant>,
 }
@@ -27,7 +27,7 @@ pub(super) enum Storage {
 impl IoRetry {
     pub(super) fn new() -> Self {
         Self {
-            delay: FIRST_DELAY,
+            backoff: Backoff::new(FIRST_DELAY, MAX_DELAY),
             due: None,
             last_attempt: None,
         }
@@ -44,10 +44,9 @@ impl IoRetry {
                     .last_attempt
                     .is_none_or(|last_attempt| now > last_attempt + MAX_DELAY)
                 {
-                    self.delay = FIRST_DELAY;
+                    self.backoff.reset();
                 }
-                self.due = Some(now + self.delay);
-                self.delay = (self.delay * 2).min(MAX_DELAY);
+                self.due = Some(now + self.backoff.failed().delay);
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use backoff::Severity;
+use error_chain::error_chain;
 use libvirt::{Connection, Domain};
 use tokio::time::Instant;
 
@@ -9,7 +11,6 @@ use super::agent_link::AgentLink;
 use super::refusal::Refusal;
 use super::status::Phase;
 use super::task::Guest;
-use crate::error_chain;
 use crate::hypervisor::Link;
 
 /// How long a request waits for a libvirtd that is being restarted.
@@ -22,22 +23,18 @@ const ADOPTION_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct ConnectFailures(u32);
 
 impl ConnectFailures {
-    /// Failures before the first warning: a libvirtd that is just starting is normal.
-    const QUIET: u32 = 4;
-
-    /// Logs a failure: as a warning whenever the count has doubled, else at debug level.
+    /// Logs a failure: the first ones at debug level, since libvirtd may be starting.
     fn record(&mut self, error: &libvirt::Error) {
         self.0 = self.0.saturating_add(1);
         let (failures, error) = (self.0, error_chain(error));
-        if self.is_warning() {
-            tracing::warn!(error, failures, "libvirtd cannot be reached");
-        } else {
-            tracing::debug!(error, failures, "libvirtd cannot be reached yet");
+        match self.severity() {
+            Severity::Debug => tracing::debug!(error, failures, "libvirtd cannot be reached yet"),
+            Severity::Warn => tracing::warn!(error, failures, "libvirtd cannot be reached"),
         }
     }
 
-    fn is_warning(&self) -> bool {
-        self.0 >= Self::QUIET && self.0.is_power_of_two()
+    fn severity(&self) -> Severity {
+        Severity::of(self.0)
     }
 }
 
@@ -146,7 +143,7 @@ mod tests {
         let mut warnings = Vec::new();
         for attempt in 1..=40 {
             failures.record(&libvirt::Error::Closed);
-            if failures.is_warning() {
+            if failures.severity() == Severity::Warn {
                 warnings.push(attempt);
             }
         }

@@ -1,5 +1,6 @@
 //! Querying libvirt for the guest's state, recording it and publishing it.
 
+use error_chain::error_chain;
 use launcher_channel::{DomainState, GuestState, StopReason};
 use libvirt::{Connection, Domain, DomainUuid, ErrorCode, PausedReason};
 use tokio::time::Instant;
@@ -13,7 +14,6 @@ use super::record::Record;
 use super::refusal::Refusal;
 use super::status::{Phase, Status, classify};
 use super::task::Guest;
-use crate::error_chain;
 
 impl Guest {
     /// Queries libvirt for the guest and applies the result.

@@ -2,10 +2,10 @@
 
 use std::io;
 
+use error_chain::error_chain;
 use launcher_channel::Reply;
 use reasons::Reason;
 
-use crate::error_chain;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::DomainState;
 use tokio::time::Instant;
 
 use super::refusal::Refusal;
 use super::status::Status;
 use super::task::Guest;
-use crate::error_chain;
 
 /// A guest that is still booting ignores the button; one that is shutting down is not disturbed.
 const PRESS_INTERVAL: Duration = Duration::from_secs(5);

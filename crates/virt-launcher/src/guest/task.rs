@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::{Agent, FromLauncher, GuestState, Request};
 use libvirt::Event;
 use tokio::sync::{mpsc, watch};
@@ -18,8 +20,6 @@ use super::record::RecordStore;
 use super::shutdown::Shutdown;
 use super::status::{Phase, Status};
 use crate::agent::ThawTimer;
-use crate::backoff::Backoff;
-use crate::error_chain;
 use crate::hypervisor::Link;
 use crate::settings::{self, Paths};
 

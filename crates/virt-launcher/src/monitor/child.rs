@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use backoff::Backoff;
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
 use super::{FINAL_EXIT_CODE, libvirtd_command};
-use crate::backoff::Backoff;
 use crate::settings::Paths;
 
 /// The pause before the second restart; the first one is immediate.

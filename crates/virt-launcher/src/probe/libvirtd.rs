@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use libvirt::{Connection, DomainCapabilitiesQuery};
 use tokio_util::task::TaskTracker;
 
 use super::capabilities::{self, DomainCapabilities, HostCapabilities, HostModel};
-use crate::error_chain;
 use crate::hypervisor::Link;
 use crate::monitor;
 use crate::settings::Paths;
