@@ -1,4 +1,4 @@
-//! Why a supervisor cannot begin or go on.
+//! Errors that end a supervisor or keep it from starting.
 
 use std::{io, path::PathBuf};
 
@@ -10,15 +10,15 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
-    #[error("read {}: it is not what this version of the node writes", file.display())]
+    #[error("read {}: its format does not match this version of the node", file.display())]
     Malformed {
         file: PathBuf,
         #[source]
         source: serde_json::Error,
     },
-    #[error("own pod directory {}: another supervisor does already", dir.display())]
+    #[error("lock pod directory {}: another supervisor owns it", dir.display())]
     AlreadyOwned { dir: PathBuf },
-    #[error("make the pod's namespaces: root rights (CAP_SYS_ADMIN) are needed")]
+    #[error("create the pod's namespaces: this needs root privileges (CAP_SYS_ADMIN)")]
     Namespaces {
         #[source]
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
-    #[error("enter cgroup {path}: mount the cgroup file systems below /sys/fs/cgroup")]
+    #[error("enter cgroup {path}: are the cgroup file systems mounted below /sys/fs/cgroup?")]
     Cgroup {
         path: String,
         #[source]
@@ -46,7 +46,7 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
-    #[error("keep the status: is the disk full?")]
+    #[error("write the status: is the disk full?")]
     Status {
         #[source]
         source: io::Error,

@@ -1,4 +1,4 @@
-//! When an ended container is started again: pure.
+//! When an ended container is restarted. Pure.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub(crate) enum Next {
 }
 
 const DELAYS: Delays = Delays::new(Duration::from_secs(10), Duration::from_mins(5));
-/// A container that ran this long is forgiven what it did before.
-const FORGIVEN_AFTER_MS: i64 = 600_000;
+/// After a run of this length earlier failures no longer count.
+const RESET_AFTER_MS: i64 = 600_000;
 
 pub(crate) fn after_end(policy: RestartPolicy, exit_code: i32, ran_ms: i64, strikes: u32) -> Next {
     let wanted = match policy {
@@ -25,12 +25,8 @@ pub(crate) fn after_end(policy: RestartPolicy, exit_code: i32, ran_ms: i64, stri
     if !wanted {
         return Next::Stay;
     }
-    let strikes = if ran_ms >= FORGIVEN_AFTER_MS {
-        0
-    } else {
-        strikes
-    };
-    // The first restart is immediate, as with kubelets: most ends are not the program's fault.
+    let strikes = if ran_ms >= RESET_AFTER_MS { 0 } else { strikes };
+    // The first restart is immediate, as with the kubelet.
     let delay_ms = i64::try_from(DELAYS.after(strikes).as_millis()).unwrap_or(i64::MAX);
     Next::Restart {
         delay_ms,

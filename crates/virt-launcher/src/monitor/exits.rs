@@ -1,4 +1,4 @@
-//! How processes ended that were left to process 1: QEMU is one of them, and nobody else can know.
+//! The exits of orphaned processes, which only process 1 learns: QEMU is one of them.
 
 use std::io;
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::file;
 
-/// libvirt's probes end before the guest's QEMU starts; more than a few are of no interest.
-const KEPT: usize = 16;
+/// Recorded exits. libvirt's probes of QEMU end before the guest's QEMU starts.
+const MAX_KEPT: usize = 16;
 
-/// The end of one process.
+/// The exit of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     pub(crate) pid: i32,
@@ -31,18 +31,18 @@ impl End {
     }
 }
 
-/// Adds an end to the list at `path`, which forgets the oldest.
-pub(super) fn note(path: &Path, end: End) {
+/// Adds an exit to the list at `path` and drops the oldest ones.
+pub(super) fn record(path: &Path, end: End) {
     let mut ends = read(path);
     ends.push(end);
-    let surplus = ends.len().saturating_sub(KEPT);
+    let surplus = ends.len().saturating_sub(MAX_KEPT);
     ends.drain(..surplus);
-    if let Err(err) = write(path, &ends) {
-        tracing::warn!(%err, "the end of a process is not written down");
+    if let Err(error) = write(path, &ends) {
+        tracing::warn!(%error, "failed to record the exit of a process");
     }
 }
 
-/// The list; empty if there is none or it was cut off.
+/// The list; empty if there is none or it is malformed.
 pub(crate) fn read(path: &Path) -> Vec<End> {
     let bytes = std::fs::read(path).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
@@ -57,11 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_ends_are_kept() {
+    fn newest_exits_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("launcher/ends.json");
         for pid in 1..=20 {
-            note(
+            record(
                 &path,
                 End {
                     pid,
@@ -71,7 +71,7 @@ mod tests {
             );
         }
         let ends = read(&path);
-        assert_eq!(ends.len(), KEPT);
+        assert_eq!(ends.len(), MAX_KEPT);
         assert_eq!(ends.last().unwrap().pid, 20);
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent says, made small and harmless. Pure.
+//! Parses an agent's responses, bounded and without control characters. Pure.
 
 use std::fmt;
 
@@ -8,64 +8,64 @@ use launcher_channel::{
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
-/// Of any list.
-const MOST: usize = 64;
-/// Commands: agents know some forty.
-const MOST_COMMANDS: usize = 256;
+/// Items of any list.
+const MAX_ITEMS: usize = 64;
+/// Commands: agents support some forty.
+const MAX_COMMANDS: usize = 256;
 /// Characters of any text.
-const LONGEST: usize = 256;
+const MAX_TEXT: usize = 256;
 
-/// An answer that is none. It does not say what is wrong: that would be the guest's words.
+/// A response that cannot be parsed. The message omits the details: they would quote the guest.
 #[derive(Debug)]
-pub(super) struct Garbage;
+pub(super) struct Malformed;
 
-impl fmt::Display for Garbage {
+impl fmt::Display for Malformed {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("the agent's answer is not understood")
+        to.write_str("malformed response of the guest agent")
     }
 }
 
-impl std::error::Error for Garbage {}
+impl std::error::Error for Malformed {}
 
-impl From<serde_json::Error> for Garbage {
+impl From<serde_json::Error> for Malformed {
     fn from(_: serde_json::Error) -> Self {
         Self
     }
 }
 
 /// The value of `{"return": ...}`.
-pub(super) fn returned<T: DeserializeOwned>(text: &str) -> Result<T, Garbage> {
+pub(super) fn returned<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
     #[derive(Deserialize)]
-    struct Answer<T> {
+    struct Response<T> {
         #[serde(rename = "return")]
         value: T,
     }
-    let answer: Answer<T> = serde_json::from_str(text)?;
-    Ok(answer.value)
+    let response: Response<T> = serde_json::from_str(text)?;
+    Ok(response.value)
 }
 
-/// A text of the guest: cut, and without characters that a terminal would act on.
+/// A text of the guest, truncated and without characters that a terminal interprets.
 #[derive(Debug, Default)]
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Self(harmless(&String::deserialize(from)?)))
+        Ok(Self(sanitize(&String::deserialize(from)?)))
     }
 }
 
-fn harmless(text: &str) -> String {
+fn sanitize(text: &str) -> String {
     let plain = |char: &char| !char.is_control() && !is_invisible(*char);
-    text.chars().filter(plain).take(LONGEST).collect()
+    text.chars().filter(plain).take(MAX_TEXT).collect()
 }
 
-/// Marks that turn the direction of text around, or that nobody sees.
+/// Marks that reverse the direction of text or have no width.
 fn is_invisible(char: char) -> bool {
     matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// The elements of a list that are understood, up to a bound.
-fn some<T: DeserializeOwned>(list: Vec<Value>, most: usize) -> impl Iterator<Item = T> {
+/// The elements of a list that can be parsed, up to a bound.
+fn parse_items<T: DeserializeOwned>(list: Vec<Value>, most: usize) -> impl Iterator<Item = T> {
     list.into_iter()
         .take(most)
         .filter_map(|value| serde_json::from_value(value).ok())
@@ -75,7 +75,7 @@ fn text(text: Option<Text>) -> Option<String> {
     text.map(|text| text.0).filter(|text| !text.is_empty())
 }
 
-pub(super) fn info(answer: &str) -> Result<(Option<String>, Vec<AgentCommand>), Garbage> {
+pub(super) fn info(response: &str) -> Result<(Option<String>, Vec<AgentCommand>), Malformed> {
     #[derive(Deserialize)]
     struct Info {
         version: Option<Text>,
@@ -88,16 +88,16 @@ pub(super) fn info(answer: &str) -> Result<(Option<String>, Vec<AgentCommand>), 
         #[serde(default)]
         enabled: bool,
     }
-    let info: Info = returned(answer)?;
+    let info: Info = returned(response)?;
     let commands =
-        some::<Command>(info.supported_commands, MOST_COMMANDS).map(|command| AgentCommand {
+        parse_items::<Command>(info.supported_commands, MAX_COMMANDS).map(|command| AgentCommand {
             name: command.name.0,
             enabled: command.enabled,
         });
     Ok((text(info.version), commands.collect()))
 }
 
-pub(super) fn os(answer: &str) -> Result<AgentOs, Garbage> {
+pub(super) fn os(response: &str) -> Result<AgentOs, Malformed> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct Os {
@@ -110,7 +110,7 @@ pub(super) fn os(answer: &str) -> Result<AgentOs, Garbage> {
         machine: Option<Text>,
         id: Option<Text>,
     }
-    let os: Os = returned(answer)?;
+    let os: Os = returned(response)?;
     Ok(AgentOs {
         name: text(os.name),
         kernel_release: text(os.kernel_release),
@@ -123,28 +123,28 @@ pub(super) fn os(answer: &str) -> Result<AgentOs, Garbage> {
     })
 }
 
-pub(super) fn host_name(answer: &str) -> Result<Option<String>, Garbage> {
+pub(super) fn host_name(response: &str) -> Result<Option<String>, Malformed> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct Name {
         host_name: Option<Text>,
     }
-    Ok(text(returned::<Name>(answer)?.host_name))
+    Ok(text(returned::<Name>(response)?.host_name))
 }
 
-pub(super) fn timezone(answer: &str) -> Result<Option<String>, Garbage> {
+pub(super) fn timezone(response: &str) -> Result<Option<String>, Malformed> {
     #[derive(Deserialize)]
     struct Zone {
         zone: Option<Text>,
         offset: Option<i64>,
     }
-    let zone: Zone = returned(answer)?;
+    let zone: Zone = returned(response)?;
     let offset = zone.offset.map(|offset| offset.to_string());
     let parts: Vec<String> = text(zone.zone).into_iter().chain(offset).collect();
     Ok((!parts.is_empty()).then(|| parts.join(", ")))
 }
 
-pub(super) fn users(answer: &str) -> Result<Vec<AgentUser>, Garbage> {
+pub(super) fn users(response: &str) -> Result<Vec<AgentUser>, Malformed> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct User {
@@ -153,7 +153,7 @@ pub(super) fn users(answer: &str) -> Result<Vec<AgentUser>, Garbage> {
         domain: Option<Text>,
         login_time: Option<f64>,
     }
-    let users = some::<User>(returned(answer)?, MOST).map(|user| AgentUser {
+    let users = parse_items::<User>(returned(response)?, MAX_ITEMS).map(|user| AgentUser {
         name: user.name.0,
         domain: text(user.domain),
         login_time: user.login_time.filter(|time| time.is_finite()),
@@ -161,7 +161,7 @@ pub(super) fn users(answer: &str) -> Result<Vec<AgentUser>, Garbage> {
     Ok(users.collect())
 }
 
-pub(super) fn file_systems(answer: &str) -> Result<Vec<AgentFileSystem>, Garbage> {
+pub(super) fn file_systems(response: &str) -> Result<Vec<AgentFileSystem>, Malformed> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct FileSystem {
@@ -186,19 +186,21 @@ pub(super) fn file_systems(answer: &str) -> Result<Vec<AgentFileSystem>, Garbage
         serial: text(disk.serial),
         bus: disk.bus_type.0,
     };
-    let all = some::<FileSystem>(returned(answer)?, MOST).map(|file_system| AgentFileSystem {
-        device: file_system.name.0,
-        mount_point: file_system.mountpoint.0,
-        kind: file_system.kind.0,
-        used_bytes: file_system.used_bytes,
-        total_bytes: file_system.total_bytes,
-        disks: some(file_system.disk, MOST).map(disk).collect(),
+    let all = parse_items::<FileSystem>(returned(response)?, MAX_ITEMS).map(|file_system| {
+        AgentFileSystem {
+            device: file_system.name.0,
+            mount_point: file_system.mountpoint.0,
+            kind: file_system.kind.0,
+            used_bytes: file_system.used_bytes,
+            total_bytes: file_system.total_bytes,
+            disks: parse_items(file_system.disk, MAX_ITEMS).map(disk).collect(),
+        }
     });
     Ok(all.collect())
 }
 
-/// All but the loopback.
-pub(super) fn interfaces(answer: &str) -> Result<Vec<AgentInterface>, Garbage> {
+/// All interfaces but the loopback.
+pub(super) fn interfaces(response: &str) -> Result<Vec<AgentInterface>, Malformed> {
     #[derive(Deserialize)]
     #[serde(rename_all = "kebab-case")]
     struct Interface {
@@ -212,26 +214,26 @@ pub(super) fn interfaces(answer: &str) -> Result<Vec<AgentInterface>, Garbage> {
     struct Address {
         ip_address: std::net::IpAddr,
     }
-    let all = some::<Interface>(returned(answer)?, MOST)
+    let all = parse_items::<Interface>(returned(response)?, MAX_ITEMS)
         .filter(|interface| interface.name.0 != "lo")
         .map(|interface| AgentInterface {
             name: interface.name.0,
             mac: text(interface.hardware_address).map(|mac| mac.to_lowercase()),
-            addresses: some::<Address>(interface.ip_addresses, MOST)
+            addresses: parse_items::<Address>(interface.ip_addresses, MAX_ITEMS)
                 .map(|address| address.ip_address.to_string())
                 .collect(),
         });
     Ok(all.collect())
 }
 
-pub(super) fn freeze(answer: &str) -> Result<Option<String>, Garbage> {
-    let state: Text = returned(answer)?;
+pub(super) fn freeze(response: &str) -> Result<Option<String>, Malformed> {
+    let state: Text = returned(response)?;
     Ok(Some(state.0).filter(|state| state == "frozen"))
 }
 
-/// Of a command whose answer says nothing but that it was carried out.
-pub(super) fn done(answer: &str) -> Result<(), Garbage> {
-    returned::<Value>(answer).map(drop)
+/// The response of a command that returns nothing of interest.
+pub(super) fn done(response: &str) -> Result<(), Malformed> {
+    returned::<Value>(response).map(drop)
 }
 
 #[cfg(test)]
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_usual_agent_is_understood() {
+    fn usual_responses_are_parsed() {
         let (version, commands) = info(
             r#"{"return": {"version": "8.2.0", "supported_commands": [
                 {"enabled": true, "name": "guest-ping", "success-response": true},
@@ -297,27 +299,30 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_texts_of_a_hostile_guest_are_cut() {
+    fn lists_and_texts_of_a_hostile_guest_are_truncated() {
         let user = format!(r#"{{"user": "{}"}}"#, "x".repeat(10_000));
         let many = format!(r#"{{"return": [{}]}}"#, vec![user; 1000].join(","));
         let users = users(&many).unwrap();
-        assert_eq!(users.len(), MOST);
-        assert_eq!(users[0].name.len(), LONGEST);
+        assert_eq!(users.len(), MAX_ITEMS);
+        assert_eq!(users[0].name.len(), MAX_TEXT);
         let interface = format!(
             r#"{{"return": [{{"name": "e", "ip-addresses": [{}]}}]}}"#,
             vec![r#"{"ip-address": "10.0.0.1"}"#; 1000].join(",")
         );
-        assert_eq!(interfaces(&interface).unwrap()[0].addresses.len(), MOST);
+        assert_eq!(
+            interfaces(&interface).unwrap()[0].addresses.len(),
+            MAX_ITEMS
+        );
     }
 
     #[test]
-    fn texts_do_nothing_to_a_terminal() {
+    fn control_characters_are_removed() {
         let name = host_name("{\"return\": {\"host-name\": \"a\\u001b[2J\\u202eb\\n\"}}").unwrap();
         assert_eq!(name.as_deref(), Some("a[2Jb"));
     }
 
     #[test]
-    fn garbage_is_an_error_and_no_panic() {
+    fn malformed_responses_are_errors() {
         let deep = "[".repeat(100_000);
         for bad in [
             "",
@@ -336,7 +341,7 @@ mod tests {
             assert!(freeze(bad).is_err());
             assert!(host_name(bad).is_err() || bad == r#"{"return": {}}"#);
         }
-        // What is understood of a list counts.
+        // Elements that can be parsed are kept.
         let mixed = r#"{"return": [5, {"user": "root"}, {"user": 7}, null]}"#;
         assert_eq!(users(mixed).unwrap().len(), 1);
     }

@@ -1,39 +1,45 @@
-//! The launcher dies right after each of its effects, and the next one goes on: the guest runs once
-//! and no more, ends as it was asked to, and the pod with it.
+//! Kills the launcher at each of its failpoints: the next launcher continues, the guest runs exactly
+//! once and ends as requested, and the pod ends with it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use launcher_channel::{DiskAccess, FileSource, SeedFile};
+use launcher_channel::{
+    DiskAccess, DomainState, FileSource, GuestPlan, Prepare, Reply, Request, SeedFile, StopReason,
+};
+use tokio::net::UnixStream;
 
-use super::*;
+use crate::bundle::{self, Bundle};
+use crate::handler::Handler;
+use crate::{QEMU, acpi_plan, exit_code, plan, pod_with, single, wait_for_boot, xml};
 
 const PREFIX: &str = "virt-launcher/";
-/// Told by the agent's own test, as there is no agent in these guests.
-const OF_THE_AGENT: &str = "virt-launcher/agent/";
-const OF_FILES: &str = "virt-launcher/prepare/";
-const AT_ONCE: usize = 3;
-/// Where the names to come are, in the pod.
-const PLACES: &str = "private/places";
+/// Covered by the agent's own test, as these guests have no agent.
+const AGENT: &str = "virt-launcher/agent/";
+const FILES: &str = "virt-launcher/prepare/";
+const PARALLEL: usize = 3;
+/// The file with the armed failpoints, in the pod.
+const ARMED: &str = "private/failpoints";
 
-/// The names of making files, and all others.
-fn parted() -> (Vec<&'static str>, Vec<&'static str>) {
-    let all = failpoints::NAMES.lines();
-    all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(OF_THE_AGENT))
-        .partition(|name| name.starts_with(OF_FILES))
+/// The failpoints of file preparation, and all others.
+fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
+    let all = ::failpoints::NAMES.lines();
+    all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(AGENT))
+        .partition(|name| name.starts_with(FILES))
 }
 
 /// A guest with a file of every kind.
-fn rich_plan(pod: &Bundle) -> GuestPlan {
+fn plan_with_files(pod: &Bundle) -> GuestPlan {
     let private = pod.run_dir().join("private");
     for dir in ["files", "claim", "links"] {
         fs::create_dir(private.join(dir)).unwrap();
         std::os::unix::fs::chown(private.join(dir), Some(bundle::UID), None).unwrap();
     }
     fs::write(private.join("files/key"), "value").unwrap();
-    let mut plan = polite_plan(pod);
+    let mut plan = acpi_plan(pod);
     plan.prepare.extend([
         Prepare::EmptyDisk {
             path: "/var/run/private/disks/empty.qcow2".to_owned(),
@@ -69,23 +75,23 @@ fn rich_plan(pod: &Bundle) -> GuestPlan {
     plan
 }
 
-/// Asks until there is an answer, as a handler does.
-async fn persist(pod: &Bundle, request: &Request) -> Reply {
+/// Repeats the request until there is a reply, as the handler does.
+async fn call(pod: &Bundle, request: &Request) -> Reply {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     loop {
-        if let Some(reply) = Handler::connect(pod).try_ask(request.clone()).await {
+        if let Some(reply) = Handler::connect(pod).try_call(request.clone()).await {
             return reply;
         }
         let late = tokio::time::Instant::now() > deadline;
-        assert!(!late, "{request:?}: no answer; the log:\n{}", pod.log());
+        assert!(!late, "{request:?}: no reply; the log:\n{}", pod.log());
     }
 }
 
-/// Asks until the guest is in that state.
-async fn until(pod: &Bundle, request: &Request, wanted: DomainState) {
+/// Repeats the request until the guest is in this state.
+async fn call_until(pod: &Bundle, request: &Request, wanted: DomainState) {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     loop {
-        let reply = persist(pod, request).await;
+        let reply = call(pod, request).await;
         if matches!(&reply, Reply::Done(state) if state.domain == Some(wanted)) {
             return;
         }
@@ -94,10 +100,10 @@ async fn until(pod: &Bundle, request: &Request, wanted: DomainState) {
     }
 }
 
-/// How a guest is ended on the way to that place, and what is told of it.
+/// The request that ends the guest on the way to this failpoint, and the reason to expect.
 fn end(name: &str) -> (Request, StopReason) {
     match name {
-        "virt-launcher/guest/pull-plug" => (
+        "virt-launcher/guest/destroy-after-grace" => (
             Request::Shutdown { grace_seconds: 0 },
             StopReason::Destroyed,
         ),
@@ -116,19 +122,14 @@ async fn release(pod: &mut Bundle) {
             tokio::time::sleep(Duration::from_millis(2)).await;
             continue;
         };
-        let mut handler = Handler {
-            pod,
-            stream,
-            next: 1,
-            state: None,
-        };
-        let reply = handler.try_ask(Request::Release).await;
+        let mut handler = Handler::over(pod, stream);
+        let reply = handler.try_call(Request::Release).await;
         assert!(matches!(reply, None | Some(Reply::Done(_))), "{reply:?}");
     }
-    assert_eq!(end_of(pod), 0);
+    assert_eq!(exit_code(pod), 0);
 }
 
-/// What an attempt that was cut off has left beside the files of the guest.
+/// Temporary files of interrupted attempts.
 fn leftovers(dir: &Path) -> Vec<String> {
     let mut left = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -142,61 +143,62 @@ fn leftovers(dir: &Path) -> Vec<String> {
     left
 }
 
-/// With a death at each of these places.
-async fn tell(names: &[&str]) {
+/// Runs a guest while the launcher is killed at each of these failpoints.
+async fn kill_at(names: &[&str]) {
     let name = names.last().copied().unwrap_or_default();
     let environment = format!(
-        "VIRT_LAUNCHER_LOG=debug {}=/run/{PLACES}",
-        failpoints::VARIABLE
+        "VIRT_LAUNCHER_LOG=debug {}=/run/{ARMED}",
+        ::failpoints::VARIABLE
     );
     let mut pod = pod_with(&environment);
-    let file = pod.run_dir().join(PLACES);
+    let file = pod.run_dir().join(ARMED);
     fs::write(&file, names.join("\n") + "\n").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
     if name == "virt-launcher/record/failed-start" {
-        let without = GuestPlan {
+        let missing_disk = GuestPlan {
             domain_xml: xml(
                 "<disk type='file' device='disk'><source file='/none'/><target dev='vda'/></disk>",
             ),
             ..plan()
         };
-        let sync = Request::Sync(Box::new(without));
-        until(&pod, &sync, DomainState::Stopped(StopReason::StartFailed)).await;
+        let sync = Request::Sync(Box::new(missing_disk));
+        call_until(&pod, &sync, DomainState::Stopped(StopReason::StartFailed)).await;
     } else {
-        let sync = Request::Sync(Box::new(rich_plan(&pod)));
-        until(&pod, &sync, DomainState::Running).await;
-        only(&pod.pids(QEMU));
+        let sync = Request::Sync(Box::new(plan_with_files(&pod)));
+        call_until(&pod, &sync, DomainState::Running).await;
+        single(&pod.pids(QEMU));
         wait_for_boot(&pod);
         let (request, reason) = end(name);
-        until(&pod, &request, DomainState::Stopped(reason)).await;
-        let said = fs::read(pod.run_dir().join("private/serial.log")).unwrap();
-        let greetings = String::from_utf8_lossy(&said).matches('G').count();
-        assert_eq!(greetings, 1, "{name}: the guest has not begun once");
-        // There is no second start.
+        call_until(&pod, &request, DomainState::Stopped(reason)).await;
+        let output = fs::read(pod.run_dir().join("private/serial.log")).unwrap();
+        let boots = String::from_utf8_lossy(&output).matches('G').count();
+        assert_eq!(boots, 1, "{name}: the guest has not booted exactly once");
+        // The guest is not started again.
         let sync = Request::Sync(Box::new(plan()));
-        until(&pod, &sync, DomainState::Stopped(reason)).await;
+        call_until(&pod, &sync, DomainState::Stopped(reason)).await;
     }
     assert_eq!(pod.pids(QEMU), [0; 0], "{name}");
     release(&mut pod).await;
     assert_eq!(leftovers(&pod.run_dir()), [""; 0], "{name}");
-    assert_eq!(fs::read_to_string(&file).unwrap(), "", "nobody came there");
+    let unreached = fs::read_to_string(&file).unwrap();
+    assert_eq!(unreached, "", "failpoints that were not reached");
 }
 
-/// Files are made one after the other, so that one start has all the deaths between them.
+/// One start prepares all files, so that it covers all failpoints between them.
 #[tokio::test]
-async fn a_guest_has_all_its_files_whatever_its_launcher_dies_after() {
-    let (files, _) = parted();
+async fn files_are_complete_after_a_kill_at_every_failpoint() {
+    let (files, _) = partition();
     assert!(!files.is_empty());
-    tell(&files).await;
+    kill_at(&files).await;
 }
 
-/// Several at once: most of the time they wait for QEMU.
+/// Several in parallel, since most of the time each waits for QEMU.
 #[test]
-fn a_guest_runs_once_and_ends_as_asked_whatever_its_launcher_dies_after() {
-    let (_, others) = parted();
+fn guest_runs_once_after_a_kill_at_every_failpoint() {
+    let (_, others) = partition();
     assert!(!others.is_empty());
     let next = AtomicUsize::new(0);
-    let some = || {
+    let worker = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -204,18 +206,18 @@ fn a_guest_runs_once_and_ends_as_asked_whatever_its_launcher_dies_after() {
         while let Some(name) = others.get(next.fetch_add(1, Ordering::Relaxed)) {
             runtime.block_on(async {
                 match *name {
-                    // What was made by half is found only by one who comes after a death.
+                    // Reached only after an interrupted start.
                     "virt-launcher/guest/discard" => {
-                        tell(&["virt-launcher/guest/start-paused", name]).await;
+                        kill_at(&["virt-launcher/guest/start-paused", name]).await;
                     }
-                    name => tell(&[name]).await,
+                    name => kill_at(&[name]).await,
                 }
             });
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(some);
+        for _ in 0..PARALLEL {
+            scope.spawn(worker);
         }
     });
 }
