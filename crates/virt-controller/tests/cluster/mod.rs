@@ -457,13 +457,13 @@ impl TestCluster {
 
     pub(crate) async fn printable(&self, name: &str) -> String {
         let vm = self.vms().get(name).await.unwrap();
-        let word = vm.status.and_then(|status| status.printable_status);
-        word.map(|word| word.to_string()).unwrap_or_default()
+        let status = vm.status.and_then(|status| status.printable_status);
+        status.map(|status| status.to_string()).unwrap_or_default()
     }
 
-    pub(crate) async fn wait_for_printable(&self, name: &str, word: &str) {
-        self.wait_until(&format!("{name} is {word}"), async || {
-            self.printable(name).await == word
+    pub(crate) async fn wait_for_printable(&self, name: &str, status: &str) {
+        self.wait_until(&format!("{name} is {status}"), async || {
+            self.printable(name).await == status
         })
         .await;
     }
