@@ -10,8 +10,8 @@ use kubevirt_api::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceMigrationMethod,
         VirtualMachineInstanceStatus,
     },
-    volumes::Volume,
 };
+use model::{Guest, Target, VolumeSource};
 use reasons::Reason;
 
 const MANY: &str = "ReadWriteMany";
@@ -185,9 +185,11 @@ fn disks(vmi: &VirtualMachineInstance) -> Disks {
     if migrated.is_some_and(|list| !list.is_empty()) {
         found.method = BlockMigration;
     }
-    for volume in vmi.spec.volumes.iter().filter(|volume| counts(vmi, volume)) {
-        let name = &volume.name;
-        let stays = match of(volume) {
+    let guest = Guest::of(vmi);
+    let volumes = guest.volumes.iter();
+    for volume in volumes.filter(|volume| counts(&guest, volume.name)) {
+        let name = volume.name;
+        let stays = match of(&volume.source) {
             Kind::Claim if is_migrated(name) || is_shared(vmi, name) => continue,
             Kind::Claim => Some("is a claim that one node at a time may use"),
             Kind::HostDisk { shared: true } => continue,
@@ -213,31 +215,35 @@ enum Kind {
     Copied,
 }
 
-fn of(volume: &Volume) -> Kind {
-    if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
-        return Kind::Claim;
-    }
-    match &volume.host_disk {
-        Some(disk) => Kind::HostDisk {
-            shared: disk.shared == Some(true),
+fn of(source: &VolumeSource<'_>) -> Kind {
+    match source {
+        VolumeSource::PersistentVolumeClaim(_) | VolumeSource::DataVolume(_) => Kind::Claim,
+        VolumeSource::HostDisk(disk) => Kind::HostDisk {
+            shared: disk.is_shared,
         },
-        None => Kind::Copied,
+        VolumeSource::CloudInit(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Files(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => Kind::Copied,
     }
 }
 
-/// A volume that the guest cannot write by a disk does not have to be moved.
-fn counts(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    let devices = &vmi.spec.domain.devices;
-    let mut disks = devices.disks.iter().filter(|disk| disk.name == volume.name);
-    match disks.next() {
-        Some(disk) => {
-            let read_only = disk.disk.as_ref().and_then(|disk| disk.readonly) == Some(true);
-            disk.cdrom.is_none() && !read_only
-        }
-        None => devices
-            .filesystems
-            .iter()
-            .all(|shared| shared.name != volume.name),
+/// A volume that the guest cannot write through a disk needs no migration.
+fn counts(guest: &Guest<'_>, volume: &str) -> bool {
+    let mut disks = guest.disks.iter();
+    match disks.find(|disk| disk.name() == volume) {
+        Some(disk) => match disk.target {
+            Target::Disk => !disk.is_read_only,
+            Target::Lun { .. } => true,
+            Target::CdRom { .. } => false,
+        },
+        None => !guest.is_filesystem(volume),
     }
 }
 
