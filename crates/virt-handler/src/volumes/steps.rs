@@ -1,4 +1,4 @@
-//! What the launcher makes for each volume: pure.
+//! The launcher's preparation steps for each volume: pure.
 
 use domain_xml::paths::{self, FilesOf};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -12,13 +12,13 @@ use seed::{CloudInit, CloudInitError, Data, Flavour};
 
 use super::Claims;
 
-/// Label of disks that are made of files, unless the volume says another.
+/// Default label of disk images made from files.
 const FILES_LABEL: &str = "cfgdata";
-/// What Windows looks for.
+/// The label that Windows Setup searches for.
 const ANSWERS_LABEL: &str = "unattendCD";
-/// How many hundredths a new disk may be smaller than its claim, when the filesystem is.
+/// By how many percent a new disk may be smaller than its claim if the file system is smaller.
 const TOLERATED_PERCENT: u8 = 10;
-/// What stays free on a claim beside the disk.
+/// Free space left on a claim besides the disk.
 const RESERVE_BYTES: u64 = 128 << 10;
 
 /// Why a volume cannot be prepared.
@@ -31,7 +31,7 @@ pub(crate) enum StepError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("volume {volume}: capacity {value:?} is no size in bytes")]
+#[error("volume {volume}: capacity {value:?} is not a valid size")]
 pub(crate) struct CapacityNotUsable {
     volume: String,
     value: String,
@@ -85,7 +85,7 @@ fn container_disk(volume: &Volume, index: usize, disk: &ContainerDiskSource) -> 
 
 fn host_disk(volume: &Volume, disk: &HostDisk) -> Result<Option<Prepare>, StepError> {
     let Some(name) = domain_xml::host_disk_name(disk) else {
-        // Refused where the domain is rendered, with its field.
+        // Rendering the domain reports the error with the field's name.
         return Ok(None);
     };
     let access = match (&disk.type_, &disk.capacity) {
@@ -99,7 +99,7 @@ fn host_disk(volume: &Volume, disk: &HostDisk) -> Result<Option<Prepare>, StepEr
     }))
 }
 
-/// A claim with a filesystem has an image to look after, a device has not.
+/// A claim with a file system has an image to prepare; a block device has none.
 fn claim(volume: &Volume, claims: &Claims) -> Option<Prepare> {
     let name = &volume.name;
     let directory = paths::disk_directory(name);
@@ -122,8 +122,8 @@ fn claim(volume: &Volume, claims: &Claims) -> Option<Prepare> {
     if source.is_none() && volume.data_volume.is_none() || claims.is_block(name) {
         return None;
     }
-    let only_read = source.is_some_and(|source| source.read_only == Some(true));
-    let access = match (only_read, claims.bytes(name)) {
+    let read_only = source.is_some_and(|source| source.read_only == Some(true));
+    let access = match (read_only, claims.bytes(name)) {
         (true, _) => DiskAccess::Read,
         (false, Some(bytes)) => create(bytes),
         (false, None) => DiskAccess::Write,
@@ -143,7 +143,7 @@ fn create(bytes: u64) -> DiskAccess {
     }
 }
 
-/// Volumes whose disk is an image of files that the pod has mounted.
+/// Volumes whose disk is an image made from files mounted in the pod.
 fn files(volume: &Volume) -> Option<Prepare> {
     let name = &volume.name;
     if volume.service_account.is_some() {
@@ -180,12 +180,12 @@ fn bytes(volume: &Volume, capacity: &Quantity) -> Result<u64, CapacityNotUsable>
     Ok(amount.units())
 }
 
-/// The ways to give data, in the order in which they count: text, base64, a mounted secret.
-type Ways<'a> = (&'a Option<String>, &'a Option<String>, bool);
+/// The sources of data, in order of precedence: text, base64, a mounted secret.
+type Sources<'a> = (&'a Option<String>, &'a Option<String>, bool);
 
 struct SeedData<'a> {
-    user: Ways<'a>,
-    network: Ways<'a>,
+    user: Sources<'a>,
+    network: Sources<'a>,
 }
 
 fn seed(vmi: &VirtualMachineInstance, volume: &Volume) -> Result<Option<Prepare>, CloudInitError> {
@@ -234,8 +234,8 @@ fn cloud_init(
         hostname: &host_name(vmi),
         instance_type: None,
         volume,
-        user_data: chosen(&data.user),
-        network_data: chosen(&data.network),
+        user_data: first_source(&data.user),
+        network_data: first_source(&data.network),
     })?;
     Ok(Prepare::Seed {
         path: paths::seed(namespace, name, flavour.file_name()),
@@ -244,13 +244,13 @@ fn cloud_init(
     })
 }
 
-fn chosen<'a>((text, base64, secret): &Ways<'a>) -> Option<Data<'a>> {
+fn first_source<'a>((text, base64, secret): &Sources<'a>) -> Option<Data<'a>> {
     let text = text.as_deref().map(Data::Plain);
     text.or_else(|| base64.as_deref().map(Data::Base64))
         .or(secret.then_some(Data::Secret))
 }
 
-/// As the pod's: what the spec says, else the name up to its first dot.
+/// The pod's host name: from the spec, else the VMI's name up to the first dot.
 fn host_name(vmi: &VirtualMachineInstance) -> String {
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
     let name = vmi.spec.hostname.as_deref().unwrap_or(name);
@@ -289,8 +289,8 @@ mod tests {
     const DISKS: &str = "/var/run/kubevirt-private/vmi-disks/v";
 
     #[test]
-    fn a_claim_has_an_image_that_is_made_when_its_size_is_known() {
-        let made = json!({"create": {
+    fn claim_image_is_created_if_its_size_is_known() {
+        let create = json!({"create": {
             "bytes": 1 << 30, "toleratedPercent": 10, "reserveBytes": 131_072,
         }});
         let claim = |rest: Value| {
@@ -301,9 +301,9 @@ mod tests {
         for (volume, access) in [
             (
                 claim(json!({"persistentVolumeClaim": {"claimName": "c"}})),
-                made.clone(),
+                create.clone(),
             ),
-            (claim(json!({"dataVolume": {"name": "c"}})), made),
+            (claim(json!({"dataVolume": {"name": "c"}})), create),
             (
                 claim(json!({"persistentVolumeClaim": {"claimName": "c", "readOnly": true}})),
                 json!("read"),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_needs_nothing_and_an_ephemeral_one_an_overlay() {
+    fn block_device_needs_no_step_and_ephemeral_volume_an_overlay() {
         let claim = json!({"name": "raw", "persistentVolumeClaim": {"claimName": "c"}});
         assert_eq!(steps_of(&claim).unwrap(), []);
         let source = json!({"persistentVolumeClaim": {"claimName": "c"}});
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn files_become_images_with_the_labels_that_guests_look_for() {
+    fn file_volumes_become_images_with_the_expected_labels() {
         let private = "/var/run/kubevirt-private";
         for (volume, image, label, directory) in [
             (
@@ -383,9 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_the_host_is_made_only_when_that_is_asked_for() {
+    fn host_disk_is_created_only_if_requested() {
         let disk = |kind: &str, capacity: Value| json!({"name": "v", "hostDisk": {"path": "/d/x.img", "type": kind, "capacity": capacity}});
-        for (volume, is_made) in [
+        for (volume, created) in [
             (disk("Disk", Value::Null), false),
             (disk("DiskOrCreate", json!("2Gi")), true),
         ] {
@@ -394,12 +394,12 @@ mod tests {
                 panic!("{found:?}");
             };
             assert_eq!(name, "x.img");
-            assert_eq!(matches!(access, DiskAccess::Create { .. }), is_made);
+            assert_eq!(matches!(access, DiskAccess::Create { .. }), created);
         }
         let error = steps_of(&disk("DiskOrCreate", json!("much"))).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "volume v: capacity \"much\" is no size in bytes"
+            "volume v: capacity \"much\" is not a valid size"
         );
     }
 
