@@ -25,6 +25,12 @@ impl RenderError {
         }
     }
 
+    /// Whether the same VMI may be rendered later: the error lies in the facts about the pod, not in
+    /// the VMI.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::NotPlumbed { .. })
+    }
+
     pub(crate) fn unsupported(field: impl Into<String>) -> Self {
         Self::Unsupported {
             field: field.into(),

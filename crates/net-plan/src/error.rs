@@ -1,6 +1,6 @@
 //! Why a VMI has no plan.
 
-/// Each names the field of the VMI to change. None goes away by trying again.
+/// Each names the field of the VMI to change. [`PlanError::is_transient`] tells which may pass.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error(
@@ -59,5 +59,11 @@ impl PlanError {
             Self::PodHasNoAddress { .. } => "PodHasNoAddress",
             Self::TooManyRoutes { .. } => "TooManyRoutes",
         }
+    }
+
+    /// Whether the same VMI may get a plan later: the error lies in the pod's interface, not in the
+    /// VMI.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::PodHasNoAddress { .. })
     }
 }

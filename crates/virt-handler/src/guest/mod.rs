@@ -18,6 +18,8 @@ mod plan;
 mod sessions;
 mod start;
 mod status;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub(crate) use act::{ClientHandle, Guests, GuestsParts};

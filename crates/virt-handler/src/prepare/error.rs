@@ -44,8 +44,76 @@ impl PrepareError {
     /// remove their cause, such as a missing kernel module: the VMI waits for that.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            Self::Plan(_) | Self::Domain(_) | Self::Volume(_) => false,
+            Self::Plan(error) => error.is_transient(),
+            Self::Domain(error) => error.is_transient(),
+            Self::Volume(_) => false,
             Self::Network(_) | Self::Pod(_) | Self::HandOver(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> String {
+        text.to_owned()
+    }
+
+    #[test]
+    fn only_errors_of_the_vmi_itself_are_permanent() {
+        let io = || io::Error::from(io::ErrorKind::NotFound);
+        let transient: [PrepareError; 7] = [
+            PlanError::PodHasNoAddress {
+                interface: text("eth0"),
+            }
+            .into(),
+            RenderError::NotPlumbed {
+                interface: text("default"),
+            }
+            .into(),
+            NetError::NoSuchLink { name: text("eth0") }.into(),
+            NetError::NotSupported {
+                operation: text("set rules"),
+                feature: text("nft_masq"),
+            }
+            .into(),
+            NetError::ThreadPanicked.into(),
+            PrepareError::Pod(io()),
+            PrepareError::HandOver(io()),
+        ];
+        for error in transient {
+            assert!(error.is_transient(), "{error:?}");
+        }
+        let permanent: [PrepareError; 6] = [
+            PlanError::NoSuchNetwork {
+                interface: text("default"),
+            }
+            .into(),
+            PlanError::TooManyRoutes {
+                interface: text("eth0"),
+            }
+            .into(),
+            PlanError::DhcpOptionsNotSupported {
+                interface: text("default"),
+            }
+            .into(),
+            RenderError::Unsupported {
+                field: text("spec.domain.x"),
+            }
+            .into(),
+            RenderError::Missing {
+                field: text("spec.domain.x"),
+            }
+            .into(),
+            RenderError::Invalid {
+                field: text("spec.domain.x"),
+                problem: text("unknown"),
+            }
+            .into(),
+        ];
+        for error in permanent {
+            assert!(!error.is_transient(), "{error:?}");
         }
     }
 }
