@@ -20,7 +20,13 @@ use launcher_channel::{Agent, AgentFileSystem, AgentInterface, AgentOs, AgentRep
 /// Limit of interfaces in the status that only the guest agent reports.
 const MAX_GUEST_ONLY_INTERFACES: usize = 10;
 
-pub(super) fn os_to_api(os: AgentOs) -> VirtualMachineInstanceGuestOsInfo {
+/// `None` if the report is empty: an empty map must not be applied.
+pub(super) fn os_info(os: AgentOs) -> Option<VirtualMachineInstanceGuestOsInfo> {
+    let info = os_to_api(os);
+    (info != VirtualMachineInstanceGuestOsInfo::default()).then_some(info)
+}
+
+fn os_to_api(os: AgentOs) -> VirtualMachineInstanceGuestOsInfo {
     VirtualMachineInstanceGuestOsInfo {
         name: os.name,
         kernel_release: os.kernel_release,

@@ -87,12 +87,9 @@ pub(crate) fn desired(
         };
         migratable::set(&mut status, &migratable_input, now);
         let agent = state.and_then(|state| state.agent.as_deref());
-        status.guest_os_info = Some(
-            agent
-                .and_then(|agent| agent.os.clone())
-                .map(agent::os_to_api)
-                .unwrap_or_default(),
-        );
+        status.guest_os_info = agent
+            .and_then(|agent| agent.os.clone())
+            .and_then(agent::os_info);
         status.fs_freeze_status = agent.and_then(|agent| agent.freeze.clone());
         if let Some(machine) = state.and_then(|state| state.machine.clone()) {
             status.machine = Some(Machine {
