@@ -1,4 +1,6 @@
-use kube::Api;
+use std::{convert::Infallible, time::Duration};
+
+use kube::{Api, Client};
 use kubevirt_api::{
     VirtualMachineInstance,
     conditions::{self, Condition as _},
@@ -8,9 +10,12 @@ use kubevirt_api::{
 };
 use net_plan::PlanError;
 use reconcile::{Key, ReconcileError as _, Retry};
+use serde_json::json;
 
 use super::{error::GuestError, fixture::Fixture, observe};
 use crate::{launcher::CallError, prepare::PrepareError};
+
+const DEADLINE: Duration = Duration::from_secs(30);
 
 fn key() -> Key {
     Key::new("default", "a")
@@ -76,4 +81,37 @@ async fn transient_refusal_keeps_the_vmi_waiting_and_permanent_refusal_fails_it(
             assert_eq!(status.reason.as_deref(), Some(reason));
         }
     }
+}
+
+/// A server that rejects every request.
+fn rejecting_client() -> Client {
+    let reject = |_request: axum::http::Request<kube::client::Body>| async {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "status.x: Invalid value", "reason": "Invalid", "code": 422,
+        });
+        let body = kube::client::Body::from(serde_json::to_vec(&status).unwrap());
+        let response = axum::http::Response::builder().status(422).body(body);
+        Ok::<_, Infallible>(response.unwrap())
+    };
+    Client::new(tower::service_fn(reject), "default")
+}
+
+#[tokio::test]
+async fn rejected_status_is_published_as_an_event() {
+    let fixture = Fixture::new().await;
+    let vmi = fixture.create_guest().await;
+    let guests = fixture.guests_with_client(rejecting_client()).await;
+    let mut status = vmi.status.clone().unwrap();
+    status.phase = Some(Phase::Running);
+    let error = guests.write(&key(), &vmi, &status).await.unwrap_err();
+    assert_eq!(error.reason(), "Refused");
+    let event = tokio::time::timeout(DEADLINE, fixture.next_event()).await;
+    let event = event.unwrap();
+    assert_eq!(event.reason.as_deref(), Some("SyncFailed"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.involved_object.uid, vmi.metadata.uid);
+    let message = event.message.unwrap();
+    assert!(message.contains("status.x: Invalid value"), "{message}");
+    fixture.stop().await;
 }

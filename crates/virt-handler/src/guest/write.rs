@@ -7,7 +7,7 @@ use kubevirt_api::{
     VirtualMachineInstance, reasons::event as events,
     vmi_status::VirtualMachineInstancePhase as Phase, vmi_status::VirtualMachineInstanceStatus,
 };
-use reconcile::{EventType, Fragment, Key};
+use reconcile::{EventType, Fragment, Key, WriteError};
 
 use super::{
     act::Guests, error::GuestError, fragment::fragment, observe::Pair, outcome::failure, plan,
@@ -43,10 +43,23 @@ impl Guests {
             subresource: None,
             body,
         };
-        let written: VirtualMachineInstance = reconcile::apply(&api, &apply).await?;
+        let written: VirtualMachineInstance = reconcile::apply(&api, &apply)
+            .await
+            .inspect_err(|error| self.report_rejection(vmi, error))?;
         failpoints::after("virt-handler/guest/write-status");
         self.parts.vmis.wrote(vmi, written);
         Ok(true)
+    }
+
+    /// A rejected status would otherwise stay unnoticed: the VMI just stops changing.
+    fn report_rejection(&self, vmi: &VirtualMachineInstance, error: &WriteError) {
+        let WriteError::Refused { message, .. } = error else {
+            return;
+        };
+        tracing::warn!(error = %message, "the API server rejected the status of a VMI");
+        let recorder = &self.parts.recorder;
+        let note = format!("the API server rejected the status of this VMI: {message}");
+        recorder.publish(vmi, EventType::Warning, events::SYNC_FAILED, note);
     }
 
     /// Publishes an event if the written status changed the phase of `vmi`.
