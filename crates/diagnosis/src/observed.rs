@@ -1,4 +1,4 @@
-//! What was looked at, and the questions that rules put to it.
+//! The observed objects, and the queries of the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,11 @@ use kubevirt_api::{
         VirtualMachineInstancePhase as Phase,
     },
 };
+use reasons::Reason;
 use serde::Deserialize;
 
-/// What was looked at. In the maps stand the names that were looked for; null is what is not there,
-/// and a name that does not occur could not be looked for.
+/// The observed objects. The keys of the maps are the names that were read: null is an object that does
+/// not exist, and a name without a key could not be read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Observed {
@@ -31,7 +32,7 @@ pub struct Observed {
     pub now: Option<Time>,
     pub vm: Option<VirtualMachine>,
     pub vmi: Option<VirtualMachineInstance>,
-    /// Launcher pods of the instance.
+    /// Launcher pods of the VMI.
     pub pods: Vec<Pod>,
     pub claims: BTreeMap<String, Option<PersistentVolumeClaim>>,
     pub data_volumes: BTreeMap<String, Option<DataVolume>>,
@@ -39,25 +40,25 @@ pub struct Observed {
     pub config_maps: BTreeMap<String, Option<ObjectMeta>>,
     pub service_accounts: BTreeMap<String, Option<ObjectMeta>>,
     pub storage_classes: BTreeMap<String, Option<ObjectMeta>>,
-    /// All of the cluster; null when they could not be listed.
+    /// All nodes of the cluster; null if they could not be listed.
     pub nodes: Option<Vec<Node>>,
-    /// About the machine, its instance, pods and claims.
+    /// Events about the VM, its VMI, pods and claims.
     pub events: Vec<Event>,
     pub installation: Installation,
-    /// What could not be looked at, and why.
+    /// Objects that could not be read, and why.
     pub unread: Vec<String>,
 }
 
-/// The components themselves. Most users may not look at them, and see nothing.
+/// The components of Ferrovirt. Most users may not read them; then both lists are empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Installation {
     pub pods: Vec<Pod>,
-    /// Warnings.
+    /// Warning events.
     pub events: Vec<Event>,
 }
 
-/// Names of other objects in a spec, each with the places that name it.
+/// Names of other objects in a spec, each with the field that names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     pub claims: BTreeMap<String, String>,
@@ -67,7 +68,7 @@ pub struct References {
     pub service_accounts: BTreeMap<String, String>,
 }
 
-/// What a spec names; places are below `path`.
+/// The objects that a spec names; their fields start with `path`.
 pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
     let mut found = References::default();
     if let Some(name) = &spec.service_account_name {
@@ -173,7 +174,7 @@ fn note(names: &mut BTreeMap<String, String>, name: &str, at: String) {
     }
 }
 
-/// A container that waits, and for what.
+/// A container that waits, and why.
 pub(crate) struct Waiting<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) container: &'a ContainerStatus,
@@ -183,12 +184,12 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Observed {
-    pub(crate) fn kubectl(&self, words: &str) -> String {
-        format!("kubectl -n {} {words}", self.namespace)
+    pub(crate) fn kubectl(&self, arguments: &str) -> String {
+        format!("kubectl -n {} {arguments}", self.namespace)
     }
 
-    pub(crate) fn virtctl(&self, words: &str) -> String {
-        format!("virtctl -n {} {words}", self.namespace)
+    pub(crate) fn virtctl(&self, arguments: &str) -> String {
+        format!("virtctl -n {} {arguments}", self.namespace)
     }
 
     pub(crate) fn vm_object(&self) -> String {
@@ -209,7 +210,7 @@ impl Observed {
         })
     }
 
-    /// The instance, unless it is a stranger of the same name.
+    /// The VMI, unless it belongs to another owner and only has the same name.
     pub(crate) fn own_vmi(&self) -> Option<&VirtualMachineInstance> {
         self.vmi.as_ref().filter(|vmi| match &self.vm {
             None => true,
@@ -217,7 +218,7 @@ impl Observed {
         })
     }
 
-    /// The spec of the guest: of the instance if there is one, else of the template.
+    /// The spec of the guest: of the VMI if there is one, else of the template.
     pub fn spec(&self) -> Option<(&VirtualMachineInstanceSpec, String, &'static str)> {
         if let Some(vmi) = self.own_vmi() {
             return Some((&vmi.spec, self.vmi_object(), "spec"));
@@ -246,7 +247,7 @@ impl Observed {
         matches!(self.phase(), Some(Phase::Succeeded | Phase::Failed))
     }
 
-    /// There is no guest yet, and it is meant to come.
+    /// The VMI exists and its guest has not started yet.
     pub(crate) fn is_early(&self) -> bool {
         matches!(
             self.phase(),
@@ -259,15 +260,15 @@ impl Observed {
         conditions::find(&status.conditions, kind)
     }
 
-    /// A condition that does not hold, with its reason and message.
-    pub(crate) fn complaint(&self, kind: &Type) -> Option<(&str, &str)> {
+    /// Reason and message of a condition that is false.
+    pub(crate) fn problem(&self, kind: &Type) -> Option<(&str, &str)> {
         let condition = self.condition(kind)?;
         (condition.status() == conditions::FALSE).then(|| (condition.reason(), condition.message()))
     }
 
-    pub(crate) fn vm_condition(&self, word: &str) -> Option<&VirtualMachineCondition> {
+    pub(crate) fn vm_condition(&self, kind: &str) -> Option<&VirtualMachineCondition> {
         let status = self.vm.as_ref()?.status.as_ref()?;
-        let kind = VirtualMachineConditionType::from(word);
+        let kind = VirtualMachineConditionType::from(kind);
         conditions::find(&status.conditions, &kind)
             .filter(|condition| condition.status() == conditions::TRUE)
     }
@@ -282,7 +283,7 @@ impl Observed {
         }
     }
 
-    /// The pod of the present run: one that lives before one that goes, the younger first.
+    /// The pod of the current run: one that is not being deleted, and of these the youngest.
     pub(crate) fn pod(&self) -> Option<&Pod> {
         self.pods.iter().max_by_key(|pod| {
             let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -330,7 +331,7 @@ impl Observed {
         })
     }
 
-    /// Where the guest is or is to be.
+    /// The node of the guest or of its pod.
     pub fn node_name(&self) -> Option<&str> {
         let of_vmi = self
             .own_vmi()
@@ -341,11 +342,11 @@ impl Observed {
         of_vmi.or(of_pod).filter(|name| !name.is_empty())
     }
 
-    pub(crate) fn could_not_read(&self, what: &str) -> bool {
-        self.unread.iter().any(|unread| unread.starts_with(what))
+    pub(crate) fn was_not_read(&self, kind: &str) -> bool {
+        self.unread.iter().any(|unread| unread.starts_with(kind))
     }
 
-    /// Warnings, the latest last.
+    /// Warning events, the latest last.
     pub(crate) fn warnings(&self) -> Vec<&Event> {
         let mut found: Vec<&Event> = self
             .events
@@ -357,7 +358,7 @@ impl Observed {
     }
 
     /// The latest event about an object with one of these reasons.
-    pub(crate) fn event(&self, kind: &str, name: &str, reasons: &[&str]) -> Option<&Event> {
+    pub(crate) fn event(&self, kind: &str, name: &str, reasons: &[Reason]) -> Option<&Event> {
         let about = self.events.iter().filter(|event| {
             let object = &event.involved_object;
             object.kind.as_deref() == Some(kind)
@@ -365,16 +366,16 @@ impl Observed {
                 && event
                     .reason
                     .as_deref()
-                    .is_some_and(|reason| reasons.contains(&reason))
+                    .is_some_and(|reason| reasons.iter().any(|known| *known == *reason))
         });
         about.max_by_key(|event| time_of(event))
     }
 
-    /// Whether what the spec asks for is so.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Whether the guest is in the state that the spec requests.
+    pub(crate) fn is_as_requested(&self) -> bool {
         let wants_none = self.vm.is_some() && self.vmi.is_none();
         match self.phase() {
-            Some(Phase::Running) => self.complaint(&Type::Ready).is_none(),
+            Some(Phase::Running) => self.problem(&Type::Ready).is_none(),
             None => wants_none && self.strategy() == Some(Strategy::Halted),
             Some(_) => false,
         }
@@ -392,21 +393,21 @@ pub(crate) fn name_of(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Whether it is the machine's own; one that nobody owns is about to be.
+/// Whether it belongs to the VM of that UID; virt-controller adopts an object without an owner.
 fn belongs_to(metadata: &ObjectMeta, uid: Option<&str>) -> bool {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     owners.is_empty() || owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)
 }
 
-/// Finalizers that none of our controllers takes off.
-pub(crate) fn strangers<'a>(metadata: &'a ObjectMeta, ours: &[&str]) -> Vec<&'a str> {
-    let held: BTreeSet<&str> = metadata
+/// Finalizers that are not in `known`: other components have to remove them.
+pub(crate) fn foreign_finalizers<'a>(metadata: &'a ObjectMeta, known: &[&str]) -> Vec<&'a str> {
+    let all: BTreeSet<&str> = metadata
         .finalizers
         .iter()
         .flatten()
         .map(String::as_str)
         .collect();
-    held.into_iter()
-        .filter(|name| !ours.contains(name))
+    all.into_iter()
+        .filter(|name| !known.contains(name))
         .collect()
 }

@@ -1,6 +1,6 @@
-//! What clients read about the server: health, version, discovery, `OpenAPI`.
+//! Documents about the server: health, version, discovery, `OpenAPI`.
 //!
-//! Invariant: made for each request and not kept; clients cache them.
+//! Invariant: generated for each request, not cached; clients cache them.
 
 use std::collections::HashMap;
 
@@ -102,7 +102,7 @@ async fn openapi_v3(api: &Api, group: &str, version: &str) -> Result<Option<Valu
     Ok(openapi::v3(&resources, group, version, VERSION))
 }
 
-/// The resources with their schemas; of one version only, if one is named.
+/// The resources with their schemas, optionally of one group and version only.
 async fn described(api: &Api, only: Option<(&str, &str)>) -> Result<Vec<Resource>, ApiError> {
     let schemas = definitions(api, only).await?;
     let wanted = |group: &str, version: &str| only.is_none_or(|only| only == (group, version));

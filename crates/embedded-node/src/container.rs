@@ -14,6 +14,7 @@ use pod_supervisor::model::{
     Access, ContainerSpec, Device, Escalation, Isolation, Mount, RestartPolicy, Seccomp, Security,
     User,
 };
+use reasons::Reason;
 
 use crate::{
     Failure,
@@ -23,7 +24,7 @@ use crate::{
     volumes::{self, Content, Volumes},
 };
 
-const CONFIG: &str = "CreateContainerConfigError";
+const CONFIG: Reason = Reason::CreateContainerConfigError;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What containers get that do not say otherwise: enough to be root inside, not outside.

@@ -8,6 +8,7 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, api::PatchParams};
+use reasons::Reason;
 use reconcile::{Key, WriteError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -113,7 +114,7 @@ async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
         "conditions": [{
             "type": "Ready",
             "status": "True",
-            "reason": "KubeletReady",
+            "reason": Reason::KubeletReady.as_str(),
             "message": "the node runs pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,

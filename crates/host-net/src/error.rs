@@ -2,6 +2,7 @@
 
 use std::io;
 
+use reasons::Reason;
 use rustix::io::Errno;
 
 /// Each names the operation that failed; `reason` and `is_transient` are for reconcilers.
@@ -68,18 +69,18 @@ fn describe(errno: Errno, message: &str) -> String {
 
 impl NetError {
     /// A stable CamelCase reason for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::NotPermitted { .. } => "NetworkNotPermitted",
-            Self::NotSupported { .. } => "KernelFeatureMissing",
-            Self::Foreign { .. } => "ForeignLink",
-            Self::NoSuchLink { .. } => "NoSuchLink",
-            Self::BadName { .. } => "BadLinkName",
-            Self::Kernel { .. } => "NetworkRefused",
-            Self::Namespace { .. } => "NoSuchNamespace",
-            Self::Sysctl { .. } => "SysctlFailed",
-            Self::Tap { .. } => "TapFailed",
-            Self::Socket(_) | Self::Response { .. } | Self::ThreadPanicked => "NetlinkFailed",
+            Self::NotPermitted { .. } => Reason::NetworkNotPermitted,
+            Self::NotSupported { .. } => Reason::KernelFeatureMissing,
+            Self::Foreign { .. } => Reason::ForeignLink,
+            Self::NoSuchLink { .. } => Reason::NoSuchLink,
+            Self::BadName { .. } => Reason::BadLinkName,
+            Self::Kernel { .. } => Reason::NetworkRefused,
+            Self::Namespace { .. } => Reason::NoSuchNamespace,
+            Self::Sysctl { .. } => Reason::SysctlFailed,
+            Self::Tap { .. } => Reason::TapFailed,
+            Self::Socket(_) | Self::Response { .. } | Self::ThreadPanicked => Reason::NetlinkFailed,
         }
     }
 

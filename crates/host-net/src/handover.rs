@@ -56,7 +56,7 @@ impl Net {
                 wanted: "pod's interface",
             });
         }
-        self.set_alias(&link, &given.remark)?;
+        self.set_alias(&link, &given.alias)?;
         failpoints::after("host-net/handover/save-state");
         self.set_down(&link)?;
         failpoints::after("host-net/handover/set-down");
@@ -91,7 +91,7 @@ impl Net {
     pub(crate) fn saved_state(&mut self, name: &str) -> Result<Option<PodInterface>, NetError> {
         let port = net_plan::port_name(name);
         if let Some(link) = self.link(&port)? {
-            let saved = PodInterface::from_remark(name, link.mtu, &link.alias);
+            let saved = PodInterface::from_alias(name, link.mtu, &link.alias);
             let foreign = || NetError::Foreign {
                 name: port,
                 found: "link without a ferrovirt alias".to_owned(),
@@ -100,6 +100,6 @@ impl Net {
             return saved.map(Some).ok_or_else(foreign);
         }
         let link = self.existing_link(name)?;
-        Ok(PodInterface::from_remark(name, link.mtu, &link.alias))
+        Ok(PodInterface::from_alias(name, link.mtu, &link.alias))
     }
 }

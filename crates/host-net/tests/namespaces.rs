@@ -158,7 +158,7 @@ fn handover() -> Plumbing {
             renamed: "eth0-nic".to_owned(),
             bridge: "k6t-eth0".to_owned(),
             mac,
-            remark: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
+            alias: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
             stand_in: StandIn {
                 mac: MAC,
                 mtu: 1400,
@@ -462,13 +462,13 @@ async fn port_without_saved_state_is_an_error() {
         output("ip", &["link", "set", "eth0-nic", "alias", "foreign"]);
         let error = observe_interface(net, "eth0").unwrap_err();
         assert_eq!(
-            (error.reason(), error.is_transient()),
+            (error.reason().as_str(), error.is_transient()),
             ("ForeignLink", false)
         );
         output("ip", &["link", "delete", "eth0-nic"]);
         let error = plumb(net, &handover()).unwrap_err();
         assert_eq!(
-            (error.reason(), error.is_transient()),
+            (error.reason().as_str(), error.is_transient()),
             ("ForeignLink", false)
         );
         Ok(())
@@ -676,7 +676,7 @@ async fn foreign_and_invalid_names_are_refused_with_a_reason() {
         };
         let error = net.ensure_tap(&tap).unwrap_err();
         assert_eq!(
-            (error.reason(), error.is_transient()),
+            (error.reason().as_str(), error.is_transient()),
             ("ForeignLink", false)
         );
         assert!(
@@ -715,7 +715,10 @@ async fn foreign_and_invalid_names_are_refused_with_a_reason() {
             bridge: "none".to_owned(),
             ..tap
         };
-        assert_eq!(net.ensure_tap(&absent).unwrap_err().reason(), "NoSuchLink");
+        assert_eq!(
+            net.ensure_tap(&absent).unwrap_err().reason().as_str(),
+            "NoSuchLink"
+        );
         // A configured bridge without our alias belongs to another program.
         net.ensure_own_bridge(&bridge("own0", MAC, &["10.7.0.1/24"]), "ours")?;
         net.ensure_own_bridge(&bridge("own0", MAC, &["10.7.0.1/24"]), "ours")?;
@@ -742,13 +745,13 @@ async fn missing_capability_is_named_in_the_error() {
     .await
     .unwrap_err();
     assert_eq!(
-        (error.reason(), error.is_transient()),
+        (error.reason().as_str(), error.is_transient()),
         ("NetworkNotPermitted", false)
     );
     assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     let missing = NetworkNamespace::open("/nonexistent/netns").unwrap_err();
     assert_eq!(
-        (missing.reason(), missing.is_transient()),
+        (missing.reason().as_str(), missing.is_transient()),
         ("NoSuchNamespace", true)
     );
 }

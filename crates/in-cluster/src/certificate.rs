@@ -18,6 +18,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     runtime::wait::await_condition,
 };
+use reasons::Reason;
 use reconcile::error_chain;
 use serving::{ClientCertificates, Identity, SigningRequest, TlsSource, TlsSwap, Trust, believes};
 
@@ -106,7 +107,7 @@ async fn keep(process: &Process, node: &str, mut held: Held, swap: &TlsSwap) {
                      it: {}",
                     error_chain(chain)
                 );
-                process.notices.warn("CertificateNotRenewed", &note);
+                process.notices.warn(Reason::CertificateNotRenewed, &note);
                 AGAIN
             }
         };

@@ -25,7 +25,7 @@ pub const LACKS: &str = "ferrovirt.io/lacks";
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.
 pub const HOOK_SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
-/// On VMIs: keep the launcher after the hypervisor died, to look at it.
+/// On VMIs: keep the launcher after the hypervisor died, to debug it.
 pub const KEEP_LAUNCHER_AFTER_FAILURE: &str = "kubevirt.io/keep-launcher-alive-after-failure";
 /// On launcher pods: where `kubectl logs` and `kubectl exec` go by default.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
@@ -97,7 +97,7 @@ pub const MIGRATION_UTILITY_VOLUMES_TIMEOUT_SECONDS: &str =
     "kubevirt.io/migrationUtilityVolumesTimeoutSeconds";
 /// On VMIs: chooses migration priority; value: descheduler or empty.
 pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
-/// On launcher pods: tells the descheduler that eviction is asynchronous.
+/// On launcher pods: marks eviction as asynchronous for the descheduler.
 pub const DESCHEDULER_REQUEST_EVICT_ONLY: &str =
     "descheduler.alpha.kubernetes.io/request-evict-only";
 /// On launcher pods: present while the VMI is marked for eviction; value: true.

@@ -23,7 +23,7 @@ pub struct SEVPlatformInfo {
     pub cert_chain: Option<String>,
 }
 
-/// What was measured at the start of a guest.
+/// Measurement of the start of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

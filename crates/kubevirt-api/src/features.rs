@@ -50,7 +50,7 @@ pub struct FeatureApic {
     /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Tells the guest of the end of interrupts.
+    /// Signals the end of interrupts to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_interrupt: Option<bool>,
 }
@@ -76,7 +76,7 @@ pub struct FeatureHyperv {
     /// Faster interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vapic: Option<FeatureState>,
-    /// Tells the hypervisor of long waits for locks.
+    /// Reports long waits for locks to the hypervisor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<FeatureSpinlocks>,
     /// Numbers of virtual processors; needed by several others.
@@ -100,7 +100,7 @@ pub struct FeatureHyperv {
     /// Frequencies of time stamp counter and interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequencies: Option<FeatureState>,
-    /// Tells the guest when its time stamp counter changes, as after a migration.
+    /// Notifies the guest when its time stamp counter changes, as after a migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reenlightenment: Option<FeatureState>,
     /// Flushes of other processors' TLBs by the hypervisor; needs vpindex.
@@ -132,7 +132,7 @@ pub struct FeatureSpinlocks {
     /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Tries before the hypervisor is told; at least 4096, 4096 when unset.
+    /// Attempts before the hypervisor is notified; at least 4096, 4096 when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<u32>,
 }

@@ -1,7 +1,7 @@
 //! Label keys. Selectors of users and other programs depend on them. A name that ends in `PREFIX`
 //! is completed by what it is about.
 
-/// Marks an object as a part of the system; the value says which part.
+/// Marks an object as a part of the system; the value names the part.
 pub const COMPONENT: &str = "kubevirt.io";
 /// Value of [`COMPONENT`] on launcher pods.
 pub const COMPONENT_VIRT_LAUNCHER: &str = "virt-launcher";

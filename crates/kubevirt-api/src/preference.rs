@@ -122,7 +122,7 @@ pub struct VolumePreferences {
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuPreferences {
     /// What the vCPUs of an instance type become: sockets (the default), cores, threads, spread
-    /// (over several, see `spreadOptions`) or any. The words that begin with prefer are older names
+    /// (over several, see `spreadOptions`) or any. The values that begin with prefer are older names
     /// of the same.
     #[serde(
         rename = "preferredCPUTopology",
@@ -290,7 +290,7 @@ pub struct FirmwarePreferences {
     pub preferred_efi: Option<Efi>,
 }
 
-/// Preferences for the machine.
+/// Preferences for the machine type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

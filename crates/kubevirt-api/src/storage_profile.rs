@@ -26,7 +26,7 @@ kind!(StorageProfile {
     status: StorageProfileStatus,
 });
 
-/// What an administrator says of the class.
+/// Settings of an administrator for the class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

@@ -1,4 +1,4 @@
-//! What is read is written again, whatever it is: real objects, odd ones, and made-up ones.
+//! Every object that is read is written again unchanged: real, odd and generated ones.
 
 use kube::ResourceExt;
 use kubevirt_api::{

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use reasons::Reason;
+
 use crate::xdr::Decoder;
 
 /// Why a call failed.
@@ -41,13 +43,13 @@ impl Error {
     }
 
     /// A stable word for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Remote(_) => "LibvirtRefused",
-            Self::Closed | Self::Io(_) => "LibvirtUnavailable",
-            Self::TimedOut { .. } => "LibvirtTimedOut",
-            Self::Protocol(_) => "LibvirtProtocol",
-            Self::AuthenticationRequired => "LibvirtAuthentication",
+            Self::Remote(_) => Reason::LibvirtRefused,
+            Self::Closed | Self::Io(_) => Reason::LibvirtUnavailable,
+            Self::TimedOut { .. } => Reason::LibvirtTimedOut,
+            Self::Protocol(_) => Reason::LibvirtProtocol,
+            Self::AuthenticationRequired => Reason::LibvirtAuthentication,
         }
     }
 }

@@ -53,22 +53,6 @@ pub enum SupervisorError {
     },
 }
 
-impl SupervisorError {
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Directory { .. } => "PodDirectoryUnusable",
-            Self::Malformed { .. } => "SandboxMalformed",
-            Self::AlreadyOwned { .. } => "SupervisorRunning",
-            Self::Namespaces { .. } => "NamespacesFailed",
-            Self::Sysctl { .. } => "SysctlFailed",
-            Self::Cgroup { .. } => "CgroupFailed",
-            Self::Listen { .. } => "ListenFailed",
-            Self::Wait { .. } => "WaitFailed",
-            Self::Status { .. } => "StatusNotKept",
-        }
-    }
-}
-
 /// An error and all its sources, once, on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

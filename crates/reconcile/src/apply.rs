@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use reasons::Reason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -36,13 +37,13 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Conflict { .. } => "Conflict",
-            Self::NotFound { .. } => "NotFound",
-            Self::AlreadyExists { .. } => "AlreadyExists",
-            Self::Refused { .. } => "Refused",
-            Self::Hindered { .. } | Self::Unavailable { .. } => "ServerUnavailable",
+            Self::Conflict { .. } => Reason::Conflict,
+            Self::NotFound { .. } => Reason::NotFound,
+            Self::AlreadyExists { .. } => Reason::AlreadyExists,
+            Self::Refused { .. } => Reason::Refused,
+            Self::Hindered { .. } | Self::Unavailable { .. } => Reason::ServerUnavailable,
         }
     }
 

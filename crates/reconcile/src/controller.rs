@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use parking_lot::Mutex;
+use reasons::Reason;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -54,7 +55,7 @@ pub enum Retry {
 
 pub trait ReconcileError: Error + Send + Sync + 'static {
     /// A stable CamelCase word.
-    fn reason(&self) -> &'static str;
+    fn reason(&self) -> Reason;
     fn retry(&self) -> Retry;
 }
 
@@ -168,9 +169,9 @@ async fn pass<R: Reconciler>(reconciler: Arc<R>, key: Key) -> (Key, Outcome) {
 fn report(error: &impl ReconcileError) {
     let chain = error_chain(error);
     match error.retry() {
-        Retry::Soon => tracing::debug!(reason = error.reason(), error = chain, "looking again"),
+        Retry::Soon => tracing::debug!(reason = %error.reason(), error = chain, "looking again"),
         Retry::Never | Retry::BackOff => {
-            tracing::warn!(reason = error.reason(), error = chain, "reconcile failed");
+            tracing::warn!(reason = %error.reason(), error = chain, "reconcile failed");
         }
     }
 }
@@ -261,8 +262,8 @@ mod tests {
     struct Broken;
 
     impl ReconcileError for Broken {
-        fn reason(&self) -> &'static str {
-            "Broken"
+        fn reason(&self) -> Reason {
+            Reason::FailedUpdate
         }
 
         fn retry(&self) -> Retry {

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Api, Client, Resource};
+use reasons::Reason;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -73,7 +74,7 @@ impl fmt::Debug for RecorderTask {
 struct Noted {
     on: ObjectReference,
     kind: EventType,
-    reason: String,
+    reason: Reason,
     note: String,
     at: Timestamp,
 }
@@ -96,20 +97,20 @@ pub fn recorder(client: Client, component: &'static str, clock: Clock) -> (Recor
 }
 
 impl Recorder {
-    pub fn publish<K>(&self, on: &K, kind: EventType, reason: &str, note: impl Into<String>)
+    pub fn publish<K>(&self, on: &K, kind: EventType, reason: Reason, note: impl Into<String>)
     where
         K: Resource<DynamicType = ()>,
     {
         let noted = Noted {
             on: on.object_ref(&()),
             kind,
-            reason: reason.to_owned(),
+            reason,
             note: note.into(),
             at: self.clock.now(),
         };
         if let Err(lost) = self.queue.try_send(noted) {
             self.lost.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(reason, error = %lost, "event is lost");
+            tracing::debug!(%reason, error = %lost, "event is lost");
         }
     }
 
@@ -131,7 +132,7 @@ impl RecorderTask {
             let Some(noted) = noted else { return };
             if let Err(error) = self.write(&noted).await {
                 tracing::warn!(
-                    reason = noted.reason,
+                    reason = %noted.reason,
                     error = error_chain(&error),
                     "event cannot be written"
                 );
@@ -193,7 +194,7 @@ impl RecorderTask {
             },
             involved_object: noted.on.clone(),
             type_: Some(noted.kind.as_str().to_owned()),
-            reason: Some(noted.reason.clone()),
+            reason: Some(noted.reason.into()),
             message: Some(noted.note.clone()),
             count: Some(1),
             first_timestamp: Some(Time(noted.at)),
@@ -234,7 +235,7 @@ mod tests {
         };
         let publish = |note: &str| {
             let clone = recorder.clone();
-            clone.publish(&Pod::default(), EventType::Normal, "Told", note);
+            clone.publish(&Pod::default(), EventType::Normal, Reason::Started, note);
         };
         for note in ["a", "b", "c", "d"] {
             publish(note);

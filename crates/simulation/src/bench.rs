@@ -169,7 +169,7 @@ pub async fn serve_controllers(server: &str) -> Result<()> {
     let config = kube::Config::new(server.parse().context("address of the server")?);
     let settings = Settings {
         client: kube::Client::try_from(config).context("make a client")?,
-        launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+        launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
         acceleration: AccelerationPolicy::ByNodes,
         clock: Clock::system(),
         concurrency: 8,

@@ -55,7 +55,7 @@ impl Machines {
         let since = self.cluster.clock().now().duration_since(begin());
         let settings = Settings {
             client: cluster::client(&self.cluster, &line),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: Clock::starting_at(start.checked_add(since).unwrap_or(start)),
             concurrency: 4,

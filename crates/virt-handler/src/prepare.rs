@@ -10,6 +10,7 @@ use host_net::NetworkNamespace;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
 use launcher_channel::GuestPlan;
+use model::Supported;
 use net_plan::Observed;
 use rustix::fs::{Mode, OFlags};
 
@@ -56,8 +57,9 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         peer,
     } = request;
     let claims = Claims::of(pod);
-    let prepare = volumes::steps(vmi, &claims)?;
-    let network = plumb(vmi, &peer).await?;
+    let guest = Supported::of(vmi)?;
+    let prepare = volumes::steps(&guest, &claims)?;
+    let network = plumb(&guest, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
     let uid = vmi.metadata.uid.clone().unwrap_or_default();
@@ -68,7 +70,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     }
     failpoints::after("virt-handler/prepare/place-capabilities");
     let direct_io = direct_io(pods_dir, pod_uid);
-    let volumes = volumes::hand_over(vmi, &claims, peer, direct_io).await;
+    let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
     failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
         volumes: volumes.map_err(PrepareError::HandOver)?,
@@ -79,15 +81,18 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         direct_io,
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
-        smbios: SmbiosFacts::usual(),
+        smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: BALLOON_STATS_SECONDS,
         efi: EfiFirmware::debian(),
     };
-    let input = Input { vmi, facts: &facts };
+    let input = Input {
+        guest: &guest,
+        facts: &facts,
+    };
     let domain_xml = domain_xml::render(&input)?;
     let plan = GuestPlan {
         vmi_uid: uid,
-        domain_name: domain_xml::domain_name(vmi),
+        domain_name: guest.domain_name(),
         domain_uuid: firmware_uuid(vmi),
         domain_xml,
         prepare,
@@ -119,17 +124,16 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
 }
 
 /// Observes the pod's interface, plans its network and applies the plan, in the pod's namespace.
-async fn plumb(vmi: &VirtualMachineInstance, peer: &Peer) -> Result<net_plan::Plan, PrepareError> {
-    if vmi.spec.domain.devices.interfaces.is_empty() {
+async fn plumb(guest: &Supported<'_>, peer: &Peer) -> Result<net_plan::Plan, PrepareError> {
+    if guest.interfaces.is_empty() {
         return Ok(net_plan::Plan::default());
     }
-    let name = vmi.metadata.name.clone().unwrap_or_default();
-    let namespace = NetworkNamespace::of(peer.network_namespace()?, &name);
+    let namespace = NetworkNamespace::of(peer.network_namespace()?, guest.name());
     let resolv_conf = peer.resolv_conf()?;
     let observe = |net: &mut host_net::Net| host_net::observe_interface(net, POD_INTERFACE);
     let interface = host_net::in_namespace(namespace.clone(), observe).await?;
     let plan = net_plan::plan(
-        vmi,
+        guest,
         &Observed {
             interface,
             resolv_conf,

@@ -131,6 +131,8 @@ impl<T> Task<T> {
 
 #[cfg(test)]
 mod tests {
+    use reasons::Reason;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -139,7 +141,7 @@ mod tests {
         for seconds in [10, 20, 40, 80, 160, 300, 300] {
             task.begin();
             assert_eq!(task.stage(Instant::now()), Stage::Busy);
-            task.finish(Err(Failure::new("X", "x")));
+            task.finish(Err(Failure::new(Reason::Failed, "x")));
             let wait = task.retry_at().unwrap() - Instant::now();
             assert_eq!(wait, Duration::from_secs(seconds));
             assert_eq!(task.stage(Instant::now()), Stage::Waiting);

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::{Api, runtime::watcher};
 use parking_lot::{Mutex, RwLock};
 use pod_network::Forward;
+use reasons::Reason;
 use reconcile::{
     Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError,
     run_controller,
@@ -147,11 +148,11 @@ enum ServiceError {
 }
 
 impl ReconcileError for ServiceError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
             Self::Write(error) => error.reason(),
             Self::Network(failure) => failure.reason,
-            Self::NoAddress { .. } => "ServiceRangeFull",
+            Self::NoAddress { .. } => Reason::ServiceRangeFull,
         }
     }
 

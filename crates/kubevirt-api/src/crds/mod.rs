@@ -1,7 +1,7 @@
 //! The `CustomResourceDefinition` manifests: generated from the types, checked in under
 //! `deploy/crds`, and part of the binary so that a single host needs no files.
 //!
-//! The generator itself (feature `schema`) is in [`definition`] (what a definition says), `kinds`
+//! The generator itself (feature `schema`) is in [`definition`] (the parts of a definition), `kinds`
 //! (one row a kind, one file a group), `rules` (CEL) and `structural` (from Rust types to schemas). Without the
 //! feature none of it is compiled: programs carry texts, never schemas.
 //!

@@ -1,4 +1,4 @@
-//! Objects that are made up from the schemas, of every kind, until every field was there: what is
+//! Objects of every kind, generated from the schemas until every field was set: what is
 //! read is written again, as JSON and as YAML, byte for byte.
 
 #![expect(

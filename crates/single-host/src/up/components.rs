@@ -77,7 +77,7 @@ pub(super) async fn start(
     };
     let controller = virt_controller::Settings {
         client: host.account("kubevirt-controller"),
-        launcher: launcher_pod::Settings::usual(&host.flags.launcher_image, wanted),
+        launcher: launcher_pod::Settings::defaults(&host.flags.launcher_image, wanted),
         acceleration,
         clock: Clock::system(),
         concurrency: CONCURRENCY,

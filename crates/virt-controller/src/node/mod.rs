@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
 use kubevirt_api::labels;
+use reasons::Reason;
 use reconcile::{
     Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError, apply,
 };
@@ -36,8 +37,8 @@ pub(crate) enum NodeError {
 }
 
 impl ReconcileError for NodeError {
-    fn reason(&self) -> &'static str {
-        "FailedUpdate"
+    fn reason(&self) -> Reason {
+        Reason::FailedUpdate
     }
 
     fn retry(&self) -> Retry {

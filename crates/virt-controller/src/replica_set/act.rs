@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions;
 use kubevirt_api::replica_set::VirtualMachineInstanceReplicaSetConditionType as Type;
-use kubevirt_api::{API_VERSION, VirtualMachineInstance, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachineInstance};
+use reasons::Reason;
 use reconcile::{
     EventType, Fragment, Key, Requeue, WriteError, apply, create, delete_as_seen, merge,
 };
@@ -113,7 +114,7 @@ impl Controller {
             Ok(vmi) => {
                 tracing::info!(vmi = name, vmi_uid = vmi.uid(), "instance created");
                 let note = format!("Created instance {name}");
-                let reason = reasons::event::SUCCESSFUL_CREATE;
+                let reason = Reason::SuccessfulCreate;
                 self.recorder.publish(set, EventType::Normal, reason, note);
                 Ok(())
             }
@@ -126,9 +127,9 @@ impl Controller {
                     });
                 }
                 let note = format!("Cannot create instance {name}: {error}");
-                let reason = reasons::event::FAILED_CREATE;
+                let reason = Reason::FailedCreate;
                 self.recorder.publish(set, EventType::Warning, reason, note);
-                *failure = Some((reasons::replica_set::FAILED_CREATE, error.to_string()));
+                *failure = Some((Reason::FailedCreate, error.to_string()));
                 Err(ReplicaSetError::Create(error))
             }
         }
@@ -150,16 +151,16 @@ impl Controller {
                 });
                 tracing::info!(vmi = member.name, vmi_uid = uid, "instance deleted");
                 let note = format!("Deleted instance {}", member.name);
-                let reason = reasons::event::SUCCESSFUL_DELETE;
+                let reason = Reason::SuccessfulDelete;
                 self.recorder.publish(set, EventType::Normal, reason, note);
                 Ok(())
             }
             Err(error @ WriteError::Conflict { .. }) => Err(ReplicaSetError::Delete(error)),
             Err(error) => {
                 let note = format!("Cannot delete instance {}: {error}", member.name);
-                let reason = reasons::event::FAILED_DELETE;
+                let reason = Reason::FailedDelete;
                 self.recorder.publish(set, EventType::Warning, reason, note);
-                *failure = Some((reasons::replica_set::FAILED_DELETE, error.to_string()));
+                *failure = Some((Reason::FailedDelete, error.to_string()));
                 Err(ReplicaSetError::Delete(error))
             }
         }
@@ -175,8 +176,8 @@ impl Controller {
         let was = conditions::is_true(&set.status().conditions, &Type::ReplicaPaused);
         let is = set.spec.paused == Some(true);
         let (reason, note) = match (was, is) {
-            (false, true) => (reasons::event::SUCCESSFUL_PAUSED, "The set is paused"),
-            (true, false) => (reasons::event::SUCCESSFUL_RESUMED, "The set goes on"),
+            (false, true) => (Reason::SuccessfulPaused, "The set is paused"),
+            (true, false) => (Reason::SuccessfulResumed, "The set goes on"),
             _ => return,
         };
         self.recorder.publish(set, EventType::Normal, reason, note);

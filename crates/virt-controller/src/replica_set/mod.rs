@@ -18,6 +18,7 @@ use kube::Client;
 use kube::core::{Selector, SelectorExt as _};
 use kubevirt_api::VirtualMachineInstanceReplicaSet;
 use parking_lot::Mutex;
+use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
@@ -87,13 +88,13 @@ pub(crate) enum ReplicaSetError {
 }
 
 impl ReconcileError for ReplicaSetError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Look(_) => "ServerUnavailable",
-            Self::Create(_) => "FailedCreate",
-            Self::Delete(_) => "FailedDelete",
-            Self::Own(_) => "FailedUpdate",
-            Self::Status(_) => "FailedStatusUpdate",
+            Self::Look(_) => Reason::ServerUnavailable,
+            Self::Create(_) => Reason::FailedCreate,
+            Self::Delete(_) => Reason::FailedDelete,
+            Self::Own(_) => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 

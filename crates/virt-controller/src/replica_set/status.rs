@@ -2,12 +2,13 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::Selector;
-use kubevirt_api::conditions::{self, Statement};
+use kubevirt_api::API_VERSION;
+use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::replica_set::{
     VirtualMachineInstanceReplicaSetConditionType as Type,
     VirtualMachineInstanceReplicaSetStatus as Status,
 };
-use kubevirt_api::{API_VERSION, reasons};
+use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
@@ -17,16 +18,16 @@ use super::plan::Plan;
 use crate::view::ReplicaSet;
 
 /// Reason and message of what went wrong.
-pub(super) type Failure = (&'static str, String);
+pub(super) type Failure = (Reason, String);
 
 pub(super) fn render(seen: &Observed, plan: &Plan, failure: Option<&Failure>) -> Status {
     let now = Time(seen.now);
     let mut all = seen.set.status().conditions.clone();
     if seen.set.spec.paused == Some(true) {
-        let says = Statement {
-            reason: reasons::replica_set::PAUSED,
+        let says = ConditionValue {
+            reason: Reason::Paused.as_str(),
             message: "the set is paused: no instance is made or removed",
-            ..Statement::holds()
+            ..ConditionValue::holds()
         };
         conditions::set(&mut all, Type::ReplicaPaused, &says, &now);
     } else {
@@ -34,10 +35,10 @@ pub(super) fn render(seen: &Observed, plan: &Plan, failure: Option<&Failure>) ->
     }
     match failure {
         Some((reason, message)) => {
-            let says = Statement {
-                reason,
+            let says = ConditionValue {
+                reason: reason.as_str(),
                 message,
-                ..Statement::holds()
+                ..ConditionValue::holds()
             };
             conditions::set(&mut all, Type::ReplicaFailure, &says, &now);
         }

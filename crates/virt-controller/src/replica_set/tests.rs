@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::observe::Observed;
@@ -173,7 +174,7 @@ fn members_come_and_go_by_their_labels() {
 fn status_is_written_once() {
     let seen = see(set(Some(2)), running(2));
     let wanted = plan(&seen);
-    let failure = ("FailedCreate", "quota".to_owned());
+    let failure = (Reason::FailedCreate, "quota".to_owned());
     let rendered = status::render(&seen, &wanted, Some(&failure));
     insta::assert_json_snapshot!(rendered);
     let key = reconcile::Key::new("default", "web");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use kubevirt_api::{annotations, finalizers, reasons};
+use kubevirt_api::{annotations, finalizers};
+use reasons::Reason;
 use reconcile::{
     EventType, Key, Requeue, WriteError, apply, create, delete_as_seen, delete_named, merge,
 };
@@ -129,7 +130,7 @@ impl Controller {
                     "Started the virtual machine by creating instance {}",
                     key.name
                 );
-                let reason = reasons::event::SUCCESSFUL_CREATE;
+                let reason = Reason::SuccessfulCreate;
                 self.recorder.publish(vm, EventType::Normal, reason, note);
                 done.created = true;
                 Ok(())
@@ -141,9 +142,9 @@ impl Controller {
             }
             Err(error) => {
                 let note = format!("Cannot create instance {}: {error}", key.name);
-                let reason = reasons::event::FAILED_CREATE;
+                let reason = Reason::FailedCreate;
                 self.recorder.publish(vm, EventType::Warning, reason, note);
-                done.failure = Some((reasons::vm::FAILED_CREATE, error.to_string()));
+                done.failure = Some((Reason::FailedCreate, error.to_string()));
                 Err(VmError::Create(error))
             }
         }
@@ -216,7 +217,7 @@ impl Controller {
                     "Stopped the virtual machine by deleting instance {}",
                     key.name
                 );
-                let reason = reasons::event::SUCCESSFUL_DELETE;
+                let reason = Reason::SuccessfulDelete;
                 self.recorder.publish(vm, EventType::Normal, reason, note);
                 done.deleted = true;
                 Ok(())
@@ -224,9 +225,9 @@ impl Controller {
             Err(error @ WriteError::Conflict { .. }) => Err(VmError::Delete(error)),
             Err(error) => {
                 let note = format!("Cannot delete instance {}: {error}", key.name);
-                let reason = reasons::event::FAILED_DELETE;
+                let reason = Reason::FailedDelete;
                 self.recorder.publish(vm, EventType::Warning, reason, note);
-                done.failure = Some((reasons::vm::FAILED_DELETE, error.to_string()));
+                done.failure = Some((Reason::FailedDelete, error.to_string()));
                 Err(VmError::Delete(error))
             }
         }

@@ -16,7 +16,8 @@ use kube::api::{Api, PostParams};
 use kube::{Resource as _, ResourceExt as _};
 use kubevirt_api::data_source::{DataSource, DataSourceSource};
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
-use kubevirt_api::{annotations, labels, reasons};
+use kubevirt_api::{annotations, labels};
+use reasons::Reason;
 use reconcile::{EventType, Key, Retry, WriteError, create, merge};
 use serde_json::{Value, json};
 
@@ -90,13 +91,13 @@ pub(crate) enum DataVolumeError {
 
 impl DataVolumeError {
     /// Of the event that tells of it, and of the metric.
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Unauthorized { .. } => reasons::event::UNAUTHORIZED_DATA_VOLUME_CREATE,
+            Self::Unauthorized { .. } => Reason::UnauthorizedDataVolumeCreate,
             Self::Create { .. }
             | Self::Adopt { .. }
             | Self::Look { .. }
-            | Self::NoSource { .. } => reasons::event::FAILED_DATA_VOLUME_CREATE,
+            | Self::NoSource { .. } => Reason::FailedDataVolumeCreate,
         }
     }
 
@@ -232,7 +233,7 @@ impl Controller {
         match outcome.await {
             Ok(true) => {
                 let note = format!("Created data volume {}", one.name);
-                let reason = reasons::event::SUCCESSFUL_DATA_VOLUME_CREATE;
+                let reason = Reason::SuccessfulDataVolumeCreate;
                 self.recorder.publish(vm, EventType::Normal, reason, note);
                 Ok(())
             }
@@ -243,7 +244,7 @@ impl Controller {
                 let note = format!("Cannot create data volume {}: {text}", one.name);
                 self.recorder
                     .publish(vm, EventType::Warning, error.reason(), note);
-                done.failure = Some((reasons::vm::FAILED_CREATE, text));
+                done.failure = Some((Reason::FailedCreate, text));
                 Err(error.into())
             }
         }
@@ -308,8 +309,8 @@ impl Controller {
                 continue;
             };
             let reason = match (&there.phase, &one.missing_source) {
-                (Phase::Failed, _) => reasons::event::FAILED_DATA_VOLUME_IMPORT,
-                (Phase::Pending, Some(_)) => reasons::event::SOURCE_PVC_NOT_AVAILABLE,
+                (Phase::Failed, _) => Reason::FailedDataVolumeImport,
+                (Phase::Pending, Some(_)) => Reason::SourcePVCNotAvailable,
                 _ => continue,
             };
             let note = unfilled(one, there).unwrap_or_default();

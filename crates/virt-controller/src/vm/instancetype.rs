@@ -18,7 +18,8 @@ use kubevirt_api::preference::VirtualMachinePreferenceSpec;
 use kubevirt_api::vm::{InstancetypeMatcher, PreferenceMatcher};
 use kubevirt_api::vm_status::{ControllerRevisionRef, InstancetypeStatusRef, VirtualMachineStatus};
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
-use kubevirt_api::{VirtualMachine, annotations, labels, reasons};
+use kubevirt_api::{VirtualMachine, annotations, labels};
+use reasons::Reason;
 use reconcile::{EventType, Key, Retry, WriteError, create, error_chain};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -58,12 +59,12 @@ pub(crate) enum ChoiceError {
 
 impl ChoiceError {
     /// For events, conditions and metrics.
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Look { .. } => "ServerUnavailable",
-            Self::Find(error) if error.is_passing() => "ServerUnavailable",
+            Self::Look { .. } => Reason::ServerUnavailable,
+            Self::Find(error) if error.is_passing() => Reason::ServerUnavailable,
             Self::Find(_) | Self::Keep(_) | Self::OtherRevision { .. } | Self::Refused(_) => {
-                reasons::vm::FAILED_CREATE
+                Reason::FailedCreate
             }
         }
     }
@@ -356,9 +357,9 @@ impl Controller {
         if let Err(VmError::Choice(error)) = &outcome {
             let message = error_chain(error);
             let note = format!("Cannot use instance type or preference: {message}");
-            let reason = reasons::event::FAILED_CREATE;
+            let reason = Reason::FailedCreate;
             self.recorder.publish(vm, EventType::Warning, reason, note);
-            done.failure = Some((reasons::vm::FAILED_CREATE, message));
+            done.failure = Some((Reason::FailedCreate, message));
         }
         outcome
     }

@@ -18,6 +18,7 @@ mod tests;
 
 use cluster_view::Configuration;
 use kube::Client;
+use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
@@ -59,15 +60,15 @@ pub(crate) enum VmError {
 }
 
 impl ReconcileError for VmError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Look(_) => "ServerUnavailable",
+            Self::Look(_) => Reason::ServerUnavailable,
             Self::Choice(error) => error.reason(),
             Self::DataVolume(error) => error.reason(),
-            Self::KeepRevision(_) | Self::Create(_) => "FailedCreate",
-            Self::Delete(_) => "FailedDelete",
-            Self::UpdateVmi(_) | Self::UpdateVm(_) => "FailedUpdate",
-            Self::Status(_) => "FailedStatusUpdate",
+            Self::KeepRevision(_) | Self::Create(_) => Reason::FailedCreate,
+            Self::Delete(_) => Reason::FailedDelete,
+            Self::UpdateVmi(_) | Self::UpdateVm(_) => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 

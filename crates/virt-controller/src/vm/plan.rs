@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::finalizers;
 use kubevirt_api::vm_status::{
     StateChangeRequestAction as Action, VirtualMachineStartFailure,
     VirtualMachineStateChangeRequest as Request,
 };
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kubevirt_api::{finalizers, reasons};
+use reasons::Reason;
 
 use super::data_volumes::{self, Readiness};
 use super::instancetype::Due;
@@ -79,7 +80,7 @@ pub(super) enum Restart {
 /// For the condition of a VM that does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Blocked {
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     pub(super) message: String,
 }
 
@@ -147,7 +148,7 @@ fn plan_life(seen: &Observed, plan: &mut Plan) {
         Some(Belongs::Other) => {
             let problem = "an instance of this name belongs to another object";
             plan.blocked = Some(Blocked {
-                reason: reasons::vm::FAILED_CREATE,
+                reason: Reason::FailedCreate,
                 message: problem.to_owned(),
             });
             return;
@@ -201,7 +202,7 @@ fn plan_start(seen: &Observed, plan: &mut Plan) {
         }
         Readiness::Impossible(message) => {
             plan.blocked = Some(Blocked {
-                reason: reasons::vm::FEATURE_NOT_SUPPORTED,
+                reason: Reason::FeatureNotSupported,
                 message,
             });
             // Nobody tells when an importer comes.

@@ -4,11 +4,11 @@ use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::data_volume_status::{
     DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
 };
-use kubevirt_api::reasons;
 use kubevirt_api::vm_status::VirtualMachinePrintableStatus as Printable;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType as VmiType, VirtualMachineInstancePhase as Phase,
 };
+use reasons::Reason;
 
 use super::observe::Observed;
 use super::plan::{Plan, Step, asked};
@@ -34,19 +34,19 @@ pub(super) const ROWS: [Row; 16] = [
     (Printable::Paused, is_paused),
     (Printable::Running, is_running),
     (Printable::ErrorPvcNotFound, |sight| {
-        fails(sight, "Synchronized", reasons::vmi::FAILED_PVC_NOT_FOUND)
+        fails(sight, "Synchronized", Reason::FailedPvcNotFound)
     }),
     (Printable::DataVolumeError, has_data_volume_error),
     (Printable::ErrorUnschedulable, |sight| {
-        fails(sight, "PodScheduled", reasons::vmi::UNSCHEDULABLE)
+        fails(sight, "PodScheduled", Reason::Unschedulable)
     }),
     (Printable::Provisioning, is_provisioning),
     (Printable::WaitingForVolumeBinding, waits_for_binding),
     (Printable::ErrImagePull, |sight| {
-        fails(sight, "Synchronized", reasons::vmi::ERR_IMAGE_PULL)
+        fails(sight, "Synchronized", Reason::ErrImagePull)
     }),
     (Printable::ImagePullBackOff, |sight| {
-        fails(sight, "Synchronized", reasons::vmi::IMAGE_PULL_BACK_OFF)
+        fails(sight, "Synchronized", Reason::ImagePullBackOff)
     }),
     (Printable::Starting, is_starting),
     (Printable::CrashLoopBackOff, is_backing_off),
@@ -96,7 +96,7 @@ fn is_running(sight: &Sight<'_>) -> bool {
     phase(sight) == Some(&Phase::Running)
 }
 
-fn fails(sight: &Sight<'_>, kind: &str, reason: &str) -> bool {
+fn fails(sight: &Sight<'_>, kind: &str, reason: Reason) -> bool {
     let says = |vmi: &Guest| {
         let condition = conditions::find(&vmi.status.conditions, &VmiType::from(kind));
         condition.is_some_and(|condition| {

@@ -2,7 +2,7 @@
 
 use admission::instancetype::reference::Reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, Condition as _, Statement};
+use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::vm_status::{
     VirtualMachineCondition, VirtualMachineConditionType as Type, VirtualMachineStatus,
     VolumeSnapshotStatus,
@@ -10,7 +10,8 @@ use kubevirt_api::vm_status::{
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as VmiType,
 };
-use kubevirt_api::{API_VERSION, VirtualMachine, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachine};
+use reasons::Reason;
 use reconcile::{Fragment, Key};
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ pub(super) struct Done {
     /// Instance type and preference, by the copies that were kept.
     pub(super) kept: Vec<Reference>,
     /// Reason and message of what went wrong.
-    pub(super) failure: Option<(&'static str, String)>,
+    pub(super) failure: Option<(Reason, String)>,
 }
 
 /// The status to be, from what was seen, planned and done.
@@ -142,16 +143,15 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
     }
     let ready = vmi.and_then(|vmi| conditions::find(&vmi.status.conditions, &VmiType::Ready));
     let says = match ready {
-        Some(ready) => Statement {
+        Some(ready) => ConditionValue {
             status: ready.status(),
             reason: ready.reason(),
             message: ready.message(),
         },
-        None if vmi.is_some() => Statement::fails(
-            reasons::vm::VMI_CONDITION_MISSING,
-            "the instance says nothing yet",
-        ),
-        None => Statement::fails(reasons::vm::VMI_NOT_EXISTS, "there is no instance"),
+        None if vmi.is_some() => {
+            ConditionValue::fails(Reason::VMIConditionMissing, "the instance says nothing yet")
+        }
+        None => ConditionValue::fails(Reason::VMINotExists, "there is no instance"),
     };
     conditions::set(&mut all, Type::Ready, &says, &now);
     match &plan.restart {
@@ -161,9 +161,9 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
             conditions::remove(&mut all, &Type::RestartRequired);
         }
         Restart::Required(changes) => {
-            let says = Statement {
+            let says = ConditionValue {
                 message: &revision::message(changes),
-                ..Statement::holds()
+                ..ConditionValue::holds()
             };
             conditions::set(&mut all, Type::RestartRequired, &says, &now);
         }
@@ -171,9 +171,9 @@ fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMa
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
         Some((reason, message)) => {
-            let says = Statement {
+            let says = ConditionValue {
                 status: conditions::TRUE,
-                reason,
+                reason: reason.as_str(),
                 message,
             };
             conditions::set(&mut all, Type::Failure, &says, &now);
@@ -189,9 +189,9 @@ fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, no
         Readiness::Ready => {
             // That is what everybody expects, so only those read it who read otherwise before.
             if conditions::find(all, &kind).is_some() {
-                let says = Statement {
+                let says = ConditionValue {
                     status: conditions::TRUE,
-                    reason: reasons::vmi::ALL_DVS_READY,
+                    reason: Reason::AllDVsReady.as_str(),
                     message: "",
                 };
                 conditions::set(all, kind, &says, now);
@@ -200,7 +200,7 @@ fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, no
         }
         Readiness::Waits(message) | Readiness::Impossible(message) => message,
     };
-    let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, &message);
+    let says = ConditionValue::fails(Reason::NotAllDVsReady, &message);
     conditions::set(all, kind, &says, now);
 }
 

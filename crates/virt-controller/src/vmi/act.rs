@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions::{self, Condition as _};
-use kubevirt_api::reasons;
 use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType;
 use launcher_pod::{Acceleration, PodError, Surroundings};
+use reasons::Reason;
 use reconcile::{EventType, Fragment, Key, Requeue, WriteError, apply, create, delete, merge};
 use serde_json::json;
 
@@ -98,7 +98,7 @@ impl Controller {
 
     fn not_rendered(&self, vmi: &Guest, done: &mut Done, error: PodError) -> Result<(), VmiError> {
         self.refuse(vmi, done, &error.to_string());
-        if error.may_pass() {
+        if error.is_transient() {
             return Err(VmiError::Render(error));
         }
         // The VMI's spec never changes, so trying again would not help.
@@ -130,7 +130,7 @@ impl Controller {
         if !existed {
             tracing::info!(pod = key.name, "pod created");
             let note = format!("Created virtual machine pod {}", key.name);
-            let reason = reasons::event::SUCCESSFUL_CREATE;
+            let reason = Reason::SuccessfulCreate;
             self.recorder.publish(vmi, EventType::Normal, reason, note);
         }
         Ok(())
@@ -168,7 +168,7 @@ impl Controller {
     fn refuse(&self, vmi: &Guest, done: &mut Done, message: &str) {
         let note = format!("Cannot create the pod: {message}");
         self.recorder
-            .publish(vmi, EventType::Warning, reasons::event::FAILED_CREATE, note);
+            .publish(vmi, EventType::Warning, Reason::FailedCreate, note);
         done.failure = Some(message.to_owned());
     }
 
@@ -184,13 +184,13 @@ impl Controller {
             Ok(()) => {
                 tracing::info!(pod = key.name, "pod deleted");
                 let note = format!("Deleted virtual machine pod {}", key.name);
-                let reason = reasons::event::SUCCESSFUL_DELETE;
+                let reason = Reason::SuccessfulDelete;
                 self.recorder.publish(vmi, EventType::Normal, reason, note);
                 Ok(())
             }
             Err(error) => {
                 let note = format!("Cannot delete pod {}: {error}", key.name);
-                let reason = reasons::event::FAILED_DELETE;
+                let reason = Reason::FailedDelete;
                 self.recorder.publish(vmi, EventType::Warning, reason, note);
                 Err(VmiError::Delete(error))
             }

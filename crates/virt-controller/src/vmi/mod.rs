@@ -16,6 +16,7 @@ mod volumes;
 use cluster_view::Configuration;
 use kube::Client;
 use launcher_pod::PodError;
+use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
@@ -62,13 +63,13 @@ pub(crate) enum VmiError {
 }
 
 impl ReconcileError for VmiError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Look(_) => "ServerUnavailable",
-            Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => "FailedCreate",
-            Self::Delete(_) => "FailedDelete",
-            Self::Finalizer(_) => "FailedUpdate",
-            Self::Status(_) => "FailedStatusUpdate",
+            Self::Look(_) => Reason::ServerUnavailable,
+            Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
+            Self::Delete(_) => Reason::FailedDelete,
+            Self::Finalizer(_) => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kubevirt_api::{annotations, finalizers, reasons};
+use kubevirt_api::{annotations, finalizers};
 use launcher_pod::CONTAINER;
+use reasons::Reason;
 
 use super::observe::Observed;
 use super::volumes::{self, Verdict};
@@ -41,7 +42,7 @@ pub(super) struct Plan {
     /// The phase to be; creating a pod moves on to Scheduling besides.
     pub(super) phase: Phase,
     /// Why the phase is to be Failed, in a word for the status.
-    pub(super) reason: Option<&'static str>,
+    pub(super) reason: Option<Reason>,
     /// What keeps the VMI where it is.
     pub(super) problem: Option<Problem>,
     /// What is known of its data volumes, if it has any.
@@ -54,7 +55,7 @@ pub(super) struct Plan {
 /// For the conditions of a VMI that does not get on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     pub(super) message: String,
     /// No node is right for it, which is what tables of VMs show.
     pub(super) is_unschedulable: bool,
@@ -155,7 +156,7 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
         {
             plan.phase = Phase::Failed;
             plan.problem = Some(Problem {
-                reason: reasons::vmi::FAILED_CREATE,
+                reason: Reason::FailedCreate,
                 message: "the pod that was to have the claims bound has failed".to_owned(),
                 is_unschedulable: false,
             });
@@ -170,7 +171,7 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
         Verdict::Filling(_) => plan.is_binding = seen.binder.is_some(),
         Verdict::Missing(message) => {
             plan.problem = Some(Problem {
-                reason: reasons::vmi::FAILED_PVC_NOT_FOUND,
+                reason: Reason::FailedPvcNotFound,
                 message,
                 is_unschedulable: true,
             });
@@ -178,7 +179,7 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
         Verdict::Failed(message) => {
             plan.phase = Phase::Failed;
             plan.problem = Some(Problem {
-                reason: reasons::vmi::FAILED_DATA_VOLUME_IMPORT,
+                reason: Reason::FailedDataVolumeImport,
                 message,
                 is_unschedulable: false,
             });
@@ -186,12 +187,12 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
     }
 }
 
-/// What the VMI asks for in vain, if anything.
+/// The VMI's fields that this version cannot run.
 fn unsupported(seen: &Observed) -> Option<Problem> {
-    let missing = admission::unsupported::in_vmi(&seen.vmi.whole()?.spec, "spec");
+    let fields = model::unsupported::in_spec(&seen.vmi.whole()?.spec, "spec");
     Some(Problem {
-        reason: reasons::vmi::FEATURE_NOT_SUPPORTED,
-        message: admission::unsupported::summary(&missing)?,
+        reason: Reason::FeatureNotSupported,
+        message: model::unsupported::summary(&fields)?,
         is_unschedulable: true,
     })
 }
@@ -202,7 +203,7 @@ fn plan_hand_over(seen: &Observed, plan: &mut Plan) {
     if seen.vmi.needs_guarantee && class != Some(GUARANTEED) {
         let class = class.unwrap_or("unknown");
         plan.problem = Some(Problem {
-            reason: reasons::vmi::FAILED_GUARANTEE_RESOURCES,
+            reason: Reason::FailedGuaranteeResources,
             message: format!("CPUs of its own need a pod of class {GUARANTEED}, it is {class}"),
             is_unschedulable: false,
         });
@@ -222,9 +223,9 @@ fn not_copied(pod: &LauncherPod) -> Option<Problem> {
         _ => None,
     })?;
     let reason = if failure.exit_code == i32::from(container_disk::IMAGE_AT_FAULT) {
-        reasons::vmi::CONTAINER_DISK_MISSING
+        Reason::ContainerDiskMissing
     } else {
-        reasons::vmi::CONTAINER_DISK_NOT_COPIED
+        Reason::ContainerDiskNotCopied
     };
     let words = match (failure.message.trim(), failure.reason.as_str()) {
         ("", why) => format!("the copier ended with code {} ({why})", failure.exit_code),
@@ -258,7 +259,7 @@ fn plan_started(seen: &Observed, plan: &mut Plan) {
     match pod_state(pod) {
         PodState::Missing | PodState::Terminating if seen.is_node_lost => {
             plan.phase = Phase::Failed;
-            plan.reason = Some(reasons::vmi::NODE_UNRESPONSIVE);
+            plan.reason = Some(Reason::NodeUnresponsive);
         }
         PodState::Missing => plan.phase = Phase::Failed,
         state @ (PodState::Succeeded | PodState::Failed) => {
@@ -271,7 +272,7 @@ fn plan_started(seen: &Observed, plan: &mut Plan) {
                 None => {
                     plan.phase = Phase::Failed;
                     // What a cluster says of a pod whose node was deleted, before it deletes the pod.
-                    plan.reason = seen.is_node_lost.then_some(reasons::vmi::NODE_UNRESPONSIVE);
+                    plan.reason = seen.is_node_lost.then_some(Reason::NodeUnresponsive);
                 }
             }
         }

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn gates_switch_features_on() {
-        let own = Settings::usual("launcher:1", Acceleration::Kvm);
+        let own = Settings::defaults("launcher:1", Acceleration::Kvm);
         for (gate, feature) in GATES {
             let written = json!({"developerConfiguration": {"featureGates": [gate]}});
             let all = settings(&own, Acceleration::Emulation, &config(written), &[]);
@@ -217,7 +217,7 @@ mod tests {
             ),
             (vec![host(&none, &none, new)], ContainerDisks::ImageVolumes),
         ];
-        let own = Settings::usual("launcher:1", Acceleration::Kvm);
+        let own = Settings::defaults("launcher:1", Acceleration::Kvm);
         for (hosts, expected) in cases {
             let all = settings(&own, Acceleration::Kvm, &config(json!({})), &hosts);
             assert_eq!(all.container_disks, expected, "{hosts:?}");
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn an_installation_that_copies_goes_on_to() {
-        let mut own = Settings::usual("launcher:1", Acceleration::Kvm);
+        let mut own = Settings::defaults("launcher:1", Acceleration::Kvm);
         own.container_disks = ContainerDisks::Copied;
         assert_eq!(
             settings(&own, Acceleration::Kvm, &config(json!({})), &[]),

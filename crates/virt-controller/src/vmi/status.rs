@@ -1,14 +1,15 @@
 //! What the controller says about a VMI: its part of the status, whole, at every write.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, Statement};
+use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
     VirtualMachineInstanceMigrationTransport, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition,
 };
-use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels};
+use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
@@ -57,9 +58,9 @@ pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
         });
     }
     if done.is_given_up {
-        status.reason = Some(reasons::vmi::FAILED_CREATE.to_owned());
+        status.reason = Some(Reason::FailedCreate.into());
     } else if let Some(reason) = plan.reason {
-        status.reason = Some(reason.to_owned());
+        status.reason = Some(reason.into());
     }
     if let Some(facts) = &done.pod {
         status.launcher_image = Some(facts.image.clone());
@@ -147,21 +148,21 @@ fn render_conditions(
     set_ready(&mut all, seen, has_pod, &status.phase, now);
     match &plan.data_volumes {
         Some(DataVolumes::Ready) => {
-            let says = Statement {
+            let says = ConditionValue {
                 status: conditions::TRUE,
-                reason: reasons::vmi::ALL_DVS_READY,
+                reason: Reason::AllDVsReady.as_str(),
                 message: "",
             };
             conditions::set(&mut all, Type::DataVolumesReady, &says, now);
         }
         Some(DataVolumes::NotReady(message)) => {
-            let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, message);
+            let says = ConditionValue::fails(Reason::NotAllDVsReady, message);
             conditions::set(&mut all, Type::DataVolumesReady, &says, now);
         }
         None => {}
     }
     if plan.is_binding {
-        conditions::set(&mut all, Type::Provisioning, &Statement::holds(), now);
+        conditions::set(&mut all, Type::Provisioning, &ConditionValue::holds(), now);
     } else {
         conditions::remove(&mut all, &Type::Provisioning);
     }
@@ -172,12 +173,12 @@ fn render_conditions(
     let failed = done
         .failure
         .as_deref()
-        .map(|message| (reasons::vmi::FAILED_CREATE, message));
+        .map(|message| (Reason::FailedCreate.as_str(), message));
     let problem = plan.problem.as_ref();
-    let told = problem.map(|problem| (problem.reason, problem.message.as_str()));
+    let told = problem.map(|problem| (problem.reason.as_str(), problem.message.as_str()));
     match told.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
-            let says = Statement::fails(reason, message);
+            let says = ConditionValue::fails(reason, message);
             conditions::set(&mut all, Type::Synchronized, &says, now);
         }
         // What the handler complained of is the handler's to take back.
@@ -193,7 +194,7 @@ fn render_conditions(
         ..
     }) = problem
     {
-        let says = Statement::fails(reasons::vmi::UNSCHEDULABLE, message);
+        let says = ConditionValue::fails(Reason::Unschedulable, message);
         conditions::set(&mut all, scheduled, &says, now);
         return all;
     }
@@ -209,21 +210,25 @@ fn render_conditions(
 
 /// Reasons of this controller's own complaints. It passes on those of a kubelet about a container, too;
 /// all others come from the node's handler.
-const COMPLAINTS: [&str; 7] = [
-    reasons::vmi::FAILED_CREATE,
-    reasons::vmi::FEATURE_NOT_SUPPORTED,
-    reasons::vmi::FAILED_PVC_NOT_FOUND,
-    reasons::vmi::FAILED_DATA_VOLUME_IMPORT,
-    reasons::vmi::FAILED_GUARANTEE_RESOURCES,
-    reasons::vmi::CONTAINER_DISK_MISSING,
-    reasons::vmi::CONTAINER_DISK_NOT_COPIED,
+const COMPLAINTS: [Reason; 7] = [
+    Reason::FailedCreate,
+    Reason::FeatureNotSupported,
+    Reason::FailedPvcNotFound,
+    Reason::FailedDataVolumeImport,
+    Reason::FailedGuaranteeResources,
+    Reason::ContainerDiskMissing,
+    Reason::ContainerDiskNotCopied,
 ];
 
 fn handler_complains(before: &[VirtualMachineInstanceCondition]) -> bool {
     let said = conditions::find(before, &Type::Synchronized);
     let reason = said.map(|said| said.reason.as_deref().unwrap_or_default());
-    let is_ours =
-        |reason| COMPLAINTS.contains(&reason) || reasons::CONTAINER_WAITS.contains(&reason);
+    let is_ours = |reason: &str| {
+        let known = reason.parse::<Reason>();
+        known.is_ok_and(|known| {
+            COMPLAINTS.contains(&known) || Reason::CONTAINER_WAITS.contains(&known)
+        })
+    };
     reason.is_some_and(|reason| !is_ours(reason))
 }
 
@@ -252,7 +257,7 @@ fn set_ready(
             && conditions::is_true(all, &Type::Ready)
         {
             let (reason, message) = (unready.reason.as_deref(), unready.message.as_deref());
-            let says = Statement::like_its_pod(reason, message);
+            let says = ConditionValue::like_its_pod(reason, message);
             conditions::set(all, Type::Ready, &says, now);
         }
         return;
@@ -260,19 +265,18 @@ fn set_ready(
     let is_terminating = pod_state(pod) == PodState::Terminating;
     let ready = pod.and_then(|pod| pod.says(READY));
     let says = match (has_pod, ready) {
-        _ if is_final => Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest has ended"),
-        (false, _) => Statement::fails(reasons::vmi::POD_NOT_EXISTS, "there is no pod"),
+        _ if is_final => ConditionValue::fails(Reason::GuestNotRunning, "the guest has ended"),
+        (false, _) => ConditionValue::fails(Reason::PodNotExists, "there is no pod"),
         (true, _) if is_terminating => {
-            Statement::fails(reasons::vmi::POD_TERMINATING, "the pod is being deleted")
+            ConditionValue::fails(Reason::PodTerminating, "the pod is being deleted")
         }
         (true, _) if *phase != Phase::Running => {
-            Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest is not running")
+            ConditionValue::fails(Reason::GuestNotRunning, "the guest is not running")
         }
         (true, Some(condition)) => copied(condition),
-        (true, None) => Statement::fails(
-            reasons::vmi::POD_CONDITION_MISSING,
-            "the pod says nothing yet",
-        ),
+        (true, None) => {
+            ConditionValue::fails(Reason::PodConditionMissing, "the pod says nothing yet")
+        }
     };
     conditions::set(all, Type::Ready, &says, now);
 }
@@ -296,8 +300,8 @@ fn waiting(pod: &LauncherPod) -> Option<(&str, &str)> {
     })
 }
 
-fn copied(condition: &PodSays) -> Statement<'_> {
-    Statement {
+fn copied(condition: &PodSays) -> ConditionValue<'_> {
+    ConditionValue {
         status: &condition.status,
         reason: condition.reason.as_deref().unwrap_or_default(),
         message: condition.message.as_deref().unwrap_or_default(),

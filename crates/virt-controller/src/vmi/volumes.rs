@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
 use kubevirt_api::volumes::Volume;
+use model::VolumeSource;
 
 use crate::view::{Claim, DataVolume};
 
@@ -42,11 +43,12 @@ pub(super) enum Verdict {
 
 /// Volumes that stand on claims, with the name of the claim and whether it is a data volume's.
 pub(super) fn wanted(spec: &VirtualMachineInstanceSpec) -> Vec<(&Volume, &str, bool)> {
-    let standing = spec.volumes.iter().filter_map(|volume| {
-        let claim = launcher_pod::claim_of(volume)?;
-        Some((volume, claim, volume.data_volume.is_some()))
+    let backed = spec.volumes.iter().filter_map(|volume| {
+        let source = VolumeSource::of(volume);
+        let is_data_volume = matches!(source, VolumeSource::DataVolume(_));
+        Some((volume, source.claim()?.name, is_data_volume))
     });
-    standing.collect()
+    backed.collect()
 }
 
 /// The worst of all.

@@ -119,7 +119,7 @@ impl World {
     fn settings(&self, identity: &str) -> Settings {
         Settings {
             client: self.controller_client(),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: self.clock,
             concurrency: 4,
@@ -541,7 +541,7 @@ fn guest_on_claim(claim: &str) -> Value {
 
 /// What components may do, as on a real home: a right that is missing shows here.
 async fn install_roles(client: &Client) {
-    let home = roles::Home::Host {
+    let home = roles::Environment::Host {
         namespace: NAMESPACE,
         node: "node1",
     };

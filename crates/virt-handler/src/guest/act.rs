@@ -5,11 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use cluster_view::Configuration;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Client;
-use kubevirt_api::{
-    VirtualMachineInstance,
-    reasons::{event as events, vmi as reasons},
-};
+use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{DomainState, Request, StopReason};
+use reasons::Reason;
 use reconcile::{Clock, EventType, Key, Reconciler, Recorder, Requeue, Store, Triggers};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -90,7 +88,7 @@ impl Guests {
     }
 
     /// Publishes a warning event on the VMI.
-    pub(crate) fn warn(&self, key: &Key, reason: &str, message: String) {
+    pub(crate) fn warn(&self, key: &Key, reason: Reason, message: String) {
         if let Some(vmi) = self.vmi(key) {
             let recorder = &self.parts.recorder;
             recorder.publish(vmi.as_ref(), EventType::Warning, reason, message);
@@ -178,7 +176,7 @@ impl Guests {
             recorder.publish(
                 pair.vmi.as_ref(),
                 EventType::Normal,
-                events::SHUTTING_DOWN,
+                Reason::ShuttingDown,
                 format!("the guest has {grace_seconds} s to power off"),
             );
         }
@@ -196,14 +194,14 @@ impl Guests {
             plan::LAUNCHER_TIMEOUT.as_secs()
         );
         let refusal = StartRefusal {
-            reason: reasons::LAUNCHER_UNRESPONSIVE.to_owned(),
+            reason: Reason::LauncherUnresponsive.as_str().to_owned(),
             message: message.clone(),
             transient: false,
         };
         let status = status::start_refused(&vmi, &refusal, &now);
         if self.write(key, &vmi, &status).await? {
             let recorder = &self.parts.recorder;
-            recorder.publish(vmi.as_ref(), EventType::Warning, events::STOPPED, message);
+            recorder.publish(vmi.as_ref(), EventType::Warning, Reason::Stopped, message);
         }
         Ok(())
     }

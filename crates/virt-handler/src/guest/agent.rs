@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
-    conditions::{self, Statement},
+    conditions::{self, ConditionValue},
     guest_agent::{
         GuestAgentCommandInfo, VirtualMachineInstanceFileSystem,
         VirtualMachineInstanceFileSystemDisk, VirtualMachineInstanceFileSystemInfo,
@@ -49,7 +49,12 @@ pub(super) fn set_conditions(
         conditions::remove(list, &Condition::AgentVersionNotSupported);
         return;
     };
-    conditions::set(list, Condition::AgentConnected, &Statement::holds(), now);
+    conditions::set(
+        list,
+        Condition::AgentConnected,
+        &ConditionValue::holds(),
+        now,
+    );
     if agent.missing.is_empty() {
         conditions::remove(list, &Condition::AgentVersionNotSupported);
     } else {
@@ -57,9 +62,9 @@ pub(super) fn set_conditions(
             "the guest agent does not support {}",
             agent.missing.join(", ")
         );
-        let value = Statement {
+        let value = ConditionValue {
             message: &message,
-            ..Statement::holds()
+            ..ConditionValue::holds()
         };
         conditions::set(list, Condition::AgentVersionNotSupported, &value, now);
     }

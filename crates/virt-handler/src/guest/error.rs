@@ -1,5 +1,6 @@
 //! Errors of a guest's reconcile, and the refusals among them that are published on the VMI.
 
+use reasons::Reason;
 use reconcile::{ReconcileError, Retry, WriteError, error_chain};
 
 use super::status::StartRefusal;
@@ -36,7 +37,7 @@ impl GuestError {
             Self::Read(_) | Self::Write(_) | Self::Call(CallError::NotConnected) => return None,
             Self::Call(CallError::Refused { reason, .. }) => reason.clone(),
             Self::Call(CallError::TimedOut | CallError::UnexpectedReply) | Self::Prepare(_) => {
-                self.reason().to_owned()
+                self.reason().as_str().to_owned()
             }
         };
         Some(StartRefusal {
@@ -48,11 +49,11 @@ impl GuestError {
 }
 
 impl ReconcileError for GuestError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Read(_) => "ServerUnavailable",
+            Self::Read(_) => Reason::ServerUnavailable,
             Self::Write(error) => error.reason(),
-            Self::Call(_) => "LauncherUnavailable",
+            Self::Call(_) => Reason::LauncherUnavailable,
             Self::Prepare(error) => error.reason(),
         }
     }

@@ -1,10 +1,8 @@
 //! The phase that follows from a domain's state, and why a guest has failed: pure.
 
-use kubevirt_api::{
-    VirtualMachineInstance, reasons::vmi as reasons,
-    vmi_status::VirtualMachineInstancePhase as Phase,
-};
+use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase};
 use launcher_channel::{DomainState, GuestState, StopReason};
+use reasons::Reason;
 
 use super::plan::{grace_seconds, phase};
 
@@ -19,7 +17,7 @@ pub(crate) enum MemoryState {
 /// Why a guest has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     pub(crate) message: String,
 }
 
@@ -78,29 +76,27 @@ pub(crate) fn failure(
     let or = |message: &str| note.clone().unwrap_or_else(|| message.to_owned());
     let (reason, message) = match domain {
         Some(DomainState::Stopped(reason)) => match reason {
-            StopReason::Panicked => (reasons::GUEST_PANICKED, or("the guest kernel panicked")),
-            StopReason::Watchdog => (reasons::WATCHDOG_EXPIRED, or("the watchdog expired")),
-            StopReason::StartFailed => {
-                (reasons::START_FAILED, or("the guest could not be started"))
-            }
+            StopReason::Panicked => (Reason::GuestPanicked, or("the guest kernel panicked")),
+            StopReason::Watchdog => (Reason::WatchdogExpired, or("the watchdog expired")),
+            StopReason::StartFailed => (Reason::StartFailed, or("the guest could not be started")),
             StopReason::Destroyed => (
-                reasons::SHUTDOWN_FORCED,
+                Reason::ShutdownForced,
                 or("the guest did not power off within its grace period and was destroyed"),
             ),
             _ if memory == MemoryState::Exhausted => (
-                reasons::OUT_OF_MEMORY,
+                Reason::OOMKilled,
                 "the kernel killed QEMU because the pod reached its memory limit: give the VM a \
                  higher memory limit, or none"
                     .to_owned(),
             ),
-            _ => (reasons::QEMU_CRASHED, or("QEMU ended unexpectedly")),
+            _ => (Reason::QEMUCrashed, or("QEMU ended unexpectedly")),
         },
         Some(DomainState::PausedPostcopyFailed) => (
-            reasons::POSTCOPY_FAILED,
+            Reason::PostcopyFailed,
             "the migration failed after the guest's hand-over: its memory is lost".to_owned(),
         ),
         Some(_) | None => (
-            reasons::SHUTDOWN_FORCED,
+            Reason::ShutdownForced,
             "the VMI was deleted before its guest ran".to_owned(),
         ),
     };
@@ -255,7 +251,7 @@ mod tests {
         ];
         for (state, memory, reason, part) in table {
             let found = failure(&Phase::Failed, Some(&state), memory).unwrap();
-            assert_eq!(found.reason, reason, "{state:?}");
+            assert_eq!(found.reason.as_str(), reason, "{state:?}");
             assert!(found.message.contains(part), "{}", found.message);
             assert_eq!(failure(&Phase::Succeeded, Some(&state), memory), None);
         }

@@ -1,8 +1,8 @@
 //! Starting a guest: preparing its pod, and publishing why that is refused.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::reasons::event as events;
 use launcher_channel::Request;
+use reasons::Reason;
 use reconcile::{EventType, Key};
 
 use super::{
@@ -65,7 +65,7 @@ impl Guests {
             recorder.publish(
                 vmi.as_ref(),
                 EventType::Warning,
-                events::SYNC_FAILED,
+                Reason::SyncFailed,
                 refusal.message,
             );
         }

@@ -3,9 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
-    conditions::{self, Statement},
+    conditions::{self, ConditionValue},
     domain::Machine,
-    reasons::vmi as reasons,
     vmi_status::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceNetworkInterface,
         VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp,
@@ -13,6 +12,7 @@ use kubevirt_api::{
     },
 };
 use launcher_channel::{DomainState, GuestState};
+use reasons::Reason;
 
 use super::{
     agent, migratable,
@@ -65,7 +65,7 @@ pub(crate) fn desired(
     let failure = failure(&next, state, input.memory);
     if next != phase(vmi) {
         if let Some(failure) = &failure {
-            status.reason = Some(failure.reason.to_owned());
+            status.reason = Some(failure.reason.into());
         }
         status.phase = Some(next.clone());
         status
@@ -106,7 +106,7 @@ pub(crate) fn desired(
 
 fn set_final_ready(status: &mut VirtualMachineInstanceStatus, message: Option<&str>, now: &Time) {
     let message = message.unwrap_or("the guest has ended");
-    let ready = Statement::fails(reasons::GUEST_NOT_RUNNING, message);
+    let ready = ConditionValue::fails(Reason::GuestNotRunning, message);
     conditions::set(&mut status.conditions, Condition::Ready, &ready, now);
 }
 
@@ -126,7 +126,7 @@ fn set_conditions(
     }
     let paused = match domain {
         Some(DomainState::PausedByUser) => {
-            Some((reasons::PAUSED_BY_USER, "VMI was paused by user".to_owned()))
+            Some((Reason::PausedByUser, "VMI was paused by user".to_owned()))
         }
         Some(DomainState::PausedByIoError) => {
             let mut message = "VMI was paused, low-level IO error detected".to_owned();
@@ -134,23 +134,23 @@ fn set_conditions(
                 message.push_str(": ");
                 message.push_str(note);
             }
-            Some((reasons::PAUSED_IO_ERROR, message))
+            Some((Reason::PausedIOError, message))
         }
         _ => None,
     };
     if let Some((reason, message)) = paused {
-        let paused = Statement {
+        let paused = ConditionValue {
             status: conditions::TRUE,
-            reason,
+            reason: reason.as_str(),
             message: &message,
         };
         conditions::set(list, Condition::Paused, &paused, now);
-        let ready = Statement::fails(reasons::GUEST_NOT_RUNNING, "the guest is paused");
+        let ready = ConditionValue::fails(Reason::GuestNotRunning, "the guest is paused");
         conditions::set(list, Condition::Ready, &ready, now);
     } else {
         conditions::remove(list, &Condition::Paused);
-        let ready = unready.map_or_else(Statement::holds, |unready| {
-            Statement::like_its_pod(unready.reason, unready.message)
+        let ready = unready.map_or_else(ConditionValue::holds, |unready| {
+            ConditionValue::like_its_pod(unready.reason, unready.message)
         });
         conditions::set(list, Condition::Ready, &ready, now);
     }
@@ -171,7 +171,7 @@ pub(crate) fn start_refused(
         message,
         transient,
     } = refusal;
-    let synchronized = Statement::fails(reason, message);
+    let synchronized = ConditionValue::fails(reason.as_str(), message);
     let list = &mut status.conditions;
     conditions::set(list, Condition::Synchronized, &synchronized, now);
     if !transient {

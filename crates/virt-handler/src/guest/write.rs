@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use kube::Api;
 use kubevirt_api::{
-    VirtualMachineInstance, reasons::event as events,
-    vmi_status::VirtualMachineInstancePhase as Phase, vmi_status::VirtualMachineInstanceStatus,
+    VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase,
+    vmi_status::VirtualMachineInstanceStatus,
 };
+use reasons::Reason;
 use reconcile::{EventType, Fragment, Key, WriteError};
 
 use super::{
@@ -59,7 +60,7 @@ impl Guests {
         tracing::warn!(error = %message, "the API server rejected the status of a VMI");
         let recorder = &self.parts.recorder;
         let note = format!("the API server rejected the status of this VMI: {message}");
-        recorder.publish(vmi, EventType::Warning, events::SYNC_FAILED, note);
+        recorder.publish(vmi, EventType::Warning, Reason::SyncFailed, note);
     }
 
     /// Publishes an event if the written status changed the phase of `vmi`.
@@ -74,17 +75,17 @@ impl Guests {
             Some(phase) if *phase == plan::phase(vmi) => {}
             Some(Phase::Running) => {
                 let note = "VirtualMachineInstance started.";
-                recorder.publish(vmi, EventType::Normal, events::STARTED, note);
+                recorder.publish(vmi, EventType::Normal, Reason::Started, note);
             }
             Some(Phase::Succeeded) => {
                 let note = "The VirtualMachineInstance was shut down.";
-                recorder.publish(vmi, EventType::Normal, events::STOPPED, note);
+                recorder.publish(vmi, EventType::Normal, Reason::Stopped, note);
             }
             Some(Phase::Failed) => {
                 let failure = failure(&Phase::Failed, input.state, input.memory);
                 let cause = failure.map_or_else(String::new, |failure| failure.message);
                 let note = format!("The VirtualMachineInstance crashed: {cause}.");
-                recorder.publish(vmi, EventType::Warning, events::STOPPED, note);
+                recorder.publish(vmi, EventType::Warning, Reason::Stopped, note);
             }
             _ => {}
         }

@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use launcher_channel::{AgentQuestion, AgentReport, GuestState, Reply, Request};
+use reasons::Reason;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
@@ -57,7 +58,15 @@ impl CallError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::NotConnected | Self::TimedOut | Self::UnexpectedReply => true,
-            Self::Refused { transient, .. } => *transient,
+            // A launcher of another version may send a reason that is unknown here.
+            Self::Refused {
+                reason, transient, ..
+            } => {
+                *transient
+                    || reason
+                        .parse::<Reason>()
+                        .is_ok_and(|known| !known.is_permanent())
+            }
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use std::{fmt::Write as _, fs::File, path::Path};
 
+use reasons::Reason;
+
 use crate::{HostDevice, capabilities::NodeFacts};
 
 const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -10,7 +12,7 @@ const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 /// A missing requirement; the message includes the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct MissingRequirement {
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     pub(super) message: String,
 }
 
@@ -55,7 +57,7 @@ pub(super) fn missing(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Missing
     if !facts.kvm {
         let cause = &facts.kvm_reason;
         all.push(MissingRequirement {
-            reason: "KvmMissing",
+            reason: Reason::KvmMissing,
             message: format!(
                 "KVM is not available on this node ({cause}): guests are scheduled to nodes that have it; if none \
                  has it, they are emulated, which is slow. Load kvm_intel or kvm_amd, enable virtualization \
@@ -65,7 +67,7 @@ pub(super) fn missing(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Missing
     }
     if let Some(cause) = &host.tun {
         all.push(MissingRequirement {
-            reason: "TunMissing",
+            reason: Reason::TunMissing,
             message: format!(
                 "/dev/net/tun cannot be opened ({cause}), so no guest with a network is scheduled here: modprobe tun, \
                  {restart}"
@@ -75,7 +77,7 @@ pub(super) fn missing(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Missing
     // Emulated guests do not request it.
     if let (true, Some(cause)) = (facts.kvm, &host.vhost_net) {
         all.push(MissingRequirement {
-            reason: "VhostNetMissing",
+            reason: Reason::VhostNetMissing,
             message: format!(
                 "/dev/vhost-net cannot be opened ({cause}), so no guest with a network is scheduled here: modprobe \
                  vhost_net, {restart}"
@@ -84,7 +86,7 @@ pub(super) fn missing(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Missing
     }
     if host.cgroup == Cgroup::V1 {
         all.push(MissingRequirement {
-            reason: "CgroupV1",
+            reason: Reason::CgroupV1,
             message: "the node uses cgroup version 1: guests run, but kubelets from 1.35 on do not start on it unless \
                    failCgroupV1 is false in their configuration; boot it with \
                    systemd.unified_cgroup_hierarchy=1"
@@ -161,7 +163,7 @@ mod tests {
                 ..NodeFacts::default()
             };
             let found = missing(&facts, host, "one");
-            let reasons: Vec<&str> = found.iter().map(|one| one.reason).collect();
+            let reasons: Vec<&str> = found.iter().map(|one| one.reason.as_str()).collect();
             let wanted: Vec<&str> = expected.iter().map(|(reason, ..)| *reason).collect();
             assert_eq!(reasons, wanted);
             for (one, (_, cause, remedy)) in found.iter().zip(expected) {
@@ -178,7 +180,10 @@ mod tests {
             message: message.to_owned(),
         };
         assert_eq!(annotation(&[]), None);
-        let both = annotation(&[requirement("A", "one"), requirement("B", "two")]);
-        assert_eq!(both.as_deref(), Some("A: one\nB: two"));
+        let both = annotation(&[
+            requirement(Reason::KvmMissing, "one"),
+            requirement(Reason::TunMissing, "two"),
+        ]);
+        assert_eq!(both.as_deref(), Some("KvmMissing: one\nTunMissing: two"));
     }
 }

@@ -37,7 +37,7 @@ impl Warnings {
                 continue;
             }
             let MissingRequirement { reason, message } = &requirement;
-            recorder.publish(&node, EventType::Warning, reason, message.as_str());
+            recorder.publish(&node, EventType::Warning, *reason, message.as_str());
             published.insert(requirement, Instant::now());
         }
     }

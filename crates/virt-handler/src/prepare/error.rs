@@ -4,13 +4,17 @@ use std::io;
 
 use domain_xml::RenderError;
 use host_net::NetError;
+use model::Unsupported;
 use net_plan::PlanError;
+use reasons::Reason;
 
 use crate::volumes::StepError;
 
 /// Why a pod cannot be prepared for its guest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
+    #[error("not supported yet: {0}")]
+    Unsupported(#[from] Unsupported),
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error("configure the pod's network")]
@@ -26,29 +30,26 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
+            Self::Unsupported(_) => Reason::FeatureNotSupported,
             Self::Plan(error) => error.reason(),
             Self::Network(error) => error.reason(),
-            Self::Domain(_) => "DomainNotRenderable",
-            Self::Volume(StepError::CloudInit(_)) => "CloudInitNotUsable",
-            Self::Volume(StepError::Capacity(_)) => "CapacityNotUsable",
-            Self::Pod(_) => "PodNotReachable",
-            Self::HandOver(_) => "DiskNotUsable",
+            Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
+            Self::Domain(_) => Reason::DomainNotRenderable,
+            Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
+            Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
+            Self::Pod(_) => Reason::PodNotReachable,
+            Self::HandOver(_) => Reason::DiskNotUsable,
         }
     }
 
     /// Whether the preparation may succeed later with the same VMI, whose spec never changes.
     ///
-    /// All errors of the node and of the pod are transient here, even if only an administrator can
-    /// remove their cause, such as a missing kernel module: the VMI waits for that.
+    /// Also true if only an administrator can remove the cause, such as a missing kernel module: the
+    /// VMI waits for that.
     pub(crate) fn is_transient(&self) -> bool {
-        match self {
-            Self::Plan(error) => error.is_transient(),
-            Self::Domain(error) => error.is_transient(),
-            Self::Volume(_) => false,
-            Self::Network(_) | Self::Pod(_) | Self::HandOver(_) => true,
-        }
+        !self.reason().is_permanent()
     }
 }
 
@@ -85,21 +86,13 @@ mod tests {
         for error in transient {
             assert!(error.is_transient(), "{error:?}");
         }
-        let permanent: [PrepareError; 6] = [
+        let permanent: [PrepareError; 4] = [
             PlanError::NoSuchNetwork {
                 interface: text("default"),
             }
             .into(),
             PlanError::TooManyRoutes {
                 interface: text("eth0"),
-            }
-            .into(),
-            PlanError::DhcpOptionsNotSupported {
-                interface: text("default"),
-            }
-            .into(),
-            RenderError::Unsupported {
-                field: text("spec.domain.x"),
             }
             .into(),
             RenderError::Missing {

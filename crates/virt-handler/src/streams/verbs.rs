@@ -6,8 +6,8 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use kubevirt_api::reasons::event;
 use launcher_channel::{AgentQuestion, AgentReport, Request};
+use reasons::Reason;
 use reconcile::{Key, error_chain};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,7 @@ pub(super) async fn freeze(
         Ok(_report) => StatusCode::OK.into_response(),
         Err(error) => {
             let guests = &state.guests;
-            guests.warn(&key, event::FREEZE_ERROR, error_chain(&error));
+            guests.warn(&key, Reason::FreezeError, error_chain(&error));
             call_error(&error)
         }
     }

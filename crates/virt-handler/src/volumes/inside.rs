@@ -11,6 +11,7 @@ use std::{
 
 use domain_xml::DirectIo;
 use kubevirt_api::RUNTIME_USER;
+use model::paths;
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid},
     io::Errno,
@@ -62,7 +63,7 @@ impl Inside {
 
     /// The directory of a volume's image.
     pub(super) fn disk_directory(&self, volume: &str) -> io::Result<OwnedFd> {
-        let private = domain_xml::paths::PRIVATE.trim_start_matches('/');
+        let private = paths::PRIVATE.trim_start_matches('/');
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = rustix::fs::openat2(&self.root, private, flags, Mode::empty(), IN_ROOT)?;
         let below = format!("vmi-disks/{volume}");
@@ -73,7 +74,7 @@ impl Inside {
 
     /// Gives the guest's user access to a device of its container.
     pub(super) fn give_device(&self, volume: &str) -> io::Result<()> {
-        let path = domain_xml::paths::device(volume);
+        let path = paths::device(volume);
         let path = path.trim_start_matches('/');
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = IN_ROOT | ResolveFlags::NO_SYMLINKS;

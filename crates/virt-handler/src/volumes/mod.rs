@@ -15,12 +15,8 @@ use std::{
 
 use domain_xml::{DirectIo, VolumeFacts, VolumeMode};
 use k8s_openapi::api::core::v1::Pod;
-use kubevirt_api::{
-    VirtualMachineInstance, annotations,
-    quantity::Amount,
-    vmi_status::PersistentVolumeClaimInfo,
-    volumes::{HostDiskType, Volume},
-};
+use kubevirt_api::{annotations, quantity::Amount, vmi_status::PersistentVolumeClaimInfo};
+use model::{Guest, HostFileCreation, Volume, VolumeSource, paths};
 
 use self::inside::{Inside, Use};
 use crate::launcher::Peer;
@@ -77,13 +73,12 @@ impl Claims {
 
 /// Gives the guest's user access to its disks in the pod, and returns facts about them. Idempotent.
 pub(crate) async fn hand_over(
-    vmi: &VirtualMachineInstance,
+    guest: &Guest<'_>,
     claims: &Claims,
     peer: Arc<Peer>,
     own_files: DirectIo,
 ) -> io::Result<BTreeMap<String, VolumeFacts>> {
-    let external: Vec<ExternalVolume> = vmi
-        .spec
+    let external: Vec<ExternalVolume> = guest
         .volumes
         .iter()
         .filter_map(|volume| ExternalVolume::of(volume, claims))
@@ -119,34 +114,49 @@ enum Backing {
 }
 
 impl ExternalVolume {
-    fn of(volume: &Volume, claims: &Claims) -> Option<Self> {
-        let name = &volume.name;
-        let claim = volume.persistent_volume_claim.as_ref();
-        let only_read = claim.is_some_and(|claim| claim.read_only == Some(true));
-        let is_ephemeral = volume.ephemeral.is_some();
+    fn of(volume: &Volume<'_>, claims: &Claims) -> Option<Self> {
         let image = |name: &str, wanted| Backing::Image {
             name: name.to_owned(),
             wanted,
         };
-        let backing = if let Some(disk) = &volume.host_disk {
-            let wanted = match disk.type_ {
-                HostDiskType::DiskOrCreate => Use::Create,
-                _ => Use::Write,
-            };
-            image(domain_xml::host_disk_name(disk)?, wanted)
-        } else if claim.is_none() && volume.data_volume.is_none() && !is_ephemeral {
-            return None;
-        } else if claims.is_block(name) {
-            Backing::Device
-        } else if only_read || is_ephemeral {
-            image(domain_xml::paths::CLAIM_IMAGE, Use::Read)
-        } else {
-            image(domain_xml::paths::CLAIM_IMAGE, Use::Create)
+        let backing = match volume.source {
+            VolumeSource::HostDisk(disk) => {
+                let wanted = match disk.creation {
+                    HostFileCreation::IfMissing => Use::Create,
+                    HostFileCreation::Never => Use::Write,
+                };
+                image(disk.file.ok()?.name, wanted)
+            }
+            VolumeSource::PersistentVolumeClaim(_)
+            | VolumeSource::DataVolume(_)
+            | VolumeSource::Ephemeral(_)
+                if claims.is_block(volume.name) =>
+            {
+                Backing::Device
+            }
+            VolumeSource::PersistentVolumeClaim(claim) | VolumeSource::DataVolume(claim) => {
+                let wanted = if claim.is_read_only {
+                    Use::Read
+                } else {
+                    Use::Create
+                };
+                image(paths::CLAIM_IMAGE, wanted)
+            }
+            VolumeSource::Ephemeral(_) => image(paths::CLAIM_IMAGE, Use::Read),
+            VolumeSource::CloudInit(_)
+            | VolumeSource::ContainerDisk(_)
+            | VolumeSource::EmptyDisk(_)
+            | VolumeSource::Files(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::DownwardMetrics
+            | VolumeSource::MemoryDump(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::Missing => return None,
         };
         Some(Self {
-            volume: name.clone(),
+            volume: volume.name.to_owned(),
             backing,
-            is_ephemeral,
+            is_ephemeral: matches!(volume.source, VolumeSource::Ephemeral(_)),
         })
     }
 

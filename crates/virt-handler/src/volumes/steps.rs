@@ -1,13 +1,12 @@
 //! The launcher's preparation steps for each volume: pure.
 
-use domain_xml::paths::{self, FilesOf};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubevirt_api::{
-    VirtualMachineInstance,
-    quantity::Amount,
-    volumes::{ContainerDiskSource, HostDisk, HostDiskType, Volume},
-};
+use kubevirt_api::{quantity::Amount, volumes::ContainerDiskSource};
 use launcher_channel::{Backing, DiskAccess, Prepare};
+use model::{
+    Claim, CloudInitFormat, Files, Guest, HostDisk, HostFileCreation, SeedPart, Volume,
+    VolumeSource, paths,
+};
 use seed::{CloudInit, CloudInitError, Data, Flavour};
 
 use super::Claims;
@@ -38,101 +37,102 @@ pub(crate) struct CapacityNotUsable {
 }
 
 /// All steps, in the order of the volumes.
-pub(crate) fn steps(
-    vmi: &VirtualMachineInstance,
-    claims: &Claims,
-) -> Result<Vec<Prepare>, StepError> {
-    let volumes = vmi.spec.volumes.iter().enumerate();
+pub(crate) fn steps(guest: &Guest<'_>, claims: &Claims) -> Result<Vec<Prepare>, StepError> {
+    let volumes = guest.volumes.iter();
     volumes
-        .filter_map(|(index, volume)| step(vmi, claims, index, volume).transpose())
+        .filter_map(|volume| step(guest, claims, volume).transpose())
         .collect()
 }
 
 fn step(
-    vmi: &VirtualMachineInstance,
+    guest: &Guest<'_>,
     claims: &Claims,
-    index: usize,
-    volume: &Volume,
+    volume: &Volume<'_>,
 ) -> Result<Option<Prepare>, StepError> {
-    if let Some(disk) = &volume.container_disk {
-        return Ok(Some(container_disk(volume, index, disk)));
-    }
-    if let Some(disk) = &volume.empty_disk {
-        return Ok(Some(Prepare::EmptyDisk {
-            path: paths::empty_disk(&volume.name),
+    Ok(match volume.source {
+        VolumeSource::ContainerDisk(disk) => Some(container_disk(volume, disk)),
+        VolumeSource::EmptyDisk(disk) => Some(Prepare::EmptyDisk {
+            path: paths::empty_disk(volume.name),
             bytes: bytes(volume, &disk.capacity)?,
-        }));
-    }
-    if let Some(disk) = &volume.host_disk {
-        return host_disk(volume, disk);
-    }
-    if let Some(step) = seed(vmi, volume)? {
-        return Ok(Some(step));
-    }
-    Ok(files(volume).or_else(|| claim(volume, claims)))
+        }),
+        VolumeSource::HostDisk(disk) => host_disk(volume, disk)?,
+        VolumeSource::CloudInit(seed) => Some(cloud_init(guest, volume.name, &seed)?),
+        VolumeSource::Files(files) => Some(files_image(volume, files)),
+        VolumeSource::ServiceAccount(_) => Some(Prepare::FilesImage {
+            path: paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
+            label: FILES_LABEL.to_owned(),
+            directory: paths::SERVICE_ACCOUNT.to_owned(),
+        }),
+        VolumeSource::PersistentVolumeClaim(claim) | VolumeSource::DataVolume(claim) => {
+            claim_image(volume, claim, claims)
+        }
+        VolumeSource::Ephemeral(_) => Some(ephemeral_overlay(volume, claims)),
+        // Not supported, or not a disk: rendering the domain reports the error.
+        VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => None,
+    })
 }
 
-fn container_disk(volume: &Volume, index: usize, disk: &ContainerDiskSource) -> Prepare {
+fn container_disk(volume: &Volume<'_>, disk: &ContainerDiskSource) -> Prepare {
     let backing = Backing::ImageRoot {
-        root: paths::image_volume(index),
+        root: paths::image_volume(volume.index),
         path: disk.path.clone(),
     };
     Prepare::Overlay {
-        path: paths::overlay(&volume.name),
+        path: paths::overlay(volume.name),
         backing,
     }
 }
 
-fn host_disk(volume: &Volume, disk: &HostDisk) -> Result<Option<Prepare>, StepError> {
-    let Some(name) = domain_xml::host_disk_name(disk) else {
+fn host_disk(volume: &Volume<'_>, disk: HostDisk<'_>) -> Result<Option<Prepare>, StepError> {
+    let Ok(file) = disk.file else {
         // Rendering the domain reports the error with the field's name.
         return Ok(None);
     };
-    let access = match (&disk.type_, &disk.capacity) {
-        (HostDiskType::DiskOrCreate, Some(capacity)) => create(bytes(volume, capacity)?),
-        _ => DiskAccess::Write,
+    let access = match (disk.creation, disk.capacity) {
+        (HostFileCreation::IfMissing, Some(capacity)) => create(bytes(volume, capacity)?),
+        (HostFileCreation::IfMissing, None) | (HostFileCreation::Never, _) => DiskAccess::Write,
     };
     Ok(Some(Prepare::RawDisk {
-        directory: paths::disk_directory(&volume.name),
-        name: name.to_owned(),
+        directory: paths::disk_directory(volume.name),
+        name: file.name.to_owned(),
         access,
     }))
 }
 
 /// A claim with a file system has an image to prepare; a block device has none.
-fn claim(volume: &Volume, claims: &Claims) -> Option<Prepare> {
-    let name = &volume.name;
-    let directory = paths::disk_directory(name);
-    let image = paths::CLAIM_IMAGE.to_owned();
-    if volume.ephemeral.is_some() {
-        let backing = if claims.is_block(name) {
-            Backing::Device(paths::device(name))
-        } else {
-            Backing::Claim {
-                directory,
-                name: image,
-            }
-        };
-        return Some(Prepare::Overlay {
-            path: paths::overlay(name),
-            backing,
-        });
-    }
-    let source = volume.persistent_volume_claim.as_ref();
-    if source.is_none() && volume.data_volume.is_none() || claims.is_block(name) {
+fn claim_image(volume: &Volume<'_>, claim: Claim<'_>, claims: &Claims) -> Option<Prepare> {
+    if claims.is_block(volume.name) {
         return None;
     }
-    let read_only = source.is_some_and(|source| source.read_only == Some(true));
-    let access = match (read_only, claims.bytes(name)) {
+    let access = match (claim.is_read_only, claims.bytes(volume.name)) {
         (true, _) => DiskAccess::Read,
         (false, Some(bytes)) => create(bytes),
         (false, None) => DiskAccess::Write,
     };
     Some(Prepare::RawDisk {
-        directory,
-        name: image,
+        directory: paths::disk_directory(volume.name),
+        name: paths::CLAIM_IMAGE.to_owned(),
         access,
     })
+}
+
+fn ephemeral_overlay(volume: &Volume<'_>, claims: &Claims) -> Prepare {
+    let name = volume.name;
+    let backing = if claims.is_block(name) {
+        Backing::Device(paths::device(name))
+    } else {
+        Backing::Claim {
+            directory: paths::disk_directory(name),
+            name: paths::CLAIM_IMAGE.to_owned(),
+        }
+    };
+    Prepare::Overlay {
+        path: paths::overlay(name),
+        backing,
+    }
 }
 
 fn create(bytes: u64) -> DiskAccess {
@@ -143,123 +143,63 @@ fn create(bytes: u64) -> DiskAccess {
     }
 }
 
-/// Volumes whose disk is an image made from files mounted in the pod.
-fn files(volume: &Volume) -> Option<Prepare> {
-    let name = &volume.name;
-    if volume.service_account.is_some() {
-        return Some(Prepare::FilesImage {
-            path: paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
-            label: FILES_LABEL.to_owned(),
-            directory: paths::SERVICE_ACCOUNT.to_owned(),
-        });
-    }
-    let (kind, label) = if let Some(source) = &volume.config_map {
-        (FilesOf::ConfigMap, source.volume_label.as_deref())
-    } else if let Some(source) = &volume.secret {
-        (FilesOf::Secret, source.volume_label.as_deref())
-    } else if let Some(source) = &volume.downward_api {
-        (FilesOf::DownwardApi, source.volume_label.as_deref())
-    } else if volume.sysprep.is_some() {
-        (FilesOf::Sysprep, Some(ANSWERS_LABEL))
-    } else {
-        return None;
+/// An image made from files that are mounted in the pod.
+fn files_image(volume: &Volume<'_>, files: Files<'_>) -> Prepare {
+    let label = match files {
+        Files::ConfigMap(source) => source.volume_label.as_deref(),
+        Files::Secret(source) => source.volume_label.as_deref(),
+        Files::DownwardApi(source) => source.volume_label.as_deref(),
+        Files::Sysprep(_) => Some(ANSWERS_LABEL),
     };
     let label = label.filter(|label| !label.is_empty());
-    Some(Prepare::FilesImage {
-        path: kind.image(name),
+    Prepare::FilesImage {
+        path: files.image(volume.name),
         label: label.unwrap_or(FILES_LABEL).to_owned(),
-        directory: kind.directory(name),
-    })
+        directory: files.directory(volume.name),
+    }
 }
 
-fn bytes(volume: &Volume, capacity: &Quantity) -> Result<u64, CapacityNotUsable> {
+fn bytes(volume: &Volume<'_>, capacity: &Quantity) -> Result<u64, CapacityNotUsable> {
     let amount = Amount::parse(capacity).map_err(|_| CapacityNotUsable {
-        volume: volume.name.clone(),
+        volume: volume.name.to_owned(),
         value: capacity.0.clone(),
     })?;
     Ok(amount.units())
 }
 
-/// The sources of data, in order of precedence: text, base64, a mounted secret.
-type Sources<'a> = (&'a Option<String>, &'a Option<String>, bool);
-
-struct SeedData<'a> {
-    user: Sources<'a>,
-    network: Sources<'a>,
-}
-
-fn seed(vmi: &VirtualMachineInstance, volume: &Volume) -> Result<Option<Prepare>, CloudInitError> {
-    let (flavour, data) = if let Some(source) = &volume.cloud_init_no_cloud {
-        let user = (
-            &source.user_data,
-            &source.user_data_base64,
-            source.secret_ref.is_some(),
-        );
-        let network = (
-            &source.network_data,
-            &source.network_data_base64,
-            source.network_data_secret_ref.is_some(),
-        );
-        (Flavour::NoCloud, SeedData { user, network })
-    } else if let Some(source) = &volume.cloud_init_config_drive {
-        let user = (
-            &source.user_data,
-            &source.user_data_base64,
-            source.secret_ref.is_some(),
-        );
-        let network = (
-            &source.network_data,
-            &source.network_data_base64,
-            source.network_data_secret_ref.is_some(),
-        );
-        (Flavour::ConfigDrive, SeedData { user, network })
-    } else {
-        return Ok(None);
-    };
-    cloud_init(vmi, &volume.name, flavour, &data).map(Some)
-}
-
 fn cloud_init(
-    vmi: &VirtualMachineInstance,
+    guest: &Guest<'_>,
     volume: &str,
-    flavour: Flavour,
-    data: &SeedData<'_>,
+    source: &model::CloudInit<'_>,
 ) -> Result<Prepare, CloudInitError> {
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    let flavour = match source.format {
+        CloudInitFormat::NoCloud => Flavour::NoCloud,
+        CloudInitFormat::ConfigDrive => Flavour::ConfigDrive,
+    };
+    let user_secret = SeedPart::UserData.secret_directory(volume);
+    let network_secret = SeedPart::NetworkData.secret_directory(volume);
     let files = seed::cloud_init_files(&CloudInit {
         flavour,
-        namespace,
-        vmi: name,
-        hostname: &host_name(vmi),
+        namespace: guest.namespace(),
+        vmi: guest.name(),
+        hostname: &guest.hostname(),
         instance_type: None,
         volume,
-        user_data: first_source(&data.user),
-        network_data: first_source(&data.network),
+        user_data: first_source(source.user_data, &user_secret),
+        network_data: first_source(source.network_data, &network_secret),
     })?;
     Ok(Prepare::Seed {
-        path: paths::seed(namespace, name, flavour.file_name()),
+        path: paths::seed(guest.namespace(), guest.name(), source.format),
         label: flavour.label().to_owned(),
         files,
     })
 }
 
-fn first_source<'a>((text, base64, secret): &Sources<'a>) -> Option<Data<'a>> {
-    let text = text.as_deref().map(Data::Plain);
-    text.or_else(|| base64.as_deref().map(Data::Base64))
-        .or(secret.then_some(Data::Secret))
-}
-
-/// The pod's host name: from the spec, else the VMI's name up to the first dot.
-fn host_name(vmi: &VirtualMachineInstance) -> String {
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let name = vmi.spec.hostname.as_deref().unwrap_or(name);
-    name.split('.')
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(63)
-        .collect()
+/// The data that counts: text, else base64, else a secret mounted at the directory.
+fn first_source<'a>(data: model::SeedData<'a>, directory: &'a str) -> Option<Data<'a>> {
+    let text = data.text.map(Data::Plain);
+    text.or_else(|| data.base64.map(Data::Base64))
+        .or_else(|| data.secret.map(|_| Data::Secret { directory }))
 }
 
 #[cfg(test)]
@@ -269,7 +209,7 @@ mod tests {
     use super::*;
 
     fn steps_of(volume: &Value) -> Result<Vec<Prepare>, StepError> {
-        let vmi = serde_json::from_value(json!({
+        let vmi: kubevirt_api::VirtualMachineInstance = serde_json::from_value(json!({
             "metadata": {"name": "a", "namespace": "n"},
             "spec": {"volumes": [volume]},
         }))
@@ -283,7 +223,7 @@ mod tests {
             ]},
         }))
         .unwrap();
-        steps(&vmi, &Claims::of(&pod))
+        steps(&Guest::of(&vmi), &Claims::of(&pod))
     }
 
     const DISKS: &str = "/var/run/kubevirt-private/vmi-disks/v";

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use launcher_channel::{Agent, AgentQuestion, FromLauncher, Reply};
 use libvirt::{Connection, Domain};
+use reasons::Reason;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -181,7 +182,7 @@ async fn answer(speaker: &impl Speaker, question: Question, thaw: &Thaw) -> bool
     let reply = match outcome {
         Ok(report) => Reply::Agent(Box::new(report)),
         Err(err) => Reply::Refused {
-            reason: "AgentUnavailable".to_owned(),
+            reason: Reason::AgentUnavailable.into(),
             message: format!("Could not ask the guest agent: {}.", why(&err)),
             retry: true,
         },

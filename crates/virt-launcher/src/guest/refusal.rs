@@ -3,6 +3,7 @@
 use std::io;
 
 use launcher_channel::Reply;
+use reasons::Reason;
 
 use crate::file;
 use crate::prepare::PrepareError;
@@ -41,20 +42,20 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::WrongGuest { .. } => "WrongGuest",
-            Self::BadUuid(_) => "InvalidPlan",
-            Self::NotRunning => "NotRunning",
-            Self::NoAgent => "AgentNotConnected",
-            Self::AgentBusy => "AgentBusy",
-            Self::StillRunning => "StillRunning",
-            Self::Ending => "Ending",
+            Self::WrongGuest { .. } => Reason::WrongGuest,
+            Self::BadUuid(_) => Reason::InvalidPlan,
+            Self::NotRunning => Reason::NotRunning,
+            Self::NoAgent => Reason::AgentNotConnected,
+            Self::AgentBusy => Reason::AgentBusy,
+            Self::StillRunning => Reason::StillRunning,
+            Self::Ending => Reason::Ending,
             Self::Prepare(err) => err.reason(),
-            Self::Define(_) => "DomainInvalid",
-            Self::Start { .. } => "StartFailed",
+            Self::Define(_) => Reason::DomainInvalid,
+            Self::Start { .. } => Reason::StartFailed,
             Self::Libvirt(err) => err.reason(),
-            Self::Memory(_) => "LauncherStorage",
+            Self::Memory(_) => Reason::LauncherStorage,
         }
     }
 
@@ -79,7 +80,7 @@ impl Refusal {
 
     pub(crate) fn into_reply(self) -> Reply {
         Reply::Refused {
-            reason: self.reason().to_owned(),
+            reason: self.reason().into(),
             message: format!("Could not {}.", file::chain(&self)),
             retry: self.may_pass(),
         }

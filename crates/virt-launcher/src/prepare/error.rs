@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use container_disk::FindError;
 use disk_image::{BlueprintError, FileError, Refusal, TooSmall};
+use reasons::Reason;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
@@ -62,18 +63,18 @@ impl PrepareError {
         }
     }
 
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Io { .. } => "PrepareFailed",
-            Self::MissingFile { .. } => "SeedFileMissing",
-            Self::TooLarge { .. } => "SeedFileTooLarge",
-            Self::NoDisk { .. } => "ContainerDiskMissing",
-            Self::Image { .. } => "DiskImageInvalid",
-            Self::ForbiddenImage { .. } => "DiskImageForbidden",
-            Self::Blueprint { .. } | Self::Name { .. } => "DiskInvalid",
-            Self::Seed { .. } => "SeedInvalid",
-            Self::NoRoom { .. } => "DiskDoesNotFit",
-            Self::NotAFile { .. } => "DiskNotAFile",
+            Self::Io { .. } => Reason::PrepareFailed,
+            Self::MissingFile { .. } => Reason::SeedFileMissing,
+            Self::TooLarge { .. } => Reason::SeedFileTooLarge,
+            Self::NoDisk { .. } => Reason::ContainerDiskMissing,
+            Self::Image { .. } => Reason::DiskImageInvalid,
+            Self::ForbiddenImage { .. } => Reason::DiskImageForbidden,
+            Self::Blueprint { .. } | Self::Name { .. } => Reason::DiskInvalid,
+            Self::Seed { .. } => Reason::SeedInvalid,
+            Self::NoRoom { .. } => Reason::DiskDoesNotFit,
+            Self::NotAFile { .. } => Reason::DiskNotAFile,
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn rows() -> Vec<Definition> {
 
 fn instances() -> Definition {
     let schema = Object::new(
-        "One run of a guest. Its spec is fixed; when the guest has ended, the object only tells \
+        "One run of a guest. Its spec is fixed; when the guest has ended, the object only reports \
          how. Usually made by a VirtualMachine.",
     )
     .required("spec", structural::of_spec::<VirtualMachineInstanceSpec>())
@@ -199,7 +199,7 @@ fn presets() -> Definition {
 
 fn installations() -> Definition {
     let schema = Object::new(
-        "One installation of the system: what is installed, how it is set, and how it is. There \
+        "One installation of the system: its components, configuration and status. There \
          is one in a cluster.",
     )
     .required("spec", structural::of_spec::<KubeVirtSpec>())

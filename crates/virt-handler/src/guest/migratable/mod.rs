@@ -8,10 +8,10 @@ mod volumes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
-    conditions::{self, Statement},
-    reasons::vmi as reasons,
+    conditions::{self, ConditionValue},
     vmi_status::{VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceStatus},
 };
+use reasons::Reason;
 
 /// The input of the decision.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct Input<'a> {
 /// Why a guest cannot be migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Obstacle {
-    reason: &'static str,
+    reason: Reason,
     message: String,
 }
 
@@ -37,16 +37,16 @@ pub(super) fn set(status: &mut VirtualMachineInstanceStatus, input: &Input<'_>, 
     let volumes = volumes::assess(input.vmi);
     let first = others.first().or(volumes.obstacle.as_ref());
     let list = &mut status.conditions;
-    let live = first.map_or_else(Statement::holds, |obstacle| {
-        Statement::fails(obstacle.reason, &obstacle.message)
+    let live = first.map_or_else(ConditionValue::holds, |obstacle| {
+        ConditionValue::fails(obstacle.reason, &obstacle.message)
     });
     conditions::set(list, Condition::LiveMigratable, &live, now);
     let messages: Vec<&str> = others.iter().map(|one| one.message.as_str()).collect();
     let message = messages.join("; ");
     let storage = if others.is_empty() {
-        Statement::holds()
+        ConditionValue::holds()
     } else {
-        Statement::fails(reasons::NOT_MIGRATABLE, &message)
+        ConditionValue::fails(Reason::NotMigratable, &message)
     };
     conditions::set(list, Condition::StorageLiveMigratable, &storage, now);
     status.migration_method = Some(volumes.method);

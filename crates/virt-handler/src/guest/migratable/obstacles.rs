@@ -1,6 +1,7 @@
 //! Obstacles to a migration other than disks.
 
-use kubevirt_api::{annotations, reasons::vmi as reasons};
+use kubevirt_api::annotations;
+use reasons::Reason;
 
 use super::{Input, Obstacle};
 
@@ -22,7 +23,7 @@ pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
     CHECKS.iter().filter_map(|check| check(input)).collect()
 }
 
-fn obstacle(reason: &'static str, message: impl Into<String>) -> Obstacle {
+fn obstacle(reason: Reason, message: impl Into<String>) -> Obstacle {
     Obstacle {
         reason,
         message: message.into(),
@@ -42,7 +43,7 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
         || (interface.bridge.is_some() && allowed);
     (!migratable).then(|| {
         obstacle(
-            reasons::INTERFACE_NOT_LIVE_MIGRATABLE,
+            Reason::InterfaceNotLiveMigratable,
             format!(
                 "interface {} is on the pod network with a binding that does not survive a change \
                  of the pod's address: use masquerade",
@@ -57,7 +58,7 @@ fn cpu_model(input: &Input<'_>) -> Option<Obstacle> {
     let host_model = cpu.model.as_deref() == Some(HOST_MODEL);
     (host_model && input.host_model_is_obsolete).then(|| {
         obstacle(
-            reasons::CPU_MODE_NOT_LIVE_MIGRATABLE,
+            Reason::CPUModeNotLiveMigratable,
             "the guest uses the CPU model of its host, which is obsolete: set a CPU model",
         )
     })
@@ -68,7 +69,7 @@ fn host_devices(input: &Input<'_>) -> Option<Obstacle> {
     let has_any = !devices.host_devices.is_empty() || !devices.gpus.is_empty();
     has_any.then(|| {
         obstacle(
-            reasons::HOST_DEVICE_NOT_LIVE_MIGRATABLE,
+            Reason::HostDeviceNotLiveMigratable,
             "the guest uses a device of its host",
         )
     })
@@ -79,7 +80,7 @@ fn sev(input: &Input<'_>) -> Option<Obstacle> {
     let found = security.sev.is_some() || security.snp.is_some();
     found.then(|| {
         obstacle(
-            reasons::SEV_NOT_LIVE_MIGRATABLE,
+            Reason::SEVNotLiveMigratable,
             "the guest's memory is encrypted by SEV",
         )
     })
@@ -89,7 +90,7 @@ fn tdx(input: &Input<'_>) -> Option<Obstacle> {
     let security = input.vmi.spec.domain.launch_security.as_ref()?;
     security.tdx.as_ref().map(|_| {
         obstacle(
-            reasons::TDX_NOT_LIVE_MIGRATABLE,
+            Reason::TDXNotLiveMigratable,
             "the guest's memory is encrypted by TDX",
         )
     })
@@ -100,7 +101,7 @@ fn secure_execution(input: &Input<'_>) -> Option<Obstacle> {
     let secure = spec.domain.launch_security.is_some();
     (secure && spec.architecture.as_deref() == Some("s390x")).then(|| {
         obstacle(
-            reasons::SECURE_EXECUTION_NOT_LIVE_MIGRATABLE,
+            Reason::SecureExecutionNotLiveMigratable,
             "the guest uses IBM Secure Execution",
         )
     })
@@ -114,7 +115,7 @@ fn tsc(input: &Input<'_>) -> Option<Obstacle> {
     let known = hints.is_some_and(|hints| hints.tsc_frequency.is_some());
     (feature.enabled != Some(false) && !known).then(|| {
         obstacle(
-            reasons::NO_TSC_FREQUENCY_NOT_LIVE_MIGRATABLE,
+            Reason::NoTSCFrequencyNotLiveMigratable,
             "the guest depends on the TSC frequency, which is unknown",
         )
     })
@@ -125,7 +126,7 @@ fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
     let passthrough = features.hyperv_passthrough.as_ref()?;
     (passthrough.enabled != Some(false)).then(|| {
         obstacle(
-            reasons::HYPERV_PASSTHROUGH_NOT_LIVE_MIGRATABLE,
+            Reason::HypervPassthroughNotLiveMigratable,
             "the guest passes through the Hyper-V enlightenments of its host",
         )
     })

@@ -1,9 +1,10 @@
 //! How the volumes of a guest would be migrated, and which of them prevent it.
 
 use kubevirt_api::{
-    VirtualMachineInstance, reasons::vmi as reasons,
-    vmi_status::VirtualMachineInstanceMigrationMethod, volumes::Volume,
+    VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod, volumes::Volume,
 };
+
+use reasons::Reason;
 
 use super::Obstacle;
 
@@ -51,7 +52,7 @@ pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
         assessment.method = BlockMigration;
         if let (Some(problem), None) = (obstacle, &assessment.obstacle) {
             assessment.obstacle = Some(Obstacle {
-                reason: reasons::DISKS_NOT_LIVE_MIGRATABLE,
+                reason: Reason::DisksNotLiveMigratable,
                 message: format!("volume {name} {problem}"),
             });
         }
