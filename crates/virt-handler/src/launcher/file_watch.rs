@@ -1,4 +1,4 @@
-//! Waiting for a file to appear, without polling.
+//! Waiting for a file to appear, by inotify.
 
 use std::{
     io,
@@ -8,11 +8,11 @@ use std::{
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 
-/// Comes back when `path` may exist or may have been made anew: at once if it is there, else
-/// after the next change to the deepest directory on its way. The caller looks again.
+/// Returns when `path` may exist: at once if it does, else after the next change to its deepest
+/// existing ancestor. The caller checks again.
 pub(crate) async fn appeared(path: &Path) -> io::Result<()> {
     let inotify = Inotify::init()?;
-    // Watch first and look second, so that nothing slips between.
+    // Watch before checking, so that no change is missed between the two.
     watch_deepest(&inotify, path)?;
     if path.exists() {
         return Ok(());
@@ -20,7 +20,7 @@ pub(crate) async fn appeared(path: &Path) -> io::Result<()> {
     changed(inotify).await
 }
 
-/// Comes back at the next change in `path`'s directory.
+/// Returns at the next change in `path`'s directory.
 pub(crate) async fn replaced(path: &Path) -> io::Result<()> {
     let inotify = Inotify::init()?;
     watch_deepest(&inotify, path)?;
@@ -30,12 +30,12 @@ pub(crate) async fn replaced(path: &Path) -> io::Result<()> {
 fn watch_deepest(inotify: &Inotify, path: &Path) -> io::Result<()> {
     let mask = WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE_SELF;
     let mut deepest: Option<PathBuf> = None;
-    // Every directory on the way is watched: one made while we look is then noticed as well.
+    // All ancestors are watched, so that a directory created in between is noticed.
     for dir in path.ancestors().skip(1) {
         match inotify.watches().add(dir, mask | WatchMask::ONLYDIR) {
             Ok(_) => deepest = deepest.or_else(|| Some(dir.to_owned())),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-            Err(err) => return Err(err),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
         if deepest.as_deref().is_some_and(Path::exists) {
             return Ok(());
@@ -47,7 +47,7 @@ fn watch_deepest(inotify: &Inotify, path: &Path) -> io::Result<()> {
 async fn changed(inotify: Inotify) -> io::Result<()> {
     let mut events = inotify.into_event_stream([0; 1024])?;
     match events.next().await {
-        Some(Err(err)) => Err(err),
+        Some(Err(error)) => Err(error),
         Some(Ok(_)) | None => Ok(()),
     }
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_made_three_directories_down_is_seen() {
+    async fn file_in_new_nested_directories_is_noticed() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("a/b/sock");
         let waiting = async {

@@ -1,6 +1,6 @@
-//! Which devices there are.
+//! The host devices that guests use.
 
-/// A device node of the host that guests share.
+/// A device node of the host, shared by guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostDevice {
     Kvm,
@@ -10,10 +10,10 @@ pub enum HostDevice {
 }
 
 impl HostDevice {
-    /// Those that every node offers; the others belong to a feature gate.
+    /// The devices that every node offers; others require a feature gate.
     pub const USUAL: [Self; 3] = [Self::Kvm, Self::Tun, Self::VhostNet];
 
-    /// The last part of its resource name.
+    /// The last part of the resource name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kvm => "kvm",

@@ -1,4 +1,4 @@
-//! How an ended guest is judged, and in which words: pure.
+//! The phase that follows from a domain's state, and why a guest has failed: pure.
 
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase};
 use launcher_channel::{DomainState, GuestState, StopReason};
@@ -6,34 +6,43 @@ use reasons::Reason;
 
 use super::plan::{grace_seconds, phase};
 
-/// Whether the kernel has killed for want of memory in the launcher's container.
+/// Whether the kernel's OOM killer has killed a process in the launcher's container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Memory {
+pub(crate) enum MemoryState {
     #[default]
-    Enough,
+    Sufficient,
     Exhausted,
+}
+
+/// Why a guest has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
 }
 
 /// The phase that follows from the domain's state.
 pub(super) fn next_phase(vmi: &VirtualMachineInstance, domain: Option<DomainState>) -> Phase {
     let deleted = vmi.metadata.deletion_timestamp.is_some();
     match (phase(vmi), domain) {
-        // What was said of an end stands.
-        (is @ (Phase::Succeeded | Phase::Failed), _) => is,
-        (is, Some(DomainState::Stopped(reason))) => final_phase(vmi, reason).unwrap_or(is),
+        // A final phase never changes.
+        (current @ (Phase::Succeeded | Phase::Failed), _) => current,
+        (current, Some(DomainState::Stopped(reason))) => {
+            final_phase(vmi, reason).unwrap_or(current)
+        }
         (_, Some(DomainState::PausedPostcopyFailed)) => Phase::Failed,
         (_, None) if deleted => Phase::Failed,
         (Phase::Scheduled, Some(_)) => Phase::Running,
-        (is, _) => is,
+        (current, _) => current,
     }
 }
 
-/// `None` where the guest goes on elsewhere.
+/// `None` if the guest continues on another node.
 fn final_phase(vmi: &VirtualMachineInstance, reason: StopReason) -> Option<Phase> {
     match reason {
         StopReason::Migrated => None,
-        // Destroyed although it had the chance to power off by itself: it did not end well.
-        StopReason::Destroyed if had_a_chance(vmi) => Some(Phase::Failed),
+        // The guest could have powered off by itself and did not.
+        StopReason::Destroyed if can_power_off(vmi) => Some(Phase::Failed),
         StopReason::Shutdown
         | StopReason::Destroyed
         | StopReason::Saved
@@ -46,52 +55,52 @@ fn final_phase(vmi: &VirtualMachineInstance, reason: StopReason) -> Option<Phase
     }
 }
 
-fn had_a_chance(vmi: &VirtualMachineInstance) -> bool {
+fn can_power_off(vmi: &VirtualMachineInstance) -> bool {
     let features = vmi.spec.domain.features.as_ref();
     let acpi = features.and_then(|features| features.acpi.as_ref());
     let acpi = acpi.and_then(|acpi| acpi.enabled).unwrap_or(true);
     acpi && grace_seconds(vmi) > 0
 }
 
-/// Why the guest has failed: a word for programs and a sentence for people. `None` where it has
-/// not failed.
-pub(crate) fn cause(
+/// Why the guest has failed; `None` in any other phase.
+pub(crate) fn failure(
     phase: &Phase,
     state: Option<&GuestState>,
-    memory: Memory,
-) -> Option<(Reason, String)> {
+    memory: MemoryState,
+) -> Option<Failure> {
     if *phase != Phase::Failed {
         return None;
     }
     let domain = state.and_then(|state| state.domain);
     let note = state.and_then(|state| state.note.clone());
-    let or = |sentence: &str| note.clone().unwrap_or_else(|| sentence.to_owned());
-    Some(match domain {
+    let or = |message: &str| note.clone().unwrap_or_else(|| message.to_owned());
+    let (reason, message) = match domain {
         Some(DomainState::Stopped(reason)) => match reason {
-            StopReason::Panicked => (Reason::GuestPanicked, or("the guest's kernel panicked")),
+            StopReason::Panicked => (Reason::GuestPanicked, or("the guest kernel panicked")),
             StopReason::Watchdog => (Reason::WatchdogExpired, or("the watchdog expired")),
             StopReason::StartFailed => (Reason::StartFailed, or("the guest could not be started")),
             StopReason::Destroyed => (
                 Reason::ShutdownForced,
-                or("the guest did not power off within its grace period and was ended"),
+                or("the guest did not power off within its grace period and was destroyed"),
             ),
-            _ if memory == Memory::Exhausted => (
+            _ if memory == MemoryState::Exhausted => (
                 Reason::OOMKilled,
-                "the kernel killed QEMU because the pod was at its limit of memory: give the VM \
-                 a higher memory limit, or none"
+                "the kernel killed QEMU because the pod reached its memory limit: give the VM a \
+                 higher memory limit, or none"
                     .to_owned(),
             ),
             _ => (Reason::QEMUCrashed, or("QEMU ended unexpectedly")),
         },
         Some(DomainState::PausedPostcopyFailed) => (
             Reason::PostcopyFailed,
-            "a migration broke off after the guest was handed over: its memory is lost".to_owned(),
+            "the migration failed after the guest's hand-over: its memory is lost".to_owned(),
         ),
         Some(_) | None => (
             Reason::ShutdownForced,
-            "the instance was deleted before its guest ran".to_owned(),
+            "the VMI was deleted before its guest ran".to_owned(),
         ),
-    })
+    };
+    Some(Failure { reason, message })
 }
 
 #[cfg(test)]
@@ -110,9 +119,9 @@ mod tests {
         vmi
     }
 
-    /// Every state of a domain against every phase in which the handler has a say.
+    /// All domain states against all phases that virt-handler may change.
     #[test]
-    fn a_domains_state_decides_the_phase() {
+    fn domain_state_decides_the_phase() {
         use DomainState::{
             PausedByIoError, PausedByUser, PausedOther, PausedPostcopyFailed, Running, Stopped,
         };
@@ -171,21 +180,21 @@ mod tests {
     }
 
     #[test]
-    fn a_destroyed_guest_failed_if_it_could_have_powered_off() {
+    fn destroyed_guest_failed_if_it_could_have_powered_off() {
         let destroyed = Some(DomainState::Stopped(StopReason::Destroyed));
         let check = |vmi: &VirtualMachineInstance, expected| {
             assert_eq!(next_phase(vmi, destroyed), expected);
         };
         check(&vmi(Phase::Running, Some(30)), Phase::Failed);
         check(&vmi(Phase::Running, Some(0)), Phase::Succeeded);
-        let mut deaf = vmi(Phase::Running, Some(30));
-        deaf.spec.domain.features =
+        let mut without_acpi = vmi(Phase::Running, Some(30));
+        without_acpi.spec.domain.features =
             serde_json::from_str(r#"{"acpi": {"enabled": false}}"#).unwrap();
-        check(&deaf, Phase::Succeeded);
+        check(&without_acpi, Phase::Succeeded);
     }
 
     #[test]
-    fn an_instance_that_is_deleted_before_it_ran_has_failed() {
+    fn vmi_deleted_before_its_guest_ran_has_failed() {
         let mut deleted = vmi(Phase::Scheduled, None);
         deleted.metadata.deletion_timestamp = Some(
             k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
@@ -194,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_has_a_word_and_a_sentence() {
+    fn each_failure_has_reason_and_message() {
         let state = |reason, note: Option<&str>| GuestState {
             domain: Some(DomainState::Stopped(reason)),
             note: note.map(ToOwned::to_owned),
@@ -202,45 +211,49 @@ mod tests {
         };
         let crashed = state(StopReason::Crashed, Some("QEMU was ended by signal 9"));
         let table = [
-            (crashed.clone(), Memory::Enough, "QEMUCrashed", "signal 9"),
-            (crashed, Memory::Exhausted, "OOMKilled", "memory limit"),
+            (
+                crashed.clone(),
+                MemoryState::Sufficient,
+                "QEMUCrashed",
+                "signal 9",
+            ),
+            (crashed, MemoryState::Exhausted, "OOMKilled", "memory limit"),
             (
                 state(StopReason::Panicked, None),
-                Memory::Exhausted,
+                MemoryState::Exhausted,
                 "GuestPanicked",
                 "panicked",
             ),
             (
                 state(StopReason::Watchdog, None),
-                Memory::Enough,
+                MemoryState::Sufficient,
                 "WatchdogExpired",
                 "watchdog",
             ),
             (
                 state(StopReason::StartFailed, Some("no")),
-                Memory::Enough,
+                MemoryState::Sufficient,
                 "StartFailed",
                 "no",
             ),
             (
                 state(StopReason::Destroyed, None),
-                Memory::Enough,
+                MemoryState::Sufficient,
                 "ShutdownForced",
                 "grace",
             ),
             (
                 state(StopReason::Unknown, None),
-                Memory::Enough,
+                MemoryState::Sufficient,
                 "QEMUCrashed",
                 "unexpectedly",
             ),
         ];
         for (state, memory, reason, part) in table {
-            let (word, sentence) = cause(&Phase::Failed, Some(&state), memory).unwrap();
-            assert_eq!(word, reason, "{state:?}");
-            assert!(word.is_permanent(), "{word}");
-            assert!(sentence.contains(part), "{sentence}");
-            assert_eq!(cause(&Phase::Succeeded, Some(&state), memory), None);
+            let found = failure(&Phase::Failed, Some(&state), memory).unwrap();
+            assert_eq!(found.reason.as_str(), reason, "{state:?}");
+            assert!(found.message.contains(part), "{}", found.message);
+            assert_eq!(failure(&Phase::Succeeded, Some(&state), memory), None);
         }
     }
 }

@@ -1,10 +1,12 @@
-//! A pod's interface that is given to its guest: a port of a bridge, and a stand-in in its place.
+//! Handover of a pod's interface to its guest: the interface becomes a bridge port, and a stand-in
+//! takes its name.
 //!
-//! The stand-in is a bridge without ports that stays down. A dummy would do the same, but not every
-//! kernel has dummies, and none can do without bridges here.
+//! The stand-in is a bridge without ports that stays down. A dummy link would do the same, but some
+//! kernels lack dummies, and bridges are required anyway.
 //!
-//! What was seen of the interface is written down at it before anything is done to it, and stays
-//! there under its other name: cut off anywhere, a second run looks, plans the same and completes it.
+//! The observed state of the interface is saved in its alias before the first change, and stays there
+//! after the rename: after a crash at any step, a second run reads it, makes the same plan and
+//! completes the handover.
 
 use net_plan::{GivenInterface, PodInterface};
 
@@ -17,8 +19,8 @@ use crate::{
 };
 
 impl Net {
-    /// Makes the interface a port of its bridge, and the stand-in. The bridge must be there.
-    pub fn ensure_given(&mut self, given: &GivenInterface) -> Result<(), NetError> {
+    /// Makes the interface a port of its bridge and creates the stand-in. The bridge must exist.
+    pub fn ensure_handover(&mut self, given: &GivenInterface) -> Result<(), NetError> {
         check_name(&given.name)?;
         check_name(&given.renamed)?;
         let bridge = of_kind(
@@ -28,11 +30,11 @@ impl Net {
         )?;
         let port = match self.link(&given.renamed)? {
             Some(port) => port,
-            None => self.set_aside(given)?,
+            None => self.rename_to_port(given)?,
         };
         for address in self.addresses(&port)? {
             self.remove_address(&port, address)?;
-            failpoints::after("host-net/given/take-address");
+            failpoints::after("host-net/handover/remove-address");
         }
         self.ensure_stand_in(given)?;
         let wanted = Settings {
@@ -41,25 +43,25 @@ impl Net {
             ..Settings::default()
         };
         self.configure(&port, wanted)?;
-        failpoints::after("host-net/given/join");
-        self.stop_learning(&port)
+        failpoints::after("host-net/handover/join-bridge");
+        self.disable_learning(&port)
     }
 
-    fn set_aside(&mut self, given: &GivenInterface) -> Result<Link, NetError> {
+    fn rename_to_port(&mut self, given: &GivenInterface) -> Result<Link, NetError> {
         let link = self.existing_link(&given.name)?;
         if link.kind == LinkKind::Bridge {
             return Err(NetError::Foreign {
                 name: link.name,
-                found: "stand-in of an interface that is gone".to_owned(),
+                found: "stand-in of a missing interface".to_owned(),
                 wanted: "pod's interface",
             });
         }
         self.set_alias(&link, &given.alias)?;
-        failpoints::after("host-net/given/remember");
+        failpoints::after("host-net/handover/save-state");
         self.set_down(&link)?;
-        failpoints::after("host-net/given/set-down");
+        failpoints::after("host-net/handover/set-down");
         self.rename(&link, &given.renamed)?;
-        failpoints::after("host-net/given/rename");
+        failpoints::after("host-net/handover/rename");
         self.existing_link(&given.renamed)
     }
 
@@ -71,7 +73,7 @@ impl Net {
             message.number(IFLA_MTU, stand_in.mtu);
             message.nest(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
             self.create(&message, &given.name, "bridge")?;
-            failpoints::after("host-net/given/stand-in");
+            failpoints::after("host-net/handover/create-stand-in");
         }
         let link = of_kind(
             self.existing_link(&given.name)?,
@@ -80,22 +82,22 @@ impl Net {
         )?;
         for address in &stand_in.addresses {
             self.ensure_address(&link, *address)?;
-            failpoints::after("host-net/given/give-address");
+            failpoints::after("host-net/handover/add-stand-in-address");
         }
         Ok(())
     }
 
-    /// What was seen of the interface of this name before it was given away; `None` if it was not.
-    pub(crate) fn remembered(&mut self, name: &str) -> Result<Option<PodInterface>, NetError> {
+    /// The state of the interface before its handover; `None` if there was none.
+    pub(crate) fn saved_state(&mut self, name: &str) -> Result<Option<PodInterface>, NetError> {
         let port = net_plan::port_name(name);
         if let Some(link) = self.link(&port)? {
-            let seen = PodInterface::from_alias(name, link.mtu, &link.alias);
+            let saved = PodInterface::from_alias(name, link.mtu, &link.alias);
             let foreign = || NetError::Foreign {
                 name: port,
-                found: "link without our remark".to_owned(),
-                wanted: "port of ours",
+                found: "link without a ferrovirt alias".to_owned(),
+                wanted: "handed-over interface",
             };
-            return seen.map(Some).ok_or_else(foreign);
+            return saved.map(Some).ok_or_else(foreign);
         }
         let link = self.existing_link(name)?;
         Ok(PodInterface::from_alias(name, link.mtu, &link.alias))
