@@ -128,9 +128,10 @@ fn nothing_starts_without_what_it_asks_for() {
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
     let status = status::render(&seen, &wanted, &Done::default());
-    for (kind, reason) in [
-        ("Synchronized", "FeatureNotSupported"),
-        ("PodScheduled", "Unschedulable"),
+    let advised = Reason::FeatureNotSupported.advise(message);
+    for (kind, reason, message) in [
+        ("Synchronized", "FeatureNotSupported", advised.as_str()),
+        ("PodScheduled", "Unschedulable", message),
     ] {
         let mut conditions = status.conditions.iter();
         let condition = conditions
@@ -699,9 +700,13 @@ fn why_a_disk_was_not_copied_is_told() {
         let told = conditions.find(|condition| condition.type_.as_str() == "Synchronized");
         let told = told.map(|told| {
             (
-                told.reason.as_deref().unwrap_or_default(),
-                told.message.as_deref().unwrap_or_default(),
+                told.reason.clone().unwrap_or_default(),
+                told.message.clone().unwrap_or_default(),
             )
+        });
+        let expected = expected.map(|(reason, message)| {
+            let advised = reason.parse::<Reason>().unwrap().advise(message);
+            (reason.to_owned(), advised)
         });
         assert_eq!(told, expected);
     }
