@@ -8,7 +8,9 @@ mod manifests;
 
 use std::cell::Cell;
 
-use admission::{ClusterConfig, Surroundings, review, review::Stage};
+use admission::{review, review::Stage};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manifests::Format;
 use serde_json::{Value, json};
@@ -25,14 +27,14 @@ fn answer(stage: Stage, object: &Value) -> Value {
         "uid": "u",
         "operation": "CREATE",
         "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
-        "userInfo": { "username": "somebody" },
+        "userInfo": { "username": "a-user" },
         "object": object,
     }});
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &new_uuid,
     };
-    review(stage, &body, &ClusterConfig::default(), around)["response"].clone()
+    review(stage, &body, &ClusterConfig::default(), env)["response"].clone()
 }
 
 fn vmi() -> Value {

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use anyhow::{Context, Result};
 use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use kube::runtime::watcher;
 use kube::{Client, Resource};

@@ -16,8 +16,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use admission::{ClusterConfig, Surroundings, review, review::Stage};
+use admission::{review, review::Stage};
 use apimachinery::schema::Schema;
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use hostile::{Format, Manifest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::VirtualMachine;
@@ -162,16 +164,16 @@ fn body(object: &Value) -> Value {
         "uid": "u",
         "operation": "CREATE",
         "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
-        "userInfo": { "username": "somebody" },
+        "userInfo": { "username": "a-user" },
         "object": object,
     }})
 }
 
 fn answer(stage: Stage, body: &Value) -> Value {
     let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &Uuid::new_v4,
     };
-    review(stage, body, &ClusterConfig::default(), around)
+    review(stage, body, &ClusterConfig::default(), env)
 }

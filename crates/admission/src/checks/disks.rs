@@ -1,16 +1,17 @@
-//! Disks as the guest sees them.
+//! Disks.
 
 use std::collections::BTreeSet;
 
+use cluster_config::Permission;
 use kubevirt_api::{
     disks::{CustomBlockSize, Disk, DiskBus, DiskErrorPolicy},
     volumes::Volume,
 };
+use validation::{Cause, Violation};
 
-use super::{Input, count, names::dns_label_fault, repeated};
-use crate::{
-    cluster_config::Permission,
-    violation::{Cause, Violation},
+use super::{
+    input::{Input, count, repeated},
+    names::dns_label_problem,
 };
 
 const MAX_SERIAL: usize = 256;
@@ -25,15 +26,15 @@ pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.duplicate(&format!("domain.devices.disks[{i}].name"), detail));
     }
     for (path, disk) in paths(input) {
-        if let Some(fault) = dns_label_fault(&disk.name) {
-            found.push(input.invalid(&format!("{path}.name"), fault));
+        if let Some(problem) = dns_label_problem(&disk.name) {
+            found.push(input.invalid(&format!("{path}.name"), problem));
         }
     }
     found
 }
 
 pub(super) fn volumes(input: &Input<'_>) -> Vec<Violation> {
-    // An empty drive takes its medium later.
+    // A CD-ROM drive can be empty if its medium is inserted later.
     let may_be_empty = input.config.has_gate("DeclarativeHotplugVolumes");
     let names = names_of(input, |_| true);
     paths(input)
@@ -49,11 +50,11 @@ pub(super) fn volumes(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Names of the volumes that are of a kind. A set, for there may be many disks.
-fn names_of<'a>(input: &Input<'a>, is_one: impl Fn(&Volume) -> bool) -> BTreeSet<&'a str> {
+/// Names of the volumes that satisfy a predicate. A set keeps the lookups fast for many disks.
+fn names_of<'a>(input: &Input<'a>, predicate: impl Fn(&Volume) -> bool) -> BTreeSet<&'a str> {
     let volumes = input.spec.volumes.iter();
     volumes
-        .filter(|volume| is_one(volume))
+        .filter(|volume| predicate(volume))
         .map(|volume| &*volume.name)
         .collect()
 }
@@ -79,7 +80,7 @@ pub(super) fn luns(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter(|(_, disk)| disk.lun.is_some() && others.contains(&*disk.name))
         .map(|(path, _)| {
-            let detail = "only persistentVolumeClaim and dataVolume can be a lun; use disk";
+            let detail = "only persistentVolumeClaim and dataVolume support lun; use disk";
             input.invalid(&format!("{path}.lun"), detail)
         })
         .collect()
@@ -99,7 +100,7 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
                 found.push(input.invalid(&format!("{path}.disk.bus"), detail));
             }
             _ => {
-                let detail = "downward metrics are shown as disk; write disk: {bus: virtio}";
+                let detail = "downward metrics need a disk target; write disk: {bus: virtio}";
                 found.push(input.required(&path, detail));
             }
         }
@@ -112,14 +113,14 @@ pub(super) fn buses(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter_map(|(path, disk)| {
             let (target, bus) = bus_of(disk)?;
-            let (cause, detail) = bus_fault(disk, target, bus, is_arm)?;
+            let (cause, detail) = bus_problem(disk, target, bus, is_arm)?;
             let field = input.at(&format!("{path}.{target}.bus"));
             Some(Violation::new(cause, field, detail))
         })
         .collect()
 }
 
-fn bus_fault(disk: &Disk, target: &str, bus: &DiskBus, is_arm: bool) -> Option<(Cause, String)> {
+fn bus_problem(disk: &Disk, target: &str, bus: &DiskBus, is_arm: bool) -> Option<(Cause, String)> {
     let name = bus.as_str();
     if !bus.is_known() && !name.is_empty() {
         let choices = DiskBus::KNOWN.join(", ");
@@ -152,11 +153,11 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
         };
         let field = format!("{path}.disk.pciAddress");
         if target.bus != Some(DiskBus::Virtio) {
-            let detail = "only virtio disks have a PCI address; use bus virtio";
+            let detail = "only virtio disks support a PCI address; use bus virtio";
             found.push(input.invalid(&field, detail));
         }
         if !is_pci_address(address) {
-            found.push(input.invalid(&field, pci_fault(address)));
+            found.push(input.invalid(&field, pci_address_problem(address)));
         }
     }
     found
@@ -167,7 +168,7 @@ pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
         .filter(|(_, disk)| disk.dedicated_io_thread == Some(true))
         .filter(|(_, disk)| bus_of(disk).is_some_and(|(_, bus)| *bus != DiskBus::Virtio))
         .map(|(path, _)| {
-            let detail = "only virtio disks have I/O threads; use bus virtio";
+            let detail = "only virtio disks support I/O threads; use bus virtio";
             input.not_supported(&format!("{path}.dedicatedIOThread"), detail)
         })
         .collect()
@@ -185,15 +186,16 @@ pub(super) fn boot_order(input: &Input<'_>) -> Vec<Violation> {
         .iter()
         .enumerate()
         .map(|(i, interface)| ("interfaces", i, interface.boot_order));
-    let mut seen = BTreeSet::new();
+    let mut used = BTreeSet::new();
     let mut found = Vec::new();
     for (list, i, order) in disks.chain(interfaces) {
         let Some(order) = order else { continue };
         let field = format!("domain.devices.{list}[{i}].bootOrder");
         if order == 0 {
-            found.push(input.invalid(&field, "0 is no place in an order; count from 1"));
-        } else if !seen.insert(order) {
-            let detail = format!("another disk or interface has place {order}; each needs its own");
+            found.push(input.invalid(&field, "0 is not a valid boot order; count from 1"));
+        } else if !used.insert(order) {
+            let detail =
+                format!("another disk or interface has boot order {order}; each must be unique");
             found.push(input.invalid(&field, detail));
         }
     }
@@ -211,8 +213,7 @@ pub(super) fn serials(input: &Input<'_>) -> Vec<Violation> {
             })
         })
         .map(|(path, _)| {
-            let detail =
-                format!("use at most {MAX_SERIAL} characters out of letters, digits and _ . + -");
+            let detail = format!("use at most {MAX_SERIAL} letters, digits and _ . + -");
             input.invalid(&format!("{path}.serial"), detail)
         })
         .collect()
@@ -224,8 +225,8 @@ pub(super) fn caches(input: &Input<'_>) -> Vec<Violation> {
         (!cache.is_known() && !cache.as_str().is_empty()).then(|| (path, cache.as_str()))
     });
     unknown
-        .map(|(path, word)| {
-            let detail = format!("{word:?} is unknown; use none, writethrough or writeback");
+        .map(|(path, value)| {
+            let detail = format!("{value:?} is unknown; use none, writethrough or writeback");
             input.invalid(&format!("{path}.cache"), detail)
         })
         .collect()
@@ -237,8 +238,8 @@ pub(super) fn io(input: &Input<'_>) -> Vec<Violation> {
         (!io.is_known() && !io.as_str().is_empty()).then(|| (path, io.as_str()))
     });
     unknown
-        .map(|(path, word)| {
-            let detail = format!("{word:?} is unknown; use native or threads");
+        .map(|(path, value)| {
+            let detail = format!("{value:?} is unknown; use native or threads");
             input.not_supported(&format!("{path}.io"), detail)
         })
         .collect()
@@ -250,9 +251,9 @@ pub(super) fn error_policies(input: &Input<'_>) -> Vec<Violation> {
         (!policy.is_known()).then(|| (path, policy.as_str()))
     });
     unknown
-        .map(|(path, word)| {
+        .map(|(path, value)| {
             let choices = DiskErrorPolicy::KNOWN.join(", ");
-            let detail = format!("{word:?} is unknown; use one of {choices}");
+            let detail = format!("{value:?} is unknown; use one of {choices}");
             input.invalid(&format!("{path}.errorPolicy"), detail)
         })
         .collect()
@@ -275,29 +276,41 @@ pub(super) fn reservations(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// What a disk that comes to a running guest may not be; path below the disk, and detail.
-pub(crate) fn hotplugged_disk_faults(disk: &Disk) -> Vec<(&'static str, String)> {
+/// A problem of a disk.
+pub(crate) struct DiskProblem {
+    /// Path below the disk; empty for the disk itself.
+    pub(crate) field: &'static str,
+    pub(crate) detail: String,
+}
+
+/// Problems of a disk that is hot-plugged.
+pub(crate) fn hotplugged_disk_problems(disk: &Disk) -> Vec<DiskProblem> {
+    let problem = |field, detail: &str| DiskProblem {
+        field,
+        detail: detail.to_owned(),
+    };
     let mut found = Vec::new();
     match (bus_of(disk), disk.lun.is_some(), disk.disk.is_some()) {
         (Some(("disk", bus)), ..) if !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
-            found.push(("disk.bus", "plugged disks are scsi or virtio".to_owned()));
+            found.push(problem(
+                "disk.bus",
+                "hot-plugged disks must be scsi or virtio",
+            ));
         }
         (Some(("lun", bus)), ..) if *bus != DiskBus::Scsi => {
-            found.push(("lun.bus", "plugged luns are scsi".to_owned()));
+            found.push(problem("lun.bus", "hot-plugged luns must be scsi"));
         }
-        (_, false, false) => found.push(("", "only disk and lun can be plugged".to_owned())),
+        (_, false, false) => found.push(problem("", "only disk and lun can be hot-plugged")),
         _ => {}
     }
     let is_virtio = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Virtio);
     if disk.dedicated_io_thread == Some(true) && !is_virtio {
-        let detail = "only virtio disks have I/O threads".to_owned();
-        found.push(("dedicatedIOThread", detail));
+        let detail = "only virtio disks support I/O threads";
+        found.push(problem("dedicatedIOThread", detail));
     }
     if disk.boot_order == Some(0) {
-        found.push((
-            "bootOrder",
-            "0 is no place in an order; count from 1".to_owned(),
-        ));
+        let detail = "0 is not a valid boot order; count from 1";
+        found.push(problem("bootOrder", detail));
     }
     found
 }
@@ -315,18 +328,18 @@ pub(super) fn block_sizes(input: &Input<'_>) -> Vec<Violation> {
             .as_ref()
             .is_some_and(|state| state.enabled != Some(false));
         if matches_volume {
-            let detail = "custom together with matchVolume; choose one";
+            let detail = "custom and matchVolume are both set; choose one";
             found.push(input.invalid(&field, detail));
         }
         let is_sata = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Sata);
-        if let Some(detail) = block_size_fault(custom, is_sata) {
+        if let Some(detail) = block_size_problem(custom, is_sata) {
             found.push(input.invalid(&format!("{field}.custom"), detail));
         }
     }
     found
 }
 
-fn block_size_fault(custom: &CustomBlockSize, is_sata: bool) -> Option<String> {
+fn block_size_problem(custom: &CustomBlockSize, is_sata: bool) -> Option<String> {
     let logical = custom.logical.unwrap_or(0);
     let physical = custom.physical.unwrap_or(0);
     let fits = |size: u64| BLOCK_SIZES.contains(&size) && size.is_power_of_two();
@@ -357,7 +370,7 @@ fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Disk)> + us
         .map(|(i, disk)| (format!("domain.devices.disks[{i}]"), disk))
 }
 
-/// The kind of target and its bus.
+/// The target and its bus.
 fn bus_of(disk: &Disk) -> Option<(&'static str, &DiskBus)> {
     let disk_bus = disk.disk.as_ref().and_then(|target| target.bus.as_ref());
     let lun_bus = disk.lun.as_ref().and_then(|target| target.bus.as_ref());
@@ -384,6 +397,6 @@ pub(super) fn is_pci_address(address: &str) -> bool {
         }
 }
 
-pub(super) fn pci_fault(address: &str) -> String {
-    format!("{address:?} is no PCI address; write one such as 0000:81:01.0")
+pub(super) fn pci_address_problem(address: &str) -> String {
+    format!("{address:?} is not a PCI address; use the form 0000:81:01.0")
 }

@@ -3,6 +3,7 @@
 //! A guest is not deleted because its node is drained: it moves first, or somebody else sees to it.
 //! The eviction is refused with "try again later" until the guest is gone from the node.
 
+use cluster_config::ClusterConfig;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{
     VirtualMachineInstance, annotations, conditions, labels, vmi::EvictionStrategy,
@@ -10,11 +11,9 @@ use kubevirt_api::{
 };
 use serde_json::{Value, json};
 
-use crate::ClusterConfig;
-
 /// Marks pods that hold volumes for a running guest.
 const HOTPLUG: &str = "hotplug-disk";
-/// On evictions: who asked.
+/// On evictions: who request.
 const REQUESTED_BY: &str = "requested-by";
 const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
 
@@ -137,7 +136,7 @@ pub fn of_launcher(
         instance: name.to_owned(),
         patch: evacuation(&node, eviction),
         message: format!(
-            "VirtualMachineInstance {name:?} was asked to leave node {node:?} first; try again later"
+            "VirtualMachineInstance {name:?} was request to leave node {node:?} first; try again later"
         ),
     }
 }

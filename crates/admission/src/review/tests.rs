@@ -1,5 +1,6 @@
 use std::cell::Cell;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -22,11 +23,11 @@ fn call_under(stage: Stage, user: &str, mut request: Value, config: &ClusterConf
         count.set(count.get() + 1);
         Uuid::from_u128(count.get())
     };
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &new_uuid,
     };
-    let answer = review(stage, &json!({ "request": request }), config, around);
+    let answer = review(stage, &json!({ "request": request }), config, env);
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u-1");
     answer["response"].clone()
@@ -68,7 +69,7 @@ fn vm() -> Value {
 fn new_instance_gets_spec_status_and_finalizer() {
     let mut object = vmi();
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call(Stage::Mutate, "somebody", request);
+    let response = call(Stage::Mutate, "a-user", request);
     assert_eq!(response["allowed"], true);
     let patch = patch_of(&response);
     json_patch::patch(&mut object, &patch).expect("applies");
@@ -124,17 +125,17 @@ fn new_instance_gets_spec_status_and_finalizer() {
         })
     );
     let request = json!({ "operation": "CREATE", "object": object });
-    assert_eq!(call(Stage::Validate, "somebody", request)["allowed"], true);
+    assert_eq!(call(Stage::Validate, "a-user", request)["allowed"], true);
 }
 
 #[test]
 fn defaults_change_nothing_the_second_time() {
     for mut object in [vmi(), vm()] {
         let request = json!({ "operation": "CREATE", "object": object });
-        let patch = patch_of(&call(Stage::Mutate, "somebody", request));
+        let patch = patch_of(&call(Stage::Mutate, "a-user", request));
         json_patch::patch(&mut object, &patch).expect("applies");
         let request = json!({ "operation": "UPDATE", "object": object, "oldObject": object });
-        let response = call(Stage::Mutate, "somebody", request);
+        let response = call(Stage::Mutate, "a-user", request);
         assert_eq!(response.get("patch"), None);
     }
 }
@@ -142,7 +143,7 @@ fn defaults_change_nothing_the_second_time() {
 #[test]
 fn patch_holds_only_what_changed() {
     let request = json!({ "operation": "CREATE", "object": vm() });
-    let patch = patch_of(&call(Stage::Mutate, "somebody", request));
+    let patch = patch_of(&call(Stage::Mutate, "a-user", request));
     let mut paths: Vec<String> = patch.0.iter().map(|step| step.path().to_string()).collect();
     paths.sort();
     assert_eq!(
@@ -159,7 +160,7 @@ fn patch_holds_only_what_changed() {
 #[test]
 fn old_vm_gets_no_new_identity() {
     let request = json!({ "operation": "UPDATE", "object": vm(), "oldObject": vm() });
-    let patch = patch_of(&call(Stage::Mutate, "somebody", request));
+    let patch = patch_of(&call(Stage::Mutate, "a-user", request));
     assert!(
         patch
             .0
@@ -176,7 +177,7 @@ fn unreadable_object_is_refused_with_its_path() {
     for stage in [Stage::Mutate, Stage::Validate] {
         let response = call(
             stage,
-            "somebody",
+            "a-user",
             json!({ "operation": "CREATE", "object": object }),
         );
         assert_eq!(response["allowed"], false);
@@ -195,7 +196,7 @@ fn refusal_names_every_cause() {
     object["spec"]["template"]["spec"]["hostname"] = json!("A");
     let response = call(
         Stage::Validate,
-        "somebody",
+        "a-user",
         json!({ "operation": "CREATE", "object": object }),
     );
     let status = &response["status"];
@@ -239,7 +240,7 @@ fn run_strategy_is_one_known_word() {
         object["spec"]["runStrategy"].take();
         json_patch::merge(&mut object["spec"], &spec);
         let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         let found = response["status"]["details"]["causes"][0]["field"].as_str();
         assert_eq!(found, field, "{spec}");
     }
@@ -250,9 +251,9 @@ fn vm_without_template_is_refused() {
     let mut object = vm();
     object["spec"]["template"] = json!({});
     let request = json!({ "operation": "CREATE", "object": object });
-    assert_eq!(call(Stage::Mutate, "somebody", request).get("patch"), None);
+    assert_eq!(call(Stage::Mutate, "a-user", request).get("patch"), None);
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call(Stage::Validate, "somebody", request);
+    let response = call(Stage::Validate, "a-user", request);
     assert_eq!(
         response["status"]["details"]["causes"][0]["reason"],
         "FieldValueRequired"
@@ -270,7 +271,7 @@ fn vm_under_snapshot_keeps_its_volumes() {
     let mut new = old.clone();
     let update = |new: &Value| {
         let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
-        call(Stage::Validate, "somebody", request)["allowed"].clone()
+        call(Stage::Validate, "a-user", request)["allowed"].clone()
     };
     assert_eq!(update(&new), true);
     new["spec"]["runStrategy"] = json!("Halted");
@@ -285,7 +286,7 @@ fn spec_of_an_instance_never_changes_for_users() {
         let request = json!({ "operation": "UPDATE", "object": changed, "oldObject": vmi() });
         call(Stage::Validate, user, request)
     };
-    let response = update("somebody");
+    let response = update("a-user");
     let cause = &response["status"]["details"]["causes"][0];
     assert_eq!(cause["field"], "spec.volumes[0].containerDisk.image");
     assert_eq!(cause["reason"], "FieldValueNotSupported");
@@ -310,7 +311,7 @@ fn status_of_an_instance_is_put_back_for_users() {
     new["status"]["phase"] = json!("Succeeded");
     new["metadata"]["labels"] = json!({ "a": "b" });
     let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
-    let patch = patch_of(&call(Stage::Mutate, "somebody", request.clone()));
+    let patch = patch_of(&call(Stage::Mutate, "a-user", request.clone()));
     json_patch::patch(&mut new, &patch).expect("applies");
     assert_eq!(new["status"], old["status"]);
     assert_eq!(new["metadata"]["labels"]["a"], "b");
@@ -349,7 +350,7 @@ fn with_older_map(data: &[(&str, &str)]) -> ClusterConfig {
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect();
-    let written = crate::legacy_config::read(&data).expect("a good map");
+    let written = cluster_config::legacy::read(&data).expect("a good map");
     ClusterConfig::from_kubevirt(&serde_json::from_value(written).expect("a configuration"))
 }
 
@@ -359,10 +360,10 @@ fn manifests_of_old_are_accepted_unchanged() {
     let mut object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
     let written = object.clone();
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call_under(Stage::Mutate, "somebody", request, &config);
+    let response = call_under(Stage::Mutate, "a-user", request, &config);
     json_patch::patch(&mut object, &patch_of(&response)).expect("applies");
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call_under(Stage::Validate, "somebody", request, &config);
+    let response = call_under(Stage::Validate, "a-user", request, &config);
     assert_eq!(response["allowed"], true, "{response:#}");
     // What was written is there as it was, but for the empty machine type.
     for place in [
@@ -387,7 +388,7 @@ fn manifests_of_old_are_accepted_unchanged() {
 fn gate_that_is_missing_is_named() {
     let object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call(Stage::Validate, "somebody", request);
+    let response = call(Stage::Validate, "a-user", request);
     let message = response["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("the feature gate HostDisk"), "{message}");
 }
@@ -429,11 +430,11 @@ fn running_is_switched_by_patch_where_it_was_used() {
         json_patch::merge(&mut new["spec"], &patch);
         let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
         // Defaults never turn the one into the other.
-        let patched = call(Stage::Mutate, "somebody", request.clone());
+        let patched = call(Stage::Mutate, "a-user", request.clone());
         for step in &patch_of(&patched).0 {
             assert!(!step.path().to_string().contains("run"), "{patched}");
         }
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         assert_eq!(response["allowed"], allowed, "{stored} {patch}");
         let message = response["status"]["message"].as_str().unwrap_or_default();
         assert_eq!(
@@ -461,7 +462,7 @@ fn what_cannot_run_yet_is_accepted_with_the_way_out() {
         spec["domain"]["resources"] = json!({ "requests": { "memory": "128Mi" } });
         json_patch::merge(spec, &patch);
         let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         assert_eq!(response["allowed"], true, "{response:#}");
         let wanted = format!("accepted, but this version cannot run it yet: {warning}");
         assert_eq!(response["warnings"], json!([wanted]));
@@ -520,7 +521,7 @@ fn bad_input_is_refused_with_its_path() {
         let mut object = vm();
         json_patch::merge(&mut object["spec"], &patch);
         let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         let status = &response["status"];
         assert_eq!(
             (&status["code"], &status["reason"]),
@@ -544,7 +545,7 @@ fn refusal_sums_up_after_ten_violations() {
         .collect();
     object["spec"]["domain"]["devices"]["disks"] = json!(disks);
     let request = json!({ "operation": "CREATE", "object": object });
-    let status = call(Stage::Validate, "somebody", request)["status"].clone();
+    let status = call(Stage::Validate, "a-user", request)["status"].clone();
     let causes = status["details"]["causes"]
         .as_array()
         .expect("causes")
@@ -572,11 +573,11 @@ fn nodes_agent_reaches_its_own_guests_only() {
             "oldObject": object,
         });
         let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time");
-        let around = Surroundings {
+        let env = Environment {
             now: &now,
             new_uuid: &Uuid::nil,
         };
-        validate(&request, &ClusterConfig::default(), around)["allowed"].clone()
+        validate(&request, &ClusterConfig::default(), env)["allowed"].clone()
     };
     let bound = |node: &str| json!({ "authentication.kubernetes.io/node-name": [node] });
     assert_eq!(update(bound("one")), true);
@@ -593,13 +594,13 @@ fn other_requests_pass() {
     let mut object = vmi();
     object["spec"]["hostname"] = json!("A");
     let delete = json!({ "operation": "DELETE", "object": null, "oldObject": object });
-    assert_eq!(call(Stage::Validate, "somebody", delete)["allowed"], true);
+    assert_eq!(call(Stage::Validate, "a-user", delete)["allowed"], true);
     let status = json!({ "operation": "UPDATE", "subResource": "status", "object": object });
-    assert_eq!(call(Stage::Validate, "somebody", status)["allowed"], true);
+    assert_eq!(call(Stage::Validate, "a-user", status)["allowed"], true);
 }
 
 #[test]
-fn status_of_a_machine_is_put_to_its_own_rules_alone() {
+fn vm_status_is_checked_by_its_own_rules_only() {
     let old = vm();
     let check = |stage: Stage, status: Value| {
         let mut new = old.clone();
@@ -634,7 +635,7 @@ fn status_of_a_machine_is_put_to_its_own_rules_alone() {
         (
             plug(json!([add("UPPER", "claim")])),
             "status.volumeRequests",
-            "would end in a bad guest",
+            "would be invalid",
         ),
         (json!({ "created": "yes" }), "status.created", "a boolean"),
         (

@@ -1,11 +1,12 @@
 //! Objects through the webhooks, as the API server calls them.
 
 use admission::{
-    ClusterConfig, Surroundings,
-    kinds::Neighbours,
-    review::{Stage, review_among},
+    kinds::Related,
+    review::{Stage, review_with},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -33,15 +34,15 @@ fn every_example_is_admitted() {
         let config = config(&example.gates);
         let mut warnings = Vec::new();
         for object in example.objects.iter().filter(|object| is_ours(object)) {
-            let answer = submit(object, &config, "somebody");
+            let answer = submit(object, &config, "a-user");
             let refusals = answer.refusals.iter();
             found.extend(refusals.map(|refusal| format!("{}: {refusal}", example.file)));
             if let Some(schema) = schemas.of(object) {
-                let faults = schemas::faults(schema, &answer.object);
+                let problems = schemas::problems(schema, &answer.object);
                 found.extend(
-                    faults
+                    problems
                         .iter()
-                        .map(|fault| format!("{}, with defaults: {fault}", example.file)),
+                        .map(|problem| format!("{}, with defaults: {problem}", example.file)),
                 );
             }
             warnings.extend(answer.warnings);
@@ -80,7 +81,7 @@ fn every_gate_that_an_example_names_is_needed() {
             let is_asked_for = example
                 .objects
                 .iter()
-                .flat_map(|object| submit(object, &config, "somebody").refusals)
+                .flat_map(|object| submit(object, &config, "a-user").refusals)
                 .any(|refusal| refusal.contains(gate.as_str()));
             if !is_asked_for {
                 idle.push(format!("{}: nothing needs {gate}", example.file));
@@ -175,7 +176,7 @@ fn text(value: &Value) -> &str {
 
 fn call(stage: Stage, object: &Value, config: &ClusterConfig, user: &str) -> Value {
     let now = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time");
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &Uuid::new_v4,
     };
@@ -189,10 +190,10 @@ fn call(stage: Stage, object: &Value, config: &ClusterConfig, user: &str) -> Val
             "object": object,
         },
     });
-    // Whatever an example refers to is there, and runs.
-    let neighbours = Neighbours {
-        instance: Some(Box::default()),
-        ..Neighbours::default()
+    // The VMI that an example refers to exists.
+    let related = Related {
+        vmi: Some(Box::default()),
+        ..Related::default()
     };
-    review_among(stage, &request, config, around, &neighbours)["response"].clone()
+    review_with(stage, &request, config, env, &related)["response"].clone()
 }

@@ -36,7 +36,7 @@ pub(crate) fn examples() -> Vec<Example> {
             let file = path.file_name().expect("name").to_string_lossy();
             let text = fs::read_to_string(&path).expect("readable");
             read(&file, &text)
-                .map_err(|fault| format!("{file}: {fault}"))
+                .map_err(|problem| format!("{file}: {problem}"))
                 .expect("an example")
         })
         .collect();

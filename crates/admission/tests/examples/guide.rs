@@ -29,7 +29,7 @@ fn blocks() -> Vec<String> {
 
 fn refusals(block: &str) -> BTreeSet<String> {
     let object: Value = serde_saphyr::from_str(block).expect("YAML");
-    let answer = submit(&object, &config(&[]), "somebody");
+    let answer = submit(&object, &config(&[]), "a-user");
     answer.refusals.into_iter().collect()
 }
 

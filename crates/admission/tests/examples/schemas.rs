@@ -1,4 +1,4 @@
-//! Objects against the definitions that the API server loads, unknown fields being faults.
+//! Objects against the definitions that the API server loads, unknown fields being problems.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -38,21 +38,21 @@ impl Schemas {
 }
 
 /// Everything that is wrong with an object, the strict way.
-pub(crate) fn faults(schema: &Schema, object: &Value) -> Vec<String> {
-    let mut faults: Vec<String> = schema
+pub(crate) fn problems(schema: &Schema, object: &Value) -> Vec<String> {
+    let mut problems: Vec<String> = schema
         .unknown_fields(object)
         .into_iter()
         .map(|path| format!("{path}: unknown field"))
         .collect();
     let mut filled = object.clone();
     schema.fill_defaults(&mut filled);
-    faults.extend(
+    problems.extend(
         schema
             .validate(&filled)
             .iter()
             .map(|violation| format!("{}: {}", violation.field, violation.body())),
     );
-    faults
+    problems
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn every_field_of_an_example_is_known_and_well_formed() {
     let mut found = Vec::new();
     for example in examples() {
         for object in example.objects.iter().filter(|object| is_ours(object)) {
-            let faults = match schemas.of(object) {
-                Some(schema) => faults(schema, object),
+            let problems = match schemas.of(object) {
+                Some(schema) => problems(schema, object),
                 None => vec![format!(
                     "{} {}: not defined",
                     object["apiVersion"],
@@ -70,9 +70,9 @@ fn every_field_of_an_example_is_known_and_well_formed() {
                 )],
             };
             found.extend(
-                faults
+                problems
                     .into_iter()
-                    .map(|fault| format!("{}: {fault}", example.file)),
+                    .map(|problem| format!("{}: {problem}", example.file)),
             );
         }
     }
@@ -87,7 +87,7 @@ fn a_misspelt_field_and_a_wrong_type_are_found() {
         "spec": { "domain": { "devices": { "disk": [] }, "cpu": { "cores": "two" } } },
     });
     let schemas = Schemas::load();
-    let found = faults(schemas.of(&object).expect("defined"), &object).join("\n");
+    let found = problems(schemas.of(&object).expect("defined"), &object).join("\n");
     assert!(found.contains("spec.domain.devices.disk"), "{found}");
     assert!(found.contains("spec.domain.cpu.cores"), "{found}");
 }

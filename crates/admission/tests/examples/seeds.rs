@@ -30,8 +30,8 @@ fn texts_inside_of_examples_can_be_read() {
         for object in &example.objects {
             visit("", object, &mut |language, text| {
                 read += 1;
-                if let Err(fault) = check(language, text) {
-                    panic!("{}: {fault} in\n{text}", example.file);
+                if let Err(problem) = check(language, text) {
+                    panic!("{}: {problem} in\n{text}", example.file);
                 }
             });
         }

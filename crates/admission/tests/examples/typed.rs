@@ -100,8 +100,8 @@ fn nothing_in_an_example_is_lost_in_its_type() {
     let mut found = Vec::new();
     for example in examples() {
         for object in &example.objects {
-            if let Err(fault) = survives(object) {
-                found.push(format!("{}, {}: {fault}", example.file, kind(object)));
+            if let Err(problem) = survives(object) {
+                found.push(format!("{}, {}: {problem}", example.file, kind(object)));
             }
         }
     }

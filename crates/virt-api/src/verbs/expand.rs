@@ -1,17 +1,16 @@
 //! `expand-spec` of a VM and `expand-vm-spec` of a VM that need not exist: the VM with its instance
 //! type and its preference written out. Nothing is changed.
 
-use admission::{
-    ClusterConfig, Surroundings, Violation,
-    instancetype::{Choice, expand, reference},
-};
 use axum::{
     Json, Router,
     extract::{Path, Request, State},
     http::Method,
     routing::{get, put},
 };
+use cluster_config::ClusterConfig;
 use cluster_view::sizes::{self, FindError};
+use defaults::{Environment, expand};
+use instancetype::{Choice, reference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
@@ -24,6 +23,7 @@ use kubevirt_api::{
 use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
+use validation::Violation;
 
 use super::{Entry, Object};
 use crate::{caller, refusal::Refusal, settings::Shared};
@@ -151,11 +151,11 @@ impl Found {
             instancetype: self.size.as_ref(),
             preference: self.preference.as_ref(),
         };
-        let around = Surroundings {
+        let env = Environment {
             now,
             new_uuid: &Uuid::new_v4,
         };
-        expand::expand(vm, choice, config, around).map_err(Fault::Contradiction)
+        expand(vm, choice, config, env).map_err(Fault::Contradiction)
     }
 }
 

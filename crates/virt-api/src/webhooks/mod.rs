@@ -7,7 +7,7 @@ mod eviction;
 mod guard;
 mod lookup;
 
-use admission::{Surroundings, review::Stage};
+use admission::review::Stage;
 use axum::{
     Json, Router,
     body::Bytes,
@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use defaults::Environment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -56,20 +57,20 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
     };
     let now = Time(shared.clock.now());
     let cluster = shared.cluster.now();
-    let needs = match stage {
+    let lookups = match stage {
         Stage::Mutate => Vec::new(),
-        Stage::Validate => admission::kinds::needs(&asked, &cluster, around(&now)),
+        Stage::Validate => admission::kinds::lookups(&asked, &cluster, environment(&now)),
     };
     let found = Box::pin(async {
-        let mut among = lookup::all(&shared.client, needs).await?;
-        lookup::machine::complete(&shared.client, stage, &asked, &mut among).await?;
-        Ok::<_, kube::Error>(among)
+        let mut related = lookup::all(&shared.client, lookups).await?;
+        lookup::machine::complete(&shared.client, stage, &asked, &mut related).await?;
+        Ok::<_, kube::Error>(related)
     });
     match found.await {
-        Ok(among) => {
-            let around = around(&now);
-            Json(admission::review_among(
-                stage, &asked, &cluster, around, &among,
+        Ok(related) => {
+            let env = environment(&now);
+            Json(admission::review_with(
+                stage, &asked, &cluster, env, &related,
             ))
             .into_response()
         }
@@ -97,8 +98,8 @@ fn read(body: &[u8]) -> Result<Value, Refusal> {
         .map_err(|err| Refusal::bad_request(format!("the review is malformed: {err}")))
 }
 
-fn around(now: &Time) -> Surroundings<'_> {
-    Surroundings {
+fn environment(now: &Time) -> Environment<'_> {
+    Environment {
         now,
         new_uuid: &Uuid::new_v4,
     }

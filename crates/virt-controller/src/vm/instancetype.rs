@@ -4,11 +4,12 @@
 //! first seen with it, and its instances are made by the copies. Where the administrator wants VMs
 //! that depend on nothing, the choice is written out into the VM instead.
 
-use admission::instancetype::reference::{self, Family, Reference, Scope};
-use admission::instancetype::{Choice, Target, complete, conflicts, expand};
-use admission::merge::carry_over;
-use admission::{ClusterConfig, Surroundings, Violation};
+use ::instancetype::reference::{self, Family, Reference, Scope};
+use ::instancetype::{Choice, Target, conflicts};
+use cluster_config::ClusterConfig;
 use cluster_view::sizes::{self, FindError, Found, Origin};
+use defaults::template::complete;
+use defaults::{Environment, carry_over, expand};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
@@ -22,6 +23,7 @@ use kubevirt_api::{VirtualMachine, annotations, labels, reasons};
 use reconcile::{EventType, Key, Retry, WriteError, create, error_chain};
 use serde_json::{Value, json};
 use uuid::Uuid;
+use validation::Violation;
 
 use super::status::Done;
 use super::{Controller, VmError, template};
@@ -61,7 +63,7 @@ impl ChoiceError {
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Look { .. } => "ServerUnavailable",
-            Self::Find(error) if error.is_passing() => "ServerUnavailable",
+            Self::Find(error) if error.is_transient() => "ServerUnavailable",
             Self::Find(_) | Self::Keep(_) | Self::OtherRevision { .. } | Self::Refused(_) => {
                 reasons::vm::FAILED_CREATE
             }
@@ -398,12 +400,12 @@ impl Controller {
             "spec": {"template": vm.spec.template},
         });
         let now = Time(self.clock.now());
-        let around = Surroundings {
+        let env = Environment {
             now: &now,
             new_uuid: &Uuid::new_v4,
         };
         let config = self.cluster.now();
-        let expanded = expand::expand(&raw, chosen.choice(), &config, around)
+        let expanded = expand(&raw, chosen.choice(), &config, env)
             .map_err(|found| ChoiceError::refused(&found))?;
         Ok(json!({
             "metadata": {"resourceVersion": vm.metadata.resource_version},

@@ -67,7 +67,7 @@ pub(super) fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
     if given.is_some_and(|uuid| !uuid.is_empty()) {
         return;
     }
-    let uuid = admission::defaults::controller::firmware_uuid(vm_name);
+    let uuid = defaults::controller::firmware_uuid(vm_name);
     // Indexing makes objects on the way; a template that is none is refused by the schema long
     // before.
     if spec.is_object() {

@@ -263,7 +263,7 @@ async fn machine_waits_for_what_it_chose_and_says_so() {
         .until("it says so", async || {
             failure(&world, "a")
                 .await
-                .contains("there is no VirtualMachineClusterInstancetype late")
+                .contains("VirtualMachineClusterInstancetype late does not exist")
         })
         .await;
     assert!(world.vmis().get_opt("a").await.unwrap().is_none());

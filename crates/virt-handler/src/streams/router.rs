@@ -290,7 +290,7 @@ fn refusal(code: StatusCode, reason: &str, message: &str) -> Response {
 mod tests {
     use std::time::Duration;
 
-    use admission::ClusterConfig;
+    use cluster_config::ClusterConfig;
     use cluster_view::Configuration;
     use embedded_api::{Database, EmbeddedApi, Identity};
     use futures::StreamExt as _;

@@ -4,16 +4,13 @@
 //! What is not found stays empty: a VM may be there before what it names, and is told when it
 //! starts. Only where the way from a volume to a name breaks off, the review says so.
 
-use admission::{
-    defaults::source,
-    instancetype::{
-        infer::{self, Inferred, Next, Outcome},
-        reference::{self, Family, Reference},
-    },
-    kinds::Neighbours,
-    review::Stage,
-};
+use admission::{kinds::Related, review::Stage};
 use cluster_view::sizes;
+use defaults::source::{self, DataSourceRef};
+use instancetype::{
+    infer::{self, Inferred, Outcome, SourceKind, Step},
+    reference::{self, Family, Reference},
+};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api, Client,
@@ -33,7 +30,7 @@ pub(in crate::webhooks) async fn complete(
     client: &Client,
     stage: Stage,
     review: &Value,
-    found: &mut Neighbours,
+    found: &mut Related,
 ) -> Result<(), kube::Error> {
     let request = &review["request"];
     let is_part = request["subResource"]
@@ -53,7 +50,7 @@ pub(in crate::webhooks) async fn complete(
     Ok(())
 }
 
-async fn of_machine(client: &Client, stage: Stage, request: &Value, found: &mut Neighbours) {
+async fn of_machine(client: &Client, stage: Stage, request: &Value, found: &mut Related) {
     // What cannot be read is refused by the review itself.
     let Ok(mut vm) = VirtualMachine::deserialize(&request["object"]) else {
         return;
@@ -70,7 +67,7 @@ async fn of_machine(client: &Client, stage: Stage, request: &Value, found: &mut 
             preference: inferred(client, &vm, Family::Preference).await,
         };
         found.architecture = architecture(client, &vm).await;
-        if infer::settle(&mut vm, &found.inferred).is_err() {
+        if infer::resolve(&mut vm, &found.inferred).is_err() {
             return;
         }
     }
@@ -95,7 +92,7 @@ async fn spec<T: DeserializeOwned>(
 ) -> Option<Box<T>> {
     match sizes::find(client, namespace, &reference?).await {
         Ok(found) => Some(Box::new(found.spec)),
-        Err(error) if error.is_passing() => {
+        Err(error) if error.is_transient() => {
             let error = reconcile::error_chain(&error);
             tracing::warn!(error, "a machine is judged without what it names");
             None
@@ -106,36 +103,37 @@ async fn spec<T: DeserializeOwned>(
 
 /// Walks from the volume of a VM to the name that its source has on a label.
 async fn inferred(client: &Client, vm: &VirtualMachine, family: Family) -> Option<Outcome> {
-    let mut next = infer::begin(vm, family)?;
+    let mut step = infer::first_step(vm, family)?;
     for _ in 0..MOST_STEPS {
-        next = match next {
-            Next::End(outcome) => return Some(outcome),
-            Next::Look(place) => match look(client, &place).await {
-                Ok(found) => infer::after(&place, found.as_ref(), family),
+        step = match step {
+            Step::Done(outcome) => return Some(outcome),
+            Step::Lookup(source) => match look(client, &source).await {
+                Ok(found) => infer::next_step(&source, found.as_ref(), family),
                 Err(error) => {
-                    let message = format!("{} cannot be looked up: {error}", place.shown());
-                    return Some(Outcome::Broken(message));
+                    let message = format!("{source} cannot be looked up: {error}");
+                    return Some(Outcome::Fatal(message));
                 }
             },
         };
     }
     let message = "its source is a copy of a copy, and so on";
-    Some(Outcome::Silent(message.to_owned()))
+    Some(Outcome::Ignorable(message.to_owned()))
 }
 
-async fn look(client: &Client, place: &infer::Place) -> Result<Option<Value>, kube::Error> {
-    let resource = match place.kind {
-        infer::Kind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
-        infer::Kind::DataVolume => ApiResource::erase::<DataVolume>(&()),
-        infer::Kind::DataSource => ApiResource::erase::<DataSource>(&()),
-        infer::Kind::Snapshot => ApiResource::from_gvk(&GroupVersionKind::gvk(
+async fn look(client: &Client, source: &infer::Source) -> Result<Option<Value>, kube::Error> {
+    let resource = match source.kind {
+        SourceKind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
+        SourceKind::DataVolume => ApiResource::erase::<DataVolume>(&()),
+        SourceKind::DataSource => ApiResource::erase::<DataSource>(&()),
+        SourceKind::Snapshot => ApiResource::from_gvk(&GroupVersionKind::gvk(
             "snapshot.storage.k8s.io",
             "v1",
             "VolumeSnapshot",
         )),
     };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &place.namespace, &resource);
-    let found = api.get_opt(&place.name).await?;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), &source.namespace, &resource);
+    let found = api.get_opt(&source.name).await?;
     Ok(found.and_then(|object| serde_json::to_value(object).ok()))
 }
 
@@ -149,17 +147,17 @@ async fn architecture(client: &Client, vm: &VirtualMachine) -> Option<String> {
     {
         return None;
     }
-    let first = data_source(client, source::place(vm)?).await?;
+    let first = data_source(client, source::of_vm(vm)?).await?;
     if let Some(found) = source::architecture(&first) {
         return Some(found);
     }
-    let second = data_source(client, source::behind(&first)?).await?;
+    let second = data_source(client, source::referenced_by(&first)?).await?;
     source::architecture(&second)
 }
 
-async fn data_source(client: &Client, place: source::Place) -> Option<DataSource> {
-    let api: Api<DataSource> = Api::namespaced(client.clone(), &place.namespace);
-    match api.get_opt(&place.name).await {
+async fn data_source(client: &Client, reference: DataSourceRef) -> Option<DataSource> {
+    let api: Api<DataSource> = Api::namespaced(client.clone(), &reference.namespace);
+    match api.get_opt(&reference.name).await {
         Ok(found) => found,
         Err(error) => {
             tracing::info!(error = %error, "a data source cannot be looked up");
