@@ -11,7 +11,7 @@ pub enum Stage {
     Alpha,
     /// On unless listed as disabled.
     Beta,
-    /// Ga available: always on; listing the gate has no effect.
+    /// Generally available: always on; listing the gate has no effect.
     Ga,
     /// Off unless listed; will be removed.
     Deprecated,

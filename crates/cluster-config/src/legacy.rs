@@ -52,110 +52,126 @@ enum Form {
     Quoted,
 }
 
-/// Key of the map, JSON pointer of the field in the configuration, syntax of the value.
-const KEYS: &[(&str, &str, Form)] = &[
-    (
+/// A key of the map.
+struct Key {
+    name: &'static str,
+    /// JSON pointer of the field in the configuration.
+    pointer: &'static str,
+    form: Form,
+}
+
+const fn key(name: &'static str, pointer: &'static str, form: Form) -> Key {
+    Key {
+        name,
+        pointer,
+        form,
+    }
+}
+
+/// All known keys.
+const KEYS: &[Key] = &[
+    key(
         "feature-gates",
         "/developerConfiguration/featureGates",
         Form::List,
     ),
-    (
+    key(
         "debug.useEmulation",
         "/developerConfiguration/useEmulation",
         Form::Bool,
     ),
-    (
+    key(
         "memory-overcommit",
         "/developerConfiguration/memoryOvercommit",
         Form::Number(i32::MAX as i64),
     ),
-    (
+    key(
         "cpu-allocation-ratio",
         "/developerConfiguration/cpuAllocationRatio",
         Form::Number(i32::MAX as i64),
     ),
-    (
+    key(
         "pvc-tolerate-less-space-up-to-percent",
         "/developerConfiguration/pvcTolerateLessSpaceUpToPercent",
         Form::Number(100),
     ),
-    (
+    key(
         "node-selectors",
         "/developerConfiguration/nodeSelectors",
         Form::Pairs,
     ),
-    ("machine-type", "/machineType", Form::Text),
-    ("emulated-machines", "/emulatedMachines", Form::List),
-    ("default-cpu-model", "/cpuModel", Form::Text),
-    ("cpu-request", "/cpuRequest", Form::Text),
-    (
+    key("machine-type", "/machineType", Form::Text),
+    key("emulated-machines", "/emulatedMachines", Form::List),
+    key("default-cpu-model", "/cpuModel", Form::Text),
+    key("cpu-request", "/cpuRequest", Form::Text),
+    key(
         "dev.imagePullPolicy",
         "/imagePullPolicy",
         Form::Enum(&["Always", "Never", "IfNotPresent"]),
     ),
-    (
+    key(
         "default-network-interface",
         "/network/defaultNetworkInterface",
         Form::Enum(&["bridge", "masquerade", "slirp"]),
     ),
-    (
+    key(
         "permitSlirpInterface",
         "/network/permitSlirpInterface",
         Form::Bool,
     ),
-    (
+    key(
         "permitBridgeInterfaceOnPodNetwork",
         "/network/permitBridgeInterfaceOnPodNetwork",
         Form::Bool,
     ),
-    ("selinuxLauncherType", "/selinuxLauncherType", Form::Text),
-    (
+    key("selinuxLauncherType", "/selinuxLauncherType", Form::Text),
+    key(
         "supported-guest-agent",
         "/supportedGuestAgentVersions",
         Form::List,
     ),
-    ("ovmfPath", "/ovmfPath", Form::Text),
-    (
+    key("ovmfPath", "/ovmfPath", Form::Text),
+    key(
         "memBalloonStatsPeriod",
         "/memBalloonStatsPeriod",
         Form::Number(u32::MAX as i64),
     ),
-    ("smbios", "/smbios", Form::Object),
-    (
+    key("smbios", "/smbios", Form::Object),
+    key(
         "permittedHostDevices",
         "/permittedHostDevices",
         Form::Object,
     ),
-    ("migrations", "/migrations", Form::Quoted),
+    key("migrations", "/migrations", Form::Quoted),
 ];
 
 /// Converts the map's data to the shape of a `KubeVirt` object's `spec.configuration`.
 pub fn read(data: &BTreeMap<String, String>) -> Result<Value, Unreadable> {
     let mut written = json!({});
-    for (key, pointer, form) in KEYS {
-        let Some(text) = data.get(*key).map(|text| text.trim()) else {
+    for key in KEYS {
+        let Some(text) = data.get(key.name).map(|text| text.trim()) else {
             continue;
         };
         if text.is_empty() {
             continue;
         }
-        let value = form.read(text).map_err(|expected| Unreadable {
-            key: (*key).to_owned(),
+        let value = key.form.read(text).map_err(|expected| Unreadable {
+            key: key.name.to_owned(),
             value: text.to_owned(),
             expected,
         })?;
-        set(&mut written, pointer, value);
+        set(&mut written, key.pointer, value);
     }
     // Attribute a type error to its key: deserialize each field alone.
-    for (key, pointer, _) in KEYS {
-        let Some(value) = written.pointer(pointer) else {
+    for key in KEYS {
+        let Some(value) = written.pointer(key.pointer) else {
             continue;
         };
         let mut alone = json!({});
-        set(&mut alone, pointer, value.clone());
+        set(&mut alone, key.pointer, value.clone());
         if serde_json::from_value::<KubeVirtConfiguration>(alone).is_err() {
             return Err(Unreadable {
-                key: (*key).to_owned(),
+                key: key.name.to_owned(),
                 value: value.to_string(),
                 expected: "a value of the same field of the KubeVirt object",
             });

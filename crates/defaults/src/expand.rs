@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use validation::Violation;
 
-use crate::{Environment, carry_over, template, vmi};
+use crate::{carry_over::carry_over, environment::Environment, template, vmi};
 
 /// Writes instance type, preference and the outline of defaults into the VM. Fields that the types
 /// do not know are preserved. A VM without a choice is returned unchanged.

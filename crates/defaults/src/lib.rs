@@ -27,16 +27,9 @@ pub mod vmi;
 mod expand;
 pub mod template;
 
-use validation::{Rule, Summary};
+mod list;
 
 pub use carry_over::carry_over;
 pub use environment::Environment;
 pub use expand::expand;
-
-/// All rules of this crate.
-pub fn summaries() -> impl Iterator<Item = Summary> {
-    let of_vm = vm::ALL.iter().map(Rule::summary);
-    let of_spec = vmi::SPEC.iter().map(Rule::summary);
-    let of_object = vmi::OBJECT.iter().map(Rule::summary);
-    of_vm.chain(of_spec).chain(of_object)
-}
+pub use list::summaries;

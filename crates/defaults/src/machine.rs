@@ -9,7 +9,7 @@ use kubevirt_api::{
     vmi::VirtualMachineInstanceSpec,
 };
 
-use crate::{Environment, growth};
+use crate::{environment::Environment, growth};
 
 /// Maximum of virtual CPUs after hot-plug.
 const MAX_VCPUS: u32 = 512;

@@ -7,7 +7,7 @@ use kubevirt_api::{
 };
 use validation::{Rule, Subject};
 
-use crate::{Environment, machine};
+use crate::{environment::Environment, machine};
 
 /// Whether the object is new. Only a new VM gets an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use kubevirt_api::{
 };
 use validation::{Rule, Subject, Violation};
 
-use crate::{Environment, controller, devices, features, machine, network};
+use crate::{controller, devices, environment::Environment, features, machine, network};
 
 /// User id of the QEMU process.
 pub const RUNTIME_USER: u64 = 107;

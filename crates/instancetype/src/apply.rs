@@ -2,7 +2,10 @@
 
 use validation::{Rule, Summary};
 
-use crate::{Choice, Target, prefer, size};
+use crate::{
+    prefer, presets, size,
+    target::{Choice, Target},
+};
 
 /// Applies instance type and preference. Conflicts are reported by
 /// [`conflicts::find`](crate::conflicts::find); here the instance type wins.
@@ -21,7 +24,7 @@ pub fn apply(target: &mut Target<'_>, choice: Choice<'_>) {
 
 /// All rules of this crate.
 pub fn summaries() -> impl Iterator<Item = Summary> {
-    let presets = [crate::presets::RULE.summary()].into_iter();
+    let presets = [presets::RULE.summary()].into_iter();
     presets
         .chain(size::ALL.iter().map(Rule::summary))
         .chain(prefer::ALL.iter().map(Rule::summary))

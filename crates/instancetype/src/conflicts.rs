@@ -9,7 +9,7 @@ use kubevirt_api::{
 };
 use validation::Violation;
 
-use crate::TEMPLATE_PATH;
+use crate::target::TEMPLATE_PATH;
 
 type Spec = VirtualMachineInstanceSpec;
 type Size = VirtualMachineInstancetypeSpec;

@@ -30,7 +30,4 @@ pub mod infer;
 pub mod presets;
 
 pub use apply::{apply, summaries};
-pub use target::{Choice, Target};
-
-/// Path of a VM's template spec, as violations report it.
-pub const TEMPLATE_PATH: &str = "spec.template.spec";
+pub use target::{Choice, TEMPLATE_PATH, Target};

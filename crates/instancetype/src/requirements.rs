@@ -7,7 +7,7 @@ use kubevirt_api::{
 use validation::Violation;
 
 use crate::{
-    Choice, TEMPLATE_PATH,
+    target::{Choice, TEMPLATE_PATH},
     topology::{Layout, Spread},
 };
 

@@ -9,7 +9,7 @@ use kubevirt_api::{
 use validation::{Rule, Subject};
 
 use crate::{
-    Target,
+    target::Target,
     topology::{Layout, Topology},
 };
 

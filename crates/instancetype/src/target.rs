@@ -7,6 +7,11 @@ use kubevirt_api::{
     vmi::VirtualMachineInstanceSpec,
 };
 
+/// Path of a VM's template spec, as violations report it.
+pub const TEMPLATE_PATH: &str = "spec.template.spec";
+
+pub(crate) type Preference = VirtualMachinePreferenceSpec;
+
 /// The instance type and preference of a VM, if chosen and found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice<'a> {

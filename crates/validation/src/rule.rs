@@ -1,6 +1,6 @@
 //! A rule: one check or one default, as a row of a list.
 
-use crate::{Subject, Violation};
+use crate::{subject::Subject, violation::Violation};
 
 /// A named check or default and the function that implements it. `C` is the type of that function:
 /// each list of rules has its own.

@@ -93,9 +93,9 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
         if !metrics.contains(&*disk.name) {
             continue;
         }
-        match bus_of(disk) {
-            Some(("disk", bus)) if *bus == DiskBus::Virtio => {}
-            Some(("disk", _)) => {
+        match Target::of(disk) {
+            Some(target) if target.kind == "disk" && *target.bus == DiskBus::Virtio => {}
+            Some(target) if target.kind == "disk" => {
                 let detail = "downward metrics need bus virtio";
                 found.push(input.invalid(&format!("{path}.disk.bus"), detail));
             }
@@ -109,37 +109,48 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn buses(input: &Input<'_>) -> Vec<Violation> {
-    let is_arm = input.architecture() == "arm64";
     paths(input)
         .filter_map(|(path, disk)| {
-            let (target, bus) = bus_of(disk)?;
-            let (cause, detail) = bus_problem(disk, target, bus, is_arm)?;
-            let field = input.at(&format!("{path}.{target}.bus"));
-            Some(Violation::new(cause, field, detail))
+            let target = Target::of(disk)?;
+            let problem = bus_problem(disk, &target, input.architecture())?;
+            let field = input.at(&format!("{path}.{}.bus", target.kind));
+            Some(Violation::new(problem.cause, field, problem.detail))
         })
         .collect()
 }
 
-fn bus_problem(disk: &Disk, target: &str, bus: &DiskBus, is_arm: bool) -> Option<(Cause, String)> {
+struct BusProblem {
+    cause: Cause,
+    detail: String,
+}
+
+fn bus_problem(disk: &Disk, target: &Target<'_>, architecture: &str) -> Option<BusProblem> {
+    let invalid = |detail: String| {
+        Some(BusProblem {
+            cause: Cause::Invalid,
+            detail,
+        })
+    };
+    let bus = target.bus;
     let name = bus.as_str();
     if !bus.is_known() && !name.is_empty() {
         let choices = DiskBus::KNOWN.join(", ");
-        let detail = format!("{name:?} is unknown; use one of {choices}");
-        return Some((Cause::Invalid, detail));
+        return invalid(format!("{name:?} is unknown; use one of {choices}"));
     }
-    if target == "cdrom" && *bus == DiskBus::Virtio {
-        let detail = "a cdrom cannot be virtio; use sata, scsi or usb".to_owned();
-        return Some((Cause::Invalid, detail));
+    if target.kind == "cdrom" && *bus == DiskBus::Virtio {
+        return invalid("a cdrom cannot be virtio; use sata, scsi or usb".to_owned());
     }
     let target_disk = disk.disk.as_ref();
     let is_readonly = target_disk.is_some_and(|target| target.readonly == Some(true));
     if *bus == DiskBus::Sata && is_readonly {
-        let detail = "a sata disk cannot be read-only; use bus virtio, or cdrom".to_owned();
-        return Some((Cause::Invalid, detail));
+        return invalid("a sata disk cannot be read-only; use bus virtio, or cdrom".to_owned());
     }
-    if is_arm && !matches!(bus, DiskBus::Virtio | DiskBus::Scsi) && !name.is_empty() {
-        let detail = format!("{name} does not work on arm64; use virtio or scsi");
-        return Some((Cause::NotSupported, detail));
+    let works_on_arm = name.is_empty() || matches!(bus, DiskBus::Virtio | DiskBus::Scsi);
+    if architecture == "arm64" && !works_on_arm {
+        return Some(BusProblem {
+            cause: Cause::NotSupported,
+            detail: format!("{name} does not work on arm64; use virtio or scsi"),
+        });
     }
     None
 }
@@ -166,7 +177,7 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter(|(_, disk)| disk.dedicated_io_thread == Some(true))
-        .filter(|(_, disk)| bus_of(disk).is_some_and(|(_, bus)| *bus != DiskBus::Virtio))
+        .filter(|(_, disk)| Target::of(disk).is_some_and(|target| *target.bus != DiskBus::Virtio))
         .map(|(path, _)| {
             let detail = "only virtio disks support I/O threads; use bus virtio";
             input.not_supported(&format!("{path}.dedicatedIOThread"), detail)
@@ -290,20 +301,23 @@ pub(crate) fn hotplugged_disk_problems(disk: &Disk) -> Vec<DiskProblem> {
         detail: detail.to_owned(),
     };
     let mut found = Vec::new();
-    match (bus_of(disk), disk.lun.is_some(), disk.disk.is_some()) {
-        (Some(("disk", bus)), ..) if !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
-            found.push(problem(
-                "disk.bus",
-                "hot-plugged disks must be scsi or virtio",
-            ));
+    let target = Target::of(disk);
+    let is_disk = target.as_ref().is_some_and(|one| one.kind == "disk");
+    let is_lun = target.as_ref().is_some_and(|one| one.kind == "lun");
+    match target.map(|one| one.bus) {
+        Some(bus) if is_disk && !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
+            let detail = "hot-plugged disks must be scsi or virtio";
+            found.push(problem("disk.bus", detail));
         }
-        (Some(("lun", bus)), ..) if *bus != DiskBus::Scsi => {
+        Some(bus) if is_lun && *bus != DiskBus::Scsi => {
             found.push(problem("lun.bus", "hot-plugged luns must be scsi"));
         }
-        (_, false, false) => found.push(problem("", "only disk and lun can be hot-plugged")),
+        _ if disk.lun.is_none() && disk.disk.is_none() => {
+            found.push(problem("", "only disk and lun can be hot-plugged"));
+        }
         _ => {}
     }
-    let is_virtio = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Virtio);
+    let is_virtio = Target::of(disk).is_some_and(|target| *target.bus == DiskBus::Virtio);
     if disk.dedicated_io_thread == Some(true) && !is_virtio {
         let detail = "only virtio disks support I/O threads";
         found.push(problem("dedicatedIOThread", detail));
@@ -331,19 +345,19 @@ pub(super) fn block_sizes(input: &Input<'_>) -> Vec<Violation> {
             let detail = "custom and matchVolume are both set; choose one";
             found.push(input.invalid(&field, detail));
         }
-        let is_sata = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Sata);
-        if let Some(detail) = block_size_problem(custom, is_sata) {
+        let bus = Target::of(disk).map(|target| target.bus);
+        if let Some(detail) = block_size_problem(custom, bus) {
             found.push(input.invalid(&format!("{field}.custom"), detail));
         }
     }
     found
 }
 
-fn block_size_problem(custom: &CustomBlockSize, is_sata: bool) -> Option<String> {
+fn block_size_problem(custom: &CustomBlockSize, bus: Option<&DiskBus>) -> Option<String> {
     let logical = custom.logical.unwrap_or(0);
     let physical = custom.physical.unwrap_or(0);
-    let fits = |size: u64| BLOCK_SIZES.contains(&size) && size.is_power_of_two();
-    if !fits(logical) || !fits(physical) {
+    let is_valid = |size: u64| BLOCK_SIZES.contains(&size) && size.is_power_of_two();
+    if !is_valid(logical) || !is_valid(physical) {
         return Some(format!(
             "logical and physical must be powers of two from {} to {}",
             BLOCK_SIZES.start(),
@@ -353,7 +367,7 @@ fn block_size_problem(custom: &CustomBlockSize, is_sata: bool) -> Option<String>
     if logical > physical {
         return Some("logical must not be larger than physical".to_owned());
     }
-    if is_sata && logical != SATA_BLOCK_SIZE {
+    if bus == Some(&DiskBus::Sata) && logical != SATA_BLOCK_SIZE {
         return Some(format!("a sata disk needs logical: {SATA_BLOCK_SIZE}"));
     }
     custom
@@ -370,15 +384,26 @@ fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Disk)> + us
         .map(|(i, disk)| (format!("domain.devices.disks[{i}]"), disk))
 }
 
-/// The target and its bus.
-fn bus_of(disk: &Disk) -> Option<(&'static str, &DiskBus)> {
-    let disk_bus = disk.disk.as_ref().and_then(|target| target.bus.as_ref());
-    let lun_bus = disk.lun.as_ref().and_then(|target| target.bus.as_ref());
-    let cdrom_bus = disk.cdrom.as_ref().and_then(|target| target.bus.as_ref());
-    disk_bus
-        .map(|bus| ("disk", bus))
-        .or_else(|| lun_bus.map(|bus| ("lun", bus)))
-        .or_else(|| cdrom_bus.map(|bus| ("cdrom", bus)))
+/// The target of a disk that has a bus.
+struct Target<'a> {
+    /// Field of the target: disk, lun or cdrom.
+    kind: &'static str,
+    bus: &'a DiskBus,
+}
+
+impl<'a> Target<'a> {
+    fn of(disk: &'a Disk) -> Option<Self> {
+        let targets = [
+            ("disk", disk.disk.as_ref().and_then(|one| one.bus.as_ref())),
+            ("lun", disk.lun.as_ref().and_then(|one| one.bus.as_ref())),
+            (
+                "cdrom",
+                disk.cdrom.as_ref().and_then(|one| one.bus.as_ref()),
+            ),
+        ];
+        let mut targets = targets.into_iter();
+        targets.find_map(|(kind, bus)| bus.map(|bus| Self { kind, bus }))
+    }
 }
 
 /// `0000:81:01.0`

@@ -95,8 +95,9 @@ pub(super) fn ranges(input: &Input<'_>) -> Vec<Violation> {
             found.push(input.invalid(&path, detail));
         }
         for (i, range) in ranges.iter().enumerate() {
-            for (field, detail) in range_problems(range) {
-                found.push(input.invalid(&format!("{path}[{i}].{field}"), detail));
+            for problem in range_problems(range) {
+                let field = format!("{path}[{i}].{}", problem.field);
+                found.push(input.invalid(&field, problem.detail));
             }
             let earlier = ranges.iter().take(i);
             if earlier.into_iter().any(|other| overlap(range, other)) {
@@ -108,23 +109,29 @@ pub(super) fn ranges(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-fn range_problems(range: &PortRange) -> Vec<(&'static str, String)> {
+struct RangeProblem {
+    field: &'static str,
+    detail: String,
+}
+
+fn range_problems(range: &PortRange) -> Vec<RangeProblem> {
+    let problem = |field, detail| RangeProblem { field, detail };
     let is_port = |port: i32| (1..=65535).contains(&port);
     let mut found = Vec::new();
     let protocol = &range.protocol;
     if !["TCP", "UDP"].contains(&protocol.as_str()) {
         let detail = format!("{protocol:?} is unknown; use TCP or UDP");
-        found.push(("protocol", detail));
+        found.push(problem("protocol", detail));
     }
     for (field, port) in [("start", range.start), ("end", range.end)] {
         if !is_port(port) {
             let detail = format!("{port} is not a port; use a number from 1 to 65535");
-            found.push((field, detail));
+            found.push(problem(field, detail));
         }
     }
     if range.start > range.end {
         let detail = "greater than end; swap them".to_owned();
-        found.push(("start", detail));
+        found.push(problem("start", detail));
     }
     found
 }

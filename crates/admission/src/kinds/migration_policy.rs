@@ -139,8 +139,10 @@ pub(super) fn tuning(
     let part = |options: Option<&ExperimentalMigrationOptions>| {
         options.and_then(|options| options.downtime_tuning.clone())
     };
-    let is_same = part(old) == part(new);
-    gated(path, "downtimeTuning", is_same, TUNING, config)
+    if part(old) == part(new) {
+        return Vec::new();
+    }
+    requires_gate(path, "downtimeTuning", TUNING, config)
 }
 
 pub(super) fn stalls(
@@ -152,18 +154,14 @@ pub(super) fn stalls(
     let part = |options: Option<&ExperimentalMigrationOptions>| {
         options.and_then(|options| options.stall_detector.clone())
     };
-    let is_same = part(old) == part(new);
-    gated(path, "stallDetector", is_same, STALLS, config)
+    if part(old) == part(new) {
+        return Vec::new();
+    }
+    requires_gate(path, "stallDetector", STALLS, config)
 }
 
-fn gated(
-    path: &str,
-    part: &str,
-    is_same: bool,
-    gate: &str,
-    config: &ClusterConfig,
-) -> Vec<Problem> {
-    if is_same || config.has_gate(gate) {
+fn requires_gate(path: &str, part: &str, gate: &str, config: &ClusterConfig) -> Vec<Problem> {
+    if config.has_gate(gate) {
         return Vec::new();
     }
     let detail = format!("changing it needs feature gate {gate}; do not change it");

@@ -51,7 +51,7 @@ pub enum Lookup {
     },
 }
 
-/// What was found. What nobody request for is empty, like what is not there.
+/// Results of lookups. Objects that were not looked up are absent, like those that do not exist.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Related {

@@ -337,32 +337,46 @@ fn is_of_name(c: char) -> bool {
 fn example(pattern: &str) -> Result<String, String> {
     let mut made = String::new();
     let mut rest = pattern;
-    while let Some((before, class, length, after)) = piece(rest) {
-        let length = length.parse::<u32>().ok();
+    while let Some(piece) = Piece::first(rest) {
+        let length = piece.length.parse::<u32>().ok();
         let length = length.filter(|length| LENGTHS.contains(length));
         let length = length.ok_or("a length in braces is a number from 1 to 255")?;
-        let first = first_of(class)?;
-        made.push_str(before);
+        let first = first_of(piece.class)?;
+        made.push_str(piece.before);
         made.extend((0..length).map(|_| first));
-        rest = after;
+        rest = piece.after;
     }
     made.push_str(rest);
     Ok(made)
 }
 
-/// Splits at the first `[CLASS]{LENGTH}`.
-fn piece(text: &str) -> Option<(&str, &str, &str, &str)> {
-    text.match_indices('[').find_map(|(at, _)| {
-        let inner = &text[at + 1..];
-        // Bounded by the end of the class, however long the text is.
-        let is_class = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '\\';
-        let (class, rest) = inner.split_at(inner.find(|c| !is_class(c))?);
-        let rest = rest.strip_prefix("]{")?;
-        let (length, after) = rest.split_at(rest.find(|c| !is_of_name(c))?);
-        let after = after.strip_prefix('}')?;
-        let is_piece = !class.is_empty() && !length.is_empty();
-        is_piece.then(|| (&text[..at], class, length, after))
-    })
+/// A `[CLASS]{LENGTH}` in a pattern.
+struct Piece<'a> {
+    before: &'a str,
+    class: &'a str,
+    length: &'a str,
+    after: &'a str,
+}
+
+impl<'a> Piece<'a> {
+    fn first(text: &'a str) -> Option<Self> {
+        text.match_indices('[').find_map(|(at, _)| {
+            let inner = &text[at + 1..];
+            // Bounded by the end of the class, however long the text is.
+            let is_class = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '\\';
+            let (class, rest) = inner.split_at(inner.find(|c| !is_class(c))?);
+            let rest = rest.strip_prefix("]{")?;
+            let (length, after) = rest.split_at(rest.find(|c| !is_of_name(c))?);
+            let after = after.strip_prefix('}')?;
+            let is_complete = !class.is_empty() && !length.is_empty();
+            is_complete.then_some(Self {
+                before: &text[..at],
+                class,
+                length,
+                after,
+            })
+        })
+    }
 }
 
 /// The first character of a class, or why the class is invalid.

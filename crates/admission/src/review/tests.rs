@@ -27,10 +27,10 @@ fn call_under(stage: Stage, user: &str, mut request: Value, config: &ClusterConf
         now: &now,
         new_uuid: &new_uuid,
     };
-    let answer = review(stage, &json!({ "request": request }), config, env);
-    assert_eq!(answer["kind"], "AdmissionReview");
-    assert_eq!(answer["response"]["uid"], "u-1");
-    answer["response"].clone()
+    let reviewed = review(stage, &json!({ "request": request }), config, env);
+    assert_eq!(reviewed["kind"], "AdmissionReview");
+    assert_eq!(reviewed["response"]["uid"], "u-1");
+    reviewed["response"].clone()
 }
 
 fn patch_of(response: &Value) -> json_patch::Patch {
@@ -129,7 +129,7 @@ fn new_instance_gets_spec_status_and_finalizer() {
 }
 
 #[test]
-fn defaults_change_nothing_the_second_time() {
+fn defaults_are_idempotent() {
     for mut object in [vmi(), vm()] {
         let request = json!({ "operation": "CREATE", "object": object });
         let patch = patch_of(&call(Stage::Mutate, "a-user", request));
@@ -158,7 +158,7 @@ fn patch_holds_only_what_changed() {
 }
 
 #[test]
-fn old_vm_gets_no_new_identity() {
+fn existing_vm_gets_no_new_identity() {
     let request = json!({ "operation": "UPDATE", "object": vm(), "oldObject": vm() });
     let patch = patch_of(&call(Stage::Mutate, "a-user", request));
     assert!(
@@ -171,7 +171,7 @@ fn old_vm_gets_no_new_identity() {
 }
 
 #[test]
-fn unreadable_object_is_refused_with_its_path() {
+fn malformed_object_is_refused_with_its_path() {
     let mut object = vmi();
     object["spec"]["domain"]["cpu"] = json!({ "cores": "two" });
     for stage in [Stage::Mutate, Stage::Validate] {
@@ -221,7 +221,7 @@ fn refusal_names_every_cause() {
 }
 
 #[test]
-fn run_strategy_is_one_known_word() {
+fn exactly_one_known_run_strategy_is_accepted() {
     for (spec, field) in [
         (json!({}), Some("spec.runStrategy")),
         (
@@ -279,7 +279,7 @@ fn vm_under_snapshot_keeps_its_volumes() {
 }
 
 #[test]
-fn spec_of_an_instance_never_changes_for_users() {
+fn vmi_spec_is_immutable_for_users() {
     let mut changed = vmi();
     changed["spec"]["volumes"][0]["containerDisk"]["image"] = json!("other:2");
     let update = |user| {
@@ -290,7 +290,7 @@ fn spec_of_an_instance_never_changes_for_users() {
     let cause = &response["status"]["details"]["causes"][0];
     assert_eq!(cause["field"], "spec.volumes[0].containerDisk.image");
     assert_eq!(cause["reason"], "FieldValueNotSupported");
-    // Components change specs, but what was plugged stays what it was for them, too.
+    // Components may change the spec, but not hot-plugged volumes.
     let response = update("virt-controller");
     let cause = &response["status"]["details"]["causes"][0];
     assert_eq!(cause["field"], "spec.volumes[0]");
@@ -304,7 +304,7 @@ fn spec_of_an_instance_never_changes_for_users() {
 }
 
 #[test]
-fn status_of_an_instance_is_put_back_for_users() {
+fn vmi_status_change_by_a_user_is_reverted() {
     let mut old = vmi();
     old["status"] = json!({ "phase": "Running" });
     let mut new = old.clone();
@@ -321,8 +321,8 @@ fn status_of_an_instance_is_put_back_for_users() {
     );
 }
 
-/// A manifest as people wrote them between 2018 and 2020.
-const OF_OLD: &str = r#"
+/// A manifest in the style of 2018 to 2020.
+const OLD_MANIFEST: &str = r#"
 apiVersion: kubevirt.io/v1alpha3
 kind: VirtualMachineInstance
 metadata:
@@ -345,7 +345,7 @@ spec:
 status: {}
 "#;
 
-fn with_older_map(data: &[(&str, &str)]) -> ClusterConfig {
+fn config_from_legacy_map(data: &[(&str, &str)]) -> ClusterConfig {
     let data = data
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -355,9 +355,9 @@ fn with_older_map(data: &[(&str, &str)]) -> ClusterConfig {
 }
 
 #[test]
-fn manifests_of_old_are_accepted_unchanged() {
-    let config = with_older_map(&[("feature-gates", "HostDisk,LiveMigration")]);
-    let mut object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
+fn old_manifest_is_accepted_unchanged() {
+    let config = config_from_legacy_map(&[("feature-gates", "HostDisk,LiveMigration")]);
+    let mut object: Value = serde_saphyr::from_str(OLD_MANIFEST).expect("YAML");
     let written = object.clone();
     let request = json!({ "operation": "CREATE", "object": object });
     let response = call_under(Stage::Mutate, "a-user", request, &config);
@@ -365,8 +365,8 @@ fn manifests_of_old_are_accepted_unchanged() {
     let request = json!({ "operation": "CREATE", "object": object });
     let response = call_under(Stage::Validate, "a-user", request, &config);
     assert_eq!(response["allowed"], true, "{response:#}");
-    // What was written is there as it was, but for the empty machine type.
-    for place in [
+    // Nothing that was set is changed, except the empty machine type.
+    for pointer in [
         "/apiVersion",
         "/metadata/labels",
         "/spec/domain/cpu/model",
@@ -377,25 +377,29 @@ fn manifests_of_old_are_accepted_unchanged() {
         "/spec/terminationGracePeriodSeconds",
         "/spec/volumes",
     ] {
-        assert_eq!(object.pointer(place), written.pointer(place), "{place}");
+        assert_eq!(
+            object.pointer(pointer),
+            written.pointer(pointer),
+            "{pointer}"
+        );
     }
     assert_eq!(object["spec"]["domain"]["machine"]["type"], "q35");
     assert_eq!(object["spec"]["domain"]["memory"]["guest"], "2048M");
-    assert_eq!(response["warnings"], Value::Null, "all of it can run");
+    assert_eq!(response["warnings"], Value::Null, "all of it is supported");
 }
 
 #[test]
-fn gate_that_is_missing_is_named() {
-    let object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
+fn refusal_names_the_missing_gate() {
+    let object: Value = serde_saphyr::from_str(OLD_MANIFEST).expect("YAML");
     let request = json!({ "operation": "CREATE", "object": object });
     let response = call(Stage::Validate, "a-user", request);
     let message = response["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("the feature gate HostDisk"), "{message}");
 }
 
-/// What `kubectl patch --type merge` sends arrives as the whole object.
+/// A webhook receives the whole object after `kubectl patch --type merge`.
 #[test]
-fn running_is_switched_by_patch_where_it_was_used() {
+fn patch_of_running_is_accepted_where_running_was_used() {
     for (stored, patch, allowed) in [
         (
             json!({ "running": false }),
@@ -429,7 +433,7 @@ fn running_is_switched_by_patch_where_it_was_used() {
         let mut new = old.clone();
         json_patch::merge(&mut new["spec"], &patch);
         let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
-        // Defaults never turn the one into the other.
+        // Defaults never convert one into the other.
         let patched = call(Stage::Mutate, "a-user", request.clone());
         for step in &patch_of(&patched).0 {
             assert!(!step.path().to_string().contains("run"), "{patched}");
@@ -446,7 +450,7 @@ fn running_is_switched_by_patch_where_it_was_used() {
 }
 
 #[test]
-fn what_cannot_run_yet_is_accepted_with_the_way_out() {
+fn unsupported_field_is_accepted_with_a_remedy() {
     for (patch, warning) in [
         (
             json!({ "domain": { "devices": { "tpm": {} } } }),
@@ -470,7 +474,7 @@ fn what_cannot_run_yet_is_accepted_with_the_way_out() {
 }
 
 #[test]
-fn bad_input_is_refused_with_its_path() {
+fn invalid_input_is_refused_with_its_path() {
     let name = "a".repeat(300);
     for (patch, field) in [
         (
@@ -559,7 +563,7 @@ fn refusal_sums_up_after_ten_violations() {
 }
 
 #[test]
-fn nodes_agent_reaches_its_own_guests_only() {
+fn handler_can_change_guests_of_its_own_node_only() {
     let mut object = vmi();
     object["status"] = json!({ "nodeName": "one" });
     let user = "system:serviceaccount:kubevirt:kubevirt-handler";
@@ -590,7 +594,7 @@ fn nodes_agent_reaches_its_own_guests_only() {
 }
 
 #[test]
-fn other_requests_pass() {
+fn other_requests_are_allowed() {
     let mut object = vmi();
     object["spec"]["hostname"] = json!("A");
     let delete = json!({ "operation": "DELETE", "object": null, "oldObject": object });
@@ -624,7 +628,7 @@ fn vm_status_is_checked_by_its_own_rules_only() {
     let plug = |requests: Value| json!({ "volumeRequests": requests });
     let good = check(Stage::Validate, plug(json!([add("more", "claim")])));
     assert_eq!(good["allowed"], true, "{good}");
-    // The older switch is deprecated, which a controller need not hear at each write.
+    // No warning about deprecated fields for writes to the status.
     assert_eq!(good["warnings"], Value::Null);
     for (status, field, part) in [
         (

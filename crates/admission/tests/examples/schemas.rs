@@ -1,4 +1,4 @@
-//! Objects against the definitions that the API server loads, unknown fields being problems.
+//! Validates examples by the CRDs that the API server loads; unknown fields are problems.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::catalogue::{examples, group_and_version, is_ours, kind};
 
-/// Schemas of all versions that are served.
+/// Schemas of all served versions.
 pub(crate) struct Schemas(BTreeMap<[String; 3], Arc<Schema>>);
 
 impl Schemas {
@@ -28,7 +28,7 @@ impl Schemas {
         Self(all)
     }
 
-    /// None for a kind that is not defined.
+    /// The schema of an object's kind; `None` if there is no CRD.
     pub(crate) fn of(&self, object: &Value) -> Option<&Schema> {
         let (group, version) = group_and_version(object);
         self.0
@@ -37,7 +37,7 @@ impl Schemas {
     }
 }
 
-/// Everything that is wrong with an object, the strict way.
+/// All problems of an object by strict validation.
 pub(crate) fn problems(schema: &Schema, object: &Value) -> Vec<String> {
     let mut problems: Vec<String> = schema
         .unknown_fields(object)
@@ -56,7 +56,7 @@ pub(crate) fn problems(schema: &Schema, object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn every_field_of_an_example_is_known_and_well_formed() {
+fn fields_of_examples_match_their_schema() {
     let schemas = Schemas::load();
     let mut found = Vec::new();
     for example in examples() {
@@ -80,7 +80,7 @@ fn every_field_of_an_example_is_known_and_well_formed() {
 }
 
 #[test]
-fn a_misspelt_field_and_a_wrong_type_are_found() {
+fn misspelt_field_and_wrong_type_are_reported() {
     let object = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",

@@ -6,11 +6,7 @@ use kubevirt_api::{
     preference::DevicePreferences,
 };
 
-use super::Preference;
-use crate::{
-    Target,
-    target::{fill, fill_string},
-};
+use crate::target::{Preference, Target, fill, fill_string};
 
 /// Autoattach settings. Applied before default devices are added, too.
 pub fn autoattach(target: &mut Target<'_>, preference: &Preference) {

@@ -5,8 +5,7 @@ use kubevirt_api::{
     preference::DevicePreferences,
 };
 
-use super::Preference;
-use crate::{Target, target::fill};
+use crate::target::{Preference, Target, fill};
 
 pub(super) fn set_disks(target: &mut Target<'_>, preference: &Preference) {
     let Some(wanted) = &preference.devices else {

@@ -2,8 +2,7 @@
 
 use kubevirt_api::{features::FeatureHyperv, preference::FeaturePreferences};
 
-use super::Preference;
-use crate::{Target, target::fill};
+use crate::target::{Preference, Target, fill};
 
 pub(super) fn set_acpi(target: &mut Target<'_>, preference: &Preference) {
     if let Some(FeaturePreferences {

@@ -5,8 +5,7 @@ use kubevirt_api::{
     preference::FirmwarePreferences,
 };
 
-use super::Preference;
-use crate::Target;
+use crate::target::{Preference, Target};
 
 pub(super) fn set_bootloader(target: &mut Target<'_>, preference: &Preference) {
     let Some(wanted) = preference.firmware.as_ref().and_then(bootloader) else {

@@ -6,17 +6,12 @@ mod disks;
 mod features;
 mod firmware;
 
-use kubevirt_api::preference::VirtualMachinePreferenceSpec;
 use validation::{Rule, Subject};
 
-use crate::{
-    Target,
-    target::{fill, fill_string},
-};
+use crate::target::{Preference, Target, fill, fill_string};
 
 pub use devices::autoattach;
 
-type Preference = VirtualMachinePreferenceSpec;
 pub type Apply = fn(&mut Target<'_>, &Preference);
 
 /// All rules, in the order they are applied.

@@ -230,28 +230,22 @@ fn memory_overhead(request: &Request<'_>) -> Vec<Problem> {
 
 fn template_gate(request: &Request<'_>) -> Vec<Problem> {
     let deployment = configuration(request).virt_template_deployment;
-    let is_requested = deployment.is_some_and(|deployment| deployment.enabled == Some(true));
-    gated(
-        request,
-        is_requested,
-        "Template",
-        "virtTemplateDeployment.enabled",
-    )
+    if deployment.is_none_or(|deployment| deployment.enabled != Some(true)) {
+        return Vec::new();
+    }
+    requires_gate(request, "Template", "virtTemplateDeployment.enabled")
 }
 
 fn roles_gate(request: &Request<'_>) -> Vec<Problem> {
-    let is_requested =
-        configuration(request).role_aggregation_strategy == Some(RoleAggregationStrategy::Manual);
-    gated(
-        request,
-        is_requested,
-        "OptOutRoleAggregation",
-        "roleAggregationStrategy",
-    )
+    let strategy = configuration(request).role_aggregation_strategy;
+    if strategy != Some(RoleAggregationStrategy::Manual) {
+        return Vec::new();
+    }
+    requires_gate(request, "OptOutRoleAggregation", "roleAggregationStrategy")
 }
 
-fn gated(request: &Request<'_>, is_requested: bool, gate: &str, field: &str) -> Vec<Problem> {
-    if !is_requested || own_config(request).has_gate(gate) {
+fn requires_gate(request: &Request<'_>, gate: &str, field: &str) -> Vec<Problem> {
+    if own_config(request).has_gate(gate) {
         return Vec::new();
     }
     let detail =
