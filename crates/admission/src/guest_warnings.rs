@@ -5,8 +5,7 @@ use cluster_config::{
     gates::{Gate, Stage},
 };
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
-
-use crate::unsupported::{self, Unsupported};
+use model::{Unsupported, unsupported};
 
 /// Warnings for the author of a guest; `path` is the path of the spec in the object.
 pub(crate) fn guest_warnings(
@@ -15,7 +14,7 @@ pub(crate) fn guest_warnings(
     path: &str,
 ) -> Vec<String> {
     let mut all = deprecated_gates(spec, config);
-    let unsupported = unsupported::in_vmi(spec, path);
+    let unsupported = unsupported::in_spec(spec, path);
     all.extend(unsupported.iter().map(Unsupported::warning));
     all
 }

@@ -6,7 +6,8 @@
 //! know.
 //!
 //! To add a check: write a `fn(&Input) -> Vec<Violation>`, add it to [`checks::ALL`] and add cases
-//! under `tests/cases/`. To support a field that was unsupported: delete its row in [`unsupported`].
+//! under `tests/cases/`. To support a field that was unsupported: delete its row in
+//! [`model::unsupported`].
 
 mod request;
 pub mod unsupported;

@@ -14,6 +14,7 @@ use pod_supervisor::model::{
     Access, ContainerSpec, Device, Escalation, Isolation, Mount, RestartPolicy, Seccomp, Security,
     User,
 };
+use reasons::Reason;
 
 use crate::{
     Failure,
@@ -23,7 +24,7 @@ use crate::{
     volumes::{self, Content, Volumes},
 };
 
-const CONFIG: &str = "CreateContainerConfigError";
+const CONFIG: Reason = Reason::CreateContainerConfigError;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What containers get that do not say otherwise: enough to be root inside, not outside.
@@ -196,7 +197,7 @@ pub(crate) fn id(number: i64) -> Result<u32, Failure> {
 fn security(own: &SecurityContext, pods: &PodSecurityContext) -> Result<Security, Failure> {
     if own.privileged == Some(true) {
         return Ok(Security {
-            capabilities: pod_supervisor::create::all_capabilities(),
+            capabilities: pod_supervisor::capabilities::all(),
             escalation: Escalation::Allowed,
             seccomp: Seccomp::Unconfined,
             isolation: Isolation::Privileged,
@@ -246,7 +247,7 @@ fn capabilities(own: &SecurityContext) -> Vec<String> {
     }
     for name in wanted.add.iter().flatten() {
         match name.as_str() {
-            "ALL" => all.extend(pod_supervisor::create::all_capabilities()),
+            "ALL" => all.extend(pod_supervisor::capabilities::all()),
             name => drop(all.insert(full(name))),
         }
     }

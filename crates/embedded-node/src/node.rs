@@ -307,7 +307,7 @@ impl Shared {
     /// Tells the pod's task, if it has or should have one, what the API server says now.
     fn on_pod(self: &Arc<Self>, pod: &Pod, stop: &CancellationToken) {
         self.storage.on_pod(pod);
-        self.services.changed();
+        self.services.changed("pod");
         let Some(uid) = pod.metadata.uid.as_deref().filter(|uid| is_plain(uid)) else {
             return;
         };

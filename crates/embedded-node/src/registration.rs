@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
+use error_chain::error_chain;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Namespace, Node},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, api::PatchParams};
+use reasons::Reason;
 use reconcile::{Key, WriteError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -79,10 +81,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
             _ = ticks.tick() => {}
         }
         if let Err(error) = write_lease(&shared.settings).await {
-            tracing::warn!(
-                error = reconcile::error_chain(&error),
-                "node lease is not renewed"
-            );
+            tracing::warn!(error = error_chain(&error), "node lease is not renewed");
         }
         let key = Key::new("", shared.settings.node_name.as_str());
         let known = shared.node.get(&key);
@@ -90,7 +89,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         if known.is_none()
             && let Err(error) = register(&shared.settings, &shared.devices, port).await
         {
-            let error = reconcile::error_chain(&error);
+            let error = error_chain(&error);
             tracing::warn!(error, "node cannot be registered again");
         }
     }
@@ -113,7 +112,7 @@ async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
         "conditions": [{
             "type": "Ready",
             "status": "True",
-            "reason": "KubeletReady",
+            "reason": Reason::KubeletReady.as_str(),
             "message": "the node runs pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
@@ -145,7 +144,7 @@ async fn show_devices(
         match write_devices(&shared.settings, &shared.devices).await {
             Ok(()) => *shown = amounts,
             Err(error) => {
-                let error = reconcile::error_chain(&error);
+                let error = error_chain(&error);
                 tracing::warn!(error, "the node's devices are not shown");
                 tokio::time::sleep(RETRY_AFTER).await;
                 changed.mark_changed();

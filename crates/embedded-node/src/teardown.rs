@@ -55,18 +55,6 @@ pub enum TeardownError {
     },
 }
 
-impl TeardownError {
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Processes { .. } => "ProcessesRemain",
-            Self::Network { .. } => "NetworkRemains",
-            Self::Files { .. } => "FilesRemain",
-            Self::Devices { .. } => "DevicesRemain",
-            Self::Group { .. } => "CgroupRemains",
-        }
-    }
-}
-
 /// Stops every pod of the node directory `root` and leaves no process, mount, interface, cgroup or
 /// file of any. Returns how many there were; all are tried even if one fails.
 ///

@@ -10,10 +10,11 @@ use k8s_openapi::api::{
     core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection},
 };
 use kube::{Api, Client, api::PostParams};
+use reasons::Reason;
 
 use crate::Failure;
 
-const FAILED: &str = "FailedMount";
+const FAILED: Reason = Reason::FailedMount;
 /// As long as a token lasts if nobody says otherwise.
 const USUAL_LIFE: i64 = 3600;
 /// So much of a token's life has passed when the next one is asked for.

@@ -7,9 +7,9 @@ use kubevirt_api::{
         VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase,
         VirtualMachineInstanceMigrationSpec,
     },
-    reasons,
     vmi_status::{VirtualMachineInstanceConditionType, VirtualMachineInstancePhase},
 };
+use reasons::Reason;
 use validation::{Rule, Subject, Violation};
 
 use super::{
@@ -234,7 +234,7 @@ fn migratable(request: &Request<'_>) -> Vec<Problem> {
         return Vec::new();
     };
     let reason = condition.reason.as_deref().unwrap_or_default();
-    let is_tolerated = is_decentralized && reason == reasons::vmi::DISKS_NOT_LIVE_MIGRATABLE;
+    let is_tolerated = is_decentralized && reason == Reason::DisksNotLiveMigratable;
     if condition.status != conditions::FALSE || is_tolerated {
         return Vec::new();
     }

@@ -19,6 +19,7 @@ use pod_supervisor::{
     protocol::Request,
     status::{PodStatus, State},
 };
+use reasons::Reason;
 use reconcile::{EventType, Key};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ use crate::{
 
 /// Who writes pod statuses.
 const MANAGER: &str = "embedded-node";
-const SANDBOX: &str = "FailedCreatePodSandBox";
+const SANDBOX: Reason = Reason::FailedCreatePodSandBox;
 /// A pull that takes longer is worth telling.
 const NOTICEABLE: Duration = Duration::from_millis(200);
 
@@ -67,12 +68,16 @@ pub(crate) async fn bind(shared: Arc<Shared>, pod: Arc<Pod>) -> Result<(), Failu
     ))
     .header(http::header::CONTENT_TYPE, "application/json")
     .body(body.to_string().into_bytes())
-    .map_err(|error| Failure::of("FailedScheduling", "bind the pod", &error))?;
+    .map_err(|error| Failure::of(Reason::FailedScheduling, "bind the pod", &error))?;
     match shared.settings.client.request_text(request).await {
         Ok(_) => Ok(()),
         // Bound meanwhile, by us before a restart or by somebody else: the watch tells.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) => Err(Failure::of("FailedScheduling", "bind the pod", &error)),
+        Err(error) => Err(Failure::of(
+            Reason::FailedScheduling,
+            "bind the pod",
+            &error,
+        )),
     }
 }
 
@@ -213,7 +218,8 @@ pub(crate) async fn prepare_volumes(
         version: version(),
     };
     let made = tokio::task::spawn_blocking(move || volumes::prepare(&request)).await;
-    let volumes = made.map_err(|error| Failure::of("FailedMount", "prepare volumes", &error))??;
+    let volumes =
+        made.map_err(|error| Failure::of(Reason::FailedMount, "prepare volumes", &error))??;
     Ok(Prepared {
         volumes,
         documents,
@@ -249,7 +255,7 @@ pub(crate) async fn refresh_tokens(
         version: version(),
     };
     let done = tokio::task::spawn_blocking(move || volumes::refresh(&request)).await;
-    done.map_err(|error| Failure::of("FailedMount", "renew tokens", &error))??;
+    done.map_err(|error| Failure::of(Reason::FailedMount, "renew tokens", &error))??;
     Ok(fresh_for)
 }
 
@@ -266,7 +272,7 @@ fn credentials(pod: &Pod, documents: &Documents) -> Result<Credentials, Failure>
             all.merge(
                 Credentials::from_docker_config_json(&bytes).map_err(|error| {
                     Failure::of(
-                        "ErrImagePull",
+                        Reason::ErrImagePull,
                         &format!("read pull secret {:?}", reference.name),
                         &error,
                     )
@@ -310,7 +316,7 @@ pub(crate) async fn pull(
         .settings
         .images
         .ensure(&reference, policy, &credentials);
-    let normal = |reason: &str, note: String| {
+    let normal = |reason: Reason, note: String| {
         shared
             .recorder
             .publish(pod.as_ref(), EventType::Normal, reason, note);
@@ -319,7 +325,7 @@ pub(crate) async fn pull(
     let (image, how) = if let Ok(image) = soon {
         (image, "is present on this node")
     } else {
-        normal("Pulling", format!("Pulling image {reference:?}"));
+        normal(Reason::Pulling, format!("Pulling image {reference:?}"));
         (pull.await, "was pulled and unpacked")
     };
     let image = image.map_err(|error| {
@@ -329,7 +335,10 @@ pub(crate) async fn pull(
             &error,
         )
     })?;
-    normal("Pulled", format!("Container image {reference:?} {how}"));
+    normal(
+        Reason::Pulled,
+        format!("Container image {reference:?} {how}"),
+    );
     Ok(image)
 }
 
@@ -423,13 +432,15 @@ pub(crate) async fn start(shared: Arc<Shared>, mut start: Start) -> Result<(), F
             let record = start.dir.join(layout::container_dir(&start.container.name));
             fs::create_dir_all(&record)
                 .and_then(|()| fs::write(record.join("image"), start.image.digest.as_str()))
-                .map_err(|error| Failure::of("CreateContainerError", "write its files", &error))?;
+                .map_err(|error| {
+                    Failure::of(Reason::CreateContainerError, "write its files", &error)
+                })?;
             failpoints::after("embedded-node/pod/write-container");
             Ok::<_, Failure>((rendered, start.dir))
         };
         tokio::task::spawn_blocking(work)
             .await
-            .map_err(|error| Failure::of("CreateContainerError", "render it", &error))??
+            .map_err(|error| Failure::of(Reason::CreateContainerError, "render it", &error))??
     };
     supervisor::ask(
         &dir,
@@ -438,7 +449,13 @@ pub(crate) async fn start(shared: Arc<Shared>, mut start: Start) -> Result<(), F
         },
     )
     .await
-    .map_err(|error| Failure::of("CreateContainerError", "hand it to the supervisor", &error))
+    .map_err(|error| {
+        Failure::of(
+            Reason::CreateContainerError,
+            "hand it to the supervisor",
+            &error,
+        )
+    })
 }
 
 /// The digest of the image that a container was started from.
@@ -454,7 +471,7 @@ pub(crate) async fn kill_container(
     grace: Duration,
 ) -> Result<(), Failure> {
     let failed =
-        |error: io::Error| Failure::of("FailedKillPod", "end an unhealthy container", &error);
+        |error: io::Error| Failure::of(Reason::FailedKillPod, "end an unhealthy container", &error);
     let runs = |status: &PodStatus| {
         status.containers.iter().any(|one| {
             let running = matches!(one.state, State::Running { .. });
@@ -495,7 +512,7 @@ pub(crate) async fn stop(dir: PathBuf, grace: Duration) -> Result<(), Failure> {
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     supervisor::ask(&dir, &Request::Shutdown { grace_ms })
         .await
-        .map_err(|error| Failure::of("FailedKillPod", "ask the supervisor to end", &error))
+        .map_err(|error| Failure::of(Reason::FailedKillPod, "ask the supervisor to end", &error))
 }
 
 pub(crate) async fn tear_down(
@@ -509,10 +526,10 @@ pub(crate) async fn tear_down(
     let group = shared.cgroup(&uid);
     let lock = teardown::end_processes(&group, &dir)
         .await
-        .map_err(|error| Failure::of("FailedKillPod", "end the pod's processes", &error))?;
+        .map_err(|error| Failure::of(Reason::FailedKillPod, "end the pod's processes", &error))?;
     failpoints::after("embedded-node/pod/end-processes");
     blocking(
-        "FailedKillPod",
+        Reason::FailedKillPod,
         "remove the pod's mounts, cgroup and files",
         move || {
             cgroup::remove(&group)?;
@@ -563,12 +580,12 @@ pub(crate) async fn report(
         }
         Err(kube::Error::Api(status)) if status.code == 409 && shares => {
             let message = "somebody else wrote to the pod meanwhile";
-            Err(Failure::new("FailedStatus", message))
+            Err(Failure::new(Reason::FailedStatus, message))
         }
         // Gone, or another pod by now: the watch tells.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
         Err(error) => Err(Failure::of(
-            "FailedStatus",
+            Reason::FailedStatus,
             "write the pod's status",
             &error,
         )),
@@ -581,12 +598,12 @@ pub(crate) async fn forget(shared: Arc<Shared>, pod: Arc<Pod>) -> Result<(), Fai
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     match reconcile::delete(&api, &key, &uid, Some(0)).await {
         Ok(()) | Err(reconcile::WriteError::Conflict { .. }) => Ok(()),
-        Err(error) => Err(Failure::of("FailedKillPod", "delete the pod", &error)),
+        Err(error) => Err(Failure::of(Reason::FailedKillPod, "delete the pod", &error)),
     }
 }
 
 async fn blocking<T: Send + 'static>(
-    reason: &'static str,
+    reason: Reason,
     tried: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {

@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
 use pod_supervisor::status::{ContainerStatus, EndReason, State, Termination};
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::plan::{Role, Run};
@@ -53,7 +54,7 @@ pub(crate) enum Healthy {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting<'a> {
-    pub(crate) reason: &'a str,
+    pub(crate) reason: Reason,
     pub(crate) message: Cow<'a, str>,
 }
 
@@ -110,7 +111,7 @@ pub(crate) fn render(view: &View<'_>) -> Value {
         status["initContainerStatuses"] = containers(view, false);
     }
     if let Some(failure) = view.broken {
-        status["reason"] = json!(failure.reason);
+        status["reason"] = json!(failure.reason.as_str());
         status["message"] = json!(failure.message);
     }
     status
@@ -132,7 +133,7 @@ pub(crate) fn unschedulable(pod: &Pod, why: &str, now: Timestamp) -> Value {
         .map(|one| json!(one))
         .collect();
     conditions.push(json!({
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "type": "PodScheduled", "status": "False", "reason": Reason::Unschedulable.as_str(), "message": why,
         "lastTransitionTime": since,
     }));
     json!({"phase": "Pending", "conditions": conditions})
@@ -142,30 +143,30 @@ fn conditions(view: &View<'_>, initialized: bool, phase: &str) -> Value {
     let unready: Vec<&str> = names(view, |one| one.role != Role::Init && !is_ready(one));
     let containers_ready = phase == "Running" && unready.is_empty();
     let word = if phase == "Succeeded" {
-        "PodCompleted"
+        Reason::PodCompleted
     } else {
-        "ContainersNotReady"
+        Reason::ContainersNotReady
     };
     let not_ready = format!("containers with unready status: [{}]", unready.join(" "));
     let gates = closed_gates(view.pod);
     let ready = containers_ready && gates.is_none();
     let (ready_word, ready_why) = match gates {
-        Some(why) if containers_ready => ("ReadinessGatesNotReady", why),
+        Some(why) if containers_ready => (Reason::ReadinessGatesNotReady, why),
         _ => (word, not_ready.clone()),
     };
     let undone = names(view, |one| one.role != Role::Main && !is_initialized(one));
     let not_initialized = format!("containers with incomplete status: [{}]", undone.join(" "));
     let all = [
-        ("PodReadyToStartContainers", view.has_network, "", ""),
+        ("PodReadyToStartContainers", view.has_network, None, ""),
         (
             "Initialized",
             initialized,
-            "ContainersNotInitialized",
+            Some(Reason::ContainersNotInitialized),
             &*not_initialized,
         ),
-        ("Ready", ready, ready_word, &*ready_why),
-        ("ContainersReady", containers_ready, word, &*not_ready),
-        ("PodScheduled", true, "", ""),
+        ("Ready", ready, Some(ready_word), &*ready_why),
+        ("ContainersReady", containers_ready, Some(word), &*not_ready),
+        ("PodScheduled", true, None, ""),
     ];
     let before: BTreeMap<&str, &PodCondition> = view
         .before
@@ -183,11 +184,11 @@ fn conditions(view: &View<'_>, initialized: bool, phase: &str) -> Value {
                 .map_or(view.now, |time| time.0);
             let mut condition =
                 json!({"type": kind, "status": status, "lastTransitionTime": since});
-            if !holds && !reason.is_empty() {
-                condition["reason"] = json!(reason);
+            if let (false, Some(reason)) = (holds, reason) {
+                condition["reason"] = json!(reason.as_str());
                 // What keeps the pod as a whole from starting says more than who does not run.
                 let why = view.obstacle.map_or(why, |obstacle| &obstacle.message);
-                if reason != "PodCompleted" {
+                if reason != Reason::PodCompleted {
                     condition["message"] = json!(why);
                 }
             }
@@ -301,8 +302,8 @@ fn container(view: &View<'_>, one: &ContainerView<'_>) -> Value {
 }
 
 fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -> Value {
-    let waiting = |reason: &str, message: &str| {
-        let mut waiting = json!({"reason": reason});
+    let waiting = |reason: Reason, message: &str| {
+        let mut waiting = json!({"reason": reason.as_str()});
         if !message.is_empty() {
             waiting["message"] = json!(message);
         }
@@ -324,19 +325,19 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
             _,
         )) => {
             if termination.reason == EndReason::StartError {
-                return waiting("CreateContainerError", &termination.message);
+                return waiting(Reason::CreateContainerError, &termination.message);
             }
             let message = back_off(view.pod, &one.container.name, *delay_ms);
-            waiting("CrashLoopBackOff", &message)
+            waiting(Reason::CrashLoopBackOff, &message)
         }
-        Some((State::Starting, _)) => waiting("ContainerCreating", ""),
+        Some((State::Starting, _)) => waiting(Reason::ContainerCreating, ""),
         None => match (&one.failure, view.obstacle) {
             (Some(failure), _) => waiting(failure.reason, &failure.message),
-            (None, Some(obstacle)) => waiting("ContainerCreating", &obstacle.message),
+            (None, Some(obstacle)) => waiting(Reason::ContainerCreating, &obstacle.message),
             (None, None) if one.role == Role::Main && has_init(view) => {
-                waiting("PodInitializing", "")
+                waiting(Reason::PodInitializing, "")
             }
-            (None, None) => waiting("ContainerCreating", ""),
+            (None, None) => waiting(Reason::ContainerCreating, ""),
         },
     }
 }
@@ -527,7 +528,7 @@ mod tests {
     #[test]
     fn container_that_cannot_start_says_why() {
         let failure = Waiting {
-            reason: "ErrImagePull",
+            reason: Reason::ErrImagePull,
             message: "no such host".into(),
         };
         let got = one_main(None, Some(failure));
@@ -563,7 +564,7 @@ mod tests {
                 health: Healthy::Ready,
             }],
             broken: None,
-            obstacle: Some(&Failure::new("FailedMount", "no disk")),
+            obstacle: Some(&Failure::new(Reason::FailedMount, "no disk")),
             before: pod.status.as_ref().unwrap().conditions.as_ref().unwrap(),
         });
         let find = |kind: &str| {

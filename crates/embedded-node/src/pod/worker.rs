@@ -7,6 +7,7 @@ use image_store::Image;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
 use pod_supervisor::status::{self as disk, ContainerStatus, EndReason, PodStatus, State};
+use reasons::Reason;
 use reconcile::EventType;
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
@@ -30,7 +31,7 @@ use crate::{
 const QUIET_START: Duration = Duration::from_millis(250);
 
 /// The reason of a pod that waits for its volumes; never shown.
-const WAITING: &str = "WaitingForVolumes";
+const WAITING: Reason = Reason::WaitingForVolumes;
 
 /// A supervisor that dies sooner is not started again at once.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -223,7 +224,7 @@ impl Worker {
             .and_then(|spec| spec.restart_policy.as_deref());
         if policy == Some("Never") {
             let message = "the host was restarted while the pod ran";
-            self.broken = Some(Failure::new("NodeRestarted", message));
+            self.broken = Some(Failure::new(Reason::NodeRestarted, message));
             return;
         }
         for work in &mut self.containers {
@@ -367,7 +368,7 @@ impl Worker {
                 match self.shared.obstacle(&pod) {
                     None => {}
                     Some(Obstacle::Unschedulable(why)) => {
-                        self.finish_bind(Err(Failure::new("FailedScheduling", why)));
+                        self.finish_bind(Err(Failure::new(Reason::FailedScheduling, why)));
                         return;
                     }
                     // Nobody needs to be told: it is a matter of moments.
@@ -594,7 +595,7 @@ impl Worker {
                 let node = &self.shared.settings.node_name;
                 let key = reconcile::Key::of(self.pod.as_ref());
                 let note = format!("Successfully assigned {key} to {node}");
-                self.normal("Scheduled", note);
+                self.normal(Reason::Scheduled, note);
                 // The watch will say the same, a moment later.
                 let mut pod = Pod::clone(&self.pod);
                 if let Some(spec) = &mut pod.spec {
@@ -629,7 +630,7 @@ impl Worker {
             let asked = self.stop.stage(Instant::now()) != Stage::Todo;
             if !asked && self.linked.elapsed() < SHORT_LIFE {
                 let message = "the pod's supervisor ended right after its start";
-                let failure = Failure::new("FailedCreatePodSandBox", message);
+                let failure = Failure::new(Reason::FailedCreatePodSandBox, message);
                 self.warn(&failure);
                 self.sandbox.finish(Err(failure));
             } else {
@@ -664,15 +665,15 @@ impl Worker {
             }
             match &now.state {
                 State::Running { .. } => {
-                    self.normal("Created", format!("Created container: {}", now.name));
-                    self.normal("Started", format!("Started container {}", now.name));
+                    self.normal(Reason::Created, format!("Created container: {}", now.name));
+                    self.normal(Reason::Started, format!("Started container {}", now.name));
                 }
                 State::BackOff { delay_ms, .. } if *delay_ms > 0 => {
                     let note = format!("Back-off restarting failed container {}", now.name);
                     self.shared.recorder.publish(
                         self.pod.as_ref(),
                         EventType::Warning,
-                        "BackOff",
+                        Reason::BackOff,
                         note,
                     );
                 }
@@ -682,7 +683,7 @@ impl Worker {
                 && end.reason == EndReason::StartError
             {
                 let message = format!("Error: container {}: {}", now.name, end.message);
-                self.warn(&Failure::new("Failed", message));
+                self.warn(&Failure::new(Reason::Failed, message));
             }
         }
     }
@@ -702,7 +703,7 @@ impl Worker {
             Ok(left) if !left.is_zero() => Some(Instant::now() + left),
             _ => {
                 let message = "Pod was active on the node longer than the specified deadline";
-                let failure = Failure::new("DeadlineExceeded", message);
+                let failure = Failure::new(Reason::DeadlineExceeded, message);
                 self.warn(&failure);
                 self.broken = Some(failure);
                 None
@@ -821,13 +822,13 @@ impl Worker {
         }
         if let (Err(why), true) = (result, current) {
             let message = format!("{kind} probe failed: {why}");
-            self.warn(&Failure::new("Unhealthy", message));
+            self.warn(&Failure::new(Reason::Unhealthy, message));
         }
         if !end || self.intent() != Intent::Run {
             return;
         }
         let verb = format!("Container {name} failed {} probe", kind.to_lowercase());
-        self.normal("Killing", format!("{verb}, will be restarted"));
+        self.normal(Reason::Killing, format!("{verb}, will be restarted"));
         let spec = self.pod.spec.as_ref();
         let grace = own_grace.or_else(|| spec?.termination_grace_period_seconds);
         let grace = Duration::from_secs(u64::try_from(grace.unwrap_or(30)).unwrap_or(0));
@@ -845,7 +846,7 @@ impl Worker {
             .filter(|work| status::run(self.container_status(work)) == Run::Running);
         for work in running {
             self.normal(
-                "Killing",
+                Reason::Killing,
                 format!("Stopping container {}", work.container.name),
             );
         }
@@ -942,8 +943,8 @@ impl Worker {
         let image =
             own.or_else(|| self.volume_image())
                 .map(|(failure, tries)| match failure.reason {
-                    "ErrImagePull" if tries > 1 => Waiting {
-                        reason: "ImagePullBackOff",
+                    Reason::ErrImagePull if tries > 1 => Waiting {
+                        reason: Reason::ImagePullBackOff,
                         message: format!(
                             "Back-off pulling image: ErrImagePull: {}",
                             failure.message
@@ -979,7 +980,11 @@ impl Worker {
     /// The image of a volume that cannot be had, and how often it was tried.
     fn volume_image(&self) -> Option<(&Failure, u32)> {
         let failure = self.volumes.failure()?;
-        let image = ["ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
+        let image = [
+            Reason::ErrImagePull,
+            Reason::ErrImageNeverPull,
+            Reason::InvalidImageName,
+        ];
         image
             .contains(&failure.reason)
             .then(|| (failure, self.volumes.tries()))
@@ -993,7 +998,7 @@ impl Worker {
             .or_else(|| self.network.failure())
     }
 
-    fn normal(&self, reason: &str, note: String) {
+    fn normal(&self, reason: Reason, note: String) {
         self.shared
             .recorder
             .publish(self.pod.as_ref(), EventType::Normal, reason, note);
@@ -1007,14 +1012,14 @@ impl Worker {
 
     fn warn(&self, failure: &Failure) {
         let reason = match failure.reason {
-            "ErrImagePull"
-            | "ErrImageNeverPull"
-            | "InvalidImageName"
-            | "CreateContainerConfigError"
-            | "CreateContainerError" => "Failed",
+            Reason::ErrImagePull
+            | Reason::ErrImageNeverPull
+            | Reason::InvalidImageName
+            | Reason::CreateContainerConfigError
+            | Reason::CreateContainerError => Reason::Failed,
             reason => reason,
         };
-        tracing::info!(uid = self.uid, reason = failure.reason, %failure, "pod step failed");
+        tracing::info!(uid = self.uid, reason = %failure.reason, %failure, "pod step failed");
         let note = failure.message.clone();
         self.shared
             .recorder

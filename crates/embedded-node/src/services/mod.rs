@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::{Api, runtime::watcher};
 use parking_lot::{Mutex, RwLock};
 use pod_network::Forward;
+use reasons::Reason;
 use reconcile::{
     Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError,
     run_controller,
@@ -57,9 +58,9 @@ impl Services {
     }
 
     /// Something changed that services may care for.
-    pub(crate) fn changed(&self) {
+    pub(crate) fn changed(&self, trigger: &'static str) {
         // All are looked at together: there are few, and packet rules are one piece.
-        self.triggers.add(Key::new("", "services"));
+        self.triggers.add(Key::new("", "services"), trigger);
     }
 
     pub(crate) fn dns(&self) -> Option<Ipv4Addr> {
@@ -112,7 +113,7 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
                 tokio::join!(here.objects.ready(), here.endpoints.ready(), shared.pods.ready());
             } => {}
         }
-        here.changed();
+        here.changed("start");
         let keeper = Arc::new(Keeper(Arc::clone(&shared)));
         run_controller(keeper, here.triggers.clone(), 1, stop.clone()).await;
     };
@@ -121,14 +122,14 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
             client(),
             config(),
             here.objects.clone(),
-            |_: &Service| here.changed(),
+            |_: &Service| here.changed("service"),
             stop.clone(),
         ),
         reconcile::watch(
             client(),
             config(),
             here.endpoints.clone(),
-            |_: &Endpoints| here.changed(),
+            |_: &Endpoints| here.changed("endpoints"),
             stop.clone(),
         ),
         serve,
@@ -147,11 +148,11 @@ enum ServiceError {
 }
 
 impl ReconcileError for ServiceError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
             Self::Write(error) => error.reason(),
             Self::Network(failure) => failure.reason,
-            Self::NoAddress { .. } => "ServiceRangeFull",
+            Self::NoAddress { .. } => Reason::ServiceRangeFull,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use error_chain::error_chain;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
@@ -11,6 +12,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kubevirt_api::quantity::Amount;
+use reasons::Reason;
 use reconcile::{EventType, Key, ReconcileError, Reconciler, Requeue, Retry, WriteError};
 use serde_json::{Value, json};
 
@@ -50,12 +52,12 @@ pub(crate) enum StorageError {
 }
 
 impl ReconcileError for StorageError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
             Self::Write(error) => error.reason(),
-            Self::Backing(_) => "ProvisioningFailed",
-            Self::Disk { .. } => "VolumeFailedDelete",
-            Self::Read { .. } => "ServerUnavailable",
+            Self::Backing(_) => Reason::ProvisioningFailed,
+            Self::Disk { .. } => Reason::VolumeFailedDelete,
+            Self::Read { .. } => Reason::ServerUnavailable,
         }
     }
 
@@ -115,7 +117,7 @@ pub(super) async fn take_up(shared: &Shared) {
         Ok(())
     };
     if let Err(error) = blocking("clean up after an earlier process", work).await {
-        let error = reconcile::error_chain(&error);
+        let error = error_chain(&error);
         tracing::warn!(error, "leftovers of volumes cannot be removed");
     }
 }
@@ -326,7 +328,7 @@ impl Claims {
         class: &str,
         mode: Mode,
     ) -> Result<(), StorageError> {
-        let normal = |reason: &'static str, message: String| {
+        let normal = |reason: Reason, message: String| {
             let kind = EventType::Normal;
             self.0
                 .storage
@@ -335,12 +337,12 @@ impl Claims {
         };
         let first = self.0.storage.said.lock().get(key).is_none_or(|note| {
             // A try that failed before is not announced again.
-            note.reason != "ProvisioningFailed"
+            note.reason != Reason::ProvisioningFailed
         });
         if first {
             let message =
                 format!("External provisioner is provisioning volume for claim \"{key}\"");
-            normal("Provisioning", message);
+            normal(Reason::Provisioning, message);
         }
         let name = volume_name(claim.metadata.uid.as_deref().unwrap_or_default());
         let bytes = whole_blocks(claim::requested(claim).map_or(0, Amount::units));
@@ -358,7 +360,7 @@ impl Claims {
         if let Err(error) = made {
             let message = format!(
                 "failed to provision volume with StorageClass {class:?}: {}",
-                reconcile::error_chain(&error)
+                error_chain(&error)
             );
             let kind = EventType::Warning;
             self.say(
@@ -366,7 +368,7 @@ impl Claims {
                 claim,
                 Note {
                     kind,
-                    reason: "ProvisioningFailed",
+                    reason: Reason::ProvisioningFailed,
                     message,
                 },
             );
@@ -387,7 +389,7 @@ impl Claims {
         })
         .await?;
         normal(
-            "ProvisioningSucceeded",
+            Reason::ProvisioningSucceeded,
             format!("Successfully provisioned volume {name}"),
         );
         Ok(())
@@ -691,7 +693,7 @@ impl Volumes {
             Step::Fail(message) => {
                 let recorder = &self.0.storage.recorder;
                 let kind = EventType::Warning;
-                recorder.publish(object, kind, "VolumeFailedDelete", message.clone());
+                recorder.publish(object, kind, Reason::VolumeFailedDelete, message.clone());
                 let status = json!({"phase": "Failed", "message": message});
                 Ok(Some(show(&api, key, status).await?))
             }

@@ -5,6 +5,7 @@ use k8s_openapi::api::{
     storage::v1::StorageClass,
 };
 use kubevirt_api::quantity::Amount;
+use reasons::Reason;
 
 use super::{CLAIM_PROTECTION, PROVISIONER, backing::Mode};
 
@@ -56,7 +57,7 @@ pub(crate) enum Step {
     Bind(String),
     /// The status: bound to a volume with that much in it.
     ShowBound(String),
-    ShowLost(&'static str, String),
+    ShowLost(Reason, String),
     /// Nothing to do but to say why.
     Say(Note),
 }
@@ -64,12 +65,12 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) kind: reconcile::EventType,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     pub(crate) message: String,
 }
 
 impl Note {
-    fn normal(reason: &'static str, message: impl Into<String>) -> Step {
+    fn normal(reason: Reason, message: impl Into<String>) -> Step {
         Step::Say(Self {
             kind: reconcile::EventType::Normal,
             reason,
@@ -77,7 +78,7 @@ impl Note {
         })
     }
 
-    fn warning(reason: &'static str, message: impl Into<String>) -> Step {
+    fn warning(reason: Reason, message: impl Into<String>) -> Step {
         Step::Say(Self {
             kind: reconcile::EventType::Warning,
             reason,
@@ -110,7 +111,7 @@ fn bound(seen: &Seen<'_>, name: &str) -> Option<Step> {
         let was_bound = annotation(claim, BIND_COMPLETED).is_some();
         let lost = was_bound && phase != "Lost";
         let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
-        return lost.then(|| Step::ShowLost("ClaimLost", message.to_owned()));
+        return lost.then(|| Step::ShowLost(Reason::ClaimLost, message.to_owned()));
     };
     match volume
         .spec
@@ -130,7 +131,7 @@ fn bound(seen: &Seen<'_>, name: &str) -> Option<Step> {
         }
         Some(_) => (phase != "Lost").then(|| {
             let message = format!("Volume {name:?} is bound to another claim");
-            Step::ShowLost("ClaimMisbound", message)
+            Step::ShowLost(Reason::ClaimMisbound, message)
         }),
     }
 }
@@ -170,7 +171,7 @@ fn unbound(seen: &Seen<'_>) -> Option<Step> {
         return match seen.has_consumer {
             Consumer::Waiting => Some(Step::SelectNode),
             Consumer::None => Some(Note::normal(
-                "WaitForFirstConsumer",
+                Reason::WaitForFirstConsumer,
                 "waiting for first consumer to be created before binding",
             )),
         };
@@ -183,7 +184,7 @@ fn unbound(seen: &Seen<'_>) -> Option<Step> {
     }
     let Some(class) = class else {
         let message = format!("storageclass.storage.k8s.io {class_name:?} not found");
-        return Some(Note::warning("ProvisioningFailed", message));
+        return Some(Note::warning(Reason::ProvisioningFailed, message));
     };
     if selected.is_some_and(|node| node != seen.node) {
         return None;
@@ -201,7 +202,7 @@ fn provision(seen: &Seen<'_>, class: &StorageClass, class_name: &str) -> Option<
                  or manually by the system administrator. If volume creation is delayed, please \
                  verify that the provisioner is running and correctly registered."
             );
-            return Some(Note::normal("ExternalProvisioning", message));
+            return Some(Note::normal(Reason::ExternalProvisioning, message));
         }
     }
     let spec = seen.claim.spec.as_ref()?;
@@ -210,11 +211,11 @@ fn provision(seen: &Seen<'_>, class: &StorageClass, class_name: &str) -> Option<
             "storage class {class_name:?} makes empty volumes only: it cannot fill one from the \
              claim's dataSource"
         );
-        return Some(Note::warning("ProvisioningFailed", message));
+        return Some(Note::warning(Reason::ProvisioningFailed, message));
     }
     if spec.selector.is_some() {
         let message = "claim Selector is not supported";
-        return Some(Note::warning("ProvisioningFailed", message));
+        return Some(Note::warning(Reason::ProvisioningFailed, message));
     }
     Some(Step::Provision {
         class: class_name.to_owned(),
@@ -224,7 +225,7 @@ fn provision(seen: &Seen<'_>, class: &StorageClass, class_name: &str) -> Option<
 
 fn no_volume() -> Step {
     Note::normal(
-        "FailedBinding",
+        Reason::FailedBinding,
         "no persistent volumes available for this claim and no storage class is set",
     )
 }
@@ -440,7 +441,7 @@ mod tests {
         })
     }
 
-    fn reason(case: &Case) -> &'static str {
+    fn reason(case: &Case) -> Reason {
         match step(case) {
             Some(Step::Say(note)) => note.reason,
             other => panic!("{other:?}"),
@@ -504,7 +505,10 @@ mod tests {
         one.claim["status"]["phase"] = json!("Bound");
         assert_eq!(step(&one), None);
         one.volumes.clear();
-        assert!(matches!(step(&one), Some(Step::ShowLost("ClaimLost", _))));
+        assert!(matches!(
+            step(&one),
+            Some(Step::ShowLost(Reason::ClaimLost, _))
+        ));
         one.claim["status"]["phase"] = json!("Lost");
         assert_eq!(step(&one), None);
     }
@@ -519,7 +523,7 @@ mod tests {
         one.volumes = vec![volume("v", "1Gi", "", &theirs)];
         assert!(matches!(
             step(&one),
-            Some(Step::ShowLost("ClaimMisbound", _))
+            Some(Step::ShowLost(Reason::ClaimMisbound, _))
         ));
         one.claim["spec"]["volumeName"] = Value::Null;
         assert_eq!(reason(&one), "FailedBinding");

@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, path::PathBuf};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use pod_supervisor::model::Access;
+use reasons::Reason;
 use reconcile::Key;
 
 use super::{backing::Mode, claim};
 use crate::{Failure, node::Shared, schedule::Obstacle};
 
-const FAILED: &str = "FailedMount";
+const FAILED: Reason = Reason::FailedMount;
 
 /// What is behind a volume of a pod that names a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) fn obstacle(shared: &Shared, pod: &Pod) -> Option<Obstacle> {
 }
 
 fn is_trouble(note: &claim::Note) -> bool {
-    note.kind == reconcile::EventType::Warning || note.reason == "FailedBinding"
+    note.kind == reconcile::EventType::Warning || note.reason == Reason::FailedBinding
 }
 
 /// Another pod that has the claim, where only one may.

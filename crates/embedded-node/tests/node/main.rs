@@ -153,7 +153,7 @@ impl Network for NoNetwork {
 
 /// What components may do, as on a real home: a right that is missing shows here.
 async fn install_roles(client: &Client) {
-    let home = roles::Home::Host {
+    let home = roles::Environment::Host {
         namespace: "kubevirt",
         node: "here",
     };

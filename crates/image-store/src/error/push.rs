@@ -1,5 +1,7 @@
 //! Why an image did not get to a registry.
 
+use reasons::Reason;
+
 use crate::error::{LayoutError, Retry};
 use crate::name::NameError;
 
@@ -35,12 +37,12 @@ pub enum PushError {
 
 impl PushError {
     /// A stable word.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Name { .. } => "InvalidImageName",
-            Self::Layout(_) | Self::MediaType(_) => "LayoutUnreadable",
-            Self::NeedsCredentials { .. } | Self::Refused { .. } => "RegistryRefuses",
-            Self::Talk { .. } | Self::Other { .. } | Self::Cancelled => "ErrImagePush",
+            Self::Name { .. } => Reason::InvalidImageName,
+            Self::Layout(_) | Self::MediaType(_) => Reason::LayoutUnreadable,
+            Self::NeedsCredentials { .. } | Self::Refused { .. } => Reason::RegistryRefuses,
+            Self::Talk { .. } | Self::Other { .. } | Self::Cancelled => Reason::ErrImagePush,
         }
     }
 

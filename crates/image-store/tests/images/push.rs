@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use error_chain::error_chain;
 use image_store::{
     Compression, Credentials, Digest, ImageConfig, LayoutWriter, Listener, Package, Progress,
-    PullPolicy, Push, PushError, Transport,
+    PullPolicy, Push, Transport,
 };
 use parking_lot::Mutex;
 
@@ -52,17 +53,6 @@ fn layout(directory: &Path, content: &str) -> PathBuf {
         .finish("team/app:1", &ImageConfig::default())
         .unwrap();
     place
-}
-
-/// All causes in one line.
-fn chain(error: &PushError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[tokio::test]
@@ -180,7 +170,7 @@ async fn a_private_registry_wants_the_right_credentials() {
             .push(&name, &told.push(credentials))
             .await
             .unwrap_err();
-        let text = chain(&error);
+        let text = error_chain(&error);
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("anna"), "{text}");
         assert_eq!(error.reason(), "RegistryRefuses");
@@ -233,9 +223,9 @@ async fn what_stands_in_the_way_is_named() {
     let how = told.push(Credentials::anonymous());
     let error = package.push("127.0.0.1:1/app:1", &how).await.unwrap_err();
     assert!(
-        chain(&error).starts_with("talk to registry 127.0.0.1:1: "),
+        error_chain(&error).starts_with("talk to registry 127.0.0.1:1: "),
         "{}",
-        chain(&error)
+        error_chain(&error)
     );
     let error = package.push("No Name", &how).await.unwrap_err();
     assert_eq!(error.reason(), "InvalidImageName");
@@ -257,7 +247,7 @@ async fn plain_http_is_for_loopback_unless_asked_for() {
     let port = registry.address.rsplit_once(':').unwrap().1;
     let name = format!("0.0.0.0:{port}/app:1");
     let error = package.push(&name, &how).await.unwrap_err();
-    assert_eq!(error.reason(), "ErrImagePush", "{}", chain(&error));
+    assert_eq!(error.reason(), "ErrImagePush", "{}", error_chain(&error));
     how.transport = Transport::Plain;
     package.push(&name, &how).await.unwrap();
 }

@@ -1,7 +1,6 @@
 //! Admission webhooks: HTTP in front of the pure functions of `admission`.
 //!
-//! What a check must know of other objects is looked up here, for each question anew: nothing is
-//! kept that could be stale.
+//! Other objects that a check needs are read for each review; no object is cached.
 
 mod eviction;
 mod guard;
@@ -51,26 +50,26 @@ async fn validate(State(shared): State<Shared>, body: Bytes) -> Response {
 }
 
 async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
-    let asked = match read(body) {
-        Ok(asked) => asked,
+    let review = match read(body) {
+        Ok(review) => review,
         Err(refusal) => return refusal.into_response(),
     };
     let now = Time(shared.clock.now());
     let cluster = shared.cluster.now();
     let lookups = match stage {
         Stage::Mutate => Vec::new(),
-        Stage::Validate => admission::kinds::lookups(&asked, &cluster, environment(&now)),
+        Stage::Validate => admission::kinds::lookups(&review, &cluster, environment(&now)),
     };
     let found = Box::pin(async {
         let mut related = lookup::all(&shared.client, lookups).await?;
-        lookup::machine::complete(&shared.client, stage, &asked, &mut related).await?;
+        lookup::vm::complete(&shared.client, stage, &review, &mut related).await?;
         Ok::<_, kube::Error>(related)
     });
     match found.await {
         Ok(related) => {
             let env = environment(&now);
             Json(admission::review_with(
-                stage, &asked, &cluster, env, &related,
+                stage, &review, &cluster, env, &related,
             ))
             .into_response()
         }
@@ -78,9 +77,9 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
     }
 }
 
-/// The answer to a review: yes, or no with a code, its reason and a message.
-fn verdict(asked: &Value, refused: Option<(u16, &str, String)>) -> Value {
-    let mut response = json!({ "uid": asked["request"]["uid"], "allowed": refused.is_none() });
+/// The response to a review; a refusal has a code, its reason and a message.
+fn respond(review: &Value, refused: Option<(u16, &str, String)>) -> Value {
+    let mut response = json!({ "uid": review["request"]["uid"], "allowed": refused.is_none() });
     if let Some((code, reason, message)) = refused {
         response["status"] = json!({
             "status": "Failure", "message": message, "reason": reason, "code": code,
