@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use anyhow::{Context, Result};
 use error_chain::error_chain;
 use futures::{FutureExt as _, StreamExt as _, stream};

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use anyhow::{Context, Result};
 use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;

@@ -1,6 +1,6 @@
 //! An API server in memory with a guest's objects, and [`Guests`] that watch them, for tests.
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use embedded_api::{Database, EmbeddedApi, Identity};
 use futures::StreamExt as _;

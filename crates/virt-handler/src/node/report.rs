@@ -3,7 +3,7 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use error_chain::error_chain;
 use k8s_openapi::api::core::v1::Node;

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use embedded_api::{Database, EmbeddedApi, Identity};
 use k8s_openapi::api::core::v1::{Event, Node};
