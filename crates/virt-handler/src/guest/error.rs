@@ -1,7 +1,7 @@
 //! Errors of a guest's reconcile, and the refusals among them that are published on the VMI.
 
-use reasons::Reason;
 use error_chain::error_chain;
+use reasons::Reason;
 use reconcile::{ReconcileError, Retry, WriteError};
 
 use super::status::StartRefusal;

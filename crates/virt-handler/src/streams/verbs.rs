@@ -6,10 +6,10 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use error_chain::error_chain;
 use launcher_channel::{AgentQuestion, AgentReport, Request};
 use reasons::Reason;
-use error_chain::error_chain;
-use reconcile::{Key};
+use reconcile::Key;
 use serde::{Deserialize, Serialize};
 
 use super::{

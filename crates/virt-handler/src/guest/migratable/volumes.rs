@@ -1,8 +1,7 @@
 //! How the volumes of a guest would be migrated, and which of them prevent it.
 
-use kubevirt_api::{
-    VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod, volumes::Volume,
-};
+use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod};
+use model::{Guest, Target, VolumeSource};
 
 use reasons::Reason;
 
@@ -33,14 +32,11 @@ pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
     if migrated.is_some_and(|list| !list.is_empty()) {
         assessment.method = BlockMigration;
     }
-    for volume in vmi
-        .spec
-        .volumes
-        .iter()
-        .filter(|volume| is_writable(vmi, volume))
-    {
-        let name = &volume.name;
-        let obstacle = match classify(volume) {
+    let guest = Guest::of(vmi);
+    let volumes = guest.volumes.iter();
+    for volume in volumes.filter(|volume| is_writable(&guest, volume.name)) {
+        let name = volume.name;
+        let obstacle = match classify(&volume.source) {
             Storage::Claim if is_migrated(name) || is_shared(vmi, name) => continue,
             Storage::Claim => {
                 Some("is on a persistent volume claim without access mode ReadWriteMany")
@@ -71,31 +67,35 @@ enum Storage {
     Copied,
 }
 
-fn classify(volume: &Volume) -> Storage {
-    if volume.persistent_volume_claim.is_some() || volume.data_volume.is_some() {
-        return Storage::Claim;
-    }
-    match &volume.host_disk {
-        Some(disk) => Storage::HostDisk {
-            shared: disk.shared == Some(true),
+fn classify(source: &VolumeSource<'_>) -> Storage {
+    match source {
+        VolumeSource::PersistentVolumeClaim(_) | VolumeSource::DataVolume(_) => Storage::Claim,
+        VolumeSource::HostDisk(disk) => Storage::HostDisk {
+            shared: disk.is_shared,
         },
-        None => Storage::Copied,
+        VolumeSource::CloudInit(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Files(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => Storage::Copied,
     }
 }
 
 /// Whether the guest can write the volume through a disk; others need no migration.
-fn is_writable(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    let devices = &vmi.spec.domain.devices;
-    let mut disks = devices.disks.iter().filter(|disk| disk.name == volume.name);
-    match disks.next() {
-        Some(disk) => {
-            let read_only = disk.disk.as_ref().and_then(|disk| disk.readonly) == Some(true);
-            disk.cdrom.is_none() && !read_only
-        }
-        None => devices
-            .filesystems
-            .iter()
-            .all(|shared| shared.name != volume.name),
+fn is_writable(guest: &Guest<'_>, volume: &str) -> bool {
+    let mut disks = guest.disks.iter();
+    match disks.find(|disk| disk.name() == volume) {
+        Some(disk) => match disk.target {
+            Target::Disk => !disk.is_read_only,
+            Target::Lun { .. } => true,
+            Target::CdRom { .. } => false,
+        },
+        None => !guest.is_filesystem(volume),
     }
 }
 
