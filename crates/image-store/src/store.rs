@@ -1,11 +1,11 @@
-//! The store: references in, trees out.
+//! The store: provides the trees of image references.
 //!
 //! On disk, below the root:
 //!
 //! ```text
 //! trees/<hex>/rootfs/      the merged files of the image whose manifest has that digest
 //! trees/<hex>/image.json   its marker, with the image's configuration
-//! references.json          what references from registries were last resolved to
+//! references.json          the digests of references from registries
 //! tmp/                     work in progress, emptied when the store is opened
 //! ```
 //!
@@ -25,7 +25,7 @@ use oci_client::Reference;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{Catalog, Known};
+use crate::catalog::{Catalog, Located};
 use crate::config::ImageConfig;
 use crate::credentials::Credentials;
 use crate::digest::Digest;
@@ -38,8 +38,8 @@ use crate::registry::{Registry, Remote};
 use crate::tree::Tree;
 use crate::unpack::{LayerBlob, Limits, Unpacker};
 
-/// When to ask a registry, as in a container's `imagePullPolicy`. Images of known layouts count as
-/// present, and are looked at anew each time whatever the policy.
+/// When to access a registry, as in a container's `imagePullPolicy`. Images of registered layouts
+/// count as present and are checked for changes with every policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PullPolicy {
     Always,
@@ -47,12 +47,12 @@ pub enum PullPolicy {
     Never,
 }
 
-/// An image that is ready for use.
+/// An unpacked image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// The digest of the image's manifest.
     pub digest: Digest,
-    /// The merged file tree. Read-only by agreement: all pods of the image share it.
+    /// The merged file tree. Do not modify it: all pods of the image share it.
     pub root: PathBuf,
     pub config: ImageConfig,
 }
@@ -63,6 +63,15 @@ pub struct ImageStore {
     inner: Arc<Inner>,
 }
 
+/// Identifies pulls that can be shared.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PullKey {
+    reference: String,
+    policy: PullPolicy,
+    /// Fingerprint of the credentials.
+    credentials: String,
+}
+
 type Pull = Shared<BoxFuture<'static, Result<Image, ImageError>>>;
 
 struct Inner {
@@ -70,14 +79,13 @@ struct Inner {
     limits: Limits,
     catalog: Mutex<Catalog>,
     references: Mutex<References>,
-    /// Pulls under way, by what was asked for and with whose rights.
-    pulls: Mutex<BTreeMap<(String, PullPolicy, String), Pull>>,
-    /// Images given out since the last collection: their users may not have told anybody yet.
-    given_out: Mutex<BTreeSet<Digest>>,
+    pulls: Mutex<BTreeMap<PullKey, Pull>>,
+    /// Images returned since the last collection: their users may not be in `keep` yet.
+    recently_used: Mutex<BTreeSet<Digest>>,
     drafts: AtomicU64,
 }
 
-/// What `image.json` holds.
+/// The content of `image.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Marker {
     digest: Digest,
@@ -93,7 +101,7 @@ impl std::fmt::Debug for ImageStore {
 }
 
 impl Image {
-    /// The user and group to run as, `None` when the image names one it does not have.
+    /// The user and group to run as; `None` if the image does not have the configured ones.
     ///
     /// Reads `/etc/passwd` and `/etc/group` of the image without leaving its tree.
     pub fn user(&self) -> Option<crate::ImageUser> {
@@ -104,13 +112,12 @@ impl Image {
 }
 
 impl ImageStore {
-    /// Opens the store below `root`, making it if needed and sweeping what an earlier process left
-    /// unfinished.
+    /// Opens or creates the store below `root` and removes unfinished work of an earlier process.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         Self::open_with_limits(root, Limits::DEFAULT)
     }
 
-    /// As [`open`](Self::open), with other bounds for what an image may unpack to.
+    /// Like [`open`](Self::open), with other limits for unpacked images.
     pub fn open_with_limits(root: impl Into<PathBuf>, limits: Limits) -> Result<Self, StoreError> {
         let root = root.into();
         let drafts = root.join("tmp");
@@ -131,7 +138,7 @@ impl ImageStore {
             catalog: Mutex::default(),
             references: Mutex::new(references),
             pulls: Mutex::default(),
-            given_out: Mutex::default(),
+            recently_used: Mutex::default(),
             drafts: AtomicU64::new(0),
         };
         Ok(Self {
@@ -139,8 +146,8 @@ impl ImageStore {
         })
     }
 
-    /// Makes the images of all layouts in `directory` known and returns their canonical names.
-    /// Layouts that are added or replaced later are noticed without another call.
+    /// Registers the images of all layouts in `directory` and returns their canonical names.
+    /// Layouts that are added or replaced later are found without another call.
     pub async fn add_layouts(
         &self,
         directory: impl Into<PathBuf>,
@@ -157,24 +164,27 @@ impl ImageStore {
             })
     }
 
-    /// The tree of `reference`, pulled and unpacked if needed.
+    /// Returns the image, pulled and unpacked if needed.
     ///
-    /// Callers that ask for the same at the same time share one pull and its result. Dropping the
-    /// future is safe at any point.
+    /// Concurrent calls for the same image share one pull and its result. Cancel-safe.
     pub async fn ensure(
         &self,
         reference: &str,
         policy: PullPolicy,
         credentials: &Credentials,
     ) -> Result<Image, ImageError> {
-        let parsed = name::parse(reference).map_err(|why| ImageError::InvalidName {
+        let parsed = name::parse(reference).map_err(|problem| ImageError::InvalidName {
             reference: reference.to_owned(),
-            why,
+            problem,
         })?;
-        let key = (parsed.whole(), policy, credentials.fingerprint(&parsed));
+        let key = PullKey {
+            reference: parsed.whole(),
+            policy,
+            credentials: credentials.fingerprint(&parsed),
+        };
         let pull = {
             let mut pulls = self.inner.pulls.lock();
-            // A finished pull answers nobody who comes later, and one that everybody left is gone.
+            // Remove pulls that are finished or have no waiting callers.
             pulls.retain(|_, pull| pull.peek().is_none() && pull.strong_count() != Some(1));
             let start = || {
                 let inner = Arc::clone(&self.inner);
@@ -186,21 +196,21 @@ impl ImageStore {
             pulls.entry(key).or_insert_with(start).clone()
         };
         let image = pull.await?;
-        self.inner.given_out.lock().insert(image.digest.clone());
+        self.inner.recently_used.lock().insert(image.digest.clone());
         Ok(image)
     }
 
-    /// The references from registries that are present, with their images' digests.
+    /// The present references from registries, with their digests.
     pub fn references(&self) -> BTreeMap<String, Digest> {
         self.inner.references.lock().all()
     }
 
-    /// Removes all trees that are neither in `keep` nor were given out since the last call, and
-    /// returns their digests.
+    /// Removes all trees that are neither in `keep` nor returned by [`Self::ensure`] since the last
+    /// call, and returns their digests.
     pub async fn retain(&self, keep: &BTreeSet<Digest>) -> Result<Vec<Digest>, StoreError> {
         let inner = Arc::clone(&self.inner);
         let mut keep = keep.clone();
-        keep.append(&mut inner.given_out.lock());
+        keep.append(&mut inner.recently_used.lock());
         tokio::task::spawn_blocking(move || inner.collect(&keep))
             .await
             .map_err(|_| StoreError::Cancelled)?
@@ -228,12 +238,12 @@ impl Inner {
         self.pull(reference, &credentials).await
     }
 
-    /// Looks for the image on this host; one that lies in a layout is unpacked if needed.
+    /// Finds the image on this host; unpacks it if it is in a layout.
     fn present(&self, name: &str) -> Result<Option<Present>, ImageError> {
-        let known = self.catalog.lock().find(name);
-        if let Some(known) = known {
+        let located = self.catalog.lock().find(name);
+        if let Some(located) = located {
             return self
-                .unpack_layout(name, &known)
+                .unpack_layout(name, &located)
                 .map(|image| Some(Present::InLayout(image)));
         }
         let recorded = self.references.lock().get(name).cloned();
@@ -246,18 +256,18 @@ impl Inner {
         Ok(image.map(Present::Pulled))
     }
 
-    fn unpack_layout(&self, name: &str, known: &Known) -> Result<Image, ImageError> {
+    fn unpack_layout(&self, name: &str, located: &Located) -> Result<Image, ImageError> {
         let failed = |source: LayoutError| ImageError::Layout {
             reference: name.to_owned(),
             source: Arc::new(source),
         };
-        let Some(layout) = Layout::open(&known.layout).map_err(failed)? else {
+        let Some(layout) = Layout::open(&located.layout).map_err(failed)? else {
             return Err(failed(LayoutError::NotALayout {
-                path: known.layout.clone(),
+                path: located.layout.clone(),
                 message: "it changed while it was read".to_owned(),
             }));
         };
-        let (digest, manifest) = manifest_in(&layout, &known.descriptor).map_err(failed)?;
+        let (digest, manifest) = manifest_in(&layout, &located.descriptor).map_err(failed)?;
         let present = self
             .load(&digest)
             .map_err(|source| store_failed(name, source))?;
@@ -269,7 +279,7 @@ impl Inner {
             .map_err(failed)?;
         let config: ConfigDocument = serde_json::from_slice(&config).map_err(|source| {
             failed(LayoutError::Parse {
-                path: known.layout.clone(),
+                path: located.layout.clone(),
                 what: "the image configuration",
                 source,
             })
@@ -285,7 +295,12 @@ impl Inner {
                 .map_err(io::Error::other)
                 .map_err(UnpackError::Read)
         };
-        self.unpack(name, &draft, &manifest, (marker, &open))
+        let source = Source {
+            manifest: &manifest,
+            marker,
+            open: &open,
+        };
+        self.unpack(name, &draft, source)
     }
 
     async fn pull(
@@ -298,7 +313,7 @@ impl Inner {
             reference: reference.whole(),
             source: Arc::new(source),
         };
-        tracing::info!(image = name, "pulling");
+        tracing::info!(image = name, "pulling image");
         let registry = Registry::new(&reference, credentials);
         let Remote { digest, manifest } = registry.resolve().await.map_err(failed)?;
         let (this, wanted) = (Arc::clone(&self), digest.clone());
@@ -320,12 +335,12 @@ impl Inner {
                 let open = |layer: &Descriptor| {
                     fs::File::open(draft.blob(&layer.digest)).map_err(UnpackError::Read)
                 };
-                this.unpack(
-                    &wanted,
-                    &draft,
-                    &manifest,
-                    (Marker { digest, config }, &open),
-                )
+                let source = Source {
+                    manifest: &manifest,
+                    marker: Marker { digest, config },
+                    open: &open,
+                };
+                this.unpack(&wanted, &draft, source)
             };
             run_blocking(&name, unpack).await?
         };
@@ -337,25 +352,29 @@ impl Inner {
         Ok(image)
     }
 
-    /// Builds a tree in a draft directory and gives it its name.
+    /// Builds a tree in a draft directory and renames it to its final path.
     fn unpack<R: Read>(
         &self,
         name: &str,
         draft: &Draft,
-        manifest: &Manifest,
-        (marker, open): (Marker, OpenLayer<'_, R>),
+        source: Source<'_, R>,
     ) -> Result<Image, ImageError> {
+        let Source {
+            manifest,
+            marker,
+            open,
+        } = source;
         let failed = |source: UnpackError| ImageError::Unpack {
             reference: name.to_owned(),
             source: Arc::new(source),
         };
         let started = std::time::Instant::now();
-        let home = draft.path.join("tree");
+        let dir = draft.path.join("tree");
         let io_failed =
             |action, path: &Path, source| store_failed(name, StoreError::io(action, path, source));
-        fs::create_dir(&home).map_err(|source| io_failed("make", &home, source))?;
-        let tree = Tree::create(&home.join("rootfs"))
-            .map_err(|source| io_failed("make", &home, source))?;
+        fs::create_dir(&dir).map_err(|source| io_failed("make", &dir, source))?;
+        let tree =
+            Tree::create(&dir.join("rootfs")).map_err(|source| io_failed("make", &dir, source))?;
         let mut unpacker = Unpacker::new(&tree, self.limits);
         for layer in &manifest.layers {
             let blob = LayerBlob {
@@ -366,7 +385,7 @@ impl Inner {
             };
             unpacker.apply(blob).map_err(failed)?;
         }
-        let path = home.join("image.json");
+        let path = dir.join("image.json");
         let bytes = serde_json::to_vec_pretty(&marker).map_err(|source| {
             store_failed(
                 name,
@@ -378,28 +397,28 @@ impl Inner {
         })?;
         replace_file(&path, &bytes).map_err(|source| io_failed("write", &path, source))?;
         tree.sync()
-            .map_err(|source| io_failed("flush", &home, source))?;
-        let place = self.place(&marker.digest);
-        match fs::rename(&home, &place) {
-            // Another reference led to the same image meanwhile; its tree is as good as ours.
+            .map_err(|source| io_failed("flush", &dir, source))?;
+        let path = self.tree_path(&marker.digest);
+        match fs::rename(&dir, &path) {
+            // A concurrent pull unpacked the same image under another reference.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-            Err(source) => return Err(io_failed("rename to", &place, source)),
+            Err(source) => return Err(io_failed("rename to", &path, source)),
             Ok(()) => {
                 let trees = self.root.join("trees");
                 sync_directory(&trees).map_err(|source| io_failed("flush", &trees, source))?;
             }
         }
-        tracing::info!(image = name, digest = %marker.digest, took = ?started.elapsed(), "unpacked");
+        tracing::info!(image = name, digest = %marker.digest, took = ?started.elapsed(), "unpacked image");
         Ok(Image {
             digest: marker.digest,
-            root: place.join("rootfs"),
+            root: path.join("rootfs"),
             config: marker.config,
         })
     }
 
     fn load(&self, digest: &Digest) -> Result<Option<Image>, StoreError> {
-        let place = self.place(digest);
-        let path = place.join("image.json");
+        let tree = self.tree_path(digest);
+        let path = tree.join("image.json");
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -407,7 +426,7 @@ impl Inner {
         };
         let marker: Marker =
             serde_json::from_slice(&bytes).map_err(|source| StoreError::Parse { path, source })?;
-        let root = place.join("rootfs");
+        let root = tree.join("rootfs");
         Ok(Some(Image {
             digest: marker.digest,
             root,
@@ -418,7 +437,7 @@ impl Inner {
     fn collect(&self, keep: &BTreeSet<Digest>) -> Result<Vec<Digest>, StoreError> {
         let trees = self.root.join("trees");
         let failed = |source| StoreError::io("list", &trees, source);
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         for entry in fs::read_dir(&trees).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
@@ -428,21 +447,21 @@ impl Inner {
             else {
                 continue;
             };
-            if keep.contains(&digest) || self.given_out.lock().contains(&digest) {
+            if keep.contains(&digest) || self.recently_used.lock().contains(&digest) {
                 continue;
             }
-            // Away from its name first: a process that dies half-way leaves no half tree.
+            // Rename first, so that an interrupted removal leaves no partial tree.
             let draft = self.draft()?;
-            let doomed = draft.path.join("tree");
-            fs::rename(entry.path(), &doomed)
+            let removed_tree = draft.path.join("tree");
+            fs::rename(entry.path(), &removed_tree)
                 .map_err(|source| StoreError::io("rename", entry.path(), source))?;
-            gone.push(digest);
+            removed.push(digest);
         }
-        self.references.lock().forget(&gone)?;
-        Ok(gone)
+        self.references.lock().remove(&removed)?;
+        Ok(removed)
     }
 
-    fn place(&self, digest: &Digest) -> PathBuf {
+    fn tree_path(&self, digest: &Digest) -> PathBuf {
         self.root.join("trees").join(digest.hex())
     }
 
@@ -454,10 +473,17 @@ impl Inner {
     }
 }
 
-/// Where a layer's bytes come from.
+/// Opens the bytes of a layer.
 type OpenLayer<'o, R> = &'o dyn Fn(&Descriptor) -> Result<R, UnpackError>;
 
-/// Where an image of this host came from.
+/// The layers of an image to unpack.
+struct Source<'s, R> {
+    manifest: &'s Manifest,
+    marker: Marker,
+    open: OpenLayer<'s, R>,
+}
+
+/// The origin of an image on this host.
 enum Present {
     InLayout(Image),
     Pulled(Image),
@@ -477,12 +503,12 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "unfinished work stays behind");
+            tracing::warn!(path = %self.path.display(), %error, "unfinished work cannot be removed");
         }
     }
 }
 
-/// The manifest that a layout's entry leads to, through an index of platforms if need be.
+/// The manifest of a layout's entry, selected from an index of platforms if needed.
 fn manifest_in(
     layout: &Layout,
     descriptor: &Descriptor,
@@ -503,7 +529,7 @@ fn manifest_in(
         Document::Manifest(manifest) => return Ok((descriptor.digest.clone(), manifest)),
         Document::Index(index) => index,
     };
-    let chosen = index.for_this_machine().ok_or_else(no_platform)?;
+    let chosen = index.for_this_host().ok_or_else(no_platform)?;
     match read(chosen)? {
         Document::Manifest(manifest) => Ok((chosen.digest.clone(), manifest)),
         Document::Index(_) => Err(no_platform()),

@@ -1,8 +1,8 @@
-//! Making layouts, the same bits from the same input.
+//! Writes layouts reproducibly.
 //!
-//! Entries are sorted, times are one given number, nothing of the building machine gets in. A layout
-//! is built beside its final place and exchanged with the old one at the end, so a reader sees the
-//! old image or the new one.
+//! Entries are sorted, all times are a given number, and nothing depends on the building host. A
+//! layout is built next to its final path and exchanged with the old one at the end, so a reader
+//! gets the old or the new image.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ pub struct Entry {
     pub content: Content,
 }
 
-/// What an entry is.
+/// The type and content of an entry.
 #[derive(Debug, Clone)]
 pub enum Content {
     Directory,
@@ -55,7 +55,7 @@ pub enum Content {
     HardLink(String),
 }
 
-/// How a layer is packed.
+/// The compression of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     Plain,
@@ -64,7 +64,7 @@ pub enum Compression {
     Zstd(i32),
 }
 
-/// A layer that was written: what a manifest says about it.
+/// A written layer, as described in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     pub digest: Digest,
@@ -81,8 +81,8 @@ pub fn write_layer(
     compression: Compression,
     mtime: u64,
 ) -> Result<Layer, StoreError> {
-    // By component, as a walk would meet them: a directory comes before what is in it, and a hard
-    // link after the file it was first seen as.
+    // By component, as in a directory walk: a directory comes before its entries, and a hard link
+    // after its target.
     entries.sort_by(|left, right| Path::new(&left.path).cmp(Path::new(&right.path)));
     let failed = |source| StoreError::io("write layer", out, source);
     let file = File::create(out).map_err(failed)?;
@@ -92,35 +92,35 @@ pub fn write_layer(
 /// A layout under construction.
 #[derive(Debug)]
 pub struct LayoutWriter {
-    place: PathBuf,
+    path: PathBuf,
     draft: PathBuf,
     mtime: u64,
     layers: Vec<Layer>,
 }
 
 impl LayoutWriter {
-    /// Starts a layout that will stand at `place`, replacing what is there. `mtime`, in seconds, is
-    /// the time of every file in it.
-    pub fn create(place: impl Into<PathBuf>, mtime: u64) -> Result<Self, StoreError> {
-        let place = place.into();
-        let name = place
+    /// Starts a layout that replaces the one at `path` when finished. `mtime`, in seconds, is the
+    /// time of every file in it.
+    pub fn create(path: impl Into<PathBuf>, mtime: u64) -> Result<Self, StoreError> {
+        let path = path.into();
+        let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let draft = place.with_file_name(format!(".{name}.{}", std::process::id()));
-        remove_if_there(&draft)?;
+        let draft = path.with_file_name(format!(".{name}.{}", std::process::id()));
+        remove_if_exists(&draft)?;
         let blobs = draft.join("blobs/sha256");
         fs::create_dir_all(&blobs).map_err(|source| StoreError::io("make", blobs, source))?;
         Ok(Self {
-            place,
+            path,
             draft,
             mtime,
             layers: Vec::new(),
         })
     }
 
-    /// Adds a layer of these entries on top.
+    /// Adds a layer of these entries on top of the others.
     pub fn add_entries(
         &mut self,
         entries: Vec<Entry>,
@@ -134,10 +134,10 @@ impl LayoutWriter {
         Ok(layer)
     }
 
-    /// Adds a layer that [`write_layer`] made before, on top.
+    /// Adds a layer made by [`write_layer`] on top of the others.
     pub fn add_layer(&mut self, blob: &Path, layer: Layer) -> Result<(), StoreError> {
         let target = self.blob(&layer.digest);
-        // One file under two names costs nothing; across file systems it is copied.
+        // Hard links save space; across file systems the file is copied.
         if !target.exists() && fs::hard_link(blob, &target).is_err() {
             fs::copy(blob, &target).map_err(|source| StoreError::io("copy", blob, source))?;
         }
@@ -145,7 +145,7 @@ impl LayoutWriter {
         Ok(())
     }
 
-    /// Writes configuration, manifest and index, and puts the layout in its place. Returns the
+    /// Writes configuration, manifest and index, and moves the layout to its final path. Returns the
     /// manifest's digest.
     pub fn finish(self, reference: &str, config: &ImageConfig) -> Result<Digest, StoreError> {
         let layers: Vec<Descriptor> = self.layers.iter().map(Layer::descriptor).collect();
@@ -176,20 +176,20 @@ impl LayoutWriter {
         };
         self.write_file("index.json", &self.json(&index)?)?;
         self.write_file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        self.put_in_place()?;
+        self.move_to_path()?;
         Ok(digest)
     }
 
-    fn put_in_place(&self) -> Result<(), StoreError> {
+    fn move_to_path(&self) -> Result<(), StoreError> {
         let failed = |source: rustix::io::Errno| {
-            StoreError::io("rename to", &self.place, io::Error::from(source))
+            StoreError::io("rename to", &self.path, io::Error::from(source))
         };
-        if self.place.exists() {
-            rustix::fs::renameat_with(CWD, &self.draft, CWD, &self.place, RenameFlags::EXCHANGE)
+        if self.path.exists() {
+            rustix::fs::renameat_with(CWD, &self.draft, CWD, &self.path, RenameFlags::EXCHANGE)
                 .map_err(failed)?;
-            remove_if_there(&self.draft)
+            remove_if_exists(&self.draft)
         } else {
-            rustix::fs::rename(&self.draft, &self.place).map_err(failed)
+            rustix::fs::rename(&self.draft, &self.path).map_err(failed)
         }
     }
 
@@ -229,15 +229,15 @@ impl LayoutWriter {
 
 impl Drop for LayoutWriter {
     fn drop(&mut self) {
-        if let Err(error) = remove_if_there(&self.draft) {
-            tracing::warn!(%error, "an unfinished layout stays behind");
+        if let Err(error) = remove_if_exists(&self.draft) {
+            tracing::warn!(%error, "unfinished layout cannot be removed");
         }
     }
 }
 
 impl Entry {
-    /// All of a directory, with owners, modes and hard links as they are there. Sockets and device
-    /// nodes are left out.
+    /// The contents of a directory with its owners, modes and hard links, without sockets and device
+    /// nodes.
     pub fn from_directory(directory: &Path) -> Result<Vec<Self>, StoreError> {
         let mut entries = Vec::new();
         let mut linked = BTreeMap::new();
@@ -281,7 +281,7 @@ fn collect(
         .into_iter()
         .map(|entry| entry.file_name())
         .collect();
-    // The first of several hard links, in this order, holds the content: sorted as whole paths.
+    // The first of several hard links in this order has the content.
     children.sort();
     for child in children {
         let path = directory.join(&child);
@@ -361,7 +361,7 @@ fn pack(file: File, entries: &[Entry], compression: Compression, mtime: u64) -> 
     })
 }
 
-/// Writes the tar stream and returns what it was written to, and its digest.
+/// Writes the tar stream. Returns the writer and the digest of the stream.
 fn archive<W: Write>(out: W, entries: &[Entry], mtime: u64) -> io::Result<(W, Digest)> {
     let mut builder = tar::Builder::new(Hashing::new(out));
     for entry in entries {
@@ -404,7 +404,7 @@ fn append<W: Write>(builder: &mut tar::Builder<W>, entry: &Entry, mtime: u64) ->
     }
 }
 
-/// A writer that hashes and counts what passes through it.
+/// A writer that hashes and counts the bytes written.
 struct Hashing<W> {
     inner: W,
     hasher: Sha256,
@@ -435,7 +435,7 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-fn remove_if_there(path: &Path) -> Result<(), StoreError> {
+fn remove_if_exists(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(StoreError::io("remove", path, error))
