@@ -19,11 +19,11 @@ use crate::{
     Endpoint, NodeError, Settings,
     devices::Devices,
     endpoint,
-    pod::{self, Wanted},
+    pod::{self, Desired},
     registration,
-    room::{self, Room},
     schedule::{self, Obstacle},
     services::{self, Services},
+    slots::{self, Slots},
     storage::{self, Storage},
 };
 
@@ -34,26 +34,26 @@ pub struct EmbeddedNode {
     endpoint: Endpoint,
 }
 
-/// What all tasks of the node share.
+/// State shared by all tasks of the node.
 pub(crate) struct Shared {
-    pub(crate) settings: Known,
+    pub(crate) settings: NodeSettings,
     pub(crate) recorder: Recorder,
     pub(crate) pods: Store<Pod>,
     pub(crate) node: Store<Node>,
     pub(crate) storage: Storage,
     pub(crate) services: Services,
-    /// The node itself, or what a pod may wait for: a claim, or the room that another takes.
+    /// Notifies of changes that a waiting pod may need: the node, a claim or free capacity.
     pub(crate) node_changed: watch::Sender<()>,
     pub(crate) devices: Devices,
-    pub(crate) room: Room,
-    /// Supervisors that are our children.
+    pub(crate) slots: Slots,
+    /// Reaps the supervisors started by this process.
     pub(crate) children: TaskTracker,
-    workers: Mutex<HashMap<String, watch::Sender<Wanted>>>,
+    workers: Mutex<HashMap<String, watch::Sender<Desired>>>,
     tasks: TaskTracker,
 }
 
-/// The settings without what only one task needs.
-pub(crate) struct Known {
+/// The settings that more than one task needs.
+pub(crate) struct NodeSettings {
     pub(crate) node_name: String,
     pub(crate) root: PathBuf,
     pub(crate) supervisor: PathBuf,
@@ -67,11 +67,11 @@ pub(crate) struct Known {
     pub(crate) resolver: crate::Resolver,
 }
 
-/// Names the parent of all pods' cgroups, so that it can be removed without settings.
+/// File with the parent of all pods' cgroups, so that it can be removed without settings.
 pub(crate) const CGROUP_PARENT_FILE: &str = "cgroup-parent";
 
 impl EmbeddedNode {
-    /// Checks that pods can run here at all. Nothing is changed but for the node's directory.
+    /// Checks that this host can run pods. Changes nothing except the node's directory.
     pub fn new(settings: Settings) -> Result<Self, NodeError> {
         check_host(&settings)?;
         let pods = settings.root.join("pods");
@@ -87,19 +87,19 @@ impl EmbeddedNode {
                 )
             })
             .map_err(|source| NodeError::Directory { dir: pods, source })?;
-        let left = pod_dirs(&settings.root);
-        let left = left.iter().map(|(uid, dir)| (uid.as_str(), dir.as_path()));
+        let dirs = pod_dirs(&settings.root);
+        let dirs = dirs.iter().map(|(uid, dir)| (uid.as_str(), dir.as_path()));
         let devices =
-            Devices::open(&settings.root, left).map_err(|source| NodeError::Directory {
+            Devices::open(&settings.root, dirs).map_err(|source| NodeError::Directory {
                 dir: settings.root.clone(),
                 source,
             })?;
         let client = settings.client.clone();
         let (recorder, task) = reconcile::recorder(client.clone(), "kubelet", settings.clock);
-        let (of_storage, storage_task) =
+        let (storage_recorder, storage_task) =
             reconcile::recorder(client, "persistentvolume-controller", settings.clock);
         let shared = Shared {
-            settings: Known {
+            settings: NodeSettings {
                 node_name: settings.node_name,
                 root: settings.root,
                 supervisor: settings.supervisor,
@@ -115,11 +115,11 @@ impl EmbeddedNode {
             recorder,
             pods: Store::new(),
             node: Store::new(),
-            storage: Storage::new(of_storage),
+            storage: Storage::new(storage_recorder),
             services: Services::new(),
             node_changed: watch::Sender::new(()),
             devices,
-            room: Room::default(),
+            slots: Slots::default(),
             children: TaskTracker::new(),
             workers: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -131,7 +131,7 @@ impl EmbeddedNode {
         })
     }
 
-    /// Runs until `stop`. Pods go on without us and are taken over by the next call.
+    /// Runs until `stop`. Pods keep running and are adopted by the next call.
     pub async fn run(self, stop: CancellationToken) -> Result<(), NodeError> {
         let shared = self.shared;
         let port = self.endpoint.address().map_or(0, |address| address.port());
@@ -167,9 +167,9 @@ impl EmbeddedNode {
         tasks.spawn(registration::renew(Arc::clone(&shared), port, stop.clone()));
         let dns = services::open(&shared).await;
         tasks.spawn(services::run(Arc::clone(&shared), dns, stop.clone()));
-        // Read before the first pod can be begun: a directory in the making is no leftover.
-        let left = pod_dirs(&shared.settings.root);
-        tasks.spawn(take_up(Arc::clone(&shared), left, stop.clone()));
+        // Before the first pod can start, so that a new directory is not taken for an old one.
+        let dirs = pod_dirs(&shared.settings.root);
+        tasks.spawn(adopt_unknown(Arc::clone(&shared), dirs, stop.clone()));
         tasks.spawn(watch_pods(Arc::clone(&shared), stop.clone()));
         tasks.spawn(storage::run(Arc::clone(&shared), stop.clone()));
         stop.cancelled().await;
@@ -191,7 +191,7 @@ fn check_host(settings: &Settings) -> Result<(), NodeError> {
         return Err(NodeError::NotRoot);
     }
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    if !known.split_whitespace().any(|word| word == "overlay") {
+    if !known.split_whitespace().any(|name| name == "overlay") {
         return Err(NodeError::NoOverlay);
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -210,8 +210,8 @@ async fn watch_node(shared: Arc<Shared>, stop: CancellationToken) {
     let name = &shared.settings.node_name;
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let wake = |_: &Node| {
-        // What a pod lacked may have come, and its claims wait for a pod that lacks nothing else.
-        shared.storage.on_supply();
+        // A waiting pod may fit now, and its claims wait for a pod that fits.
+        shared.storage.requeue_unbound();
         shared.node_changed.send_replace(());
     };
     let client = shared.settings.client.clone();
@@ -231,8 +231,8 @@ async fn watch_pods(shared: Arc<Shared>, stop: CancellationToken) {
     .await;
 }
 
-/// Takes down what an earlier node process left of pods that the API server does not know any more.
-async fn take_up(shared: Arc<Shared>, left: Vec<(String, PathBuf)>, stop: CancellationToken) {
+/// Tears down pods of an earlier node process that the API server does not know any more.
+async fn adopt_unknown(shared: Arc<Shared>, dirs: Vec<(String, PathBuf)>, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => return,
         () = shared.pods.ready() => {}
@@ -242,10 +242,10 @@ async fn take_up(shared: Arc<Shared>, left: Vec<(String, PathBuf)>, stop: Cancel
         .iter()
         .filter_map(|pod| pod.metadata.uid.as_deref())
         .collect();
-    for (uid, dir) in left {
+    for (uid, dir) in dirs {
         if !known.contains(uid.as_str()) {
-            let pod = left_object(&uid, &dir);
-            shared.begin(Arc::new(pod), Wanted::Gone, &stop);
+            let pod = recorded_object(&uid, &dir);
+            shared.start_worker(Arc::new(pod), Desired::Deleted, &stop);
         }
     }
 }
@@ -261,7 +261,7 @@ pub(crate) fn pod_dirs(root: &Path) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-fn left_object(uid: &str, dir: &Path) -> Pod {
+fn recorded_object(uid: &str, dir: &Path) -> Pod {
     let read = fs::read(dir.join(pod::OBJECT_FILE)).ok();
     let mut pod: Pod = read
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -276,7 +276,7 @@ impl Shared {
     }
 
     pub(crate) fn cgroup(&self, uid: &str) -> String {
-        // What runs goes on where it was started, whatever the settings say by now.
+        // A running pod stays in its cgroup, even if the settings have changed.
         let file = self.pod_dir(uid).join(layout::SANDBOX_FILE);
         let known = fs::read(file).ok().and_then(|bytes| {
             serde_json::from_slice::<pod_supervisor::model::Sandbox>(&bytes).ok()
@@ -287,46 +287,51 @@ impl Shared {
         )
     }
 
-    /// Why this pod cannot be bound to this node now. If it can, there is room for it from now on.
+    /// Why this pod cannot be bound to this node now. If it can, its slot is reserved.
     pub(crate) fn obstacle(&self, pod: &Pod) -> Option<Obstacle> {
         let key = Key::new("", self.settings.node_name.as_str());
         let Some(node) = self.node.get(&key) else {
-            let why = "0/1 nodes are available: the node is being registered";
-            return Some(Obstacle::Unschedulable(why.into()));
+            let message = "0/1 nodes are available: the node is being registered";
+            return Some(Obstacle::Unschedulable(message.into()));
         };
         schedule::obstacle(pod, &node)
             .or_else(|| self.devices.obstacle(pod))
             .map(Obstacle::Unschedulable)
             .or_else(|| storage::obstacle(self, pod))
             .or_else(|| {
-                let entered = self.room.enter(pod, &node, &self.pods.list());
-                entered.err().map(Obstacle::Unschedulable)
+                let admitted = self.slots.admit(pod, &node, &self.pods.list());
+                admitted.err().map(Obstacle::Unschedulable)
             })
     }
 
-    /// Tells the pod's task, if it has or should have one, what the API server says now.
+    /// Sends the pod's state on the API server to its worker; starts one if needed.
     fn on_pod(self: &Arc<Self>, pod: &Pod, stop: &CancellationToken) {
         self.storage.on_pod(pod);
-        self.services.changed();
-        let Some(uid) = pod.metadata.uid.as_deref().filter(|uid| is_plain(uid)) else {
+        self.services.requeue();
+        let Some(uid) = pod
+            .metadata
+            .uid
+            .as_deref()
+            .filter(|uid| is_directory_name(uid))
+        else {
             return;
         };
         let current = self
             .pods
             .get(&Key::of(pod))
             .filter(|current| current.metadata.uid.as_deref() == Some(uid));
-        if current.as_deref().is_none_or(room::is_over) {
+        if current.as_deref().is_none_or(slots::has_ended) {
             self.node_changed.send_replace(());
         }
-        let wanted = current.map_or(Wanted::Gone, Wanted::Pod);
+        let desired = current.map_or(Desired::Deleted, Desired::Pod);
         if let Some(worker) = self.workers.lock().get(uid) {
-            worker.send_replace(wanted);
+            worker.send_replace(desired);
             return;
         }
-        if let Wanted::Pod(pod) = &wanted
+        if let Desired::Pod(pod) = &desired
             && self.is_ours(pod)
         {
-            self.begin(Arc::clone(pod), wanted.clone(), stop);
+            self.start_worker(Arc::clone(pod), desired.clone(), stop);
         }
     }
 
@@ -335,9 +340,9 @@ impl Shared {
         node == Some(self.settings.node_name.as_str()) || schedule::is_ours_to_bind(pod)
     }
 
-    fn begin(self: &Arc<Self>, pod: Arc<Pod>, wanted: Wanted, stop: &CancellationToken) {
+    fn start_worker(self: &Arc<Self>, pod: Arc<Pod>, desired: Desired, stop: &CancellationToken) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let (sender, receiver) = watch::channel(wanted);
+        let (sender, receiver) = watch::channel(desired);
         self.workers.lock().insert(uid.clone(), sender);
         let (shared, stop) = (Arc::clone(self), stop.clone());
         self.tasks.spawn(async move {
@@ -348,7 +353,7 @@ impl Shared {
 }
 
 /// Uids become directory names.
-fn is_plain(uid: &str) -> bool {
+fn is_directory_name(uid: &str) -> bool {
     !uid.is_empty()
         && uid
             .bytes()

@@ -1,7 +1,7 @@
-//! Processors, memory and places of the node: pods are bound as long as what they ask for fits.
+//! CPU, memory and pod slots of the node: a pod is bound only if its requests fit.
 //!
-//! **Invariant.** Who was let in counts from then on, not only once the watch has told that they are
-//! bound: of two that ask at the same time, only as many get in as fit.
+//! **Invariant.** An admitted pod counts at once, before the watch delivers that it is bound: pods
+//! admitted at the same time never exceed the capacity together.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,85 +17,85 @@ use parking_lot::Mutex;
 
 use crate::resources::{Side, amount};
 
-/// What is counted, beside the pods themselves, in thousandths.
+/// The counted resources beside pods, in thousandths.
 const COUNTED: [&str; 2] = ["cpu", "memory"];
 const PODS: &str = "pods";
 
-type Share = [u128; COUNTED.len()];
+/// The amounts of [`COUNTED`].
+type Amounts = [u128; COUNTED.len()];
 
-/// Those who were let in and are not yet seen to be bound, by UID.
+/// Pods that were admitted and are not yet observed as bound, by UID.
 #[derive(Debug, Default)]
-pub(crate) struct Room(Mutex<HashMap<String, Share>>);
+pub(crate) struct Slots(Mutex<HashMap<String, Amounts>>);
 
-impl Room {
-    /// Lets a pod in, or says what is lacking in the words of a scheduler. Once more for the same pod
-    /// is no harm.
-    pub(crate) fn enter(&self, pod: &Pod, node: &Node, pods: &[Arc<Pod>]) -> Result<(), String> {
+impl Slots {
+    /// Admits a pod, or returns a scheduler's message about the missing resource. May be repeated for
+    /// the same pod.
+    pub(crate) fn admit(&self, pod: &Pod, node: &Node, pods: &[Arc<Pod>]) -> Result<(), String> {
         let own = uid(pod);
         let bound = pods.iter().filter(|pod| is_bound(pod) && uid(pod) != own);
         let waiting: HashSet<&str> = pods
             .iter()
-            .filter(|pod| !is_bound(pod) && !is_over(pod))
+            .filter(|pod| !is_bound(pod) && !has_ended(pod))
             .map(|pod| uid(pod))
             .collect();
-        let mut let_in = self.0.lock();
-        let_in.retain(|uid, _| uid != own && waiting.contains(uid.as_str()));
-        let mut shares: Vec<Share> = bound.map(|pod| share(pod)).collect();
-        shares.extend(let_in.values());
-        shares.push(share(pod));
+        let mut admitted = self.0.lock();
+        admitted.retain(|uid, _| uid != own && waiting.contains(uid.as_str()));
+        let mut all: Vec<Amounts> = bound.map(|pod| requests(pod)).collect();
+        all.extend(admitted.values());
+        all.push(requests(pod));
 
         let allocatable = node.status.as_ref();
         let allocatable = allocatable.and_then(|status| status.allocatable.as_ref());
-        let most = |name: &str| {
+        let limit = |name: &str| {
             let quantity = allocatable.and_then(|all| all.get(name));
             quantity.map_or(0, millis)
         };
-        if shares.len() as u128 * 1000 > most(PODS) {
+        if all.len() as u128 * 1000 > limit(PODS) {
             return Err("0/1 nodes are available: 1 Too many pods".into());
         }
         for (at, name) in COUNTED.into_iter().enumerate() {
-            let asked: u128 = shares.iter().map(|share| share[at]).sum();
-            let wants = shares.last().is_some_and(|own| own[at] > 0);
-            if wants && asked > most(name) {
+            let sum: u128 = all.iter().map(|amounts| amounts[at]).sum();
+            let requested = all.last().is_some_and(|own| own[at] > 0);
+            if requested && sum > limit(name) {
                 return Err(format!("0/1 nodes are available: 1 Insufficient {name}"));
             }
         }
-        let_in.insert(own.to_owned(), share(pod));
+        admitted.insert(own.to_owned(), requests(pod));
         Ok(())
     }
 
-    /// It could not be bound after all.
-    pub(crate) fn leave(&self, pod: &Pod) {
+    /// The admitted pod could not be bound.
+    pub(crate) fn release(&self, pod: &Pod) {
         self.0.lock().remove(uid(pod));
     }
 }
 
-/// Does a pod in this state leave its room to others?
-pub(crate) fn is_over(pod: &Pod) -> bool {
+/// Whether the pod has ended and occupies no resources.
+pub(crate) fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_ref());
     phase.is_some_and(|phase| phase == "Succeeded" || phase == "Failed")
 }
 
 fn is_bound(pod: &Pod) -> bool {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-    node.is_some_and(|node| !node.is_empty()) && !is_over(pod)
+    node.is_some_and(|node| !node.is_empty()) && !has_ended(pod)
 }
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// All containers at once, or the greediest of those that run before them, with what the pod itself
-/// takes.
-fn share(pod: &Pod) -> Share {
+/// All containers together, or the largest init container if that is more, plus the pod's overhead.
+fn requests(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else {
-        return Share::default();
+        return Amounts::default();
     };
-    let (mut beside, mut before) = (Share::default(), Share::default());
+    let (mut beside, mut before) = (Amounts::default(), Amounts::default());
     for container in spec.init_containers.iter().flatten() {
-        let asked = asked(container);
+        let requested = container_requests(container);
         for at in 0..COUNTED.len() {
-            let now = beside[at] + asked[at];
+            let now = beside[at] + requested[at];
             before[at] = before[at].max(now);
             if container.restart_policy.as_deref() == Some("Always") {
                 beside[at] = now;
@@ -103,26 +103,26 @@ fn share(pod: &Pod) -> Share {
         }
     }
     for container in &spec.containers {
-        let asked = asked(container);
+        let requested = container_requests(container);
         for at in 0..COUNTED.len() {
-            beside[at] += asked[at];
+            beside[at] += requested[at];
         }
     }
     let overhead = spec.overhead.as_ref();
     let overhead = |name| overhead.and_then(|all| all.get(name)).map_or(0, millis);
-    let mut share = Share::default();
+    let mut sum = Amounts::default();
     for (at, name) in COUNTED.into_iter().enumerate() {
-        share[at] = beside[at].max(before[at]) + overhead(name);
+        sum[at] = beside[at].max(before[at]) + overhead(name);
     }
-    share
+    sum
 }
 
-/// What cannot be read asks for nothing here; the container then does not start, and says why.
-fn asked(container: &Container) -> Share {
+/// An unreadable quantity counts as zero: the container then fails to start with the reason.
+fn container_requests(container: &Container) -> Amounts {
     COUNTED.map(|name| {
         let of = |side| amount(container, side, name).ok().flatten();
-        let asked = of(Side::Requests).or_else(|| of(Side::Limits));
-        asked.map_or(0, |amount| u128::from(amount.millis()))
+        let requested = of(Side::Requests).or_else(|| of(Side::Limits));
+        requested.map_or(0, |amount| u128::from(amount.millis()))
     })
 }
 
@@ -157,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_let_in_as_long_as_there_is_room() {
-        let check = |there: &[Arc<Pod>], asking: Value, lacking: &str| {
-            let got = Room::default().enter(&pod("new", &asking), &node(), there);
+    fn pods_are_admitted_while_they_fit() {
+        let check = |others: &[Arc<Pod>], spec: Value, message: &str| {
+            let got = Slots::default().admit(&pod("new", &spec), &node(), others);
             let got = got.err().unwrap_or_default();
-            assert!(got.ends_with(lacking), "{asking}: {got:?}");
-            assert_eq!(got.is_empty(), lacking.is_empty(), "{asking}: {got}");
+            assert!(got.ends_with(message), "{spec}: {got:?}");
+            assert_eq!(got.is_empty(), message.is_empty(), "{spec}: {got}");
         };
         let big = || pod("big", &wants("1500m", "3Gi"));
         let runs = [bound(big(), "Running")];
@@ -189,27 +189,28 @@ mod tests {
         let mut heavy = wants("0", "4Gi");
         heavy["overhead"] = json!({"memory": "1Mi"});
         check(&[], heavy, "Insufficient memory");
-        // Who asks for nothing gets in where too much is asked for already.
+        // A pod without requests is admitted on an overcommitted node.
         let full = [bound(pod("full", &wants("9", "9Gi")), "Running")];
         check(&full, wants("0", "0"), "");
     }
 
     #[test]
-    fn who_was_let_in_counts_before_they_are_bound() {
-        let room = Room::default();
+    fn admitted_pod_counts_before_it_is_bound() {
+        let slots = Slots::default();
         let one = Arc::new(pod("one", &wants("1", "3Gi")));
         let two = Arc::new(pod("two", &wants("1", "3Gi")));
         let waiting = [Arc::clone(&one), Arc::clone(&two)];
-        room.enter(&one, &node(), &waiting).unwrap();
-        room.enter(&one, &node(), &waiting).unwrap();
-        room.enter(&two, &node(), &waiting).unwrap_err();
+        slots.admit(&one, &node(), &waiting).unwrap();
+        slots.admit(&one, &node(), &waiting).unwrap();
+        slots.admit(&two, &node(), &waiting).unwrap_err();
         let one = bound(Pod::clone(&one), "Running");
-        room.enter(&two, &node(), &[one, Arc::clone(&two)])
+        slots
+            .admit(&two, &node(), &[one, Arc::clone(&two)])
             .unwrap_err();
-        // Gone, it leaves its room to the other, who could not be bound and is no hindrance either.
-        room.enter(&two, &node(), &[Arc::clone(&two)]).unwrap();
-        room.leave(&two);
+        // The first pod is gone; an admitted pod that could not be bound does not count either.
+        slots.admit(&two, &node(), &[Arc::clone(&two)]).unwrap();
+        slots.release(&two);
         let three = pod("three", &wants("2", "4Gi"));
-        room.enter(&three, &node(), &[two]).unwrap();
+        slots.admit(&three, &node(), &[two]).unwrap();
     }
 }

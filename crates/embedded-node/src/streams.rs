@@ -1,8 +1,8 @@
-//! `exec` and `attach` over websockets, as `kubectl` speaks them: a byte in front of each message
-//! says which stream it belongs to.
+//! `exec` and `attach` over websockets, as `kubectl` uses them: the first byte of each message is
+//! its channel.
 //!
-//! Spoken are `v5.channel.k8s.io` and `v4.channel.k8s.io`; in the former a client can also say that
-//! a stream has ended. Clients that know SPDY alone (`kubectl` before 1.31) are refused.
+//! Supports `v5.channel.k8s.io`, where a client can close a stream, and `v4.channel.k8s.io`.
+//! Clients with plain SPDY only (`kubectl` before 1.31) are refused.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -44,16 +44,16 @@ const CLOSE: u8 = 255;
 
 /// The newest first.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
-/// No client writes longer messages.
-const LONGEST_MESSAGE: usize = 1 << 20;
-/// For output of a program that has ended, if something it started holds its streams.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// For a client to show that it reads; most do so in a millisecond.
-const READS_WITHIN: Duration = Duration::from_millis(200);
-/// From then on until its streams are there.
-const MAKES_STREAMS_WITHIN: Duration = Duration::from_millis(10);
-/// Messages that are kept meanwhile.
-const EARLY: usize = 16;
+/// Clients send shorter messages.
+const MAX_MESSAGE: usize = 1 << 20;
+/// For remaining output after the program ended while its children keep its streams open.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// For the client's pong; most respond in a millisecond.
+const PONG_TIMEOUT: Duration = Duration::from_millis(200);
+/// From the pong until the client has made its streams.
+const STREAM_SETUP: Duration = Duration::from_millis(10);
+/// Messages buffered before the pong.
+const MAX_EARLY: usize = 16;
 
 type Pairs = Query<Vec<(String, String)>>;
 pub(crate) type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
@@ -65,68 +65,77 @@ pub(crate) async fn exec(
     Query(pairs): Pairs,
     upgrade: Upgrade,
 ) -> Response {
-    let (uid, container) = match running(&shared, path) {
+    let found = match find_running(&shared, path) {
         Ok(found) => found,
         Err(refusal) => return *refusal,
     };
-    let wanted = wanted(container, &pairs);
+    let wanted = wanted(found.name, &pairs);
     if wanted.args.is_empty() {
         return refuse(
             StatusCode::BAD_REQUEST,
             "you must specify at least 1 command",
         );
     }
-    let upgrade = match accepted(upgrade) {
+    let upgrade = match accept(upgrade) {
         Ok(upgrade) => upgrade,
         Err(refusal) => return *refusal,
     };
-    let (program, dir) = (shared.settings.supervisor.clone(), shared.pod_dir(&uid));
+    let (program, dir) = (
+        shared.settings.supervisor.clone(),
+        shared.pod_dir(&found.pod_uid),
+    );
     let first = first_channel(&wanted);
     match exec::start(&program, &dir, wanted).await {
         Ok(exec) => upgrade.on_upgrade(move |socket| session(socket, exec, first)),
         Err(error) => {
-            let why = format!("error executing command in container: {error}");
-            refuse(StatusCode::INTERNAL_SERVER_ERROR, &why)
+            let message = format!("error executing command in container: {error}");
+            refuse(StatusCode::INTERNAL_SERVER_ERROR, &message)
         }
     }
 }
 
-/// `/attach/…?output=1&error=1`: what the container prints from now on. Containers have no input
-/// that anybody could write to.
+/// `/attach/…?output=1&error=1`: the future output of the container. Containers have no standard
+/// input.
 pub(crate) async fn attach(
     State(shared): State<Arc<Shared>>,
     Path(path): Path<(String, String, String)>,
     Query(pairs): Pairs,
     upgrade: Upgrade,
 ) -> Response {
-    let (uid, container) = match running(&shared, path) {
+    let found = match find_running(&shared, path) {
         Ok(found) => found,
         Err(refusal) => return *refusal,
     };
     if is_on(&pairs, "input") {
-        let why = "containers on this node have no standard input to attach to: use exec";
-        return refuse(StatusCode::BAD_REQUEST, why);
+        let message = "containers on this node have no standard input to attach to: use exec";
+        return refuse(StatusCode::BAD_REQUEST, message);
     }
-    let upgrade = match accepted(upgrade) {
+    let upgrade = match accept(upgrade) {
         Ok(upgrade) => upgrade,
         Err(refusal) => return *refusal,
     };
-    match endpoint::printed_from_now_on(&shared, &uid, container).await {
-        Ok(printed) => upgrade.on_upgrade(move |socket| show(socket, printed)),
+    match endpoint::follow_output(&shared, &found.pod_uid, found.name).await {
+        Ok(output) => upgrade.on_upgrade(move |socket| send_output(socket, output)),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
-pub(crate) fn refuse(code: StatusCode, why: &str) -> Response {
-    (code, why.to_owned()).into_response()
+pub(crate) fn refuse(code: StatusCode, message: &str) -> Response {
+    (code, message.to_owned()).into_response()
 }
 
-/// The pod's uid and the container, which runs.
-fn running(
+/// A running container.
+struct RunningContainer {
+    pod_uid: String,
+    name: String,
+}
+
+/// Finds the running container of a request path.
+fn find_running(
     shared: &Shared,
     (namespace, name, container): (String, String, String),
-) -> Result<(String, String), Box<Response>> {
-    let not_found = |why: String| Box::new(refuse(StatusCode::NOT_FOUND, &why));
+) -> Result<RunningContainer, Box<Response>> {
+    let not_found = |message: String| Box::new(refuse(StatusCode::NOT_FOUND, &message));
     let pod = shared
         .pods
         .get(&Key::new(namespace, name.as_str()))
@@ -138,22 +147,23 @@ fn running(
         .into_iter()
         .any(|one| one.name == container && matches!(one.state, Run::Running { .. }));
     if runs {
-        Ok((uid, container))
+        Ok(RunningContainer {
+            pod_uid: uid,
+            name: container,
+        })
     } else {
         Err(not_found(format!("container not found ({container:?})")))
     }
 }
 
-fn accepted(upgrade: Upgrade) -> Result<WebSocketUpgrade, Box<Response>> {
+fn accept(upgrade: Upgrade) -> Result<WebSocketUpgrade, Box<Response>> {
     let refused = || {
-        let why = "this server speaks websockets (v5.channel.k8s.io, v4.channel.k8s.io) and not \
-                   SPDY: use kubectl 1.31 or later";
-        Box::new(refuse(StatusCode::BAD_REQUEST, why))
+        let message = "this server supports websockets (v5.channel.k8s.io, v4.channel.k8s.io), not \
+                       SPDY: use kubectl 1.31 or later";
+        Box::new(refuse(StatusCode::BAD_REQUEST, message))
     };
     let upgrade = upgrade.map_err(|_| refused())?;
-    let upgrade = upgrade
-        .max_message_size(LONGEST_MESSAGE)
-        .protocols(PROTOCOLS);
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE).protocols(PROTOCOLS);
     match upgrade.selected_protocol() {
         Some(_) => Ok(upgrade),
         None => Err(refused()),
@@ -188,7 +198,7 @@ fn wanted(container: String, pairs: &[(String, String)]) -> Wanted {
     }
 }
 
-/// The channel of the empty message that says: we are there.
+/// The channel of the empty first message, which signals that the program runs.
 fn first_channel(wanted: &Wanted) -> u8 {
     match (wanted.output, wanted.error, wanted.terminal) {
         (Flow::Open, _, _) => STDOUT,
@@ -197,9 +207,9 @@ fn first_channel(wanted: &Wanted) -> u8 {
     }
 }
 
-/// `kubectl` begins to read a moment before it has made its streams, and throws away what comes for
-/// one that it does not have: the first words of a quick program. So it is seen to read first.
-/// Answers what it said meanwhile.
+/// Waits until the client can receive output. `kubectl` starts to read before it has made its
+/// streams and discards messages for streams it does not have yet, so early output would be lost.
+/// Returns the messages received meanwhile.
 async fn wait_for_streams<Si, So>(sink: &mut Si, source: &mut So) -> Vec<So::Item>
 where
     Si: futures::Sink<Message, Error = axum::Error> + Unpin,
@@ -215,19 +225,19 @@ where
                 return;
             }
             early.push(message);
-            if early.len() == EARLY {
+            if early.len() == MAX_EARLY {
                 return;
             }
         }
     };
-    if tokio::time::timeout(READS_WITHIN, reads).await.is_err() {
-        tracing::debug!("client does not answer a ping");
+    if tokio::time::timeout(PONG_TIMEOUT, reads).await.is_err() {
+        tracing::debug!("client did not respond to a ping");
     }
-    tokio::time::sleep(MAKES_STREAMS_WITHIN).await;
+    tokio::time::sleep(STREAM_SETUP).await;
     early
 }
 
-/// Carries the streams until the program or the client is gone.
+/// Copies the streams until the program ends or the client is gone.
 async fn session(socket: WebSocket, mut exec: Exec, first: u8) {
     let (mut sink, mut source) = socket.split();
     let early = wait_for_streams(&mut sink, &mut source).await;
@@ -241,7 +251,7 @@ async fn session(socket: WebSocket, mut exec: Exec, first: u8) {
         Some(stream.map(move |chunk| (channel, chunk)).boxed())
     }));
     let (input, console) = (exec.input.take(), exec.console.clone());
-    let mut inbound = std::pin::pin!(take_in(source, input, console));
+    let mut inbound = std::pin::pin!(receive_input(source, input, console));
     let mut ended = std::pin::pin!(exec.wait());
     let mut all_read = false;
     let outcome = loop {
@@ -252,10 +262,10 @@ async fn session(socket: WebSocket, mut exec: Exec, first: u8) {
                         return;
                     }
                 }
-                Some((_, Err(error))) => tracing::debug!(%error, "output of a program is lost"),
+                Some((_, Err(error))) => tracing::debug!(%error, "output of the program cannot be read"),
                 None => all_read = true,
             },
-            // The client has gone, and with it, by our being dropped, the program.
+            // The client is gone; dropping `exec` ends the program.
             () = &mut inbound => return,
             outcome = &mut ended => break outcome,
         }
@@ -270,24 +280,24 @@ async fn session(socket: WebSocket, mut exec: Exec, first: u8) {
                 }
             }
         };
-        if tokio::time::timeout(LAST_WORDS, rest).await.is_err() {
-            tracing::debug!("something holds the output of a program that has ended");
+        if tokio::time::timeout(DRAIN_TIMEOUT, rest).await.is_err() {
+            tracing::debug!("a child of the ended program keeps its output open");
         }
     }
-    finish(&mut sink, &verdict(outcome)).await;
+    finish(&mut sink, &exit_status(outcome)).await;
 }
 
-async fn show(socket: WebSocket, mut printed: mpsc::Receiver<Bytes>) {
+async fn send_output(socket: WebSocket, mut output: mpsc::Receiver<Bytes>) {
     let (mut sink, mut source) = socket.split();
     let early = wait_for_streams(&mut sink, &mut source).await;
     let source = stream::iter(early).chain(source);
     if sink.send(message(STDOUT, &[])).await.is_err() {
         return;
     }
-    let mut inbound = std::pin::pin!(take_in(source, None, None));
+    let mut inbound = std::pin::pin!(receive_input(source, None, None));
     loop {
         tokio::select! {
-            chunk = printed.recv() => match chunk {
+            chunk = output.recv() => match chunk {
                 Some(chunk) => {
                     if sink.send(message(STDOUT, &chunk)).await.is_err() {
                         return;
@@ -301,16 +311,16 @@ async fn show(socket: WebSocket, mut printed: mpsc::Receiver<Bytes>) {
     finish(&mut sink, &success()).await;
 }
 
-/// Says how it ended, and ends.
-async fn finish<S>(sink: &mut S, verdict: &Value)
+/// Sends the exit status and closes the connection.
+async fn finish<S>(sink: &mut S, status: &Value)
 where
     S: futures::Sink<Message, Error = axum::Error> + Unpin,
 {
-    let told = sink
-        .send(message(ERROR, verdict.to_string().as_bytes()))
+    let sent = sink
+        .send(message(ERROR, status.to_string().as_bytes()))
         .await;
-    let closed = match told {
-        // Without a code clients take it for an accident.
+    let closed = match sent {
+        // Clients treat a close frame without a code as an error.
         Ok(()) => {
             let normal = CloseFrame {
                 code: close_code::NORMAL,
@@ -321,7 +331,7 @@ where
         Err(error) => Err(error),
     };
     if let Err(error) = closed {
-        tracing::debug!(%error, "client left before the end");
+        tracing::debug!(%error, "client disconnected before the close frame");
     }
 }
 
@@ -339,8 +349,8 @@ struct Size {
     height: u16,
 }
 
-/// Input and sizes of the terminal, until the client has gone.
-async fn take_in(
+/// Receives standard input and terminal sizes until the client is gone.
+async fn receive_input(
     mut source: impl Stream<Item = Result<Message, axum::Error>> + Unpin,
     mut input: Option<exec::Input>,
     console: Option<Arc<exec::Console>>,
@@ -356,9 +366,9 @@ async fn take_in(
             Some((&STDIN, [])) | None => {}
             Some((&STDIN, bytes)) => {
                 if let Some(to) = &mut input
-                    && give(to, bytes).await.is_err()
+                    && write_all(to, bytes).await.is_err()
                 {
-                    // The program does not listen any more, which is its right.
+                    // The program has closed its standard input.
                     input = None;
                 }
             }
@@ -369,7 +379,7 @@ async fn take_in(
     }
 }
 
-async fn give(to: &mut exec::Input, bytes: &[u8]) -> io::Result<()> {
+async fn write_all(to: &mut exec::Input, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes).await?;
     to.flush().await
 }
@@ -388,8 +398,8 @@ fn success() -> Value {
     json!({"metadata": {}, "status": "Success"})
 }
 
-/// In the form that clients look for exit codes in.
-fn verdict(outcome: io::Result<Outcome>) -> Value {
+/// The `Status` object where clients find the exit code.
+fn exit_status(outcome: io::Result<Outcome>) -> Value {
     match outcome {
         Ok(Outcome::Exited { code: 0 }) => success(),
         Ok(Outcome::Exited { code }) => json!({
@@ -399,13 +409,13 @@ fn verdict(outcome: io::Result<Outcome>) -> Value {
             "message": format!("command terminated with non-zero exit code: {code}"),
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]},
         }),
-        Ok(Outcome::Failed { message }) => internal(&message),
-        Err(error) => internal(&error.to_string()),
+        Ok(Outcome::Failed { message }) => internal_error(&message),
+        Err(error) => internal_error(&error.to_string()),
     }
 }
 
-fn internal(why: &str) -> Value {
-    let message = format!("error executing command in container: {why}");
+fn internal_error(error: &str) -> Value {
+    let message = format!("error executing command in container: {error}");
     json!({
         "metadata": {},
         "status": "Failure",
@@ -421,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_understood() {
+    fn exec_query_is_parsed() {
         let pairs = [
             ("command", "sh"),
             ("command", "-c"),
@@ -440,16 +450,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_is_seen_to_read_and_nothing_it_said_is_lost() {
-        let said = |text: &'static str| Ok(Message::Text(text.into()));
+    async fn early_messages_are_kept_until_the_pong() {
+        let text_message = |text: &'static str| Ok(Message::Text(text.into()));
         let pong = Ok(Message::Pong(Bytes::new()));
-        let quick = stream::iter([said("a"), pong, said("b")]).chain(stream::pending());
-        let silent = stream::iter([said("a"), said("b")]).chain(stream::pending());
-        let flood = stream::iter((0..100).map(|_| said("a"))).chain(stream::pending());
+        let quick =
+            stream::iter([text_message("a"), pong, text_message("b")]).chain(stream::pending());
+        let silent = stream::iter([text_message("a"), text_message("b")]).chain(stream::pending());
+        let flood = stream::iter((0..100).map(|_| text_message("a"))).chain(stream::pending());
         for (mut source, kept) in [
             (quick.boxed(), 1),
             (silent.boxed(), 2),
-            (flood.boxed(), EARLY),
+            (flood.boxed(), MAX_EARLY),
         ] {
             let mut sink = futures::sink::drain().sink_map_err(|never| match never {});
             let early = wait_for_streams(&mut sink, &mut source).await;
@@ -458,8 +469,8 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_are_where_clients_look_for_them() {
-        let code = |code| verdict(Ok(Outcome::Exited { code }));
+    fn exit_codes_are_in_the_status() {
+        let code = |code| exit_status(Ok(Outcome::Exited { code }));
         assert_eq!(code(0)["status"], "Success");
         let failed = code(7);
         assert_eq!(failed["reason"], "NonZeroExitCode");
@@ -468,7 +479,7 @@ mod tests {
             json!({"reason": "ExitCode", "message": "7"})
         );
         let message = "no such program".to_owned();
-        let never = verdict(Ok(Outcome::Failed { message }));
+        let never = exit_status(Ok(Outcome::Failed { message }));
         assert_eq!(never["reason"], "InternalError");
     }
 }

@@ -1,4 +1,4 @@
-//! What a container asks for, and what its devices mean for it.
+//! The device resources that a container requests, and what their plugins add to it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use pod_supervisor::model::{Access, Device, Mount};
 
 use crate::Failure;
 
-/// Unprivileged users inside may use what was asked for.
+/// Unprivileged users in the container may use the devices.
 const MODE: u32 = 0o666;
 
-/// Resources of devices that a container wants, by its limits, and how many of each. Names without
-/// a slash are the kernel's to count.
-pub(crate) fn wanted(container: &Container) -> impl Iterator<Item = (&str, usize)> {
+/// The device resources in a container's limits and their counts. Names without a slash are not
+/// devices.
+pub(crate) fn requested(container: &Container) -> impl Iterator<Item = (&str, usize)> {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|all| all.limits.as_ref());
     limits
@@ -29,26 +29,26 @@ pub(crate) fn wanted(container: &Container) -> impl Iterator<Item = (&str, usize
         .filter(|(_, count)| *count > 0)
 }
 
-/// What a container gets beside what its own spec says.
+/// Additions to a container beside its own spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct Allocation {
     pub(crate) devices: Vec<Device>,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) environment: BTreeMap<String, String>,
 }
 
-impl Given {
-    /// Adds what one plugin answered. Annotations are words to container runtimes that are not
-    /// here; devices by CDI cannot be made.
-    pub(crate) fn add(&mut self, answer: ContainerAllocateResponse) -> Result<(), Failure> {
-        if let Some(device) = answer.cdi_devices.first() {
+impl Allocation {
+    /// Adds the response of a plugin. Annotations are for container runtimes, which this node does
+    /// not have; CDI devices are refused.
+    pub(crate) fn add(&mut self, response: ContainerAllocateResponse) -> Result<(), Failure> {
+        if let Some(device) = response.cdi_devices.first() {
             let message = format!(
-                "device {} is described by CDI, which this node does not speak",
+                "device {} is described by CDI, which this node does not support",
                 device.name
             );
             return Err(Failure::new("CreateContainerError", message));
         }
-        let devices = answer.devices.into_iter().map(|device| Device {
+        let devices = response.devices.into_iter().map(|device| Device {
             host_path: PathBuf::from(device.host_path),
             path: PathBuf::from(device.container_path),
             mode: MODE,
@@ -56,7 +56,7 @@ impl Given {
             gid: 0,
         });
         self.devices.extend(devices);
-        let mounts = answer.mounts.into_iter().map(|mount| Mount {
+        let mounts = response.mounts.into_iter().map(|mount| Mount {
             source: PathBuf::from(mount.host_path),
             destination: PathBuf::from(mount.container_path),
             access: if mount.read_only {
@@ -66,7 +66,7 @@ impl Given {
             },
         });
         self.mounts.extend(mounts);
-        self.environment.extend(answer.envs);
+        self.environment.extend(response.envs);
         Ok(())
     }
 }
@@ -85,14 +85,14 @@ mod tests {
             "requests": {"a.io/y": "1"},
         }}))
         .unwrap();
-        let wanted: Vec<_> = wanted(&container).collect();
-        assert_eq!(wanted, [("a.io/x", 2)]);
+        let found: Vec<_> = requested(&container).collect();
+        assert_eq!(found, [("a.io/x", 2)]);
     }
 
     #[test]
-    fn an_answer_becomes_nodes_and_environment_and_cdi_is_refused() {
-        let mut given = Given::default();
-        given
+    fn response_adds_nodes_and_variables_and_refuses_cdi() {
+        let mut allocation = Allocation::default();
+        allocation
             .add(ContainerAllocateResponse {
                 devices: vec![DeviceSpec {
                     container_path: "/dev/in".into(),
@@ -103,9 +103,9 @@ mod tests {
                 ..ContainerAllocateResponse::default()
             })
             .unwrap();
-        assert_eq!(given.devices[0].path, PathBuf::from("/dev/in"));
-        assert_eq!(given.environment["A"], "b");
-        let refused = given.add(ContainerAllocateResponse {
+        assert_eq!(allocation.devices[0].path, PathBuf::from("/dev/in"));
+        assert_eq!(allocation.environment["A"], "b");
+        let refused = allocation.add(ContainerAllocateResponse {
             cdi_devices: vec![CdiDevice {
                 name: "v/c=d".into(),
             }],

@@ -1,4 +1,4 @@
-//! Who has which device: pure but for the pods' records.
+//! Which pod holds which device. Pure, except for reading the pods' records.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,52 +6,51 @@ use std::{
     path::Path,
 };
 
-/// In a pod's directory: what its containers were given.
+/// In a pod's directory: the devices of its containers.
 pub(crate) const RECORD_FILE: &str = "devices.json";
 
 /// Container to resource to devices.
 pub(super) type Record = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// How much of a resource the Node shows.
+/// Capacity and allocatable amount of a resource on the Node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
     pub(crate) capacity: usize,
-    /// What is healthy; what pods hold counts, as everywhere in Kubernetes.
+    /// Healthy devices, including those that pods hold, as everywhere in Kubernetes.
     pub(crate) allocatable: usize,
 }
 
-/// A device is healthy or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Health {
     Healthy,
     Unhealthy,
 }
 
-/// All devices, and those that were given away.
+/// All devices and their allocations.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct Registry {
     resources: BTreeMap<String, BTreeMap<String, Health>>,
     pods: BTreeMap<String, Record>,
 }
 
-/// A container and what it wants of one resource.
+/// A container's request for one resource.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Claim<'a> {
+pub(super) struct Request<'a> {
     pub(super) pod: &'a str,
     pub(super) container: &'a str,
     pub(super) resource: &'a str,
     pub(super) count: usize,
 }
 
-impl Book {
-    /// With what the pods' records say.
+impl Registry {
+    /// Loads the allocations from the pods' records.
     pub(super) fn of_pods<'a>(dirs: impl Iterator<Item = (&'a str, &'a Path)>) -> io::Result<Self> {
         let mut pods = BTreeMap::new();
         for (uid, dir) in dirs {
             match fs::read(dir.join(RECORD_FILE)) {
                 Ok(bytes) => drop(pods.insert(uid.to_owned(), serde_json::from_slice(&bytes)?)),
-                Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-                Err(err) => return Err(err),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(Self {
@@ -65,8 +64,8 @@ impl Book {
             .insert(resource.to_owned(), devices.collect());
     }
 
-    /// Nobody speaks for the resource any more.
-    pub(super) fn forsake(&mut self, resource: &str) {
+    /// The resource has no plugin any more.
+    pub(super) fn mark_unhealthy(&mut self, resource: &str) {
         for health in self.resources.get_mut(resource).into_iter().flatten() {
             *health.1 = Health::Unhealthy;
         }
@@ -83,7 +82,7 @@ impl Book {
             .collect()
     }
 
-    /// Healthy devices that nobody has.
+    /// The number of healthy devices that are not allocated.
     pub(super) fn free(&self, resource: &str) -> usize {
         let taken = self.taken(resource);
         self.resources.get(resource).map_or(0, |devices| {
@@ -95,38 +94,38 @@ impl Book {
         self.pods
             .values()
             .flat_map(BTreeMap::values)
-            .filter_map(|given| given.get(resource))
+            .filter_map(|allocated| allocated.get(resource))
             .flatten()
             .map(String::as_str)
             .collect()
     }
 
-    /// Gives devices to a container, the same ones again if it has them already. `None` when
-    /// there are not enough.
-    pub(super) fn take(&mut self, claim: &Claim<'_>) -> Option<Vec<String>> {
-        let had = self
+    /// Allocates devices to a container; repeated requests return the same ones. `None` when too
+    /// few are free.
+    pub(super) fn allocate(&mut self, request: &Request<'_>) -> Option<Vec<String>> {
+        let held = self
             .pods
-            .get(claim.pod)
-            .and_then(|record| record.get(claim.container)?.get(claim.resource));
-        if let Some(had) = had.filter(|had| had.len() == claim.count) {
-            return Some(had.clone());
+            .get(request.pod)
+            .and_then(|record| record.get(request.container)?.get(request.resource));
+        if let Some(held) = held.filter(|held| held.len() == request.count) {
+            return Some(held.clone());
         }
-        let taken = self.taken(claim.resource);
-        let devices = self.resources.get(claim.resource)?;
+        let taken = self.taken(request.resource);
+        let devices = self.resources.get(request.resource)?;
         let ids: Vec<String> = healthy(devices)
             .filter(|id| !taken.contains(id))
-            .take(claim.count)
+            .take(request.count)
             .map(ToOwned::to_owned)
             .collect();
-        if ids.len() < claim.count {
+        if ids.len() < request.count {
             return None;
         }
         self.pods
-            .entry(claim.pod.to_owned())
+            .entry(request.pod.to_owned())
             .or_default()
-            .entry(claim.container.to_owned())
+            .entry(request.container.to_owned())
             .or_default()
-            .insert(claim.resource.to_owned(), ids.clone());
+            .insert(request.resource.to_owned(), ids.clone());
         Some(ids)
     }
 
@@ -134,7 +133,7 @@ impl Book {
         self.pods.get(pod)
     }
 
-    /// Whether the pod had anything.
+    /// Returns whether the pod held devices.
     pub(super) fn release(&mut self, pod: &str) -> bool {
         self.pods.remove(pod).is_some()
     }
@@ -151,8 +150,8 @@ fn healthy(devices: &BTreeMap<String, Health>) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    fn book(healthy: usize, unhealthy: usize) -> Book {
-        let mut book = Book::default();
+    fn registry(healthy: usize, unhealthy: usize) -> Registry {
+        let mut registry = Registry::default();
         let devices = (0..healthy + unhealthy).map(|number| {
             let health = if number < healthy {
                 Health::Healthy
@@ -161,12 +160,12 @@ mod tests {
             };
             (format!("d{number}"), health)
         });
-        book.list("r", devices);
-        book
+        registry.list("r", devices);
+        registry
     }
 
-    fn claim(pod: &str, count: usize) -> Claim<'_> {
-        Claim {
+    fn request(pod: &str, count: usize) -> Request<'_> {
+        Request {
             pod,
             container: "c",
             resource: "r",
@@ -175,44 +174,44 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_given_twice_and_nothing_that_is_broken() {
-        let mut book = book(2, 1);
+    fn devices_are_allocated_once_and_only_if_healthy() {
+        let mut registry = registry(2, 1);
         let amounts = Amounts {
             capacity: 3,
             allocatable: 2,
         };
-        assert_eq!(book.amounts()["r"], amounts);
-        assert_eq!(book.take(&claim("a", 1)).unwrap(), ["d0"]);
-        assert_eq!(book.take(&claim("b", 1)).unwrap(), ["d1"]);
-        assert_eq!(book.take(&claim("c", 1)), None);
-        assert!(book.release("a"));
-        assert!(!book.release("a"));
-        assert_eq!(book.take(&claim("c", 1)).unwrap(), ["d0"]);
+        assert_eq!(registry.amounts()["r"], amounts);
+        assert_eq!(registry.allocate(&request("a", 1)).unwrap(), ["d0"]);
+        assert_eq!(registry.allocate(&request("b", 1)).unwrap(), ["d1"]);
+        assert_eq!(registry.allocate(&request("c", 1)), None);
+        assert!(registry.release("a"));
+        assert!(!registry.release("a"));
+        assert_eq!(registry.allocate(&request("c", 1)).unwrap(), ["d0"]);
         // Held ones count as allocatable: the scheduler counts pods.
-        assert_eq!(book.amounts()["r"], amounts);
-        assert_eq!(book.free("r"), 0);
+        assert_eq!(registry.amounts()["r"], amounts);
+        assert_eq!(registry.free("r"), 0);
     }
 
     #[test]
-    fn a_container_that_starts_again_keeps_its_devices_even_when_they_broke() {
-        let mut book = book(1, 0);
-        let had = book.take(&claim("a", 1)).unwrap();
-        book.forsake("r");
-        assert_eq!(book.free("r"), 0);
-        assert_eq!(book.take(&claim("a", 1)).unwrap(), had);
-        assert_eq!(book.take(&claim("b", 1)), None);
+    fn restarted_container_keeps_unhealthy_devices() {
+        let mut registry = registry(1, 0);
+        let held = registry.allocate(&request("a", 1)).unwrap();
+        registry.mark_unhealthy("r");
+        assert_eq!(registry.free("r"), 0);
+        assert_eq!(registry.allocate(&request("a", 1)).unwrap(), held);
+        assert_eq!(registry.allocate(&request("b", 1)), None);
     }
 
     #[test]
-    fn what_pods_hold_is_known_after_a_restart() {
+    fn allocations_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let record = r#"{"c": {"r": ["d0"]}}"#;
         fs::write(dir.path().join(RECORD_FILE), record).unwrap();
-        let mut book = Book::of_pods([("a", dir.path())].into_iter()).unwrap();
-        book.list("r", [("d0".to_owned(), Health::Healthy)].into_iter());
-        assert_eq!(book.take(&claim("b", 1)), None);
-        assert_eq!(book.take(&claim("a", 1)).unwrap(), ["d0"]);
+        let mut registry = Registry::of_pods([("a", dir.path())].into_iter()).unwrap();
+        registry.list("r", [("d0".to_owned(), Health::Healthy)].into_iter());
+        assert_eq!(registry.allocate(&request("b", 1)), None);
+        assert_eq!(registry.allocate(&request("a", 1)).unwrap(), ["d0"]);
         fs::write(dir.path().join(RECORD_FILE), "{").unwrap();
-        assert!(Book::of_pods([("a", dir.path())].into_iter()).is_err());
+        assert!(Registry::of_pods([("a", dir.path())].into_iter()).is_err());
     }
 }

@@ -1,12 +1,12 @@
-//! `port-forward` over a websocket, in the two ways that clients speak.
+//! `port-forward` over a websocket, in the two protocols of clients.
 //!
-//! `SPDY/3.1+portforward.k8s.io` is what `kubectl` from 1.31 on speaks: SPDY, its bytes in the
-//! messages of a websocket. For each connection a client opens two streams with the same number, one
-//! for data and one for what goes wrong. `v4.channel.k8s.io` names its ports when it connects: a
-//! byte in front of each message says which port it is for, and whether it is data or an error; each
-//! port has one connection.
+//! `SPDY/3.1+portforward.k8s.io` is the protocol of `kubectl` 1.31 and later: SPDY frames in the
+//! messages of a websocket. For each connection a client opens two streams with the same request
+//! ID, one for data and one for errors. `v4.channel.k8s.io` names its ports in the request: the
+//! first byte of each message is the channel, data or error of one port; each port has one
+//! connection.
 //!
-//! **Invariants**: what a client may have open is bounded; all connections end with the client.
+//! **Invariants**: the number of connections per client is bounded; all end with the client.
 
 mod dial;
 mod inflate;
@@ -49,17 +49,17 @@ use crate::{
 
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const CHANNELS: &str = "v4.channel.k8s.io";
-/// No client writes longer messages.
-const LONGEST_MESSAGE: usize = 1 << 20;
-/// Connections of one client at a time; browsers open a handful.
-const MOST_CONNECTIONS: usize = 128;
-/// Pieces on their way to a side that is slow; more wait at the other.
-const PIECES: usize = 16;
-const PIECE: usize = 32 << 10;
-/// For what is left to say to a client once all connections have ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Clients send shorter messages.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Per client; browsers open a handful.
+const MAX_CONNECTIONS: usize = 128;
+/// Chunks buffered for a slow side; then the other side blocks.
+const CHUNKS: usize = 16;
+const CHUNK_SIZE: usize = 32 << 10;
+/// To send the remaining frames to a client after all connections have ended.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a client must not send.
+/// A protocol violation of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 struct Malformed(&'static str);
@@ -78,25 +78,25 @@ pub(crate) async fn port_forward(
     let status = disk::read(&dir).ok().flatten();
     let network = status.and_then(|status| PodNetwork::of(&status).ok());
     let Some(network) = network else {
-        let why = format!("pod {name:?} is not running: it has no network to connect to");
-        return refuse(StatusCode::BAD_REQUEST, &why);
+        let message = format!("pod {name:?} is not running: it has no network to connect to");
+        return refuse(StatusCode::BAD_REQUEST, &message);
     };
-    let upgrade = match accepted(upgrade) {
+    let upgrade = match accept(upgrade) {
         Ok(upgrade) => upgrade,
         Err(refusal) => return *refusal,
     };
     let is_tunnel = upgrade
         .selected_protocol()
         .is_some_and(|protocol| protocol == TUNNEL);
-    let ports = match asked_ports(&pairs) {
+    let ports = match requested_ports(&pairs) {
         Ok(ports) if is_tunnel || !ports.is_empty() => ports,
         Ok(_) => return refuse(StatusCode::BAD_REQUEST, "you must name at least 1 port"),
-        Err(why) => return refuse(StatusCode::BAD_REQUEST, &why),
+        Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
     };
     upgrade.on_upgrade(async move |socket| {
         let stop = CancellationToken::new();
-        let _ends_all = stop.clone().drop_guard();
-        let (out, frames) = mpsc::channel(PIECES);
+        let _stop_connections = stop.clone().drop_guard();
+        let (out, frames) = mpsc::channel(CHUNKS);
         let client = Client {
             network,
             tasks: shared.children.clone(),
@@ -111,7 +111,7 @@ pub(crate) async fn port_forward(
                 client.channels(source, &ports).await
             };
             if let Err(error) = read {
-                tracing::debug!(%error, "port forwarding ends: the client makes no sense");
+                tracing::debug!(%error, "port forwarding ended: the client violated the protocol");
             }
         };
         let mut write = std::pin::pin!(write(sink, frames));
@@ -120,13 +120,13 @@ pub(crate) async fn port_forward(
             () = read => {}
         }
         stop.cancel();
-        if tokio::time::timeout(LAST_WORDS, write).await.is_err() {
-            tracing::debug!("the client does not take what is left");
+        if tokio::time::timeout(FLUSH_TIMEOUT, write).await.is_err() {
+            tracing::debug!("client did not read the remaining frames");
         }
     })
 }
 
-/// Until nobody has anything to say, or the client has gone.
+/// Sends frames until all senders are dropped or the client is gone.
 async fn write(mut sink: SplitSink<WebSocket, Message>, mut frames: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = frames.recv().await {
         if sink.send(Message::Binary(bytes.into())).await.is_err() {
@@ -138,19 +138,19 @@ async fn write(mut sink: SplitSink<WebSocket, Message>, mut frames: mpsc::Receiv
         reason: Utf8Bytes::default(),
     };
     if let Err(error) = sink.send(Message::Close(Some(normal))).await {
-        tracing::debug!(%error, "client left before the end");
+        tracing::debug!(%error, "client disconnected before the close frame");
     }
 }
 
-fn accepted(upgrade: Upgrade) -> Result<WebSocketUpgrade, Box<Response>> {
+fn accept(upgrade: Upgrade) -> Result<WebSocketUpgrade, Box<Response>> {
     let refused = || {
-        let why = "this server speaks websockets (SPDY/3.1+portforward.k8s.io, v4.channel.k8s.io) \
-                   and not SPDY alone: use kubectl 1.31 or later";
-        Box::new(refuse(StatusCode::BAD_REQUEST, why))
+        let message = "this server supports websockets (SPDY/3.1+portforward.k8s.io, \
+                       v4.channel.k8s.io), not plain SPDY: use kubectl 1.31 or later";
+        Box::new(refuse(StatusCode::BAD_REQUEST, message))
     };
     let upgrade = upgrade.map_err(|_| refused())?;
     let upgrade = upgrade
-        .max_message_size(LONGEST_MESSAGE)
+        .max_message_size(MAX_MESSAGE)
         .protocols([TUNNEL, CHANNELS]);
     match upgrade.selected_protocol() {
         Some(_) => Ok(upgrade),
@@ -158,13 +158,13 @@ fn accepted(upgrade: Upgrade) -> Result<WebSocketUpgrade, Box<Response>> {
     }
 }
 
-fn asked_ports(pairs: &[(String, String)]) -> Result<Vec<u16>, String> {
-    let asked = pairs.iter().filter(|(key, _)| key == "port");
-    let words = asked.flat_map(|(_, value)| value.split(','));
-    let ports: Result<Vec<u16>, String> = words.map(port).collect();
+fn requested_ports(pairs: &[(String, String)]) -> Result<Vec<u16>, String> {
+    let values = pairs.iter().filter(|(key, _)| key == "port");
+    let texts = values.flat_map(|(_, value)| value.split(','));
+    let ports: Result<Vec<u16>, String> = texts.map(port).collect();
     let ports = ports?;
-    if ports.len() > MOST_CONNECTIONS {
-        return Err(format!("no more than {MOST_CONNECTIONS} ports at once"));
+    if ports.len() > MAX_CONNECTIONS {
+        return Err(format!("at most {MAX_CONNECTIONS} ports are allowed"));
     }
     Ok(ports)
 }
@@ -174,16 +174,16 @@ fn port(text: &str) -> Result<u16, String> {
     port.ok_or_else(|| format!("{text:?} is not a port"))
 }
 
-/// How what comes from the pod is put for the client.
+/// How data from the pod is framed for the client.
 #[derive(Debug, Clone, Copy)]
-enum Line {
-    /// Streams for data and for errors.
+enum Framing {
+    /// SPDY streams for data and for errors.
     Streams { data: u32, error: u32 },
-    /// Channels for the same.
+    /// Channels for data and for errors.
     Channels { data: u8, error: u8 },
 }
 
-impl Line {
+impl Framing {
     fn data(self, bytes: &[u8]) -> Vec<u8> {
         match self {
             Self::Streams { data, .. } => spdy::data(data, bytes),
@@ -198,8 +198,8 @@ impl Line {
         }
     }
 
-    /// Nothing more comes; channels cannot say so.
-    fn ends(self) -> Vec<Vec<u8>> {
+    /// The frames that end the streams; channels have none.
+    fn end(self) -> Vec<Vec<u8>> {
         match self {
             Self::Streams { data, error } => vec![spdy::end(data), spdy::end(error)],
             Self::Channels { .. } => Vec::new(),
@@ -213,7 +213,7 @@ fn channel(number: u8, bytes: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// One client, and where its connections go.
+/// One client and the network of its pod.
 #[derive(Debug)]
 struct Client {
     network: PodNetwork,
@@ -225,7 +225,7 @@ struct Client {
 type Input = mpsc::Sender<Bytes>;
 
 impl Client {
-    /// Until the client has gone, or says what makes no sense.
+    /// Serves SPDY frames until the client is gone or violates the protocol.
     async fn tunnel(&self, mut source: SplitStream<WebSocket>) -> Result<(), Malformed> {
         let (mut reader, mut writer) = (spdy::Reader::new(), spdy::Writer::default());
         let mut open = Open::default();
@@ -234,26 +234,26 @@ impl Client {
             while let Some(frame) = reader.next()? {
                 match frame {
                     Frame::Open { id, headers } => match open.stream(id, &headers)? {
-                        Opened::Refused => self.say(spdy::refuse(id)).await,
-                        Opened::Error => self.say(writer.reply(id)).await,
+                        Opened::Refused => self.send(spdy::refuse(id)).await,
+                        Opened::Error => self.send(writer.reply(id)).await,
                         Opened::Data { error, port } => {
-                            self.say(writer.reply(id)).await;
-                            let line = Line::Streams { data: id, error };
-                            open.inputs.insert(id, self.connect(port, line));
+                            self.send(writer.reply(id)).await;
+                            let framing = Framing::Streams { data: id, error };
+                            open.inputs.insert(id, self.connect(port, framing));
                         }
                     },
                     Frame::Data { id, bytes } => {
                         if let Some(input) = open.inputs.get(&id)
                             && input.send(bytes).await.is_err()
                         {
-                            // The pod does not listen any more, which is its right.
+                            // The pod has closed its side of the connection.
                             open.inputs.remove(&id);
                         }
                     }
                     Frame::End { id } | Frame::Reset { id } => {
                         open.inputs.remove(&id);
                     }
-                    Frame::Ping { id } => self.say(spdy::pong(id)).await,
+                    Frame::Ping { id } => self.send(spdy::pong(id)).await,
                     Frame::GoAway => return Ok(()),
                 }
             }
@@ -271,19 +271,19 @@ impl Client {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             let data = index.saturating_mul(2);
             let error = data.saturating_add(1);
-            // Each channel begins with the port that it is for.
+            // The first message of each channel is its port.
             for number in [data, error] {
-                self.say(channel(number, &port.to_le_bytes())).await;
+                self.send(channel(number, &port.to_le_bytes())).await;
             }
-            inputs.insert(data, self.connect(*port, Line::Channels { data, error }));
+            inputs.insert(data, self.connect(*port, Framing::Channels { data, error }));
         }
         let mut ended = std::pin::pin!(join_all(inputs.values().map(Input::closed)));
         loop {
-            let said = tokio::select! {
-                said = next(&mut source) => said,
+            let received = tokio::select! {
+                received = next(&mut source) => received,
                 _ = &mut ended => return Ok(()),
             };
-            let Some(mut bytes) = said else {
+            let Some(mut bytes) = received else {
                 return Ok(());
             };
             if bytes.is_empty() {
@@ -292,37 +292,38 @@ impl Client {
             let first = bytes.split_to(1);
             let number = first.first().copied().unwrap_or_default();
             let input = inputs.get(&number);
-            let input = input.ok_or(Malformed("there is no such channel"))?;
+            let input = input.ok_or(Malformed("unknown channel"))?;
             if !bytes.is_empty() && input.send(bytes).await.is_err() {
-                tracing::debug!(number, "the pod does not listen any more");
+                tracing::debug!(number, "pod closed the connection");
             }
         }
     }
 
-    async fn say(&self, bytes: Vec<u8>) {
+    async fn send(&self, bytes: Vec<u8>) {
         if self.out.send(bytes).await.is_err() {
-            tracing::debug!("the client has gone");
+            tracing::debug!("client is gone");
         }
     }
 
-    /// Begins a connection; what is sent to the answer goes there, and its end is the end.
-    fn connect(&self, port: u16, line: Line) -> Input {
-        let (input, mut taken) = mpsc::channel(PIECES);
+    /// Starts a connection to the pod. Data sent to the returned channel goes to the pod; dropping
+    /// the channel ends that direction.
+    fn connect(&self, port: u16, framing: Framing) -> Input {
+        let (input, mut to_pod) = mpsc::channel(CHUNKS);
         let (network, out) = (self.network.clone(), self.out.clone());
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
-            let carry = async {
-                let carried = match network.dial(port).await {
-                    Ok(stream) => carry(stream, &mut taken, &out, line).await,
+            let connection = async {
+                let copied = match network.dial(port).await {
+                    Ok(stream) => copy_both(stream, &mut to_pod, &out, framing).await,
                     Err(error) => Err(error),
                 };
-                let mut last = Vec::new();
-                if let Err(error) = carried {
+                let mut final_frames = Vec::new();
+                if let Err(error) = copied {
                     let text = format!("error forwarding port {port} to pod: {error}");
-                    last.push(line.error(&text));
+                    final_frames.push(framing.error(&text));
                 }
-                last.extend(line.ends());
-                for bytes in last {
+                final_frames.extend(framing.end());
+                for bytes in final_frames {
                     if out.send(bytes).await.is_err() {
                         return;
                     }
@@ -330,52 +331,52 @@ impl Client {
             };
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = carry => {}
+                () = connection => {}
             }
-            // Until now it takes, though perhaps it does not listen: its end says that all is said.
-            drop(taken);
+            // Closes the channel only now: `closed()` means that the connection has ended.
+            drop(to_pod);
         });
         input
     }
 }
 
-/// Both ways, until the pod has said all.
-async fn carry(
+/// Copies in both directions until the pod closes its side.
+async fn copy_both(
     stream: TcpStream,
     input: &mut mpsc::Receiver<Bytes>,
     out: &mpsc::Sender<Vec<u8>>,
-    line: Line,
+    framing: Framing,
 ) -> io::Result<()> {
     let (mut from, mut to) = stream.into_split();
-    let there = async {
+    let upstream = async {
         while let Some(bytes) = input.recv().await {
             if let Err(error) = to.write_all(&bytes).await {
-                tracing::debug!(%error, "the pod does not listen any more");
+                tracing::debug!(%error, "pod closed the connection");
                 return;
             }
         }
         if let Err(error) = to.shutdown().await {
-            tracing::debug!(%error, "connection to the pod had ended");
+            tracing::debug!(%error, "connection to the pod has already ended");
         }
     };
-    let back = async {
-        let mut buffer = vec![0; PIECE];
+    let downstream = async {
+        let mut buffer = vec![0; CHUNK_SIZE];
         loop {
             let count = from.read(&mut buffer).await?;
             let read = buffer.get(..count).unwrap_or_default();
-            if read.is_empty() || out.send(line.data(read)).await.is_err() {
+            if read.is_empty() || out.send(framing.data(read)).await.is_err() {
                 return Ok(());
             }
         }
     };
-    let (mut there, mut back) = (std::pin::pin!(there), std::pin::pin!(back));
+    let (mut upstream, mut downstream) = (std::pin::pin!(upstream), std::pin::pin!(downstream));
     tokio::select! {
-        () = &mut there => back.await,
-        done = &mut back => done,
+        () = &mut upstream => downstream.await,
+        done = &mut downstream => done,
     }
 }
 
-/// What the client says next.
+/// The next message of the client.
 async fn next(source: &mut SplitStream<WebSocket>) -> Option<Bytes> {
     loop {
         match source.next().await?.ok()? {
@@ -387,10 +388,10 @@ async fn next(source: &mut SplitStream<WebSocket>) -> Option<Bytes> {
     }
 }
 
-/// Streams that a client has opened.
+/// The SPDY streams of a client.
 #[derive(Debug, Default)]
 struct Open {
-    /// By the number that a connection's streams share, those that wait for their data's.
+    /// Error streams whose data stream is not open yet, by request ID.
     errors: HashMap<String, u32>,
     inputs: HashMap<u32, Input>,
 }
@@ -412,20 +413,20 @@ impl Open {
         self.inputs.retain(|_, input| !input.is_closed());
         let number = header("requestid").unwrap_or_default();
         match header("streamtype") {
-            Some("error") if self.errors.len() < MOST_CONNECTIONS => {
+            Some("error") if self.errors.len() < MAX_CONNECTIONS => {
                 self.errors.insert(number.to_owned(), id);
                 Ok(Opened::Error)
             }
-            Some("data") if self.inputs.len() < MOST_CONNECTIONS => {
+            Some("data") if self.inputs.len() < MAX_CONNECTIONS => {
                 let error = self.errors.remove(number);
-                let error = error.ok_or(Malformed("data comes without a stream for errors"))?;
+                let error = error.ok_or(Malformed("data stream without error stream"))?;
                 match port(header("port").unwrap_or_default()) {
                     Ok(port) => Ok(Opened::Data { error, port }),
                     Err(_) => Ok(Opened::Refused),
                 }
             }
             Some("error" | "data") => Ok(Opened::Refused),
-            _ => Err(Malformed("a stream is neither for data nor for errors")),
+            _ => Err(Malformed("unknown stream type")),
         }
     }
 }
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_connection_find_each_other() {
+    fn error_and_data_streams_are_paired() {
         let mut open = Open::default();
         assert_eq!(stream(&mut open, 1, "error", "80"), Ok(Opened::Error));
         let data = Opened::Data { error: 1, port: 80 };
@@ -453,24 +454,27 @@ mod tests {
     }
 
     #[test]
-    fn no_client_has_more_than_its_share() {
+    fn streams_per_client_are_bounded() {
         let mut open = Open::default();
-        for number in 0..MOST_CONNECTIONS {
+        for number in 0..MAX_CONNECTIONS {
             open.errors.insert(format!("x{number}"), 1);
         }
         assert_eq!(stream(&mut open, 1, "error", "80"), Ok(Opened::Refused));
     }
 
     #[test]
-    fn ports_are_read_one_by_one_and_in_lists() {
+    fn ports_are_single_or_comma_separated() {
         let pairs = |all: &[&str]| -> Vec<(String, String)> {
             let all = all.iter();
             all.map(|value| ("port".to_owned(), (*value).to_owned()))
                 .collect()
         };
-        assert_eq!(asked_ports(&pairs(&["80", "81,82"])), Ok(vec![80, 81, 82]));
+        assert_eq!(
+            requested_ports(&pairs(&["80", "81,82"])),
+            Ok(vec![80, 81, 82])
+        );
         for wrong in ["0", "-1", "65536", "http", ""] {
-            asked_ports(&pairs(&[wrong])).expect_err(wrong);
+            requested_ports(&pairs(&[wrong])).expect_err(wrong);
         }
     }
 }

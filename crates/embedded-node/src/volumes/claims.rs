@@ -1,4 +1,4 @@
-//! Volumes behind persistent volume claims: directories as they are, files shown as devices.
+//! Persistent volumes of a pod: directories as they are, files as loop devices.
 
 use std::{fs, os::unix::fs::FileTypeExt as _, path::Path};
 
@@ -10,19 +10,19 @@ use super::{
 };
 use crate::{
     Failure,
-    storage::{BackingMode, Claimed, in_use},
+    storage::{BackingMode, ClaimedVolume, in_use},
 };
 
 pub(crate) fn prepare(
     pod_dir: &Path,
     name: &str,
-    claimed: &Claimed,
+    claimed: &ClaimedVolume,
     owner: Option<Owner>,
 ) -> Result<Volume, Failure> {
     let path = &claimed.path;
-    let wrong = |what: &str| {
+    let wrong = |kind: &str| {
         let message = format!(
-            "MountVolume failed for volume {name:?}: {} is {what}",
+            "MountVolume failed for volume {name:?}: {} is {kind}",
             path.display()
         );
         Failure::new(FAILED, message)
@@ -39,8 +39,8 @@ pub(crate) fn prepare(
             if let Some(owner) = owner
                 && claimed.access == Access::ReadWrite
             {
-                ownership::give(path, owner).map_err(|error| {
-                    let tried = format!("give volume {name:?} to group {}", owner.group());
+                ownership::apply(path, owner).map_err(|error| {
+                    let tried = format!("change the group of volume {name:?} to {}", owner.group());
                     Failure::of(FAILED, &tried, &error)
                 })?;
                 failpoints::after("embedded-node/volumes/give-to-group");
@@ -58,8 +58,8 @@ pub(crate) fn prepare(
             let device = if found.is_block_device() {
                 path.clone()
             } else {
-                in_use::show(pod_dir, name, path).map_err(|error| {
-                    let tried = format!("make volume {name:?} a device");
+                in_use::attach(pod_dir, name, path).map_err(|error| {
+                    let tried = format!("attach volume {name:?} to a loop device");
                     Failure::of(FAILED, &tried, &error)
                 })?
             };

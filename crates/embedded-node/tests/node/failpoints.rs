@@ -1,68 +1,79 @@
-//! The node dies right after each of its effects, and a supervisor of pods after each of its own:
-//! others go on, pods and claims become as they were asked for, and nothing is left in the end.
+//! Kills the node after each of its effects, and a pod supervisor after each of its own. A new
+//! process continues, pods and claims reach the requested state, and nothing is left behind.
 
 use std::{
     collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt as _,
     panic::resume_unwind,
-    sync::{Arc, mpsc},
+    path::Path,
+    sync::{Arc, atomic::Ordering, mpsc},
+    time::Duration,
 };
 
+use embedded_node::{Addresses, Failure, Network};
+use futures::future::BoxFuture;
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, Pod},
+    core::v1::{ConfigMap, PersistentVolume, Pod},
     storage::v1::StorageClass,
 };
-use kube::api::{Patch, PatchParams};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    runtime::wait::await_condition,
+};
 use parking_lot::Mutex;
+use serde_json::json;
 
-use super::*;
+use super::{Environment, NoNetwork, TIMEOUT, register_null_device, supervisor};
 
-/// Longer than a thread takes to come from one place to the next.
-const GLANCE: Duration = Duration::from_millis(5);
-const AT_ONCE: usize = 3;
-/// What is told of volumes that others made or take away.
-const OF_OTHERS: [&str; 4] = [
+/// How often to check that the scenario has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const CONCURRENCY: usize = 3;
+/// Steps that need a volume of an administrator.
+const FOREIGN_VOLUME_STEPS: [&str; 4] = [
     "embedded-node/storage/erase",
     "embedded-node/storage/protect-volume",
     "embedded-node/storage/take-volume",
     "embedded-node/storage/unprotect-volume",
 ];
 
-fn names(of: &str) -> Vec<&'static str> {
-    let all = failpoints::NAMES.lines();
-    all.filter(|name| name.starts_with(of)).collect()
+fn names(prefix: &str) -> Vec<&'static str> {
+    let all = ::failpoints::NAMES.lines();
+    all.filter(|name| name.starts_with(prefix)).collect()
 }
 
-/// Several at once: most of the time they wait for programs and the kernel.
-fn each(names: Vec<&'static str>, tell: impl Fn(&str) + Sync) {
+/// Runs a scenario per failpoint, several in parallel: they mostly wait for processes.
+fn each(names: Vec<&'static str>, run: impl Fn(&str) + Sync) {
     assert!(!names.is_empty());
     let names = Mutex::new(names.into_iter());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CONCURRENCY {
             scope.spawn(|| {
                 loop {
                     let next = names.lock().next();
                     let Some(name) = next else { return };
-                    let _told = Told(name);
-                    tell(name);
+                    let _report = ReportOnPanic(name);
+                    run(name);
                 }
             });
         }
     });
 }
 
-/// Says on the way out of a story that fails which one it was.
-struct Told(&'static str);
+/// Prints the failpoint of a failing scenario.
+struct ReportOnPanic(&'static str);
 
-impl Drop for Told {
-    #[expect(clippy::print_stderr, reason = "read where a story has failed")]
+impl Drop for ReportOnPanic {
+    #[expect(clippy::print_stderr, reason = "shown for a failed test")]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("the story of a death at {} has failed", self.0);
+            eprintln!("the scenario with a kill at {} has failed", self.0);
         }
     }
 }
 
-/// Knows who has an address.
+/// Records which pods have an address.
 #[derive(Debug, Default)]
 struct Leases(Mutex<BTreeSet<String>>);
 
@@ -82,62 +93,61 @@ impl Network for Leases {
     }
 }
 
-/// Tells a story with a death of the node at that place, and looks for what is left.
-fn tell(name: &str, story: fn(&Home)) {
+/// Runs a scenario in which the node is killed at that failpoint, and checks for leftovers.
+fn run_with_kill(name: &str, scenario: fn(&Environment)) {
     let leases = Arc::new(Leases::default());
-    let mut home = Home::with_network(
+    let mut env = Environment::with_network(
         &name.replace('/', "-"),
         Arc::clone(&leases) as Arc<dyn Network>,
     );
-    let (died, death) = mpsc::channel();
-    let (let_go, held) = mpsc::channel::<()>();
-    home.lives.trap.set(name, move || {
-        died.send(()).unwrap();
-        // What is let go is the end of this life: nothing follows.
-        let _gone = held.recv();
-        resume_unwind(Box::new("death"));
+    let (reached, on_reached) = mpsc::channel();
+    let (release, on_release) = mpsc::channel::<()>();
+    env.runs.trap.set(name, move || {
+        reached.send(()).unwrap();
+        // Block until the runtime is shut down, so that nothing runs after the failpoint.
+        let _released = on_release.recv();
+        resume_unwind(Box::new("killed"));
     });
-    let (node, offer) = (home.node.take().unwrap(), offer_null(&home));
-    let at_home = &home;
+    let (node, device) = (env.node.take().unwrap(), register_null_device(&env));
+    let environment = &env;
     let (done, is_done) = mpsc::channel::<()>();
     let node = std::thread::scope(|scope| {
-        let nurse = scope.spawn(move || {
-            // Only a story that has ended comes without a death.
-            if death.recv_timeout(PATIENCE).is_err() {
+        let restarter = scope.spawn(move || {
+            // Without a kill, the scenario has ended or failed.
+            if on_reached.recv_timeout(TIMEOUT).is_err() {
                 return node;
             }
             node.shutdown_background();
-            drop((let_go, offer));
-            at_home.until("dead", || {
-                at_home.lives.threads.load(Ordering::Relaxed) == 0
+            drop((release, device));
+            environment.until("stopped", || {
+                environment.runs.threads.load(Ordering::Relaxed) == 0
             });
-            let (node, _) = at_home.run_node();
-            let _offer = offer_null(at_home);
-            while is_done.recv_timeout(GLANCE) == Err(mpsc::RecvTimeoutError::Timeout) {}
+            let (node, _) = environment.run_node();
+            let _device = register_null_device(environment);
+            while is_done.recv_timeout(POLL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {}
             node
         });
-        story(at_home);
-        // An effect is seen a moment before its place is come to.
-        at_home.until(&format!("come to {name}"), || !at_home.lives.trap.is_set());
+        scenario(environment);
+        // An effect is visible a moment before its failpoint is reached.
+        environment.until(&format!("at {name}"), || !environment.runs.trap.is_set());
         drop(done);
-        nurse.join().unwrap()
+        restarter.join().unwrap()
     });
-    home.node = Some(node);
+    env.node = Some(node);
     assert!(leases.0.lock().is_empty(), "{name}");
 }
 
-fn pods_and_claims_come_and_go(home: &Home) {
+fn run_pods_with_claims(env: &Environment) {
     let map = json!({"metadata": {"name": "m"}, "data": {"k": "v"}});
     let map: ConfigMap = serde_json::from_value(map).unwrap();
-    let maps = Api::<ConfigMap>::default_namespaced(home.client.clone());
-    home.wait(maps.create(&PostParams::default(), &map))
-        .unwrap();
-    home.claim("data", "1Mi", "Filesystem");
-    home.claim("disk", "1Mi", "Block");
+    let maps = Api::<ConfigMap>::default_namespaced(env.client.clone());
+    env.wait(maps.create(&PostParams::default(), &map)).unwrap();
+    env.claim("data", "1Mi", "Filesystem");
+    env.claim("disk", "1Mi", "Block");
     let mount = |name: &str| json!({"name": name, "mountPath": format!("/{name}")});
     let claim = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
     let script = "trap 'exit 0' TERM; ls /dev/disk && echo kept > /data/file; sleep 1000 & wait";
-    home.create(
+    env.create(
         "stays",
         json!({
             "terminationGracePeriodSeconds": 20,
@@ -162,58 +172,58 @@ fn pods_and_claims_come_and_go(home: &Home) {
             }],
         }),
     );
-    home.script("ends", "exit 0", "Never");
-    let ends = home.wait_until("ends", "end", |status| {
-        // With a supervisor dies what it alone has heard of an end.
-        let is_lost = status["phase"] == "Failed" && home.supervisor != supervisor();
+    env.script("ends", "exit 0", "Never");
+    let ends = env.wait_until("ends", "end", |status| {
+        // A killed supervisor may lose the exit code that only it knew.
+        let is_lost = status["phase"] == "Failed" && env.supervisor != supervisor();
         status["phase"] == "Succeeded" || is_lost
     });
-    let stays = home.wait_phase("stays", "Running");
-    let volume = home.wait(home.claims().get("data")).unwrap();
+    let stays = env.wait_phase("stays", "Running");
+    let volume = env.wait(env.claims().get("data")).unwrap();
     let volume = volume.spec.unwrap().volume_name.unwrap();
-    let file = home.root().join("volumes").join(volume).join("data/file");
-    home.until("written", || {
+    let file = env.root().join("volumes").join(volume).join("data/file");
+    env.until("written", || {
         fs::read_to_string(&file).is_ok_and(|text| text == "kept\n")
     });
     for pod in ["stays", "ends"] {
-        home.delete_and_wait(pod);
+        env.delete_and_wait(pod);
     }
     for pod in [&stays, &ends] {
-        home.assert_nothing_left(pod);
+        env.assert_no_leftovers(pod);
     }
     for claim in ["data", "disk"] {
-        home.delete_claim(claim);
-        home.wait_no_claim(claim);
+        env.delete_claim(claim);
+        env.wait_no_claim(claim);
     }
-    home.wait_no_claim("stays-own");
-    no_volumes_are_left(home);
+    env.wait_no_claim("stays-own");
+    assert_no_volumes(env);
 }
 
-fn no_volumes_are_left(home: &Home) {
-    home.until("without volumes", || {
-        let volumes = home.wait(home.volumes().list(&ListParams::default()));
+fn assert_no_volumes(env: &Environment) {
+    env.until("without volumes", || {
+        let volumes = env.wait(env.volumes().list(&ListParams::default()));
         volumes.unwrap().items.is_empty()
     });
-    home.until("without data", || {
-        let left = fs::read_dir(home.root().join("volumes"));
-        left.map_or(0, Iterator::count) == 0
+    env.until("without data", || {
+        let entries = fs::read_dir(env.root().join("volumes"));
+        entries.map_or(0, Iterator::count) == 0
     });
-    assert_eq!(home.loop_devices(), 0);
+    assert_eq!(env.loop_devices(), 0);
 }
 
-/// A volume of an administrator, who keeps it.
-fn volume_of_others_is_used(home: &Home) {
-    let place = home.dir.path().join("place");
-    fs::create_dir(&place).unwrap();
+/// Binds a claim to an administrator's volume with policy `Retain`.
+fn use_foreign_volume(env: &Environment) {
+    let dir = env.dir.path().join("place");
+    fs::create_dir(&dir).unwrap();
     let volume = json!({
         "metadata": {"name": "theirs"},
         "spec": {
             "capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": place},
+            "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": dir},
         },
     });
     let volume: PersistentVolume = serde_json::from_value(volume).unwrap();
-    home.wait(home.volumes().create(&PostParams::default(), &volume))
+    env.wait(env.volumes().create(&PostParams::default(), &volume))
         .unwrap();
     let claim = json!({
         "metadata": {"name": "c"},
@@ -223,21 +233,21 @@ fn volume_of_others_is_used(home: &Home) {
         },
     });
     let claim = serde_json::from_value(claim).unwrap();
-    home.wait(home.claims().create(&PostParams::default(), &claim))
+    env.wait(env.claims().create(&PostParams::default(), &claim))
         .unwrap();
-    home.wait_claim("c", |claim| claim["status"]["phase"] == "Bound");
-    home.delete_claim("c");
-    home.wait_no_claim("c");
-    home.wait(home.volumes().delete("theirs", &DeleteParams::default()))
+    env.wait_claim("c", |claim| claim["status"]["phase"] == "Bound");
+    env.delete_claim("c");
+    env.wait_no_claim("c");
+    env.wait(env.volumes().delete("theirs", &DeleteParams::default()))
         .unwrap();
-    no_volumes_are_left(home);
-    assert!(place.exists());
+    assert_no_volumes(env);
+    assert!(dir.exists());
 }
 
-/// A volume of ours that somebody deletes before its claim.
-fn volume_is_deleted_before_its_claim(home: &Home) {
-    home.claim("c", "1Mi", "Filesystem");
-    let pod: Pod = home.create(
+/// Deletes a provisioned volume before its claim.
+fn delete_volume_before_claim(env: &Environment) {
+    env.claim("c", "1Mi", "Filesystem");
+    let pod: Pod = env.create(
         "p",
         json!({
             "restartPolicy": "Never",
@@ -248,22 +258,22 @@ fn volume_is_deleted_before_its_claim(home: &Home) {
             }],
         }),
     );
-    home.wait_phase("p", "Succeeded");
-    let bound = home.wait_claim("c", |claim| claim["status"]["phase"] == "Bound");
+    env.wait_phase("p", "Succeeded");
+    let bound = env.wait_claim("c", |claim| claim["status"]["phase"] == "Bound");
     let volume = bound.spec.unwrap().volume_name.unwrap();
-    home.wait(home.volumes().delete(&volume, &DeleteParams::default()))
+    env.wait(env.volumes().delete(&volume, &DeleteParams::default()))
         .unwrap();
-    home.delete_and_wait("p");
-    home.assert_nothing_left(&pod);
-    home.delete_claim("c");
-    home.wait_no_claim("c");
-    no_volumes_are_left(home);
+    env.delete_and_wait("p");
+    env.assert_no_leftovers(&pod);
+    env.delete_claim("c");
+    env.wait_no_claim("c");
+    assert_no_volumes(env);
 }
 
-/// A claim from a time without a class for such, which the server could give to no class.
-fn claim_is_older_than_its_class(home: &Home) {
-    let classes = Api::<StorageClass>::all(home.client.clone());
-    home.wait(await_condition(
+/// Creates a claim while there is no default class.
+fn create_claim_before_default_class(env: &Environment) {
+    let classes = Api::<StorageClass>::all(env.client.clone());
+    env.wait(await_condition(
         classes.clone(),
         "local",
         |class: Option<&StorageClass>| class.is_some(),
@@ -272,65 +282,65 @@ fn claim_is_older_than_its_class(home: &Home) {
     let is_default = |value: &str| {
         let name = "storageclass.kubernetes.io/is-default-class";
         let patch = Patch::Merge(json!({"metadata": {"annotations": {name: value}}}));
-        home.wait(classes.patch("local", &PatchParams::default(), &patch))
+        env.wait(classes.patch("local", &PatchParams::default(), &patch))
             .unwrap();
     };
     is_default("false");
-    home.claim("c", "1Mi", "Filesystem");
+    env.claim("c", "1Mi", "Filesystem");
     is_default("true");
-    home.wait_claim("c", |claim| claim["spec"]["storageClassName"] == "local");
-    home.delete_claim("c");
-    home.wait_no_claim("c");
-    no_volumes_are_left(home);
+    env.wait_claim("c", |claim| claim["spec"]["storageClassName"] == "local");
+    env.delete_claim("c");
+    env.wait_no_claim("c");
+    assert_no_volumes(env);
 }
 
 #[test]
-fn pods_outlive_a_death_of_their_node_after_each_effect() {
+fn pods_survive_node_kill_at_every_failpoint() {
     each(names("embedded-node/pod/"), |name| {
-        tell(name, pods_and_claims_come_and_go);
+        run_with_kill(name, run_pods_with_claims);
     });
 }
 
 #[test]
-fn volumes_outlive_a_death_of_their_node_after_each_effect() {
+fn volumes_survive_node_kill_at_every_failpoint() {
     let mut names = names("embedded-node/volumes/");
     names.extend(self::names("embedded-node/storage/"));
     each(names, |name| match name {
-        "embedded-node/storage/erase" => tell(name, volume_is_deleted_before_its_claim),
-        "embedded-node/storage/set-class" => tell(name, claim_is_older_than_its_class),
-        _ if OF_OTHERS.contains(&name) => tell(name, volume_of_others_is_used),
-        _ => tell(name, pods_and_claims_come_and_go),
+        "embedded-node/storage/erase" => run_with_kill(name, delete_volume_before_claim),
+        "embedded-node/storage/set-class" => run_with_kill(name, create_claim_before_default_class),
+        _ if FOREIGN_VOLUME_STEPS.contains(&name) => run_with_kill(name, use_foreign_volume),
+        _ => run_with_kill(name, run_pods_with_claims),
     });
 }
 
 #[test]
-fn pods_outlive_a_death_of_their_supervisor_after_each_effect() {
+fn pods_survive_supervisor_kill_at_every_failpoint() {
     each(names("pod-supervisor/"), |name| {
-        let mut home = Home::new(&name.replace('/', "-"));
-        let file = home.dir.path().join("places");
+        let mut env = Environment::new(&name.replace('/', "-"));
+        let file = env.dir.path().join("failpoints");
         fs::write(&file, format!("{name}\n")).unwrap();
-        home.kill_node();
-        home.supervisor = home.dir.path().join("supervisor");
+        env.kill_node();
+        env.supervisor = env.dir.path().join("supervisor");
         let script = format!(
             "#!/bin/sh\nexport {}='{}'\nexec '{}' \"$@\"\n",
-            failpoints::VARIABLE,
+            ::failpoints::VARIABLE,
             file.display(),
             supervisor().display(),
         );
-        fs::write(&home.supervisor, script).unwrap();
-        fs::set_permissions(&home.supervisor, fs::Permissions::from_mode(0o755)).unwrap();
-        home.start_node();
-        let _offer = offer_null(&home);
-        pods_and_claims_come_and_go(&home);
-        home.until(&format!("come to {name}"), || {
+        fs::write(&env.supervisor, script).unwrap();
+        fs::set_permissions(&env.supervisor, fs::Permissions::from_mode(0o755)).unwrap();
+        env.start_node();
+        let _device = register_null_device(&env);
+        run_pods_with_claims(&env);
+        env.until(&format!("at {name}"), || {
             fs::read_to_string(&file).is_ok_and(|left| left.is_empty())
         });
     });
 }
 
 #[test]
-fn each_name_of_node_and_supervisors_has_its_story() {
-    let told =
-        ["pod/", "volumes/", "storage/"].map(|of| names(&format!("embedded-node/{of}")).len());
-    assert_eq!(told.iter().sum::<usize>(), names("embedded-node/").len());
+fn every_failpoint_of_the_node_is_tested() {
+    let tested = ["pod/", "volumes/", "storage/"]
+        .map(|group| names(&format!("embedded-node/{group}")).len());
+    assert_eq!(tested.iter().sum::<usize>(), names("embedded-node/").len());
 }

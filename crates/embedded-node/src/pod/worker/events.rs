@@ -1,0 +1,60 @@
+//! Publishes events of the pod and logs its failures.
+
+use reconcile::EventType;
+
+use super::Worker;
+use crate::Failure;
+
+/// From this failure in a row on, a failing step is logged as a warning.
+const WARN_FROM: u32 = 3;
+
+impl Worker {
+    pub(super) fn publish_normal(&self, reason: &str, note: String) {
+        self.publish(EventType::Normal, reason, note);
+    }
+
+    pub(super) fn publish_back_off(&self, note: String) {
+        self.publish(EventType::Warning, "BackOff", note);
+    }
+
+    /// Publishes the error of a step, if it is one, after `earlier` failures in a row.
+    pub(super) fn publish_error<T>(&self, result: &Result<T, Failure>, earlier: u32) {
+        if let Err(failure) = result {
+            self.publish_failure(failure, earlier);
+        }
+    }
+
+    /// Publishes a failure that is not retried.
+    pub(super) fn publish_warning(&self, failure: &Failure) {
+        self.publish_failure(failure, 0);
+    }
+
+    pub(super) fn publish_failure(&self, failure: &Failure, earlier: u32) {
+        Self::log_failure(failure, earlier);
+        let reason = match failure.reason {
+            "ErrImagePull"
+            | "ErrImageNeverPull"
+            | "InvalidImageName"
+            | "CreateContainerConfigError"
+            | "CreateContainerError" => "Failed",
+            reason => reason,
+        };
+        self.publish(EventType::Warning, reason, failure.message.clone());
+    }
+
+    /// A failure that repeats is a warning; most single ones fix themselves.
+    pub(super) fn log_failure(failure: &Failure, earlier: u32) {
+        let (reason, failures) = (failure.reason, earlier.saturating_add(1));
+        if failures < WARN_FROM {
+            tracing::info!(reason, error = %failure, "pod step failed");
+        } else {
+            tracing::warn!(reason, failures, error = %failure, "pod step keeps failing");
+        }
+    }
+
+    fn publish(&self, kind: EventType, reason: &str, note: String) {
+        self.shared
+            .recorder
+            .publish(self.pod.as_ref(), kind, reason, note);
+    }
+}
