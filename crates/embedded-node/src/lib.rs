@@ -24,6 +24,7 @@ mod pod;
 mod port_forward;
 mod probes;
 mod registration;
+mod repeated;
 mod resolv_conf;
 mod resources;
 mod schedule;

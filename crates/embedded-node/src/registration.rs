@@ -17,6 +17,7 @@ use crate::{
     NodeError,
     devices::{Amounts, Devices},
     node::{NodeSettings, Shared},
+    repeated::Failures,
 };
 
 const MANAGER: &str = "embedded-node";
@@ -68,6 +69,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
     // Plugins may have registered while the node was being registered.
     changed.mark_changed();
     let mut published = BTreeMap::new();
+    let mut failures = Failures::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -78,11 +80,16 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
             }
             _ = ticks.tick() => {}
         }
-        if let Err(error) = write_lease(&shared.settings).await {
-            tracing::warn!(
-                error = reconcile::error_chain(&error),
-                "node lease cannot be renewed"
-            );
+        match write_lease(&shared.settings).await {
+            Ok(()) => failures.succeeded(),
+            Err(error) => {
+                let error = reconcile::error_chain(&error);
+                if failures.failed() {
+                    tracing::warn!(error, "node lease still cannot be renewed");
+                } else {
+                    tracing::debug!(error, "node lease cannot be renewed");
+                }
+            }
         }
         let key = Key::new("", shared.settings.node_name.as_str());
         let known = shared.node.get(&key);

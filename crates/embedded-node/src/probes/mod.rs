@@ -29,6 +29,12 @@ impl Kind {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProbeResult {
+    Success,
+    Failure,
+}
+
 /// The consequence of a result for the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -155,7 +161,8 @@ impl Health {
     }
 
     /// Records a result for that run of the container.
-    pub(crate) fn record(&mut self, attempt: u32, passed: bool) -> Action {
+    pub(crate) fn record(&mut self, attempt: u32, result: ProbeResult) -> Action {
+        let passed = result == ProbeResult::Success;
         if self.attempt != Some(attempt) {
             return Action::Nothing;
         }
@@ -192,7 +199,10 @@ fn seconds(number: i32) -> Duration {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::{
+        ProbeResult::{Failure, Success},
+        *,
+    };
 
     fn health(container: &Value) -> Vec<Health> {
         let mut all = of(&serde_json::from_value(container.clone()).unwrap());
@@ -207,8 +217,10 @@ mod tests {
         let mut all = health(&json!({"name": "c", "readinessProbe":
             {"successThreshold": 2, "failureThreshold": 3, "periodSeconds": 5}}));
         let mut steps = Vec::new();
-        for passed in [true, true, false, false, true, false, false, false] {
-            assert_eq!(all[0].record(0, passed), Action::Nothing);
+        for result in [
+            Success, Success, Failure, Failure, Success, Failure, Failure, Failure,
+        ] {
+            assert_eq!(all[0].record(0, result), Action::Nothing);
             steps.push(is_ready(&all));
         }
         let expected = [false, true, true, true, true, true, true, false];
@@ -227,33 +239,33 @@ mod tests {
         assert_eq!(waiting(&all).collect::<Vec<_>>(), [0]);
         all[0].start();
         assert_eq!(waiting(&all).count(), 0);
-        all[0].record(0, false);
+        all[0].record(0, Failure);
         assert!(!has_started(&all));
-        all[0].record(0, true);
+        all[0].record(0, Success);
         assert!(has_started(&all) && !is_ready(&all));
         assert_eq!(waiting(&all).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(all[1].record(0, false), Action::Kill);
-        all[2].record(0, true);
+        assert_eq!(all[1].record(0, Failure), Action::Kill);
+        all[2].record(0, Success);
         assert!(is_ready(&all));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failed_startup_probe_kills_the_container() {
         let mut all = health(&json!({"name": "c", "startupProbe": {"failureThreshold": 2}}));
-        assert_eq!(all[0].record(0, false), Action::Nothing);
-        assert_eq!(all[0].record(0, false), Action::Kill);
+        assert_eq!(all[0].record(0, Failure), Action::Nothing);
+        assert_eq!(all[0].record(0, Failure), Action::Kill);
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_run_is_probed_separately() {
         let mut all = health(&json!({"name": "c", "readinessProbe": {"initialDelaySeconds": 9}}));
         assert_eq!(all[0].next_start() - Instant::now(), Duration::from_secs(9));
-        all[0].record(0, true);
+        all[0].record(0, Success);
         all[0].begin(1, Duration::from_secs(2), None);
         assert!(!is_ready(&all));
         assert_eq!(all[0].next_start() - Instant::now(), Duration::from_secs(7));
         // A late result of the previous run.
-        all[0].record(0, true);
+        all[0].record(0, Success);
         assert!(!is_ready(&all));
         all[0].end();
         assert_eq!(waiting(&all).count(), 0);

@@ -3,10 +3,7 @@
 use reconcile::EventType;
 
 use super::Worker;
-use crate::Failure;
-
-/// From this failure in a row on, a failing step is logged as a warning.
-const WARN_FROM: u32 = 3;
+use crate::{Failure, repeated::is_repeated};
 
 impl Worker {
     pub(super) fn publish_normal(&self, reason: &str, note: String) {
@@ -42,13 +39,13 @@ impl Worker {
         self.publish(EventType::Warning, reason, failure.message.clone());
     }
 
-    /// A failure that repeats is a warning; most single ones fix themselves.
+    /// Logs a failure after `earlier` failures in a row.
     pub(super) fn log_failure(failure: &Failure, earlier: u32) {
         let (reason, failures) = (failure.reason, earlier.saturating_add(1));
-        if failures < WARN_FROM {
-            tracing::info!(reason, error = %failure, "pod step failed");
-        } else {
+        if is_repeated(failures) {
             tracing::warn!(reason, failures, error = %failure, "pod step keeps failing");
+        } else {
+            tracing::info!(reason, error = %failure, "pod step failed");
         }
     }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Failure,
-    probes::{self, Action, Health, KnownHealth},
+    probes::{self, Action, Health, KnownHealth, ProbeResult},
 };
 
 /// One execution of one probe.
@@ -106,7 +106,11 @@ impl Worker {
         };
         let current = health.attempt() == Some(run.attempt);
         let kind = health.kind().name();
-        let action = health.record(run.attempt, result.is_ok());
+        let probe_result = match result {
+            Ok(()) => ProbeResult::Success,
+            Err(_) => ProbeResult::Failure,
+        };
+        let action = health.record(run.attempt, probe_result);
         let own_grace = health.probe().termination_grace_period_seconds;
         let name = one.container.name.clone();
         let kill = action == Action::Kill && one.killing != Some(run.attempt);
