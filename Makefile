@@ -1,18 +1,18 @@
-# The doors to this repository. Everything of substance is in scripts/ and `cargo xtask`.
+# Entry points; the work is done by scripts/ and `cargo xtask`.
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-down test e2e check
 
-# Artefacts stay outside of the clone, so that a fresh clone on the same machine builds quickly.
+# Build outside of the clone, so that a fresh clone on the same machine builds quickly.
 XDG_CACHE_HOME ?= $(HOME)/.cache
 export CARGO_TARGET_DIR ?= $(XDG_CACHE_HOME)/ferrovirt/target
 
 help:
-	@echo 'make demo       from nothing to a guest that greets on its console (as root)'
-	@echo 'make demo-down  take all of that away again'
-	@echo 'make test       install what is missing, run every check and test (as root)'
-	@echo 'make e2e        the stories on a real Kubernetes of two nodes, made for it (as root)'
-	@echo 'make check      format, lints, generated files, tidiness, licences'
+	@echo 'make demo       build everything and start an example VM (as root)'
+	@echo 'make demo-down  remove everything that make demo started'
+	@echo 'make test       install missing packages, run all checks and tests (as root)'
+	@echo 'make e2e        run the end-to-end tests on a two-node Kubernetes cluster made for them (as root)'
+	@echo 'make check      check format, lints, generated files, source layout, licences'
 
 demo:
 	@scripts/demo.sh
@@ -23,10 +23,11 @@ demo-down:
 test:
 	@scripts/test.sh
 
-# STORIES: words of names; none: all
+# TESTS: parts of test names; none: all
 e2e:
-	@scripts/e2e.sh $(STORIES)
+	@scripts/e2e.sh $(TESTS)
 
 check:
 	@scripts/setup.sh build
+	@scripts/cargo-tools.sh
 	@cargo xtask check

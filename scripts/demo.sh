@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# From nothing to a guest that greets on its console, and how to go on from there. Run again, it
-# finds what is there already.
+# Builds everything, brings up the single host and starts an example VM. A second run reuses what
+# exists.
 #
-# FERROVIRT_STATE_DIR  where everything is kept (default: /var/lib/ferrovirt)
-# FERROVIRT_EMULATION  set to anything: do not use KVM even where it works
+# FERROVIRT_STATE_DIR  the state directory (default: /var/lib/ferrovirt)
+# FERROVIRT_EMULATION  set to anything: do not use KVM
 # FERROVIRT_UP_FLAGS   further flags for `ferrovirt up`, such as --pod-cidr 10.99.0.0/24
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
@@ -11,7 +11,7 @@ cd "$root"
 
 vm=tiny
 greeting="Welcome to Ferrovirt"
-# Emulated guests on a busy machine take their time.
+# Emulated guests boot slowly on a busy host.
 patience=180
 state=${FERROVIRT_STATE_DIR:-/var/lib/ferrovirt}
 
@@ -22,7 +22,7 @@ step() {
 need_root
 need_cargo
 
-step "Installing what is missing"
+step "Installing missing packages"
 scripts/setup.sh build image demo
 
 step "Building programs"
@@ -36,11 +36,11 @@ flags=(--detach --images "$images" --state-dir "$state")
 [ -z "${FERROVIRT_EMULATION:-}" ] || flags+=(--emulation)
 # shellcheck disable=SC2206  # words are meant to be split
 flags+=(${FERROVIRT_UP_FLAGS:-})
-# What to type next is said at the end, when there is a guest to talk to.
+# The next commands are printed at the end, when the guest has booted.
 "$programs/ferrovirt" up "${flags[@]}" | sed '/^Ferrovirt is up\. Next:/,$d; /^Guests run/d'
 export KUBECONFIG=$state/kubeconfig
 
-# Also when it was up already.
+# Print it also when the host was up before.
 "$programs/ferrovirt" status --state-dir "$state" | sed -n 's/^guests run by/Guests run by/p'
 
 step "Starting the virtual machine of examples/vm-$vm.yaml"
@@ -48,23 +48,23 @@ began=$SECONDS
 was_running=$(kubectl get vmi "$vm" --ignore-not-found --output 'jsonpath={.status.phase}')
 kubectl apply --filename "examples/vm-$vm.yaml"
 
-# Its status, one line for each change.
+# Print each change of its status.
 {
     kubectl get vm "$vm" --watch --output 'jsonpath={.status.printableStatus}{"\n"}' 2>/dev/null |
         while IFS= read -r status; do
-            # The first event may come before there is a status.
+            # The first event may have no status yet.
             [ -z "$status" ] || [ "$status" = "${last:-}" ] || echo "  $vm: $status"
             last=$status
         done
 } &
 watcher=$!
 coproc console { exec "$programs/virtctl" console "$vm" 2>&1; }
-# Kept apart: bash forgets them when the process ends.
+# Bash closes its copies when the process ends.
 exec {from_guest}<&"${console[0]}" {to_guest}>&"${console[1]}"
 talker=$console_PID
 
 leave() {
-    # The watcher is a pipeline; its kubectl ends with the next write, so it is ended here.
+    # The watcher is a pipeline whose kubectl would end only at its next write.
     pkill -P "$watcher" 2>/dev/null || true
     kill "$watcher" "$talker" 2>/dev/null || true
     wait "$watcher" 2>/dev/null || true
@@ -86,13 +86,13 @@ while [ $((SECONDS - began)) -lt "$patience" ]; do
         break
         ;;
     *"$vm:"*"# "*)
-        # A prompt has no line end, so it is what a read that timed out got.
+        # A prompt has no line end, so the read timed out.
         echo "  $vm | $line"
-        answered="was running already and answers"
+        answered="was running already and responds"
         break
         ;;
     esac
-    # One that has greeted before shows its prompt when asked.
+    # A guest that booted before shows its prompt after a newline.
     if [ "$was_running" = Running ]; then
         printf '\n' >&"$to_guest" || true
     fi
@@ -110,5 +110,5 @@ cat <<END
   virtctl console $vm          open its console; Ctrl+] leaves it
   kubectl get vm,vmi,pods      look at it
   virtctl stop $vm             stop it; it does not start again until: virtctl start $vm
-  make demo-down               take everything down and forget it
+  make demo-down               remove everything
 END

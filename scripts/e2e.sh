@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# From nothing to stories on a real Kubernetes and back to nothing: the test cluster, the images, the
-# installation, the stories with the time of each, the end. The last line is `N passed, N failed`.
+# Runs the end-to-end tests on a real Kubernetes: makes the test cluster and the images, installs
+# Ferrovirt, runs the tests, removes everything. The last line is `N passed, N failed`.
 #
-# usage: scripts/e2e.sh [STORY]...   (words of names of stories; none: all)
-#        scripts/e2e.sh nothing-notices [--guests N] [--minutes M] [--seed S]
-#            in place of stories: everything around guests is killed, and none may notice
+# usage: scripts/e2e.sh [TEST]...   (parts of test names; none: all)
+#        scripts/e2e.sh chaos [--guests N] [--minutes M] [--seed S]
+#            instead of the tests: kill every component around counting guests
 #
-# FERROVIRT_KEEP_CLUSTER  set to anything: leave the cluster up
-# FERROVIRT_STORY_ROUNDS  how often stories about crashes kill what they kill (default here: 3)
+# FERROVIRT_KEEP_CLUSTER  set to anything: leave the cluster running
+# FERROVIRT_E2E_ROUNDS    how often the crash tests kill their target (default here: 3)
+# FERROVIRT_RELEASE       set to anything: test the release build of the components, which takes
+#                         minutes to build
+# FERROVIRT_TIMES         append the duration of each step and test to this file
 set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 cd "$root" || exit 1
@@ -17,10 +20,9 @@ failed=0
 work=$(mktemp -d)
 is_up=
 
-leave() {
+finish() {
     if [ -n "$is_up" ] && [ -z "${FERROVIRT_KEEP_CLUSTER:-}" ]; then
-        step "Taking the cluster down"
-        if cargo xtask cluster down; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+        check "cluster down" cargo xtask cluster down
     fi
     rm -rf "$work"
     trap - EXIT
@@ -28,29 +30,39 @@ leave() {
     [ "$failed" -eq 0 ]
     exit
 }
-trap leave EXIT
+trap finish EXIT
 
-step() {
-    printf '\n== %s (after %s s)\n' "$*" "$SECONDS"
-}
-
-# A step without which the rest makes no sense.
-must() {
-    step "$1"
-    shift
-    "$@" && return
-    echo "failed: $*" >&2
+# A step that the rest depends on.
+require() {
+    timed "$@" && return
     failed=$((failed + 1))
-    leave
+    finish
 }
 
-needs() {
+# A step that counts as one test.
+check() {
+    if timed "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
+}
+
+need_programs() {
     need_root && need_cargo && need_static_target
 }
 
-# Everything but virtctl runs from images here, so nothing else is built for this machine.
+# On a cluster the components run from images; only virtctl runs on this host.
 programs() {
-    cargo build --locked --package virtctl-bin && build_images && cargo xtask image control-plane
+    cargo build --locked --package virtctl-bin && build_images
+}
+
+control_plane_image() {
+    if [ -n "${FERROVIRT_RELEASE:-}" ]; then
+        cargo xtask image control-plane
+    else
+        cargo xtask image control-plane --quick
+    fi
 }
 
 load() {
@@ -60,29 +72,29 @@ load() {
     done
 }
 
-# Everything that has a status says that it is ready.
+# Waits until every component reports that it is ready.
 ready() {
-    local what
-    for what in deployment/virt-api deployment/virt-controller daemonset/virt-handler; do
-        kubectl --namespace kubevirt rollout status --timeout=120s "$what" || return
+    local workload
+    for workload in deployment/virt-api deployment/virt-controller daemonset/virt-handler; do
+        kubectl --namespace kubevirt rollout status --timeout=120s "$workload" || return
     done
     kubectl wait --for=condition=Available --timeout=60s apiservice/v1.subresources.kubevirt.io
 }
 
-# What the components said that nobody should have to read.
-complaints() {
+# No component may have panicked or been denied a permission.
+component_logs() {
     local component
     for component in virt-api virt-controller virt-handler; do
         kubectl --namespace kubevirt logs --selector "kubevirt.io=$component" --tail=-1 --prefix
-    done | grep -E 'is forbidden: User|panicked' | head -20 | tee "$work/complaints"
-    [ ! -s "$work/complaints" ]
+    done | grep -E 'is forbidden: User|panicked' | head -20 | tee "$work/problems"
+    [ ! -s "$work/problems" ]
 }
 
-tell() {
+tests() {
     local status numbers
-    export FERROVIRT_STORY_TIMES=$work/times FERROVIRT_STORY_ROUNDS=${FERROVIRT_STORY_ROUNDS:-3}
-    : >"$FERROVIRT_STORY_TIMES"
-    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --locked --package stories --test cluster \
+    export FERROVIRT_E2E_TIMES=$work/times FERROVIRT_E2E_ROUNDS=${FERROVIRT_E2E_ROUNDS:-3}
+    : >"$FERROVIRT_E2E_TIMES"
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --locked --package e2e --test cluster \
         --test cluster_faults --no-fail-fast -- "$@" 2>&1 | tee "$work/log"
     status=${PIPESTATUS[0]}
     numbers=$(awk '/^test result: / { good += $4; bad += $6 } END { print good + 0, bad + 0 }' "$work/log")
@@ -91,46 +103,36 @@ tell() {
     if [ "$status" -ne 0 ] && [ "${numbers#* }" -eq 0 ]; then
         failed=$((failed + 1))
     fi
-    sort --reverse --numeric-sort "$FERROVIRT_STORY_TIMES"
+    sort --reverse --numeric-sort "$FERROVIRT_E2E_TIMES" | sed 's/ s  /\te2e /' >>"$times"
+    return "$status"
 }
 
-nothing_notices() {
-    if cargo xtask nothing-notices --on cluster "$@"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-    fi
-}
-
-# What was installed goes, and nothing hangs on what is gone.
+# Removing the manifest removes everything, with nothing stuck on a finalizer.
 removal() {
     kubectl delete vm,vmi --all --all-namespaces --timeout=120s &&
         kubectl delete --timeout=120s --filename deploy/ferrovirt.yaml &&
         ! kubectl get crd --output name | grep -F kubevirt.io
 }
 
-must "What is missing" needs
-must "Packages" scripts/setup.sh build image test cluster
-must "Programs and images" programs
+require "required programs" need_programs
+require "packages" scripts/setup.sh build image test cluster
+require "programs and images" programs
+require "control-plane image" control_plane_image
 is_up=1
-must "The cluster" cargo xtask cluster up
-KUBECONFIG=$(cargo xtask cluster kubeconfig) || leave
+require "cluster up" cargo xtask cluster up
+KUBECONFIG=$(cargo xtask cluster kubeconfig) || finish
 export KUBECONFIG
-must "Images onto the nodes" load
-# Only what is set by the manifest is ours to change.
-must "Installation" kubectl apply --server-side --force-conflicts --filename deploy/ferrovirt.yaml
-must "Everything ready" ready
-if [ "${1:-}" = nothing-notices ]; then
-    step "Everything is killed"
-    nothing_notices "${@:2}"
+require "images onto the nodes" load
+# Take back only what the manifest sets.
+require "installation" kubectl apply --server-side --force-conflicts --filename deploy/ferrovirt.yaml
+require "components ready" ready
+if [ "${1:-}" = chaos ]; then
+    check "chaos run" cargo xtask chaos --on cluster "${@:2}"
 else
-    step "Stories"
-    tell "$@"
+    timed "end-to-end tests" tests "$@"
 fi
-step "Logs of the components"
-if complaints; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+check "logs of the components" component_logs
 if [ -z "${FERROVIRT_KEEP_CLUSTER:-}" ]; then
-    step "Removal"
-    if removal; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    check "removal" removal
 fi
-leave
+finish

@@ -1,15 +1,16 @@
-# Sourced by the other scripts: where things are, and what every one of them needs.
+# Sourced by the other scripts: paths, and functions that they share.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ferrovirt
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/target}
 images=$cache/images
 programs=$CARGO_TARGET_DIR/debug
-# What is built and run here is never the user's usual cluster.
+times=${FERROVIRT_TIMES:-/dev/null}
+# Never touch the cluster that the user works with.
 unset KUBECONFIG
-# rustup's directory, for shells that did not read its profile.
+# For shells that did not read rustup's profile.
 command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-# Where Go's own archive is unpacked as a rule.
+# The usual place of Go's own archive.
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 
 fail() {
@@ -17,27 +18,39 @@ fail() {
     exit 1
 }
 
+# Runs a step: timed TITLE COMMAND...
+timed() {
+    local title=$1 began=$SECONDS status
+    printf '\n== %s\n' "$title"
+    shift
+    "$@"
+    status=$?
+    printf '%8d\t%s\n' $((SECONDS - began)) "$title" >>"$times"
+    [ "$status" -eq 0 ] || echo "failed: $title ($*)" >&2
+    return "$status"
+}
+
 need_root() {
-    [ "$(id -u)" -eq 0 ] || fail "this makes containers and networks and needs root: run it with sudo"
+    [ "$(id -u)" -eq 0 ] || fail "root is required to make containers and networks: run this with sudo"
 }
 
 need_cargo() {
     command -v cargo >/dev/null ||
-        fail "there is no cargo: install a Rust toolchain from https://rustup.rs and try again"
+        fail "cargo not found: install a Rust toolchain from https://rustup.rs"
 }
 
-# The same selection as for the tests: another one would be compiled anew, for it picks other features.
+# The same packages as the tests select: another selection has other features and compiles everything again.
 build_programs() {
     cargo build --locked --workspace --bins
 }
 
-# Programs without any library, for images that hold nothing else.
+# Statically linked programs, for images without a system.
 need_static_target() {
     local target=x86_64-unknown-linux-musl
     [ -d "$(rustc --print target-libdir --target "$target")" ] || rustup target add "$target"
 }
 
-# The launcher image and the tiny guest; both are kept once they are made.
+# The launcher image and the tiny guest; both are cached.
 build_images() {
     need_static_target && cargo xtask image launcher && cargo xtask guest
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs by apt what building, testing and the demo take. Does nothing when all is there, and may be
-# run again after it was killed at any point.
+# Installs the Debian packages needed for building, testing and the demo. Does nothing when all are
+# installed, and may be run again after it was killed.
 #
-# usage: scripts/setup.sh [build|image|test|demo|cluster]...   (no name: all but the last)
+# usage: scripts/setup.sh [build|check|image|test|demo|cluster]...   (no name: build image test demo)
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,17 +17,17 @@ fail() {
 
 wanted=
 for list in "$@"; do
-    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, image, test, demo, cluster"
+    [ -f "$lists/$list.txt" ] || fail "there is no list called $list; choose from build, check, image, test, demo, cluster"
     wanted="$wanted $(sed 's/#.*//' "$lists/$list.txt" | tr '\n' ' ')"
 done
 
-# A kubectl of the user's own is as good as Debian's.
+# The user's own kubectl will do.
 case " $* " in
 *" test "* | *" demo "*) command -v kubectl >/dev/null || wanted="$wanted kubernetes-client" ;;
 esac
 
-# Go builds the API server that ours is compared with. A Go of the user's own is as good, and an old
-# one of Debian's is no use: only 1.21 and newer fetch the version that is asked for.
+# Go builds the kube-apiserver that ours is compared with. The user's own Go will do; Debian's must be
+# 1.21 or newer to fetch the required version.
 case " $* " in
 *" test "* | *" cluster "*)
     if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -35,14 +35,14 @@ case " $* " in
         if [ "${minor:-0}" -ge 21 ]; then
             wanted="$wanted golang-go"
         else
-            echo "setup: apt offers no Go 1.21 or newer; install one for the comparison with a real API server" >&2
+            echo "setup: apt has no Go 1.21 or newer; install it for the comparison with a real kube-apiserver" >&2
         fi
     fi
     ;;
 esac
 
 command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
-    fail "this machine has no apt; install the equivalents of:$wanted"
+    fail "apt not found; install the equivalents of:$wanted"
 
 missing=
 for package in $wanted; do
@@ -54,15 +54,14 @@ done
 [ "$(id -u)" -eq 0 ] || fail "run this as root, or install:$missing"
 
 export DEBIAN_FRONTEND=noninteractive
-# Another apt may be at work, or ours may have been killed in the middle: wait for the one, finish the
-# other's work.
+# Wait for another apt, and finish an installation that was interrupted.
 patience="-o DPkg::Lock::Timeout=300"
 if [ -n "$(dpkg --audit)" ]; then
     echo "setup: finishing an interrupted installation" >&2
     patience_left=300
     until dpkg --configure -a; do
         patience_left=$((patience_left - 1))
-        [ "$patience_left" -gt 0 ] || fail "dpkg is in a state that it cannot leave; see its message above"
+        [ "$patience_left" -gt 0 ] || fail "dpkg --configure -a keeps failing; see its message above"
         sleep 1
     done
 fi
@@ -72,7 +71,7 @@ install_missing() {
     apt-get $patience install --yes --quiet=2 --no-install-recommends $missing
 }
 install_missing || {
-    # Lists that are missing or old are the usual cause.
+    # Usually the package lists are missing or outdated.
     # shellcheck disable=SC2086
     apt-get $patience update --quiet=2
     # shellcheck disable=SC2086

@@ -1,8 +1,8 @@
-//! How the program is linked.
+//! Linker options of the program.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // Addresses that are corrected when the program starts, packed: a tenth of it, else.
+    // Pack the relocations, which are a tenth of the program otherwise.
     if std::env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|libc| libc == "gnu") {
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }

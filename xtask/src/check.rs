@@ -1,4 +1,4 @@
-//! The one local gate: what CI demands, in the order of how fast it fails.
+//! The local gate: all static checks of CI, fastest first.
 
 use std::process::Command;
 
@@ -6,16 +6,16 @@ use anyhow::{Result, bail};
 
 use crate::printer::Printer;
 use crate::workspace::{cargo, root, run};
-use crate::{generate, licences, tidy};
+use crate::{dependencies, generate, tidy};
 
-/// Runs all checks and names those that failed.
+/// Runs all checks and lists those that failed.
 pub(crate) fn run_all(printer: &Printer) -> Result<()> {
     let cargo_task =
         |arguments: &[&str]| run(Command::new(cargo()).args(arguments).current_dir(root()));
     let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
         ("format", &|| cargo_task(&["fmt", "--all", "--check"])),
         ("tidy", &|| tidy::run(printer)),
-        ("licences", &|| licences::run(printer)),
+        ("dependencies", &|| dependencies::run(printer)),
         ("generated files", &|| generate::run(true)),
         ("clippy", &|| {
             cargo_task(&[
@@ -27,11 +27,11 @@ pub(crate) fn run_all(printer: &Printer) -> Result<()> {
                 "warnings",
             ])
         }),
-        // They take a cluster, so they are no part of all targets.
-        ("clippy of the stories of a cluster", &|| {
+        // They need a cluster, so `--all-targets` leaves them out.
+        ("clippy of the cluster tests", &|| {
             cargo_task(&[
                 "clippy",
-                "--package=stories",
+                "--package=e2e",
                 "--test=cluster",
                 "--test=cluster_faults",
                 "--",

@@ -1,15 +1,16 @@
 //! `xtask generate`: files that are made from code and checked in.
 //!
 //! These are the definitions of our kinds under `deploy/crds`, the manifest that installs all of it,
-//! `deploy/ferrovirt.yaml`, and the list of stories. What they say is decided in `kubevirt-api`,
-//! `installation` and `stories`; this module only knows files.
+//! `deploy/ferrovirt.yaml`, the list of stories, and the reference of reasons in the troubleshooting guide.
+//! Their content comes from `kubevirt-api`, `installation`, `stories`, `reasons` and `diagnosis`; this
+//! module only knows files.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use kubevirt_api::crds::{self, definition};
 
-use crate::{stories, workspace::root};
+use crate::{e2e_list, troubleshooting, workspace::root};
 
 /// Writes every generated file and removes what no kind makes any more, or with `check` only says which ones are stale.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
@@ -23,7 +24,8 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let manifest = manifest(definitions.iter().map(|(_, text)| text.as_ref()))?;
     for (name, text) in [
         ("deploy/ferrovirt.yaml", manifest),
-        ("docs/stories.md", stories::page()?),
+        ("docs/e2e-tests.md", e2e_list::page()?),
+        (troubleshooting::PAGE, troubleshooting::page()?),
     ] {
         let path = root().join(name);
         if fs::read_to_string(&path).is_ok_and(|found| found == text) {

@@ -1,8 +1,10 @@
-//! The launcher image: Debian's QEMU and libvirt, and our `virt-launcher`.
+//! Builds the launcher image (Debian's QEMU and libvirt with our `virt-launcher`) and the
+//! control-plane image (one static program).
 //!
-//! Two layers. The lower one holds what `deploy/images/launcher/keep.txt` keeps of the packages in
-//! `packages.txt`, plus the libraries those programs need; it takes half a minute and is made only
-//! when those lists change. The upper one holds our programs and takes a second.
+//! The launcher image has two layers. The lower one holds the files that
+//! `deploy/images/launcher/keep.txt` selects from the packages in `packages.txt`, and the libraries
+//! they need; it takes half a minute and is rebuilt only when those lists change. The upper one holds
+//! our programs and takes a second.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,21 +16,21 @@ use image_store::{
     Compression, Content, Entry, ImageConfig, Layer, LayoutWriter, Owner, write_layer,
 };
 
-use crate::bill;
 use crate::cache::{Cache, EPOCH, Inputs};
 use crate::debian::{PackageList, Variant, list};
 use crate::printer::Printer;
+use crate::sbom;
 use crate::workspace::{cargo, metadata, root, run};
 
 const REFERENCE: &str = "ferrovirt/virt-launcher:devel";
-/// Changed whenever the code below makes another tree of the same lists.
+/// Change it when the code below makes another tree of the same lists.
 const RECIPE: &str = "launcher base 4";
-/// The user that QEMU runs as; users' disks carry the same number.
+/// The user of QEMU; users' disks carry the same id.
 const QEMU: Owner = Owner { uid: 107, gid: 107 };
-/// Slow to make, but made rarely and read often.
+/// Slow to compress, but done rarely and read often.
 const COMPRESSION: Compression = Compression::Zstd(12);
 
-/// Builds the image, or as much of it as changed.
+/// Builds the changed layers of the launcher image.
 pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
     let lists = root().join("deploy/images/launcher");
     let inputs = Inputs::default().text(RECIPE).path(&lists)?;
@@ -55,12 +57,12 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
         ..ImageConfig::default()
     };
     let digest = layout.finish(REFERENCE, &config)?;
-    let mut parts: Vec<bill::Part> =
+    let mut parts: Vec<sbom::Part> =
         serde_json::from_slice(&fs::read(base.join("packages.json"))?)?;
-    parts.extend(bill::crates("virt-launcher-bin", None)?);
-    parts.extend(bill::crates("container-disk-bin", Some(STATIC_TARGET))?);
-    let bill = place.with_extension("cdx.json");
-    bill::write(&bill, REFERENCE, &digest.to_string(), &parts)?;
+    parts.extend(sbom::crates("virt-launcher-bin", None)?);
+    parts.extend(sbom::crates("container-disk-bin", Some(STATIC_TARGET))?);
+    let sbom = place.with_extension("cdx.json");
+    sbom::write(&sbom, REFERENCE, &digest.to_string(), &parts)?;
     printer.line(format_args!(
         "{REFERENCE}: {} ({} packed: Debian {}, ours {})",
         place.display(),
@@ -68,27 +70,39 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
         megabytes(layer.size),
         megabytes(ours.size),
     ));
-    printer.line(format_args!("digest {digest}, parts in {}", bill.display()));
+    printer.line(format_args!("digest {digest}, parts in {}", sbom.display()));
     Ok(())
 }
 
-/// Where the program is in the control plane's image, which holds nothing else.
+/// The path of the only file in the control-plane image.
 const CONTROL_PLANE_PROGRAM: &str = "ferrovirt";
 const CONTROL_PLANE_REFERENCE: &str = "ferrovirt/ferrovirt:devel";
-/// Links nothing at run time, so the image needs no system around it.
+/// Programs for this target need no libraries, so the image needs no system.
 const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
-/// Whoever it is, it is not root; the node agent says so itself where it has to be.
-const NOBODY: &str = "1001:1001";
+/// Not root; the manifest of virt-handler overrides it.
+const UNPRIVILEGED: &str = "1001:1001";
 
-/// Builds the image of the control plane and the node agent.
-pub(crate) fn control_plane(printer: &Printer, binary: Option<&Path>) -> Result<()> {
-    let built = match binary {
-        Some(binary) => binary.to_owned(),
-        None => build_control_plane()?,
+/// Which program goes into the control-plane image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ControlPlaneProgram {
+    /// A release build, which takes minutes.
+    Release,
+    /// A static build without optimisation, for tests.
+    Quick,
+    /// A program built before.
+    File(PathBuf),
+}
+
+/// Builds the image of virt-api, virt-controller and virt-handler.
+pub(crate) fn control_plane(printer: &Printer, program: ControlPlaneProgram) -> Result<()> {
+    let built = match program {
+        ControlPlaneProgram::File(file) => file,
+        ControlPlaneProgram::Release => build_control_plane("release")?,
+        ControlPlaneProgram::Quick => build_control_plane("quick")?,
     };
-    ensure!(built.is_file(), "{} is not there", built.display());
+    ensure!(built.is_file(), "{} does not exist", built.display());
     let mut entries = vec![executable(CONTROL_PLANE_PROGRAM, built.clone())];
-    // Only a program that was built for trying something out has any.
+    // Only a dynamically linked program given by the user has any.
     for library in needed_libraries(&built)? {
         let path = library.strip_prefix("/").unwrap_or(&library);
         let path = path.to_str().context("a library with an odd name")?;
@@ -100,21 +114,21 @@ pub(crate) fn control_plane(printer: &Printer, binary: Option<&Path>) -> Result<
     let layer = layout.add_entries(entries, COMPRESSION)?;
     let config = ImageConfig {
         entrypoint: vec![format!("/{CONTROL_PLANE_PROGRAM}")],
-        user: NOBODY.to_owned(),
+        user: UNPRIVILEGED.to_owned(),
         working_dir: "/".to_owned(),
         ..ImageConfig::default()
     };
     let digest = layout.finish(CONTROL_PLANE_REFERENCE, &config)?;
-    let parts = bill::crates("ferrovirt-bin", Some(STATIC_TARGET))?;
-    let bill = place.with_extension("cdx.json");
-    bill::write(&bill, CONTROL_PLANE_REFERENCE, &digest.to_string(), &parts)?;
+    let parts = sbom::crates("ferrovirt-bin", Some(STATIC_TARGET))?;
+    let sbom = place.with_extension("cdx.json");
+    sbom::write(&sbom, CONTROL_PLANE_REFERENCE, &digest.to_string(), &parts)?;
     printer.line(format_args!(
         "{CONTROL_PLANE_REFERENCE}: {} ({} packed, {} unpacked)",
         place.display(),
         megabytes(layer.size),
         megabytes(fs::metadata(&built)?.len()),
     ));
-    printer.line(format_args!("digest {digest}, parts in {}", bill.display()));
+    printer.line(format_args!("digest {digest}, parts in {}", sbom.display()));
     Ok(())
 }
 
@@ -127,7 +141,7 @@ fn executable(path: &str, from: PathBuf) -> Entry {
     }
 }
 
-/// What the dynamic linker would load for a program of ours; nothing for a static one.
+/// The libraries that the dynamic linker loads for a program; none for a static one.
 fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd")
         .arg(program)
@@ -141,13 +155,13 @@ fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.map(PathBuf::from).collect())
 }
 
-fn build_control_plane() -> Result<PathBuf> {
+fn build_control_plane(profile: &str) -> Result<PathBuf> {
     run(Command::new(cargo())
-        .args(["build", "--release", "--locked", "-p", "ferrovirt-bin"])
-        .args(["--target", STATIC_TARGET])
+        .args(["build", "--profile", profile, "--locked"])
+        .args(["-p", "ferrovirt-bin", "--target", STATIC_TARGET])
         .env("CC_x86_64_unknown_linux_musl", "musl-gcc")
         .current_dir(root()))?;
-    let built = format!("{STATIC_TARGET}/release/ferrovirt");
+    let built = format!("{STATIC_TARGET}/{profile}/ferrovirt");
     Ok(metadata()?.target_directory.join(built))
 }
 
@@ -158,7 +172,7 @@ fn build_launcher() -> Result<PathBuf> {
     Ok(metadata()?.target_directory.join("release/virt-launcher"))
 }
 
-/// Runs in images of users, which hold nothing that it could link at run time.
+/// Builds the program that runs in users' images, which may have no libraries.
 fn build_copier() -> Result<PathBuf> {
     run(Command::new(cargo())
         .args(["build", "--release", "--locked", "-p", "container-disk-bin"])
@@ -168,14 +182,14 @@ fn build_copier() -> Result<PathBuf> {
     let built = built.join(STATIC_TARGET).join("release/container-disk");
     ensure!(
         needed_libraries(&built)?.is_empty(),
-        "{} needs libraries",
+        "{} is not statically linked",
         built.display()
     );
     Ok(built)
 }
 
 fn programs(built: &Path, copier: &Path) -> Result<Vec<Entry>> {
-    ensure!(built.is_file(), "{} is not there", built.display());
+    ensure!(built.is_file(), "{} does not exist", built.display());
     let entry = |path: &str, content| Entry {
         path: path.to_owned(),
         mode: 0o755,
@@ -201,7 +215,7 @@ fn make_base(lists: &Path, draft: &Path) -> Result<()> {
     complete(&tree, &mut entries)?;
     let layer = write_layer(&draft.join("layer"), entries, COMPRESSION, EPOCH)?;
     fs::write(draft.join("layer.json"), serde_json::to_vec_pretty(&layer)?)?;
-    let packages = serde_json::to_vec_pretty(&bill::packages(&tree, &kept)?)?;
+    let packages = serde_json::to_vec_pretty(&sbom::packages(&tree, &kept)?)?;
     fs::write(draft.join("packages.json"), packages)?;
     fs::remove_dir_all(&tree).context("remove the unpacked packages")
 }

@@ -1,32 +1,35 @@
 //! Builds, checks and measures the workspace.
 //!
-//! Each task is a module. Tasks that build something keep it in the cache directory under the hash
-//! of what it was made of, so that a second run takes no time; whatever is cut off half-way is not
-//! taken for finished by the next run.
+//! Each task is a module. Build tasks keep their results in the cache directory under the hash of
+//! their inputs, so a second run takes no time, and an interrupted run leaves nothing that looks
+//! finished.
 
 mod bench;
-mod bill;
 mod cache;
+mod chaos;
 mod check;
 mod cluster;
 mod cpio;
 mod debian;
+mod dependencies;
 mod differential;
+mod documents;
+mod e2e_list;
 mod failpoints;
 mod fuzz;
 mod generate;
 mod guest;
 mod image;
 mod kubernetes;
-mod licences;
 mod logins;
-mod nothing_notices;
 mod parity;
 mod printer;
 mod push;
+mod sbom;
 mod simulate;
-mod stories;
+mod suites;
 mod tidy;
+mod troubleshooting;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -53,65 +56,70 @@ enum Task {
     Guest,
     /// Write the generated files under deploy/ and docs/.
     Generate {
-        /// Only say whether they are current.
+        /// Only check that they are current.
         #[arg(long)]
         check: bool,
     },
     /// Everything a commit must pass: format, lints, generated files, tidiness, licences.
     Check,
+    /// Build all tests and run them, several suites at a time.
+    Test(suites::Options),
     /// Measure what SPECIFICATION.md promises.
     Bench {
         #[command(subcommand)]
         bench: BenchTask,
     },
-    /// Throw made-up bytes at a parser until it breaks or the time is over.
+    /// Run a fuzz target.
     Fuzz(fuzz::Options),
-    /// Compare definitions and types with the tables of facts.
+    /// Compare CRDs and types with the tables of API facts.
     Parity(parity::Options),
-    /// Ask our API server and a real one the same, and compare the answers.
+    /// Send the same requests to our API server and to a real one, and compare the responses.
     Differential(differential::Options),
-    /// Tell made-up stories of what goes wrong to the controllers, and judge how each ends.
+    /// Run the controllers through randomised scenarios with faults and check how each ends.
     Simulate(simulate::Options),
-    /// Kill everything around guests that count, again and again; none may notice.
-    NothingNotices(nothing_notices::Options),
-    /// A real Kubernetes of several nodes on this machine.
+    /// Kill all components around counting guests; no guest may be interrupted.
+    Chaos(chaos::Options),
+    /// Run a real Kubernetes with several nodes on this machine.
     Cluster {
         #[command(subcommand)]
         task: cluster::Task,
     },
-    /// The tidiness part of the check alone.
+    /// Check source layout, crate dependencies and links in documents.
     Tidy,
-    /// The licences part of the check alone.
-    Licences,
+    /// Check licences, duplicates, sources, advisories and use of dependencies.
+    Dependencies,
 }
 
 #[derive(Subcommand)]
 enum ImageTask {
-    /// The root of every VM's pod: QEMU, libvirt, virt-launcher.
+    /// The launcher image of VM pods: QEMU, libvirt, virt-launcher.
     Launcher {
-        /// Take this program instead of building virt-launcher.
+        /// Use this program instead of building virt-launcher.
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
-    /// The components of a cluster: one static program.
+    /// The image of the cluster components: one static program.
     ControlPlane {
-        /// Take this program instead of building it.
+        /// Use this program instead of building it.
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
+        /// Build it without optimisation, in a fraction of the time; for tests.
+        #[arg(long, conflicts_with = "binary")]
+        quick: bool,
     },
-    /// Take built images to a registry, by their digests.
+    /// Push built images to a registry and print their digests.
     Push(push::Options),
 }
 
 #[derive(Subcommand)]
 enum BenchTask {
-    /// Starts, memory, writes and sizes of virtual machines, on a host brought up for it.
+    /// Start time, memory, writes and sizes of VMs on a single host brought up for the run.
     Vm(bench::Options),
-    /// Reading, defaulting and judging manifests, typical and hostile ones.
+    /// Time to decode, default and validate typical and hostile manifests.
     Admission(bench::AdmissionOptions),
-    /// Starts and memory on the test cluster, which is up and has Ferrovirt in it.
+    /// Start time and memory on the running test cluster with Ferrovirt installed.
     Cluster(bench::ClusterOptions),
-    /// What thousands of VMIs cost the controllers.
+    /// Memory and requests of the controllers with thousands of VMIs.
     Controller(bench::ControllerOptions),
 }
 
@@ -123,14 +131,22 @@ fn main() -> anyhow::Result<ExitCode> {
             image: ImageTask::Launcher { binary },
         } => image::launcher(&printer, binary.as_deref()),
         Task::Image {
-            image: ImageTask::ControlPlane { binary },
-        } => image::control_plane(&printer, binary.as_deref()),
+            image: ImageTask::ControlPlane { binary, quick },
+        } => {
+            let program = match binary {
+                Some(file) => image::ControlPlaneProgram::File(file),
+                None if quick => image::ControlPlaneProgram::Quick,
+                None => image::ControlPlaneProgram::Release,
+            };
+            image::control_plane(&printer, program)
+        }
         Task::Image {
             image: ImageTask::Push(options),
         } => push::run(&printer, &options),
         Task::Guest => guest::tiny(&printer),
         Task::Generate { check } => generate::run(check),
         Task::Check => check::run_all(&printer),
+        Task::Test(options) => suites::run(&printer, &options),
         Task::Bench {
             bench: BenchTask::Vm(options),
         } => bench::vm(&printer, &options),
@@ -144,12 +160,12 @@ fn main() -> anyhow::Result<ExitCode> {
             bench: BenchTask::Controller(options),
         } => bench::controller(&printer, &options),
         Task::Simulate(options) => simulate::run(&options),
-        Task::NothingNotices(options) => nothing_notices::run(&options),
+        Task::Chaos(options) => chaos::run(&options),
         Task::Fuzz(options) => fuzz::run(&printer, &options),
         Task::Parity(options) => parity::run(&printer, &options),
         Task::Differential(options) => differential::run(&printer, &options),
         Task::Tidy => tidy::run(&printer),
-        Task::Licences => licences::run(&printer),
+        Task::Dependencies => dependencies::run(&printer),
     }?;
     Ok(ExitCode::SUCCESS)
 }

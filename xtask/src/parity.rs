@@ -327,7 +327,7 @@ fn is_seen(findings: &Findings, rows: &[usize]) -> bool {
 /// A named scalar that no field uses: its words must be known all the same.
 fn judge_alias(name: &TypeName, alias: &facts::Row, report: &mut Report) {
     let group = alias.group();
-    let ours = wire::WORDS
+    let ours = wire::ENUMERATIONS
         .iter()
         .find(|(of, what, _)| *of == group && *what == alias.type_name);
     let gaps = match ours {

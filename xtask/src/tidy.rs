@@ -1,7 +1,8 @@
-//! Rules of the house that neither the compiler nor clippy knows.
+//! Rules of this workspace that neither the compiler nor clippy checks.
 //!
-//! Every module says what it is; no name hides what a module holds; arrows between crates point
-//! inwards only; a place that a document names is there. The longest files and functions are shown, not judged.
+//! Every module has a `//!` text and a meaningful name; crates depend on their own ring and inner ones
+//! only; documents name existing files and functions. The longest files and functions are printed, but
+//! not limited.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::debian::lines;
-use crate::failpoints;
 use crate::printer::Printer;
 use crate::workspace::{Metadata, Package, metadata, root};
+use crate::{documents, failpoints};
 
-/// Names that say nothing about what they name.
-const EMPTY_NAMES: [&str; 9] = [
+/// Names without a meaning.
+const MEANINGLESS: [&str; 9] = [
     "util", "utils", "common", "helper", "helpers", "types", "misc", "shared", "lib_util",
 ];
 const SHOWN: usize = 10;
@@ -27,7 +28,7 @@ struct Source {
     text: String,
 }
 
-/// Checks the tree and shows what is longest in it.
+/// Checks the tree and prints its longest files and functions.
 pub(crate) fn run(printer: &Printer) -> Result<()> {
     let metadata = metadata()?;
     let sources = sources(&metadata)?;
@@ -38,16 +39,13 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
     faults.extend(
         metadata
             .members()
-            .filter(|package| is_empty_name(&package.name))
-            .map(|package| {
-                format!(
-                    "crate {}: the name says nothing about what is in it",
-                    package.name
-                )
-            }),
+            .filter(|package| is_meaningless(&package.name))
+            .map(|package| format!("crate {}: its name has no meaning", package.name)),
     );
     faults.extend(outward_arrows(&metadata)?);
-    faults.extend(lost_places()?);
+    faults.extend(documents::faults(
+        sources.iter().map(|source| source.text.as_str()),
+    )?);
     let path = root().join("crates/failpoints/names.txt");
     let list = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let texts = sources.iter();
@@ -61,7 +59,7 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
 fn faults_of(source: &Source) -> Vec<String> {
     let mut faults = Vec::new();
     let shown = source.path.display();
-    // A file of tests inside a crate is explained by its parent.
+    // A `tests.rs` belongs to the module beside it.
     let is_tests = source
         .path
         .file_name()
@@ -72,58 +70,18 @@ fn faults_of(source: &Source) -> Vec<String> {
     let named = source.path.iter().filter_map(|part| part.to_str());
     if named
         .map(|part| part.trim_end_matches(".rs"))
-        .any(is_empty_name)
+        .any(is_meaningless)
     {
-        faults.push(format!(
-            "{shown}: the name says nothing about what is in it"
-        ));
+        faults.push(format!("{shown}: its name has no meaning"));
     }
     faults
 }
 
-/// Files and folders that a document names and that are not there. What a decision says was true on
-/// its day.
-fn lost_places() -> Result<Vec<String>> {
-    let mut faults = Vec::new();
-    for folder in ["", "docs", "docs/guide"] {
-        for entry in fs::read_dir(root().join(folder))? {
-            let document = entry?.path();
-            if document
-                .extension()
-                .is_some_and(|extension| extension == "md")
-            {
-                let text = fs::read_to_string(&document)?;
-                let places = places(&text).filter(|place| !root().join(place).exists());
-                let document = document.strip_prefix(root()).unwrap_or(&document).display();
-                faults.extend(places.map(|place| format!("{document}: there is no {place}")));
-            }
-        }
-    }
-    Ok(faults)
+fn is_meaningless(name: &str) -> bool {
+    MEANINGLESS.contains(&name)
 }
 
-/// Places of the tree that a text names in full, between back-ticks.
-fn places(text: &str) -> impl Iterator<Item = &str> {
-    let folders = [
-        "bins/",
-        "crates/",
-        "deploy/",
-        "docs/",
-        "examples/",
-        "scripts/",
-        "xtask/",
-    ];
-    let is_plain = |word: &str| !word.contains([' ', '*', '{', '<', '\n']);
-    let words = text.split('`').skip(1).step_by(2);
-    words
-        .filter(move |word| folders.iter().any(|folder| word.starts_with(folder)) && is_plain(word))
-}
-
-fn is_empty_name(name: &str) -> bool {
-    EMPTY_NAMES.contains(&name)
-}
-
-/// Dependencies from a ring to one further out.
+/// Dependencies of a crate on one in an outer ring.
 fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
     let path = root().join("xtask/rings.txt");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -135,7 +93,7 @@ fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
     for package in metadata.members().filter(in_rings) {
         let Some(own) = rings.get(&package.name) else {
             faults.push(format!(
-                "crate {} is in no ring of xtask/rings.txt",
+                "crate {} is missing in xtask/rings.txt",
                 package.name
             ));
             continue;
@@ -148,7 +106,7 @@ fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
             .filter(|dependency| rings.get(&dependency.name).is_none_or(|ring| ring > own));
         faults.extend(outward.map(|dependency| {
             format!(
-                "crate {} depends on {}, which is further out",
+                "crate {} depends on {}, which is in an outer ring",
                 package.name, dependency.name
             )
         }));
@@ -156,7 +114,7 @@ fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Crate name to the number of its ring, counted from the inside.
+/// Maps crate names to the numbers of their rings, the innermost first.
 fn parse_rings(text: &str) -> BTreeMap<String, usize> {
     let mut rings = BTreeMap::new();
     let mut ring = 0;
@@ -221,21 +179,21 @@ fn show_longest(printer: &Printer, sources: &[Source]) {
         .collect();
     for (what, list) in [("files", &mut files), ("functions", &mut all_functions)] {
         list.sort_by(|left, right| right.cmp(left));
-        printer.line(format_args!("the longest {what}, in lines:"));
+        printer.line(format_args!("longest {what}, in lines:"));
         for (length, name) in list.iter().take(SHOWN) {
             printer.line(format_args!("  {length:5} {name}"));
         }
     }
 }
 
-/// A file's text before its test module.
+/// The text of a file without its test module.
 fn without_tests(text: &str) -> &str {
     text.find("\n#[cfg(test)]\nmod ")
         .and_then(|at| text.get(..at))
         .unwrap_or(text)
 }
 
-/// Functions with their lengths. Formatted code ends a function with a brace under its first letter.
+/// Functions with their lengths. In formatted code the closing brace stands below the first letter.
 fn functions(text: &str) -> Vec<(usize, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -271,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_are_measured() {
+    fn function_lengths_are_counted() {
         let text = "fn one() {\n    a();\n}\n\nimpl X {\n    pub async fn two(\n        a: u8,\n    ) {\n    }\n}\n";
         assert_eq!(
             functions(text),
@@ -280,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_without_text_and_a_name_that_says_nothing_are_faults() {
+    fn missing_module_text_and_meaningless_name_are_faults() {
         let check = |path: &str, text: &str| {
             faults_of(&Source {
                 path: path.into(),
@@ -296,16 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_what_a_document_names_in_full() {
-        let text = "See `crates/a/src/x.rs`, `docs/`, `x.rs`, `crates/*/src` and `cargo test`.";
-        assert_eq!(
-            places(text).collect::<Vec<_>>(),
-            ["crates/a/src/x.rs", "docs/"]
-        );
-    }
-
-    #[test]
-    fn rings_are_numbered_from_the_inside() {
+    fn inner_rings_have_lower_numbers() {
         let rings = parse_rings("# x\n[a]\none\n\n[b]\ntwo\n");
         assert!(rings.get("one") < rings.get("two"));
     }

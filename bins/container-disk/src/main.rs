@@ -1,4 +1,4 @@
-//! The program `container-disk`: copies a disk out of the image that it is run in.
+//! The program `container-disk`: copies a disk out of the image that it runs in.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The program `ferrovirt`: all of it on one host, or one component in a cluster.
+//! The program `ferrovirt`: everything on one host, or one component in a cluster.
 
 use std::process::ExitCode;
 
@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand};
     name = "ferrovirt",
     version,
     disable_help_subcommand = true,
-    after_help = "On one host, `ferrovirt up` is all there is to it: it brings up the API, and \
-                  kubectl and virtctl do the rest. In a cluster, apply deploy/ferrovirt.yaml."
+    after_help = "On one host, run `ferrovirt up`: it starts the API and the node; then use kubectl and \
+                  virtctl. In a cluster, apply deploy/ferrovirt.yaml."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -26,7 +26,7 @@ enum Command {
     Component(in_cluster::cli::Command),
 }
 
-/// 0 is success, 1 a failure that was explained, 2 a wrong command line.
+/// Exit code 0 is success, 1 a failure that was explained, 2 an invalid command line.
 fn main() -> ExitCode {
     let ended = match Cli::parse().command {
         Command::Host(command) => single_host::run(&command),
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 }

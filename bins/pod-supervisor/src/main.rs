@@ -1,12 +1,12 @@
-//! The program `pod-supervisor`: `run <pod directory>` for the node, `create <container>
-//! <attempt>` for itself, `exec <pod directory> <id>` for one more program in a container.
+//! The program `pod-supervisor`: the node starts `run <pod directory>` and `exec <pod directory>
+//! <id>`; the supervisor itself starts `create <container> <attempt>`.
 
 use std::{env, path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().collect();
-    let words: Vec<&str> = args.iter().skip(1).map(String::as_str).collect();
-    match words.as_slice() {
+    let args: Vec<&str> = args.iter().skip(1).map(String::as_str).collect();
+    match args.as_slice() {
         ["run", dir] => match pod_supervisor::supervise::run(Path::new(dir)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error.to_string()),
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
                 pod_supervisor::create::run(container, attempt);
                 ExitCode::SUCCESS
             }
-            Err(_) => fail("the attempt is a number"),
+            Err(_) => fail("the attempt must be a number"),
         },
         ["exec", dir, id] => match pod_supervisor::exec::run(Path::new(dir), id) {
             Ok(()) => ExitCode::SUCCESS,

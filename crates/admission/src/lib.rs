@@ -6,7 +6,7 @@
 //! types do not know.
 //!
 //! To add a check: write a `fn(&Input) -> Vec<Violation>`, put it into [`checks::ALL`], add a row to
-//! the tests. To support something that was refused so far: delete its row in [`unsupported`].
+//! the tests. To support a field that this version cannot run yet, delete its row in [`model::unsupported`].
 
 pub mod cluster_config;
 pub mod gates;

@@ -1,8 +1,8 @@
-//! Expressions in CEL: the one place where they are read.
+//! Parsing of CEL expressions; no other module calls the parser.
 //!
-//! Invariants: the parser, which calls itself at every level and takes a hundred KiB for it, runs
-//! on a thread of its own with room for all that it may be given, so no text overflows the stack of
-//! a caller; what is nested or chained further than that is refused before the parser sees it.
+//! Invariants: the parser recurses at every level and uses a hundred KiB of stack for each, so it
+//! runs on a thread of its own with a stack for the largest accepted expression; expressions nested
+//! or chained deeper are rejected before the parser runs.
 
 use std::{collections::HashMap, sync::Arc, thread};
 
@@ -12,16 +12,17 @@ use kube_cel::{
 };
 use serde_json::Value;
 
-/// More than any sensible expression has.
+/// More than any sensible expression needs.
 const MAX_LENGTH: usize = 64 << 10;
-/// Brackets, choices and signs within each other. A little below the parser's own bound, which is
-/// not safe to meet.
+/// Nesting of brackets, conditionals and unary operators. A little below the parser's own limit,
+/// which is not safe to reach.
 const MAX_DEPTH: usize = 80;
-/// Operators and members in a row: each makes the tree deeper by one, which costs whoever walks it.
+/// Consecutive operators and member accesses: each makes the tree deeper by one, and every tree
+/// walk recurses that deep.
 const MAX_LINKS: usize = 400;
 const STACK: usize = 64 << 20;
 
-/// Reads an expression; or says why it is none.
+/// Parses an expression, or explains why it is invalid.
 pub fn parse(source: &str) -> Result<Program, String> {
     if source.len() > MAX_LENGTH {
         return Err(format!("longer than {MAX_LENGTH} bytes"));
@@ -40,14 +41,14 @@ pub fn parse(source: &str) -> Result<Program, String> {
             .stack_size(STACK);
         let running = parser
             .spawn_scoped(scope, read)
-            .map_err(|error| format!("no thread to read it: {error}"))?;
+            .map_err(|error| format!("cannot start a thread to parse it: {error}"))?;
         running
             .join()
-            .unwrap_or_else(|_| Err("the parser gave up".to_owned()))
+            .unwrap_or_else(|_| Err("the parser panicked".to_owned()))
     })
 }
 
-/// Whether a condition holds for these objects, each under its name; or why it cannot be said.
+/// Evaluates a condition over these named objects, or explains why it cannot be evaluated.
 pub fn holds(condition: &str, objects: &[(&str, &Value)]) -> Result<bool, String> {
     let program = parse(condition)?;
     let mut context = Context::default().with_all();
@@ -56,12 +57,12 @@ pub fn holds(condition: &str, objects: &[(&str, &Value)]) -> Result<bool, String
     }
     match program.execute(&context) {
         Ok(cel::Value::Bool(holds)) => Ok(holds),
-        Ok(_) => Err("it is neither true nor false".to_owned()),
+        Ok(_) => Err("the result is not a boolean".to_owned()),
         Err(why) => Err(why.to_string()),
     }
 }
 
-/// Whole numbers are signed, as in everything that an API server shows to expressions.
+/// Integers are signed, as in all values that an API server passes to expressions.
 fn value(json: &Value) -> cel::Value {
     match json {
         Value::Null => cel::Value::Null,
@@ -82,7 +83,7 @@ fn value(json: &Value) -> cel::Value {
     }
 }
 
-/// Upper bounds of what the parser will meet; what is in texts counts, too.
+/// Upper bounds of the parser's input; the contents of string literals count, too.
 struct Size {
     depth: usize,
     links: usize,
@@ -113,7 +114,7 @@ impl Size {
         }
         links += source
             .split_ascii_whitespace()
-            .filter(|word| *word == "in")
+            .filter(|operator| *operator == "in")
             .count();
         Self {
             depth: deepest + choices,
@@ -127,28 +128,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_are_told_from_other_texts() {
-        for good in [
+    fn expressions_are_distinguished_from_other_texts() {
+        for valid in [
             "true",
             "vmi.spec.domain.cpu.cores > 1u",
             "has(a.b) ? [1] : []",
             "Domain{a: 1}",
             "a.all(x, x in b)",
         ] {
-            assert!(parse(good).is_ok(), "{good}");
+            assert!(parse(valid).is_ok(), "{valid}");
         }
-        for bad in ["", "a +", "if a then b", "\"open", "a ? b"] {
-            assert!(parse(bad).is_err(), "{bad}");
+        for invalid in ["", "a +", "if a then b", "\"open", "a ? b"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn conditions_hold_or_say_why_they_cannot_be_judged() {
+    fn conditions_are_evaluated_or_fail_with_a_message() {
         let request = serde_json::json!({
             "name": "a", "operation": "DELETE", "dryRun": false, "nothing": null,
             "counts": [1, 2], "half": 0.5,
         });
-        let ask = |condition: &str| holds(condition, &[("request", &request)]);
+        let evaluate = |condition: &str| holds(condition, &[("request", &request)]);
         for (condition, expected) in [
             ("request.name in ['a', 'b']", true),
             ("'x/' + request.name == 'x/a'", true),
@@ -162,7 +163,7 @@ mod tests {
             ),
             ("request.nothing == null && !request.dryRun", true),
         ] {
-            assert_eq!(ask(condition), Ok(expected), "{condition}");
+            assert_eq!(evaluate(condition), Ok(expected), "{condition}");
         }
         for broken in [
             "request.name",
@@ -170,12 +171,12 @@ mod tests {
             "other == 1",
             "(",
         ] {
-            assert!(ask(broken).is_err(), "{broken}");
+            assert!(evaluate(broken).is_err(), "{broken}");
         }
     }
 
     #[test]
-    fn what_is_deep_or_long_is_refused_before_it_is_read() {
+    fn deep_or_long_expressions_are_rejected_before_parsing() {
         for source in [
             "(".repeat(60_000),
             "-".repeat(60_000),
@@ -196,7 +197,7 @@ mod tests {
 
     /// At the bounds, on the small stack of a test's thread.
     #[test]
-    fn what_is_within_bounds_is_read() {
+    fn expressions_within_bounds_are_parsed() {
         for source in [
             "(".repeat(80) + "a" + &")".repeat(80),
             "[".repeat(80) + "a" + &"]".repeat(80),

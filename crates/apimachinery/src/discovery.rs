@@ -1,4 +1,4 @@
-//! What `kubectl` reads first: groups, versions and resources, one by one and all at once.
+//! Discovery documents: groups, versions and resources, separately and aggregated.
 //!
 //! Invariant: everything is derived from the list of resources, in its order.
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::resource::{join_api_version, split_api_version};
 use crate::{Resource, Subresource};
 
-/// `/api`: the versions of the core group. `address` is where clients reach the server.
+/// `/api`: the versions of the core group. `address` is the server's address for clients.
 pub fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions", "versions": ["v1"],
@@ -58,7 +58,7 @@ pub fn resource_list(resources: &[Resource], group: &str, version: &str) -> Opti
     })
 }
 
-/// Which half of aggregated discovery is asked for.
+/// The requested half of aggregated discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
     /// `/api`
@@ -71,7 +71,7 @@ pub enum Half {
 pub const AGGREGATED_MEDIA_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// `/api` and `/apis` asked for as `apidiscovery.k8s.io/v2`.
+/// `/api` and `/apis` in the format `apidiscovery.k8s.io/v2`.
 pub fn aggregated(resources: &[Resource], half: Half) -> Value {
     let items: Vec<Value> = groups(resources)
         .into_iter()
@@ -100,7 +100,7 @@ pub fn aggregated(resources: &[Resource], half: Half) -> Value {
     })
 }
 
-/// Reads another server's `APIResourceList`, so that aggregated groups appear in our documents.
+/// Parses another server's `APIResourceList`, so that aggregated groups appear in our documents.
 pub fn from_resource_list(list: &Value) -> Vec<Resource> {
     let (group, version) = split_api_version(list["groupVersion"].as_str().unwrap_or_default());
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
-//! The part of `JSONPath` that printer columns and scale paths need.
+//! The subset of `JSONPath` that printer columns and scale paths need.
 //!
-//! `.a.b[0].c`, `['a']`, `\.` inside names, `[*]`, `[-1]`, `..name` is not taken,
-//! `[?(@.type=='Ready')]` with `== != < > <= >=` and plain existence.
+//! Supported: `.a.b[0].c`, `['a']`, `\.` inside names, `[*]`, `[-1]`, `[?(@.type=='Ready')]` with
+//! `== != < > <= >=` and plain existence. Recursive descent (`..name`) is not.
 
 use serde_json::Value;
 
@@ -32,12 +32,12 @@ enum Comparison {
     AtLeast,
 }
 
-/// Why a path cannot be read.
+/// Why a path cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct JsonPathError(String);
 
-/// Longer paths are refused; this also bounds how deeply filters nest.
+/// Longer paths are rejected; this also bounds how deeply filters nest.
 const MAX_STEPS: usize = 64;
 const MAX_LENGTH: usize = 1024;
 
@@ -59,7 +59,7 @@ impl JsonPath {
         Ok(Self { steps })
     }
 
-    /// Everything the path names, in document order; nothing for a path that leads nowhere.
+    /// All values at the path, in document order; empty if the path matches nothing.
     pub fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         walk(object, &self.steps)
     }
@@ -222,11 +222,12 @@ fn literal(chars: &mut Chars<'_>) -> Result<Value, JsonPathError> {
     if let Some(quote @ ('\'' | '"')) = chars.peek().copied() {
         return string(chars, quote).map(Value::from);
     }
-    let mut word = String::new();
+    let mut literal = String::new();
     while let Some(c) = chars.next_if(|c| !c.is_whitespace() && *c != ')') {
-        word.push(c);
+        literal.push(c);
     }
-    serde_json::from_str(&word).map_err(|_| JsonPathError(format!("cannot compare with {word}")))
+    serde_json::from_str(&literal)
+        .map_err(|_| JsonPathError(format!("cannot compare with {literal}")))
 }
 
 fn walk<'a>(from: &'a Value, steps: &[Step]) -> Vec<&'a Value> {
@@ -306,7 +307,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn paths_find_what_they_name() {
+    fn paths_select_values() {
         let object = json!({
             "metadata": {"labels": {"kubevirt.io/nodeName": "n", "a.b": "c"}, "name": "x"},
             "status": {
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_paths_are_refused() {
+    fn malformed_paths_are_rejected() {
         for path in [
             ".a[",
             ".a[x]",

@@ -1,10 +1,12 @@
-//! What an API server does to objects, as pure functions from `serde_json::Value` to `Value`.
+//! Object semantics of the Kubernetes API server, as pure functions from `serde_json::Value` to
+//! `Value`.
 //!
 //! Invariants: nothing here reads a clock, a file or a socket; time and randomness are passed in.
 //! Hostile input costs bounded work and bounded stack, given that values come from the JSON reader,
-//! which nests 128 deep at most (whoever reads YAML sees to the same bound). Texts that clients parse or people know by
-//! heart (errors, managed fields, tables) are those of kube-apiserver.
-//! What it must not know: storage, HTTP, and which kinds the server serves.
+//! which limits nesting to 128 levels (a caller that reads YAML must enforce the same limit). Texts
+//! that clients parse or users know (errors, managed fields, tables) are those of kube-apiserver.
+//!
+//! Out of scope: storage, HTTP, and which kinds the server serves.
 
 pub mod resource;
 pub mod status;

@@ -1,6 +1,6 @@
 //! Accessors on objects held as `Value`.
 //!
-//! Invariant: every accessor takes a malformed object for one that lacks the field.
+//! Invariant: a malformed field reads as an absent one.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -98,7 +98,7 @@ pub struct OwnerReference<'a> {
     pub block_owner_deletion: bool,
 }
 
-/// The map of `metadata`, made when it is missing or something else.
+/// The map of `metadata`, created if it is missing or not a map.
 pub fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     object_mut(object_mut(object).entry("metadata").or_insert(Value::Null))
 }
@@ -123,8 +123,8 @@ pub fn set(object: &mut Value, field: &str, value: impl Into<Value>) {
     }
 }
 
-/// Does the wanted state differ, so that the generation must rise? Everything counts but
-/// `metadata`, `status` (when it is a subresource: pass it in `ignored`) and the type.
+/// Whether the desired state differs, so that the generation must increase. Everything counts
+/// except `metadata`, `status` (when it is a subresource: pass it in `ignored`) and the type.
 pub fn spec_differs(old: &Value, new: &Value, ignored: &[&str]) -> bool {
     let counts =
         |key: &str| !matches!(key, "metadata" | "apiVersion" | "kind") && !ignored.contains(&key);
@@ -136,8 +136,8 @@ pub fn spec_differs(old: &Value, new: &Value, ignored: &[&str]) -> bool {
         || new.keys().any(|key| counts(key) && !old.contains_key(key))
 }
 
-/// Is anything different but the `resourceVersion` and the times of managed fields? If not, an
-/// update need not be stored.
+/// Whether anything differs except the `resourceVersion` and the times of managed fields. If not,
+/// an update need not be stored.
 pub fn differs(old: &Value, new: &Value) -> bool {
     fn essence(object: &Value) -> Value {
         let mut out = object.clone();
@@ -154,12 +154,12 @@ pub fn differs(old: &Value, new: &Value) -> bool {
     old != new && essence(old) != essence(new)
 }
 
-/// How the API writes times: seconds, UTC.
+/// The API's time format: seconds, UTC.
 pub fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Checks the parts of `metadata` that are the same for every kind. `check_name` is the kind's
+/// Validates the parts of `metadata` that are the same for every kind. `check_name` is the kind's
 /// name rule (see [`crate::names`]).
 pub fn validate(object: &Value, check_name: fn(&str) -> Vec<String>) -> Vec<Violation> {
     let mut out = Vec::new();
@@ -171,7 +171,7 @@ pub fn validate(object: &Value, check_name: fn(&str) -> Vec<String>) -> Vec<Viol
         ));
     }
     if !generated.is_empty() {
-        // The dash at the end is followed by letters in the name.
+        // The trailing dash is followed by letters in the generated name.
         let prefix = match generated.strip_suffix('-') {
             Some(base) if !base.is_empty() => format!("{base}a"),
             _ => generated.to_owned(),
@@ -212,8 +212,8 @@ pub fn validate(object: &Value, check_name: fn(&str) -> Vec<String>) -> Vec<Viol
     out
 }
 
-/// What is wrong with the types of `metadata`, in the words of a decoder: they are the same for
-/// every kind. `place` is the path of `metadata` that the decoder knows of.
+/// The decoder's error for wrongly typed fields of `metadata`: it is the same for every kind.
+/// `place` is the path prefix that the decoder prints.
 pub fn mistyped(metadata: &Value, place: &str) -> Option<String> {
     const TEXTS: [(&str, &str); 6] = [
         ("name", "string"),
@@ -230,12 +230,12 @@ pub fn mistyped(metadata: &Value, place: &str) -> Option<String> {
     ];
     let Value::Object(fields) = metadata else {
         return (!metadata.is_null()).then(|| {
-            let found = word(metadata);
+            let found = type_name(metadata);
             format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta")
         });
     };
-    let complain = |field: &str, found: &Value, wanted: &str| {
-        let found = word(found);
+    let mismatch = |field: &str, found: &Value, wanted: &str| {
+        let found = type_name(found);
         Some(format!(
             "json: cannot unmarshal {found} into Go struct field ObjectMeta.{place}{field} of type {wanted}"
         ))
@@ -246,28 +246,28 @@ pub fn mistyped(metadata: &Value, place: &str) -> Option<String> {
         let list = LISTS.iter().find(|(name, _)| *name == field);
         match (text, list) {
             (Some((_, wanted)), _) if !value.is_string() => {
-                return complain(field, value, wanted);
+                return mismatch(field, value, wanted);
             }
             (_, Some((_, wanted))) if !value.is_array() => {
-                return complain(field, value, wanted);
+                return mismatch(field, value, wanted);
             }
             _ => {}
         }
         if matches!(field, "labels" | "annotations") {
             let Value::Object(entries) = value else {
-                return complain(field, value, "map[string]string");
+                return mismatch(field, value, "map[string]string");
             };
             let odd = |entry: &&Value| !entry.is_string() && !entry.is_null();
             if let Some(odd) = entries.values().find(odd) {
-                return complain(field, odd, "string");
+                return mismatch(field, odd, "string");
             }
         }
     }
     None
 }
 
-/// What a decoder calls a value.
-pub fn word(value: &Value) -> &'static str {
+/// The decoder's name for the type of a value.
+pub fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -336,7 +336,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn accessors_read_what_is_there_and_nothing_else() {
+    fn accessors_tolerate_malformed_metadata() {
         let object = json!({"metadata": {"name": "a", "labels": {"k": "v"}, "finalizers": ["f", 1],
             "ownerReferences": [{"uid": "u", "controller": true}], "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         assert_eq!((name(&object), namespace(&object)), ("a", ""));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_rises_for_wanted_state_only() {
+    fn generation_increases_for_desired_state_only() {
         let old = json!({"metadata": {"name": "a"}, "spec": {"x": 1}, "status": {"y": 1}});
         let mut new = old.clone();
         new["status"] = json!({"y": 2});
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_changes_only_times_of_managers_is_no_change() {
+    fn change_of_manager_times_alone_is_not_stored() {
         let old = json!({"metadata": {"resourceVersion": "1", "managedFields": [{"manager": "m", "time": "a"}]}});
         let mut new = old.clone();
         new["metadata"]["managedFields"][0]["time"] = "b".into();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_checked() {
+    fn metadata_is_validated() {
         let check = |metadata: Value| -> Vec<String> {
             let object = json!({"metadata": metadata});
             validate(&object, crate::names::dns_subdomain)

@@ -1,6 +1,6 @@
-//! Which names the API takes, and what it says to the others.
+//! Name validation rules with kube-apiserver's messages.
 //!
-//! Every check gives the list of complaints, empty for a good name.
+//! Every check returns a list of messages, empty for a valid name.
 
 const DNS_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -8,23 +8,24 @@ const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Namespaces and most things that become a host name: at most 63 characters, no dots.
+/// Namespaces and most kinds whose name becomes a host name: at most 63 characters, no dots.
 pub fn dns_label(name: &str) -> Vec<String> {
-    limited(name, 63, is_dns_label(name), DNS_LABEL)
+    limited(name, 63, DNS_LABEL, is_dns_label)
 }
 
 /// Most kinds: at most 253 characters, dots allowed.
 pub fn dns_subdomain(name: &str) -> Vec<String> {
-    limited(name, 253, is_dns_subdomain(name), DNS_SUBDOMAIN)
+    limited(name, 253, DNS_SUBDOMAIN, is_dns_subdomain)
 }
 
-/// Services: as a label, but starts with a letter.
+/// Services: like a label, but starts with a letter.
 pub fn dns_1035(name: &str) -> Vec<String> {
-    let good = is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
-    limited(name, 63, good, DNS_1035)
+    limited(name, 63, DNS_1035, |name| {
+        is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())
+    })
 }
 
-/// Kinds without a rule of their own (RBAC): anything that can be a path segment.
+/// Kinds without a name rule (RBAC): any valid path segment.
 pub fn path_segment(name: &str) -> Vec<String> {
     match name {
         "." | ".." => vec![format!("may not be '{name}'")],
@@ -71,31 +72,18 @@ pub fn qualified(key: &str) -> Vec<String> {
 }
 
 pub fn label_value(value: &str) -> Vec<String> {
-    limited(
-        value,
-        63,
-        value.is_empty() || is_qualified_part(value),
-        LABEL_VALUE,
-    )
+    limited(value, 63, LABEL_VALUE, |value| {
+        value.is_empty() || is_qualified_part(value)
+    })
 }
 
-/// The name rule of a kind the server stores.
-pub fn check_for(group: &str, plural: &str) -> fn(&str) -> Vec<String> {
-    match (group, plural) {
-        ("", "namespaces") => dns_label,
-        ("", "services") => dns_1035,
-        ("rbac.authorization.k8s.io", _) => path_segment,
-        _ => dns_subdomain,
-    }
-}
-
-/// Characters of generated names: no vowels, and nothing that is read as another character.
+/// Characters of generated names: no vowels, and none that can be mistaken for another.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const GENERATED: usize = 5;
 const MAX_BASE: usize = 63 - GENERATED;
 
-/// `generateName` plus a suffix from random bytes. The base is cut so that the whole is at most 63
-/// characters.
+/// `generateName` plus a suffix from random bytes. The base is truncated so that the result has at
+/// most 63 characters.
 pub fn generate(base: &str, random: [u8; GENERATED]) -> String {
     let mut end = base.len().min(MAX_BASE);
     while !base.is_char_boundary(end) {
@@ -112,19 +100,19 @@ pub fn generate(base: &str, random: [u8; GENERATED]) -> String {
         .collect()
 }
 
-fn limited(name: &str, max: usize, good: bool, complaint: &str) -> Vec<String> {
+fn limited(name: &str, max: usize, message: &str, is_valid: impl Fn(&str) -> bool) -> Vec<String> {
     let mut out = Vec::new();
     if name.len() > max {
-        // Only label values are counted in bytes by name.
-        let unit = if complaint == LABEL_VALUE {
+        // Only the message for label values speaks of bytes.
+        let unit = if message == LABEL_VALUE {
             "bytes"
         } else {
             "characters"
         };
         out.push(format!("must be no more than {max} {unit}"));
     }
-    if !good {
-        out.push(complaint.to_owned());
+    if !is_valid(name) {
+        out.push(message.to_owned());
     }
     out
 }
@@ -143,7 +131,7 @@ fn is_qualified_part(name: &str) -> bool {
     framed(name, plain, |b| plain(b) || matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Not empty, `edge` at both ends and `inner` all the way.
+/// Not empty, `edge` at both ends and `inner` everywhere else.
 fn framed(name: &str, edge: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let bytes = name.as_bytes();
     bytes.first().is_some_and(|b| edge(*b))
@@ -156,12 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_names_pass_and_bad_ones_do_not() {
-        for good in ["a", "a-b", "0", "a.b-c.d"] {
-            assert_eq!(dns_subdomain(good), Vec::<String>::new(), "{good}");
+    fn valid_names_pass_and_invalid_ones_do_not() {
+        for valid in ["a", "a-b", "0", "a.b-c.d"] {
+            assert_eq!(dns_subdomain(valid), Vec::<String>::new(), "{valid}");
         }
-        for bad in ["", "A", "-a", "a-", "a..b", "a_b", "ä"] {
-            assert_eq!(dns_subdomain(bad).len(), 1, "{bad}");
+        for invalid in ["", "A", "-a", "a-", "a..b", "a_b", "ä"] {
+            assert_eq!(dns_subdomain(invalid).len(), 1, "{invalid}");
         }
         assert!(!dns_label("a.b").is_empty());
         assert!(!dns_1035("0a").is_empty());
@@ -178,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_names_fit_and_keep_their_base() {
+    fn generated_names_are_bounded_and_keep_their_base() {
         assert_eq!(generate("vm-", [0, 1, 2, 26, 27]), "vm-bcd9b");
         assert_eq!(generate(&"x".repeat(80), [0; 5]).len(), 63);
     }

@@ -1,7 +1,7 @@
-//! One served kind: what discovery, `OpenAPI` and the router need to know about it.
+//! One served kind: the facts that discovery, `OpenAPI` and the router need.
 //!
-//! Invariant: the order of a list of resources is the order in which clients see groups and
-//! versions, so the preferred version of a group comes first.
+//! Invariant: a list of resources is ordered as clients see groups and versions, so the preferred
+//! version of a group comes first.
 
 use std::fmt;
 
@@ -23,8 +23,8 @@ pub struct Resource {
     /// `watch`.
     pub verbs: Vec<String>,
     pub subresources: Vec<Subresource>,
-    /// `OpenAPI` v3 schema of the whole object; may carry `$defs` or `definitions` that its `$ref`s
-    /// name. `Value::Null` when there is none.
+    /// `OpenAPI` v3 schema of the whole object, with optional `$defs` or `definitions` for its
+    /// `$ref`s. `Value::Null` if the kind has none.
     pub schema: Value,
 }
 

@@ -1,10 +1,10 @@
-//! One wrong field, worded as kube-apiserver words it.
+//! An invalid field, with the wording of kube-apiserver.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// What is wrong with a field.
+/// The kind of error in a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     NotFound,
@@ -16,7 +16,7 @@ pub enum Fault {
     TooLong,
     TooMany,
     TypeInvalid,
-    /// A whole object or list is wrong, too much to be shown.
+    /// A whole object or list is invalid; the value is too large to be shown.
     InvalidWhole,
     Internal,
 }
@@ -60,11 +60,11 @@ impl Fault {
     }
 }
 
-/// A field and what is wrong with it. `Display` gives `spec.x: Required value: detail`.
+/// A field and its error. `Display` gives `spec.x: Required value: detail`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {
     pub fault: Fault,
-    /// Dotted path, `<nil>` when the complaint has no single field.
+    /// Dotted path, `<nil>` when the error belongs to no single field.
     pub field: String,
     pub value: Value,
     pub detail: String,
@@ -105,7 +105,7 @@ impl Violation {
         Self::new(Fault::TooMany, field, actual, detail)
     }
 
-    /// `supported` in the order to be shown.
+    /// `supported` is shown in the given order.
     pub fn not_supported<'a>(
         field: impl Into<String>,
         value: impl Into<Value>,

@@ -55,8 +55,8 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Whether the server could not be asked; everything else is the fault of what was written.
-    pub fn is_passing(&self) -> bool {
+    /// Whether the API server could not be reached; any other cause is in the written objects.
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 }

@@ -1,4 +1,4 @@
-//! Copying a disk: only what is in it, and under its name only when it is whole.
+//! Copies a disk: without its holes, and under its name only when the copy is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// Read at once.
+/// Bytes per read.
 const CHUNK: usize = 1 << 20;
-/// Left out where it is nothing but zeros. Images come out of archives, which have no holes.
+/// Blocks of zeros of this size are omitted: images come from archives, which have no holes.
 const BLOCK: usize = 64 << 10;
-/// Read by whoever owns it, which is the guest's user, and its group; nobody writes.
+/// Readable by the owner, which is the guest's user, and its group; read-only.
 const FILE_MODE: u32 = 0o440;
 const DIRECTORY_MODE: u32 = 0o770;
 
-/// Why there is no copy.
+/// Why the copy failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     #[error("read the disk in the image: {0}")]
@@ -33,8 +33,7 @@ pub enum CopyError {
     Short { path: PathBuf },
 }
 
-/// Copies a file to a path that it then has alone. A copy that is there already is left as it is:
-/// a guest may be using it.
+/// Copies a file to `target`. An existing copy is left as it is: a guest may be using it.
 pub fn copy(source: &File, target: &Path) -> Result<(), CopyError> {
     if target.symlink_metadata().is_ok() {
         return Ok(());
@@ -46,9 +45,9 @@ pub fn copy(source: &File, target: &Path) -> Result<(), CopyError> {
         source: error,
     };
     let parent = target.parent().unwrap_or(Path::new("/"));
-    let mut maker = fs::DirBuilder::new();
-    let made = maker.recursive(true).mode(DIRECTORY_MODE).create(parent);
-    made.map_err(failed)?;
+    let mut builder = fs::DirBuilder::new();
+    let created = builder.recursive(true).mode(DIRECTORY_MODE).create(parent);
+    created.map_err(failed)?;
     let (draft, path) = draft(target).map_err(failed)?;
     draft.set_len(length).map_err(failed)?;
     copy_data(source, &draft, length, &failed)?;
@@ -67,7 +66,7 @@ pub fn copy(source: &File, target: &Path) -> Result<(), CopyError> {
         .map_err(failed)
 }
 
-/// A new file beside the target, in place of one that somebody who was killed has left.
+/// Creates a temporary file beside the target, in dir of the leftover of a killed attempt.
 fn draft(target: &Path) -> io::Result<(File, PathBuf)> {
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
@@ -113,7 +112,7 @@ fn copy_data(
     Ok(())
 }
 
-/// The next stretch that is no hole.
+/// The next range of the file that is not a hole.
 fn next_data(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= length {
         return Ok(None);
@@ -121,7 +120,7 @@ fn next_data(file: &File, at: u64, length: u64) -> io::Result<Option<(u64, u64)>
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        // A file system that knows no holes.
+        // The file system does not support holes.
         Err(Errno::INVAL) => return Ok(Some((at, length))),
         Err(errno) => return Err(errno.into()),
     };
@@ -149,9 +148,9 @@ mod tests {
 
     use super::*;
 
-    struct Place(tempfile::TempDir);
+    struct Dir(tempfile::TempDir);
 
-    impl Place {
+    impl Dir {
         fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
         }
@@ -160,7 +159,7 @@ mod tests {
             self.0.path().join(name)
         }
 
-        /// A file of that length with something at those places.
+        /// A file of this length with data at these offsets.
         fn disk(&self, length: u64, written: &[u64]) -> File {
             let file = File::create_new(self.path("disk")).unwrap();
             file.set_len(length).unwrap();
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_the_same_bytes_and_keep_their_holes() {
+    fn copy_has_the_same_bytes_and_holes() {
         let (chunk, block) = (CHUNK as u64, BLOCK as u64);
         let cases: [(u64, &[u64]); 6] = [
             (0, &[]),
@@ -183,60 +182,60 @@ mod tests {
             (3 * block + 17, &[block - 2, 3 * block + 13]),
         ];
         for (length, written) in cases {
-            let place = Place::new();
-            let disk = place.disk(length, written);
-            let target = place.path("to/disk_0/disk/any.img");
+            let dir = Dir::new();
+            let disk = dir.disk(length, written);
+            let target = dir.path("to/disk_0/disk/any.img");
             copy(&disk, &target).unwrap();
-            let same = fs::read(&target).unwrap() == fs::read(place.path("disk")).unwrap();
+            let same = fs::read(&target).unwrap() == fs::read(dir.path("disk")).unwrap();
             assert!(same, "{length} {written:?}");
             let metadata = fs::metadata(&target).unwrap();
             assert_eq!(metadata.mode() & 0o7777, FILE_MODE);
             let most = written.len() as u64 * 2 * block;
             assert!(metadata.blocks() * 512 <= most, "{length} {written:?}");
             let around = fs::read_dir(target.parent().unwrap()).unwrap();
-            assert_eq!(around.count(), 1, "nothing is left beside it");
+            assert_eq!(around.count(), 1, "leftovers beside the copy");
         }
     }
 
     #[test]
-    fn zeros_that_were_written_are_left_out() {
-        let place = Place::new();
-        fs::write(place.path("disk"), vec![0; 8 * CHUNK]).unwrap();
-        let disk = File::open(place.path("disk")).unwrap();
-        copy(&disk, &place.path("copy")).unwrap();
-        let metadata = fs::metadata(place.path("copy")).unwrap();
+    fn written_zeros_become_holes() {
+        let dir = Dir::new();
+        fs::write(dir.path("disk"), vec![0; 8 * CHUNK]).unwrap();
+        let disk = File::open(dir.path("disk")).unwrap();
+        copy(&disk, &dir.path("copy")).unwrap();
+        let metadata = fs::metadata(dir.path("copy")).unwrap();
         assert_eq!((metadata.len(), metadata.blocks()), (8 << 20, 0));
     }
 
     #[test]
-    fn what_a_killed_copier_left_is_made_afresh() {
-        let place = Place::new();
-        let disk = place.disk(9, &[2]);
-        fs::write(place.path(".copy.part"), "half of an earlier, longer disk").unwrap();
-        copy(&disk, &place.path("copy")).unwrap();
-        assert_eq!(fs::read(place.path("copy")).unwrap(), b"\0\0data\0\0\0");
-        assert!(!place.path(".copy.part").exists());
+    fn leftover_of_a_killed_attempt_is_replaced() {
+        let dir = Dir::new();
+        let disk = dir.disk(9, &[2]);
+        fs::write(dir.path(".copy.part"), "half of an earlier, longer disk").unwrap();
+        copy(&disk, &dir.path("copy")).unwrap();
+        assert_eq!(fs::read(dir.path("copy")).unwrap(), b"\0\0data\0\0\0");
+        assert!(!dir.path(".copy.part").exists());
     }
 
     #[test]
-    fn a_copy_that_is_there_is_not_touched() {
-        let place = Place::new();
-        let disk = place.disk(9, &[2]);
-        fs::write(place.path("copy"), "in use").unwrap();
-        copy(&disk, &place.path("copy")).unwrap();
-        assert_eq!(fs::read(place.path("copy")).unwrap(), b"in use");
+    fn existing_copy_is_not_changed() {
+        let dir = Dir::new();
+        let disk = dir.disk(9, &[2]);
+        fs::write(dir.path("copy"), "in use").unwrap();
+        copy(&disk, &dir.path("copy")).unwrap();
+        assert_eq!(fs::read(dir.path("copy")).unwrap(), b"in use");
     }
 
     #[test]
-    fn a_copy_that_cannot_be_written_has_no_name() {
-        let place = Place::new();
-        let disk = place.disk(9, &[2]);
-        fs::write(place.path("file"), "").unwrap();
-        let error = copy(&disk, &place.path("file/copy")).unwrap_err();
+    fn failed_copy_leaves_no_file() {
+        let dir = Dir::new();
+        let disk = dir.disk(9, &[2]);
+        fs::write(dir.path("file"), "").unwrap();
+        let error = copy(&disk, &dir.path("file/copy")).unwrap_err();
         assert!(
             error.to_string().starts_with("write a copy of 9 bytes to "),
             "{error}"
         );
-        assert!(place.path("copy").symlink_metadata().is_err());
+        assert!(dir.path("copy").symlink_metadata().is_err());
     }
 }

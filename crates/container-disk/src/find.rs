@@ -1,4 +1,4 @@
-//! Which file of an image is the disk.
+//! Finds the disk in an image.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,31 +12,31 @@ use rustix::io::Errno;
 
 use crate::beneath;
 
-/// Where a container disk keeps its file.
+/// The directory of the disk in an image.
 const DISK_DIRECTORY: &str = "disk";
-/// Names in a message; of more files than that it says how many.
-const MOST_NAMES: usize = 3;
+/// File names that a message lists at most.
+const MAX_NAMES: usize = 3;
 
-/// A file of an image.
+/// A file in an image.
 #[derive(Debug)]
 pub struct Found {
-    /// Below the root of the image.
+    /// Relative to the root of the image.
     pub inside: PathBuf,
     pub file: File,
 }
 
-/// Why an image has no such file. The image does not change, so looking again would not help.
+/// Why a file was not found. Images do not change, so a retry cannot succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    #[error("{why}")]
-    NoDisk { why: String },
-    #[error("use /{path} of the image: {why}", path = path.display(), why = why(source))]
+    #[error("{reason}")]
+    NoDisk { reason: String },
+    #[error("use /{path} of the image: {reason}", path = path.display(), reason = explain(source))]
     Unusable { path: PathBuf, source: io::Error },
-    #[error("use /{path} of the image: it is no file", path = path.display())]
+    #[error("use /{path} of the image: it is not a regular file", path = path.display())]
     NotAFile { path: PathBuf },
 }
 
-/// Finds the file of that path, or the only one of an image that says nothing.
+/// Finds the file with the given path, or the only file of the image.
 pub fn find(root: &Path, named: Option<&str>) -> Result<Found, FindError> {
     let unusable = |path: &Path| {
         let path = path.to_owned();
@@ -57,25 +57,25 @@ pub fn find(root: &Path, named: Option<&str>) -> Result<Found, FindError> {
     }
 }
 
-/// The single file in `disk/`, else the single one at the root.
+/// The single file in `disk/`, else the single file at the root.
 fn only_file(root: &File) -> Result<PathBuf, FindError> {
     let in_disk = files_in(root, DISK_DIRECTORY)?;
-    let (place, files) = match in_disk {
+    let (directory, files) = match in_disk {
         Some(files) if !files.is_empty() => (DISK_DIRECTORY, files),
         _ => (".", files_in(root, ".")?.unwrap_or_default()),
     };
     match files.as_slice() {
-        [only] if place == DISK_DIRECTORY => Ok(Path::new(place).join(only)),
+        [only] if directory == DISK_DIRECTORY => Ok(Path::new(directory).join(only)),
         [only] => Ok(only.clone()),
         [] => Err(FindError::NoDisk {
-            why: "there is no file in /disk of the image, which is where a container disk holds \
-                  its one file"
+            reason: "there is no file in /disk of the image, where a container disk has its one \
+                     file"
                 .to_owned(),
         }),
         many => {
             let shown: Vec<_> = many
                 .iter()
-                .take(MOST_NAMES)
+                .take(MAX_NAMES)
                 .map(|name| name.display().to_string())
                 .collect();
             let more = if many.len() > shown.len() {
@@ -84,10 +84,9 @@ fn only_file(root: &File) -> Result<PathBuf, FindError> {
                 ""
             };
             Err(FindError::NoDisk {
-                why: format!(
-                    "/{} of the image holds {} files ({}{more}), and none is named: give the path \
-                     of the disk",
-                    place.trim_start_matches('.'),
+                reason: format!(
+                    "/{} of the image has {} files ({}{more}): specify the path of the disk",
+                    directory.trim_start_matches('.'),
                     many.len(),
                     shown.join(", "),
                 ),
@@ -96,13 +95,13 @@ fn only_file(root: &File) -> Result<PathBuf, FindError> {
     }
 }
 
-/// Files of a directory, in order of their names; none where there is no such directory.
-fn files_in(root: &File, place: &str) -> Result<Option<Vec<PathBuf>>, FindError> {
+/// The sorted files of a directory; `None` if it does not exist.
+fn files_in(root: &File, path: &str) -> Result<Option<Vec<PathBuf>>, FindError> {
     let unusable = |source: io::Error| FindError::Unusable {
-        path: place.into(),
+        path: path.into(),
         source,
     };
-    let directory = match beneath::own_directory(root, Path::new(place)) {
+    let directory = match beneath::own_directory(root, Path::new(path)) {
         Ok(directory) => directory,
         Err(error) => {
             return match error.kind() {
@@ -112,9 +111,9 @@ fn files_in(root: &File, place: &str) -> Result<Option<Vec<PathBuf>>, FindError>
         }
     };
     let mut files = names_of_files(&directory).map_err(|errno| unusable(errno.into()))?;
-    // Container engines leave marks of theirs at the root.
+    // Container engines leave files such as `.dockerenv` at the root.
     files.retain(|name| {
-        place == DISK_DIRECTORY || !name.as_os_str().as_encoded_bytes().starts_with(b".")
+        path == DISK_DIRECTORY || !name.as_os_str().as_encoded_bytes().starts_with(b".")
     });
     files.sort();
     Ok(Some(files))
@@ -137,14 +136,14 @@ fn names_of_files(directory: &OwnedFd) -> Result<Vec<PathBuf>, Errno> {
     Ok(files)
 }
 
-/// In words of somebody who made an image.
-fn why(error: &io::Error) -> String {
+/// Explains an error to the author of an image.
+fn explain(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT) => "there is no such file".to_owned(),
-        Some(Errno::NOTDIR) => "it lies below a file".to_owned(),
+        Some(Errno::NOTDIR) => "a parent directory is a file".to_owned(),
         Some(Errno::LOOP) => "symbolic links are not followed".to_owned(),
         Some(Errno::XDEV) => "it leads out of the image".to_owned(),
-        Some(Errno::ACCESS) => "user 107 may not read it".to_owned(),
+        Some(Errno::ACCESS) => "user 107 has no permission to read it".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -183,11 +182,11 @@ mod tests {
     }
 
     #[test]
-    fn the_one_file_is_the_disk() {
+    fn single_file_is_the_disk() {
         let cases: [(&[&str], &str); 4] = [
             (&["disk/any.img"], "disk/any.img"),
             (&["disk/.hidden"], "disk/.hidden"),
-            // An image may hold more than a disk.
+            // An image may have other files beside the disk.
             (&["disk/any.img", "notes", "etc/passwd"], "disk/any.img"),
             (&[".dockerenv", "bare.img"], "bare.img"),
         ];
@@ -198,17 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_one_says_so() {
+    fn image_without_a_disk_is_explained() {
         let cases: [(&[&str], &str); 4] = [
             (&[], "there is no file in /disk of the image"),
             (&["etc/passwd"], "there is no file in /disk of the image"),
             (
                 &["disk/b", "disk/a"],
-                "/disk of the image holds 2 files (a, b)",
+                "/disk of the image has 2 files (a, b)",
             ),
             (
                 &["disk/1", "disk/2", "disk/3", "disk/4"],
-                "holds 4 files (1, 2, 3, …)",
+                "has 4 files (1, 2, 3, …)",
             ),
         ];
         for (files, expected) in cases {
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_is_taken_wherever_it_lies_in_the_image() {
+    fn named_file_may_be_anywhere_in_the_image() {
         let image = Image::with(&["disk/a", "disk/b", "boot/vmlinuz"]);
         for (named, expected) in [
             ("/disk/b", Ok("disk/b")),
@@ -229,9 +228,12 @@ mod tests {
             ),
             (
                 "/disk/a/b",
-                Err("use /disk/a/b of the image: it lies below a file"),
+                Err("use /disk/a/b of the image: a parent directory is a file"),
             ),
-            ("/disk", Err("use /disk of the image: it is no file")),
+            (
+                "/disk",
+                Err("use /disk of the image: it is not a regular file"),
+            ),
             (
                 "../outside",
                 Err("use /../outside of the image: it leads out of the image"),
@@ -253,7 +255,7 @@ mod tests {
         fs::write(image.path("outside"), "secret").unwrap();
         symlink(image.path("outside"), image.path("root/disk/link")).unwrap();
         symlink("disk", image.path("root/directory")).unwrap();
-        // A link is no file, so it is not one too many either.
+        // A link does not count as a file.
         assert_eq!(image.find(None), Ok("disk/real".into()));
         for named in ["disk/link", "directory/real"] {
             let error = image.find(Some(named)).unwrap_err();
@@ -272,19 +274,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mounted_into_an_image_is_no_part_of_it() {
+    fn mounts_are_not_part_of_the_image() {
         let error = find(Path::new("/"), Some("/proc/self/environ")).unwrap_err();
         let expected = "use /proc/self/environ of the image: it leads out of the image";
         assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn a_pipe_is_no_disk_and_nobody_waits_for_it() {
+    fn pipe_is_refused_without_blocking() {
         let image = Image::with(&[]);
         let path = image.path("root/pipe");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, mode, 0).unwrap();
         let error = image.find(Some("pipe")).unwrap_err();
-        assert_eq!(error, "use /pipe of the image: it is no file");
+        assert_eq!(error, "use /pipe of the image: it is not a regular file");
     }
 }

@@ -1,14 +1,14 @@
-//! Disks in container images: found where an image is mounted, and copied out of an image where
-//! nodes mount none.
+//! Disks in container images: found where a node mounts the image, and copied out of the image
+//! where nodes mount no images.
 //!
-//! The program runs inside a stranger's image, which holds no shell, no library and no user of ours;
-//! so it is static, small, and does this one thing.
+//! The program runs inside an untrusted image without a shell, libraries or users, so it is static,
+//! small, and does only this.
 //!
-//! **Invariants**: nothing in an image is followed out of it, no link in it at all, and nothing that
-//! is mounted into it is taken for a part of it; a copy has its name only when it is whole, and is
-//! never touched again, so whoever is killed in the middle starts afresh.
+//! **Invariants**: no path leads out of an image, no link in it is followed, and files mounted into
+//! it are not part of it; a copy gets its name only when it is complete, and is never changed
+//! afterwards, so an interrupted copy is simply repeated.
 //!
-//! It must not know what a disk's bytes mean; that is for whoever uses it.
+//! What it must not know: the format of a disk.
 
 pub mod beneath;
 mod copy;

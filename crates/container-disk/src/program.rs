@@ -1,4 +1,4 @@
-//! The program: what it is told, and how it says why it could not.
+//! The program: its arguments, and how it reports failures.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use crate::{CopyError, FindError, copy, find};
 
-/// How it ends when there is nothing in the image that could be copied; trying again is in vain.
+/// The exit code when the image has no disk to copy; a retry cannot succeed.
 pub const IMAGE_AT_FAULT: u8 = 3;
 
 const USAGE: &str = "usage: container-disk --to DIRECTORY [FILE...]";
-/// Where a kubelet reads what a container has to say at its end.
-const LAST_WORDS: &str = "/dev/termination-log";
+/// The container's termination message, which the kubelet reads.
+const TERMINATION_LOG: &str = "/dev/termination-log";
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
@@ -25,20 +25,20 @@ enum Failure {
     Copy(#[from] CopyError),
 }
 
-/// Copies the named files of the image that it runs in, or the only one, each to its own path below
-/// the directory.
+/// Copies the named files of the image that it runs in, or the only one, each to the same path
+/// below the target directory.
 pub fn main() -> ExitCode {
-    let told = std::env::args_os().skip(1).collect();
-    match run(Path::new("/"), told) {
+    let arguments = std::env::args_os().skip(1).collect();
+    match run(Path::new("/"), arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let words = failure.to_string();
-            // Whatever cannot be said in one place can in the other.
-            for said in [
-                fs::write(LAST_WORDS, &words),
-                writeln!(io::stderr(), "container-disk: {words}"),
+            let message = failure.to_string();
+            // Two outputs, either of which may fail.
+            for written in [
+                fs::write(TERMINATION_LOG, &message),
+                writeln!(io::stderr(), "container-disk: {message}"),
             ] {
-                drop(said);
+                drop(written);
             }
             match failure {
                 Failure::Find(_) => ExitCode::from(IMAGE_AT_FAULT),
@@ -48,14 +48,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(root: &Path, told: Vec<OsString>) -> Result<(), Failure> {
-    let mut told = told.into_iter();
-    if told.next().is_none_or(|flag| flag != "--to") {
+fn run(root: &Path, arguments: Vec<OsString>) -> Result<(), Failure> {
+    let mut arguments = arguments.into_iter();
+    if arguments.next().is_none_or(|flag| flag != "--to") {
         return Err(Failure::Usage);
     }
-    let to = PathBuf::from(told.next().ok_or(Failure::Usage)?);
+    let to = PathBuf::from(arguments.next().ok_or(Failure::Usage)?);
     let mut files: Vec<Option<String>> = Vec::new();
-    for file in told {
+    for file in arguments {
         files.push(Some(file.into_string().map_err(|_| Failure::Usage)?));
     }
     if files.is_empty() {
@@ -72,22 +72,21 @@ fn run(root: &Path, told: Vec<OsString>) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn run_in(files: &[&str], told: &[&str]) -> (tempfile::TempDir, Result<(), Failure>) {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("root");
+    fn run_in(files: &[&str], arguments: &[&str]) -> (tempfile::TempDir, Result<(), Failure>) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
         for file in files {
             let path = root.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, file).unwrap();
         }
-        let to = place.path().join("to");
-        let told = told.iter().map(|word| match *word {
+        let to = dir.path().join("to");
+        let arguments = arguments.iter().map(|argument| match *argument {
             "TO" => to.clone().into_os_string(),
-            word => OsString::from(word),
+            argument => OsString::from(argument),
         });
-        let told = told.collect();
-        let outcome = run(&root, told);
-        (place, outcome)
+        let outcome = run(&root, arguments.collect());
+        (dir, outcome)
     }
 
     #[test]
@@ -101,18 +100,18 @@ mod tests {
                 &["boot/vmlinuz", "boot/initrd"],
             ),
         ];
-        for (told, expected) in cases {
-            let (place, outcome) = run_in(&files, told);
+        for (arguments, expected) in cases {
+            let (dir, outcome) = run_in(&files, arguments);
             outcome.unwrap();
             for file in expected {
-                let copy = fs::read_to_string(place.path().join("to").join(file));
-                assert_eq!(copy.unwrap(), *file, "{told:?}");
+                let copy = fs::read_to_string(dir.path().join("to").join(file));
+                assert_eq!(copy.unwrap(), *file, "{arguments:?}");
             }
         }
     }
 
     #[test]
-    fn it_says_what_it_lacks() {
+    fn failures_are_explained() {
         let cases: [(&[&str], &str); 4] = [
             (&[], USAGE),
             (&["--from", "x"], USAGE),
@@ -122,10 +121,10 @@ mod tests {
                 "use /gone of the image: there is no such file",
             ),
         ];
-        for (told, expected) in cases {
-            let (place, outcome) = run_in(&["disk/a.img"], told);
+        for (arguments, expected) in cases {
+            let (dir, outcome) = run_in(&["disk/a.img"], arguments);
             assert_eq!(outcome.unwrap_err().to_string(), expected);
-            assert!(!place.path().join("to").exists());
+            assert!(!dir.path().join("to").exists());
         }
     }
 }

@@ -1,51 +1,54 @@
-//! Components of the installation that cannot do their work, as far as whoever asks may see them.
+//! Components of the installation that do not work, as far as the user may see them.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use reasons::Reason;
 
 use crate::{
     Finding, Observed,
-    images::PULLING,
+    images::is_pulling,
     observed::{name_of, time_of},
 };
 
-/// What components say of themselves, again and again as long as it is so.
-const TOLD: [&str; 4] = [
-    "RightMissing",
-    "NotInstalled",
-    "CertificateNotRenewed",
-    "SecondInstallation",
+/// Warnings that a component repeats on its own pod until the problem is solved.
+pub(crate) const REPORTED: &[Reason] = &[
+    Reason::RightMissing,
+    Reason::NotInstalled,
+    Reason::CertificateNotRenewed,
+    Reason::SecondInstallation,
 ];
-/// They say it every ten seconds; a minute after the last time it is over.
+/// Components repeat their warnings every ten seconds: one that is older than this is over.
 const FRESH: i64 = 60;
 
-/// What they warn of now.
-pub(crate) fn hindered(seen: &Observed) -> Vec<Finding> {
-    if is_of_no_account(seen) {
+/// Warnings that components publish now.
+pub(crate) fn unavailable(observed: &Observed) -> Vec<Finding> {
+    if observed.is_as_requested() {
         return Vec::new();
     }
     let is_now = |event: &&k8s_openapi::api::core::v1::Event| {
         let reason = event.reason.as_deref().unwrap_or_default();
-        let age = seen.now().duration_since(time_of(event)).as_secs();
-        TOLD.contains(&reason) && age <= FRESH
+        let age = observed.now().duration_since(time_of(event)).as_secs();
+        REPORTED.iter().any(|known| *known == *reason) && age <= FRESH
     };
     let mut found: Vec<Finding> = Vec::new();
-    for event in seen.installation.events.iter().filter(is_now) {
+    for event in observed.installation.events.iter().filter(is_now) {
         let message = event.message.as_deref().unwrap_or_default();
         let object = &event.involved_object;
         let name = object.name.as_deref().unwrap_or_default();
         let namespace = object.namespace.as_deref().unwrap_or_default();
-        let (sentence, remedy) = split(message);
+        let (sentence, command) = split(message);
+        let reason = event.reason.as_deref().unwrap_or_default();
         let finding = Finding::new(capital(sentence))
-            .seen(
+            .reason(reason)
+            .evidence(
                 format!("event of pod/{name} in namespace {namespace}"),
-                event.reason.as_deref().unwrap_or_default(),
+                reason,
                 message,
             )
-            .next(remedy.map_or_else(
+            .next(command.map_or_else(
                 || format!("kubectl -n {namespace} describe pod {name}"),
                 str::to_owned,
             ));
-        // Each replica says it.
+        // Each replica publishes it.
         if !found.iter().any(|one| one.sentence == finding.sentence) {
             found.push(finding);
         }
@@ -53,7 +56,7 @@ pub(crate) fn hindered(seen: &Observed) -> Vec<Finding> {
     found
 }
 
-/// The remedy is the command at the end of what they say.
+/// A message ends with the command that helps.
 fn split(message: &str) -> (&str, Option<&str>) {
     match message.rfind(": kubectl ") {
         Some(at) => (&message[..at], Some(&message[at + 2..])),
@@ -62,7 +65,7 @@ fn split(message: &str) -> (&str, Option<&str>) {
 }
 
 fn capital(text: &str) -> String {
-    // Names of programs stay as they are.
+    // Names of programs start with a lower-case letter.
     let mut letters = text.chars();
     match letters.next() {
         Some(first) if !text.starts_with("virt-") => first.to_uppercase().chain(letters).collect(),
@@ -70,12 +73,12 @@ fn capital(text: &str) -> String {
     }
 }
 
-fn waiting(seen: &Observed) -> impl Iterator<Item = (&Pod, &ContainerStatus, &str, &str)> {
-    let pods = seen
+fn waiting(observed: &Observed) -> impl Iterator<Item = (&Pod, &ContainerStatus, &str, &str)> {
+    let pods = observed
         .installation
         .pods
         .iter()
-        .filter(|_| !is_of_no_account(seen));
+        .filter(|_| !observed.is_as_requested());
     pods.flat_map(|pod| {
         let status = pod.status.as_ref();
         let first = status.and_then(|status| status.init_container_statuses.as_ref());
@@ -89,24 +92,25 @@ fn waiting(seen: &Observed) -> impl Iterator<Item = (&Pod, &ContainerStatus, &st
     })
 }
 
-pub(crate) fn image(seen: &Observed) -> Vec<Finding> {
-    let found = waiting(seen).filter(|(_, _, reason, _)| PULLING.contains(reason));
+pub(crate) fn image(observed: &Observed) -> Vec<Finding> {
+    let found = waiting(observed).filter(|(_, _, reason, _)| is_pulling(reason));
     let found = found.map(|(pod, container, reason, message)| {
         let name = name_of(&pod.metadata);
         let sentence = format!(
-            "The image {:?} of Ferrovirt's own pod {name} cannot be had; is the tag in the manifest right?",
+            "The image {:?} of Ferrovirt's own pod {name} cannot be pulled; is the tag in the manifest right?",
             container.image
         );
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         Finding::new(sentence)
-            .seen(format!("pod/{name}"), "status", format!("{reason}: {message}"))
+            .reason(reason)
+            .evidence(format!("pod/{name}"), "status", format!("{reason}: {message}"))
             .next(format!("kubectl -n {namespace} describe pod {name}"))
     });
     found.collect()
 }
 
-pub(crate) fn failing(seen: &Observed) -> Vec<Finding> {
-    let found = waiting(seen).filter(|(_, _, reason, _)| *reason == "CrashLoopBackOff");
+pub(crate) fn failing(observed: &Observed) -> Vec<Finding> {
+    let found = waiting(observed).filter(|(_, _, reason, _)| *reason == Reason::CrashLoopBackOff);
     let found = found.map(|(pod, container, reason, _)| {
         let name = name_of(&pod.metadata);
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -115,15 +119,11 @@ pub(crate) fn failing(seen: &Observed) -> Vec<Finding> {
         let last = last.unwrap_or_default().trim();
         let last = last.lines().last().unwrap_or(reason);
         Finding::new(format!(
-            "Ferrovirt's own pod {name} ends again and again: {last}"
+            "Ferrovirt's own pod {name} crashes repeatedly: {last}"
         ))
-        .seen(format!("pod/{name}"), "status", reason)
+        .reason(reason)
+        .evidence(format!("pod/{name}"), "status", reason)
         .next(format!("kubectl -n {namespace} logs {name} --previous"))
     });
     found.collect()
-}
-
-/// A guest that is as it should be needs nobody now.
-fn is_of_no_account(seen: &Observed) -> bool {
-    seen.is_settled()
 }

@@ -1,4 +1,6 @@
-//! Images that cannot be had.
+//! Images that cannot be pulled.
+
+use reasons::Reason;
 
 use crate::{
     Finding, Observed,
@@ -6,13 +8,21 @@ use crate::{
 };
 
 /// Reasons of a container that waits for an image.
-pub(crate) const PULLING: [&str; 5] = [
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "RegistryUnavailable",
+pub(crate) const PULLING: &[Reason] = &[
+    Reason::ErrImagePull,
+    Reason::ImagePullBackOff,
+    Reason::InvalidImageName,
+    Reason::ErrImageNeverPull,
+    Reason::RegistryUnavailable,
 ];
+
+/// Whether a container with this reason waits for an image.
+pub(crate) fn is_pulling(reason: &str) -> bool {
+    PULLING.iter().any(|known| *known == *reason)
+}
+
+/// Events with the message of a failed pull.
+const PULL_EVENTS: &[Reason] = &[Reason::Failed, Reason::ErrImagePull];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -23,12 +33,12 @@ enum Class {
     Other,
 }
 
-/// Registries and clients have words of their own; these are those of the common ones.
+/// Registries and clients have messages of their own; these strings are from the common ones.
 fn class(reason: &str, message: &str) -> Class {
     let message = message.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| message.contains(part));
     match () {
-        () if reason == "InvalidImageName" => Class::Name,
+        () if reason == Reason::InvalidImageName => Class::Name,
         () if has(&[
             "unauthorized",
             "forbidden",
@@ -50,7 +60,7 @@ fn class(reason: &str, message: &str) -> Class {
         {
             Class::Missing
         }
-        () if reason == "ErrImageNeverPull" => Class::Missing,
+        () if reason == Reason::ErrImageNeverPull => Class::Missing,
         () if has(&[
             "no such host",
             "connection refused",
@@ -67,27 +77,31 @@ fn class(reason: &str, message: &str) -> Class {
     }
 }
 
-fn found(seen: &Observed, wanted: Class, sentence: fn(&str) -> String) -> Vec<Finding> {
-    seen.waiting()
-        .filter(|waiting| PULLING.contains(&waiting.reason) && !is_launcher(seen, waiting))
-        .filter(|waiting| class(waiting.reason, last_word(seen, waiting.message)) == wanted)
+fn found(observed: &Observed, wanted: Class, sentence: fn(&str) -> String) -> Vec<Finding> {
+    observed
+        .waiting()
+        .filter(|waiting| is_pulling(waiting.reason) && !is_launcher(observed, waiting))
+        .filter(|waiting| {
+            class(waiting.reason, registry_message(observed, waiting.message)) == wanted
+        })
         .map(|waiting| {
             let pod = name_of(&waiting.pod.metadata);
-            let message = last_word(seen, waiting.message);
-            Finding::new(sentence(meant(&waiting, message)))
-                .seen(
+            let message = registry_message(observed, waiting.message);
+            Finding::new(sentence(failed_image(&waiting, message)))
+                .reason(waiting.reason)
+                .evidence(
                     format!("pod/{pod}"),
                     waiting.field,
                     format!("{}: {message}", waiting.reason),
                 )
-                .next(seen.kubectl(&format!("describe pod {pod}")))
+                .next(observed.kubectl(&format!("describe pod {pod}")))
         })
         .collect()
 }
 
-/// The image that the message is about. Where a volume is an image, the container that mounts it waits,
-/// and its own image is not the matter.
-fn meant<'a>(waiting: &Waiting<'a>, message: &'a str) -> &'a str {
+/// The image that the message is about. If a volume is an image, the container that mounts it waits,
+/// although its own image may be fine.
+fn failed_image<'a>(waiting: &Waiting<'a>, message: &'a str) -> &'a str {
     let own = waiting.container.image.as_str();
     if names(message, own) {
         return own;
@@ -97,31 +111,34 @@ fn meant<'a>(waiting: &Waiting<'a>, message: &'a str) -> &'a str {
     images.next().unwrap_or(own)
 }
 
-/// Runtimes write names in full.
+/// Runtimes write the full name, with the registry.
 fn names(message: &str, image: &str) -> bool {
     !image.is_empty() && message.contains(image.trim_start_matches("docker.io/"))
 }
 
-/// The one container that every guest's pod has, and its own image.
-fn is_launcher(seen: &Observed, waiting: &Waiting<'_>) -> bool {
+/// Whether the launcher's own image is the one that cannot be pulled.
+fn is_launcher(observed: &Observed, waiting: &Waiting<'_>) -> bool {
     waiting.container.name == "compute"
-        && names(last_word(seen, waiting.message), &waiting.container.image)
+        && names(
+            registry_message(observed, waiting.message),
+            &waiting.container.image,
+        )
 }
 
-pub(crate) fn of_launcher(seen: &Observed) -> Vec<Finding> {
-    let found = seen
+pub(crate) fn of_launcher(observed: &Observed) -> Vec<Finding> {
+    let found = observed
         .waiting()
-        .filter(|waiting| PULLING.contains(&waiting.reason) && is_launcher(seen, waiting));
+        .filter(|waiting| is_pulling(waiting.reason) && is_launcher(observed, waiting));
     let found = found.map(|waiting| {
         let image = &waiting.container.image;
         let sentence = format!(
-            "The image of launchers, {image:?}, cannot be had. It is Ferrovirt's own: LAUNCHER_IMAGE of the \
-             deployment virt-controller names it, and a machine that waits takes the right one when its \
-             instance is deleted."
+            "The launcher image {image:?} cannot be pulled. It is Ferrovirt's own: correct LAUNCHER_IMAGE of \
+             the deployment virt-controller, then delete the VMIs that wait."
         );
-        let message = last_word(seen, waiting.message);
+        let message = registry_message(observed, waiting.message);
         Finding::new(sentence)
-            .seen(
+            .reason(waiting.reason)
+            .evidence(
                 format!("pod/{}", name_of(&waiting.pod.metadata)),
                 waiting.field,
                 format!("{}: {message}", waiting.reason),
@@ -131,13 +148,14 @@ pub(crate) fn of_launcher(seen: &Observed) -> Vec<Finding> {
     found.collect()
 }
 
-/// While it backs off, a kubelet says only that; the event before has the registry's words.
-fn last_word<'a>(seen: &'a Observed, message: &'a str) -> &'a str {
-    let pod = seen
+/// The registry's message: a kubelet that backs off reports only that, but an earlier event has the
+/// message.
+fn registry_message<'a>(observed: &'a Observed, message: &'a str) -> &'a str {
+    let pod = observed
         .pod()
         .map(|pod| name_of(&pod.metadata))
         .unwrap_or_default();
-    let event = seen.event("Pod", pod, &["Failed", "ErrImagePull", "FailedPull"]);
+    let event = observed.event("Pod", pod, PULL_EVENTS);
     let of_event = event.and_then(|event| event.message.as_deref());
     if message.is_empty() || message.to_ascii_lowercase().starts_with("back-off") {
         of_event.unwrap_or(message)
@@ -146,34 +164,34 @@ fn last_word<'a>(seen: &'a Observed, message: &'a str) -> &'a str {
     }
 }
 
-pub(crate) fn name_invalid(seen: &Observed) -> Vec<Finding> {
-    found(seen, Class::Name, |image| {
-        format!("{image:?} is not the name of an image.")
+pub(crate) fn name_invalid(observed: &Observed) -> Vec<Finding> {
+    found(observed, Class::Name, |image| {
+        format!("{image:?} is not a valid image name.")
     })
 }
 
-pub(crate) fn missing(seen: &Observed) -> Vec<Finding> {
-    found(seen, Class::Missing, |image| {
-        format!("There is no image {image:?}; is the name right, and the tag?")
+pub(crate) fn missing(observed: &Observed) -> Vec<Finding> {
+    found(observed, Class::Missing, |image| {
+        format!("Image {image:?} does not exist in its registry; are the name and the tag right?")
     })
 }
 
-pub(crate) fn forbidden(seen: &Observed) -> Vec<Finding> {
-    found(seen, Class::Forbidden, |image| {
+pub(crate) fn forbidden(observed: &Observed) -> Vec<Finding> {
+    found(observed, Class::Forbidden, |image| {
         format!(
-            "The registry does not give away {image:?}; a containerDisk takes an imagePullSecret."
+            "The registry denied access to image {image:?}; a containerDisk can name an imagePullSecret."
         )
     })
 }
 
-pub(crate) fn unreachable(seen: &Observed) -> Vec<Finding> {
-    found(seen, Class::Unreachable, |image| {
-        format!("The registry of {image:?} cannot be reached from the node.")
+pub(crate) fn unreachable(observed: &Observed) -> Vec<Finding> {
+    found(observed, Class::Unreachable, |image| {
+        format!("The registry of image {image:?} cannot be reached from the node.")
     })
 }
 
-pub(crate) fn other(seen: &Observed) -> Vec<Finding> {
-    found(seen, Class::Other, |image| {
-        format!("The image {image:?} cannot be had.")
+pub(crate) fn other(observed: &Observed) -> Vec<Finding> {
+    found(observed, Class::Other, |image| {
+        format!("Image {image:?} cannot be pulled.")
     })
 }

@@ -1,34 +1,37 @@
-//! Why a virtual machine does not run, from what can be seen of it: one home for the reasons.
+//! Why a virtual machine does not run, derived from the observed objects.
 //!
-//! - [`Observed`] is what was looked at, [`References`] what else must be looked at for a spec;
-//! - [`TABLE`] is every cause, the deepest first: a missing claim before the pod that waits for it,
-//!   the pod before the instance, the instance before the machine;
-//! - [`diagnose`] asks each row and puts the answers in order.
+//! - [`Observed`] holds the objects that were read, [`References`] the other objects that a spec names;
+//! - [`TABLE`] lists every cause, the deepest first: a missing claim before the pod that waits for it,
+//!   the pod before the VMI, the VMI before the VM;
+//! - [`diagnose`] evaluates every row and orders the results.
 //!
-//! **Invariants**: pure, no I/O and no clock; a cause names its evidence, each piece an object, a
-//! place in it and what stands there; a cause names one next command; what could not be looked at
-//! is no evidence. Ids of causes never change their meaning: programs match on them.
+//! **Invariants**: pure, no I/O and no clock; a cause names its evidence, each piece an object, a field
+//! and its value; a cause names one next command; a cause that follows from a [`reasons::Reason`] names
+//! it and its remedy; an object that could not be read is no evidence. Ids of causes are stable, because
+//! programs match on them.
 //!
-//! To add a cause: a function in the file of its subject, a row in `TABLE` above everything that
-//! follows from it, a case in `tests/causes.yaml`.
+//! To add a cause: a function in the file of its subject, a row in `TABLE` above all causes that follow
+//! from it, a case in `tests/causes.yaml`.
 
 mod cause;
+mod diagnosis;
 mod observed;
-mod verdict;
 
 mod table;
 
 mod components;
-mod end;
+mod deletion;
+mod ending;
 mod images;
-mod instance;
-mod machine;
 mod nodes;
+mod paused;
 mod pods;
 mod refusals;
+mod vm;
+mod vmi;
 mod volumes;
 
-pub use cause::{Cause, Evidence, Finding, Rule, Severity, Turn};
+pub use cause::{Cause, Evidence, Finding, Rule, Severity, When};
+pub use diagnosis::{Diagnosis, PathEntry, Warning, diagnose};
 pub use observed::{Installation, Observed, References, references};
 pub use table::TABLE;
-pub use verdict::{Diagnosis, Stop, Warning, diagnose};

@@ -1,18 +1,21 @@
-//! Where a guest is to run, and whether it can.
+//! The node of a guest, and why no node can take it.
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kubevirt_api::{annotations, labels, vmi_status::VirtualMachineInstanceConditionType as Type};
+use reasons::Reason;
 
 use crate::{Finding, Observed, observed::name_of};
 
-/// The agent reports once a minute; after so many seconds it is taken for gone.
+/// Reasons of a pod that no node can take.
+pub(crate) const SCHEDULING: &[Reason] = &[Reason::Unschedulable];
+/// virt-handler reports once a minute; after this many seconds it counts as unavailable.
 const HEARTBEAT: i64 = 300;
 
-/// A word on the node.
-pub(crate) fn state(seen: &Observed, name: &str) -> String {
-    match (&seen.nodes, node(seen, name)) {
-        (None, _) => "not looked at".to_owned(),
-        (Some(_), None) => "not there".to_owned(),
+/// The state of the node in the path.
+pub(crate) fn state(observed: &Observed, name: &str) -> String {
+    match (&observed.nodes, node(observed, name)) {
+        (None, _) => "not read".to_owned(),
+        (Some(_), None) => "does not exist".to_owned(),
         (Some(_), Some(node)) => match readiness(node) {
             Some(("True", _, _)) => "Ready".to_owned(),
             Some((_, reason, _)) => format!("not ready: {reason}"),
@@ -21,43 +24,43 @@ pub(crate) fn state(seen: &Observed, name: &str) -> String {
     }
 }
 
-pub(crate) fn none(seen: &Observed) -> Vec<Finding> {
-    let is_empty = seen.nodes.as_ref().is_some_and(Vec::is_empty);
-    if !is_empty || !seen.is_early() {
+pub(crate) fn none(observed: &Observed) -> Vec<Finding> {
+    let is_empty = observed.nodes.as_ref().is_some_and(Vec::is_empty);
+    if !is_empty || !observed.is_early() {
         return Vec::new();
     }
     vec![
-        Finding::new("There is no node that could run the guest.")
-            .seen("nodes", "", "none")
+        Finding::new("There is no node that can run the guest.")
+            .evidence("nodes", "", "none")
             .next("kubectl get nodes  # on a single host: ferrovirt status"),
     ]
 }
 
-pub(crate) fn gone(seen: &Observed) -> Vec<Finding> {
-    let Some(name) = seen.node_name().filter(|_| !seen.is_final()) else {
+pub(crate) fn gone(observed: &Observed) -> Vec<Finding> {
+    let Some(name) = observed.node_name().filter(|_| !observed.is_final()) else {
         return Vec::new();
     };
-    if seen.nodes.is_none() || node(seen, name).is_some() {
+    if observed.nodes.is_none() || node(observed, name).is_some() {
         return Vec::new();
     }
     vec![
-        Finding::new(format!("The guest's node {name} is not there any more."))
-            .seen(seen.vmi_object(), "status.nodeName", name)
-            .seen(format!("node/{name}"), "", "not found")
+        Finding::new(format!("The guest's node {name} does not exist any more."))
+            .evidence(observed.vmi_object(), "status.nodeName", name)
+            .evidence(format!("node/{name}"), "", "not found")
             .next("kubectl get nodes"),
     ]
 }
 
-pub(crate) fn not_ready(seen: &Observed) -> Vec<Finding> {
-    let Some(name) = seen.node_name().filter(|_| !seen.is_final()) else {
+pub(crate) fn not_ready(observed: &Observed) -> Vec<Finding> {
+    let Some(name) = observed.node_name().filter(|_| !observed.is_final()) else {
         return Vec::new();
     };
-    match node(seen, name).and_then(readiness) {
+    match node(observed, name).and_then(readiness) {
         Some((status, reason, message)) if status != "True" => vec![
             Finding::new(format!(
-                "The node {name} is not ready, so nothing is known of the guest."
+                "Node {name} is not ready, so the state of the guest is unknown."
             ))
-            .seen(
+            .evidence(
                 format!("node/{name}"),
                 "status.conditions[Ready]",
                 format!("{status}, {reason}: {message}"),
@@ -68,20 +71,21 @@ pub(crate) fn not_ready(seen: &Observed) -> Vec<Finding> {
     }
 }
 
-pub(crate) fn cordoned(seen: &Observed) -> Vec<Finding> {
-    let nodes = seen.nodes.as_deref().unwrap_or_default();
+pub(crate) fn cordoned(observed: &Observed) -> Vec<Finding> {
+    let nodes = observed.nodes.as_deref().unwrap_or_default();
     let is_closed = |node: &Node| {
         node.spec
             .as_ref()
             .is_some_and(|spec| spec.unschedulable == Some(true))
     };
-    if nodes.is_empty() || !nodes.iter().all(is_closed) || obstacle(seen).is_none() {
+    if nodes.is_empty() || !nodes.iter().all(is_closed) || obstacle(observed).is_none() {
         return Vec::new();
     }
     let finding = nodes.iter().fold(
-        Finding::new("Every node is cordoned: closed to new pods."),
+        Finding::new("All nodes are cordoned: they take no new pods.")
+            .because(Reason::Unschedulable),
         |finding, node| {
-            finding.seen(
+            finding.evidence(
                 format!("node/{}", name_of(&node.metadata)),
                 "spec.unschedulable",
                 "true",
@@ -95,12 +99,12 @@ pub(crate) fn cordoned(seen: &Observed) -> Vec<Finding> {
     vec![finding.next(format!("kubectl uncordon {first}"))]
 }
 
-/// The agent of the guest's node, not the kubelet.
-pub(crate) fn agent_silent(seen: &Observed) -> Vec<Finding> {
-    let Some(name) = seen.node_name().filter(|_| !seen.is_final()) else {
+/// virt-handler of the guest's node does not report, although its kubelet may.
+pub(crate) fn handler_silent(observed: &Observed) -> Vec<Finding> {
+    let Some(name) = observed.node_name().filter(|_| !observed.is_final()) else {
         return Vec::new();
     };
-    let Some(node) = node(seen, name) else {
+    let Some(node) = node(observed, name) else {
         return Vec::new();
     };
     let object = format!("node/{name}");
@@ -114,14 +118,14 @@ pub(crate) fn agent_silent(seen: &Observed) -> Vec<Finding> {
         .map(Time);
     let schedulable = find(&node.metadata.labels, labels::SCHEDULABLE);
     let finding = Finding::new(format!(
-        "The agent of node {name} does not report, so nothing happens to guests there."
+        "virt-handler on node {name} does not report, so guests there are not managed."
     ));
-    let finding = if seen.is_older(time.as_ref(), HEARTBEAT) {
+    let finding = if observed.is_older(time.as_ref(), HEARTBEAT) {
         let field = format!("metadata.annotations[{}]", annotations::HEARTBEAT);
-        finding.seen(object, field, beat.unwrap_or_default())
+        finding.evidence(object, field, beat.unwrap_or_default())
     } else if schedulable.as_deref() == Some("false") {
         let field = format!("metadata.labels[{}]", labels::SCHEDULABLE);
-        finding.seen(object, field, "false")
+        finding.evidence(object, field, "false")
     } else {
         return Vec::new();
     };
@@ -139,7 +143,7 @@ enum Class {
     Other,
 }
 
-/// Schedulers name every obstacle; what cannot be mended by waiting counts more.
+/// The scheduler names every obstacle; those that do not resolve with time come first.
 fn class(message: &str) -> Class {
     let has = |part: &str| message.contains(part);
     if has("Insufficient devices.") || has("has no devices.") || has("claim") && has("device") {
@@ -162,56 +166,69 @@ fn class(message: &str) -> Class {
     }
 }
 
-/// What keeps the pod from a node: the object that says so, where, and its words.
-fn obstacle(seen: &Observed) -> Option<(String, String, &str)> {
-    let of_pod = seen
+/// Why no node takes the pod, as the scheduler reports it.
+struct Obstacle<'a> {
+    object: String,
+    message: &'a str,
+}
+
+fn obstacle(observed: &Observed) -> Option<Obstacle<'_>> {
+    let of_pod = observed
         .pod_condition("PodScheduled")
         .filter(|(_, condition)| condition.status == "False")
         .map(|(pod, condition)| {
             let object = format!("pod/{}", name_of(&pod.metadata));
-            (object, condition.message.as_deref().unwrap_or_default())
+            let message = condition.message.as_deref().unwrap_or_default();
+            Obstacle { object, message }
         });
     let of_vmi = || {
-        let (reason, message) = seen.complaint(&Type::from("PodScheduled"))?;
-        // Without a pod it is the controller's word about what cannot run at all.
-        let is_of_scheduler = reason == "Unschedulable" && seen.pod().is_some();
-        is_of_scheduler.then(|| (seen.vmi_object(), message))
+        let (reason, message) = observed.problem(&Type::from("PodScheduled"))?;
+        // Without a pod, virt-controller reports a feature that cannot run on any node.
+        let is_of_scheduler = reason == Reason::Unschedulable && observed.pod().is_some();
+        is_of_scheduler.then(|| Obstacle {
+            object: observed.vmi_object(),
+            message,
+        })
     };
-    let (object, message) = of_pod.or_else(of_vmi)?;
-    Some((
-        object,
-        "status.conditions[PodScheduled]".to_owned(),
-        message,
-    ))
+    of_pod.or_else(of_vmi)
 }
 
-fn found(seen: &Observed, wanted: Class, sentence: &str, next: String) -> Vec<Finding> {
-    obstacle(seen)
-        .filter(|(.., message)| class(message) == wanted)
-        .map(|(object, field, message)| {
+fn found(observed: &Observed, wanted: Class, sentence: &str, next: String) -> Vec<Finding> {
+    obstacle(observed)
+        .filter(|obstacle| class(obstacle.message) == wanted)
+        .map(|obstacle| {
             Finding::new(sentence)
-                .seen(object, field, message)
+                .because(Reason::Unschedulable)
+                .evidence(
+                    obstacle.object,
+                    "status.conditions[PodScheduled]",
+                    obstacle.message,
+                )
                 .next(next)
         })
         .into_iter()
         .collect()
 }
 
-pub(crate) fn device_missing(seen: &Observed) -> Vec<Finding> {
-    let sentence = "No node offers a device that the guest needs, such as /dev/kvm: the node has \
-                    none, or its agent does not run.";
+pub(crate) fn device_missing(observed: &Observed) -> Vec<Finding> {
+    let sentence = "No node offers a device that the guest needs, such as /dev/kvm: the node does not \
+                    have it, or virt-handler does not run there.";
     let next = "kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} \
                 {.status.allocatable}{\"\\n\"}{end}'";
-    let mut found = found(seen, Class::Device, sentence, next.to_owned());
+    let mut found = found(observed, Class::Device, sentence, next.to_owned());
     for finding in &mut found {
-        // The agents know why.
-        for node in seen.nodes.iter().flatten() {
+        // virt-handler reports why.
+        for node in observed.nodes.iter().flatten() {
             let notes = node.metadata.annotations.as_ref();
-            if let Some(lacks) = notes.and_then(|all| all.get(annotations::LACKS)) {
-                *finding = finding.clone().seen(
+            if let Some(missing) = notes.and_then(|all| all.get(annotations::MISSING_REQUIREMENTS))
+            {
+                *finding = finding.clone().evidence(
                     format!("node/{}", name_of(&node.metadata)),
-                    format!("metadata.annotations[{}]", annotations::LACKS),
-                    lacks,
+                    format!(
+                        "metadata.annotations[{}]",
+                        annotations::MISSING_REQUIREMENTS
+                    ),
+                    missing,
                 );
             }
         }
@@ -219,58 +236,58 @@ pub(crate) fn device_missing(seen: &Observed) -> Vec<Finding> {
     found
 }
 
-pub(crate) fn memory_short(seen: &Observed) -> Vec<Finding> {
-    let sentence = "No node has the memory that the guest asks for free.";
+pub(crate) fn memory_short(observed: &Observed) -> Vec<Finding> {
+    let sentence = "No node has enough free memory for the guest.";
     found(
-        seen,
+        observed,
         Class::Memory,
         sentence,
         "kubectl describe nodes".to_owned(),
     )
 }
 
-pub(crate) fn cpu_short(seen: &Observed) -> Vec<Finding> {
-    let sentence = "No node has the CPUs that the guest asks for free.";
+pub(crate) fn cpu_short(observed: &Observed) -> Vec<Finding> {
+    let sentence = "No node has enough free CPUs for the guest.";
     found(
-        seen,
+        observed,
         Class::Cpu,
         sentence,
         "kubectl describe nodes".to_owned(),
     )
 }
 
-pub(crate) fn taint(seen: &Observed) -> Vec<Finding> {
-    let sentence = "Every node that has room bears a taint that the guest does not tolerate.";
+pub(crate) fn taint(observed: &Observed) -> Vec<Finding> {
+    let sentence = "Every node with enough capacity has a taint that the guest does not tolerate.";
     let next = "kubectl get nodes -o custom-columns=NAME:.metadata.name,TAINTS:.spec.taints";
-    found(seen, Class::Taint, sentence, next.to_owned())
+    found(observed, Class::Taint, sentence, next.to_owned())
 }
 
-pub(crate) fn no_match(seen: &Observed) -> Vec<Finding> {
-    let sentence = "No node has the labels that the guest demands: its own node selector or \
-                    affinity, or what its CPU model and features need.";
+pub(crate) fn no_match(observed: &Observed) -> Vec<Finding> {
+    let sentence = "No node has the labels that the guest requires by its node selector, its affinity, or \
+                    its CPU model and features.";
     found(
-        seen,
+        observed,
         Class::NoMatch,
         sentence,
         "kubectl get nodes --show-labels".to_owned(),
     )
 }
 
-pub(crate) fn unschedulable(seen: &Observed) -> Vec<Finding> {
-    // Closed nodes have a word of their own.
-    if !cordoned(seen).is_empty() {
+pub(crate) fn unschedulable(observed: &Observed) -> Vec<Finding> {
+    // Cordoned nodes are a cause of their own.
+    if !cordoned(observed).is_empty() {
         return Vec::new();
     }
-    let next = seen
+    let next = observed
         .pod()
         .map(|pod| name_of(&pod.metadata))
         .unwrap_or_default();
-    let next = seen.kubectl(&format!("describe pod {next}"));
-    found(seen, Class::Other, "No node takes the guest.", next)
+    let next = observed.kubectl(&format!("describe pod {next}"));
+    found(observed, Class::Other, "No node can take the guest.", next)
 }
 
-fn node<'a>(seen: &'a Observed, name: &str) -> Option<&'a Node> {
-    let nodes = seen.nodes.as_deref().unwrap_or_default();
+fn node<'a>(observed: &'a Observed, name: &str) -> Option<&'a Node> {
+    let nodes = observed.nodes.as_deref().unwrap_or_default();
     nodes.iter().find(|node| name_of(&node.metadata) == name)
 }
 

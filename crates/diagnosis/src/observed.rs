@@ -1,4 +1,4 @@
-//! What was looked at, and the questions that rules put to it.
+//! The observed objects, and the queries of the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,12 @@ use kubevirt_api::{
         VirtualMachineInstancePhase as Phase,
     },
 };
+use model::{Files, VolumeSource};
+use reasons::Reason;
 use serde::Deserialize;
 
-/// What was looked at. In the maps stand the names that were looked for; null is what is not there,
-/// and a name that does not occur could not be looked for.
+/// The observed objects. The keys of the maps are the names that were read: null is an object that does
+/// not exist, and a name without a key could not be read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Observed {
@@ -31,7 +33,7 @@ pub struct Observed {
     pub now: Option<Time>,
     pub vm: Option<VirtualMachine>,
     pub vmi: Option<VirtualMachineInstance>,
-    /// Launcher pods of the instance.
+    /// Launcher pods of the VMI.
     pub pods: Vec<Pod>,
     pub claims: BTreeMap<String, Option<PersistentVolumeClaim>>,
     pub data_volumes: BTreeMap<String, Option<DataVolume>>,
@@ -39,25 +41,25 @@ pub struct Observed {
     pub config_maps: BTreeMap<String, Option<ObjectMeta>>,
     pub service_accounts: BTreeMap<String, Option<ObjectMeta>>,
     pub storage_classes: BTreeMap<String, Option<ObjectMeta>>,
-    /// All of the cluster; null when they could not be listed.
+    /// All nodes of the cluster; null if they could not be listed.
     pub nodes: Option<Vec<Node>>,
-    /// About the machine, its instance, pods and claims.
+    /// Events about the VM, its VMI, pods and claims.
     pub events: Vec<Event>,
     pub installation: Installation,
-    /// What could not be looked at, and why.
+    /// Objects that could not be read, and why.
     pub unread: Vec<String>,
 }
 
-/// The components themselves. Most users may not look at them, and see nothing.
+/// The components of Ferrovirt. Most users may not read them; then both lists are empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Installation {
     pub pods: Vec<Pod>,
-    /// Warnings.
+    /// Warning events.
     pub events: Vec<Event>,
 }
 
-/// Names of other objects in a spec, each with the places that name it.
+/// Names of other objects in a spec, each with the field that names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     pub claims: BTreeMap<String, String>,
@@ -67,7 +69,7 @@ pub struct References {
     pub service_accounts: BTreeMap<String, String>,
 }
 
-/// What a spec names; places are below `path`.
+/// The objects that a spec names; their fields start with `path`.
 pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
     let mut found = References::default();
     if let Some(name) = &spec.service_account_name {
@@ -78,92 +80,85 @@ pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
         );
     }
     for (i, volume) in spec.volumes.iter().enumerate() {
-        let at = format!("{path}.volumes[{i}]");
-        if let Some(source) = &volume.persistent_volume_claim {
-            let at = format!("{at}.persistentVolumeClaim.claimName");
-            note(&mut found.claims, &source.claim_name, at);
-        }
-        let below = volume.ephemeral.as_ref();
-        if let Some(source) = below.and_then(|one| one.persistent_volume_claim.as_ref()) {
-            let at = format!("{at}.ephemeral.persistentVolumeClaim.claimName");
-            note(&mut found.claims, &source.claim_name, at);
-        }
-        if let Some(source) = &volume.data_volume {
-            note(
-                &mut found.data_volumes,
-                &source.name,
-                format!("{at}.dataVolume.name"),
-            );
-        }
-        files_of(&mut found, volume, &at);
-        let disk = volume.container_disk.as_ref();
-        if let Some(name) = disk.and_then(|disk| disk.image_pull_secret.as_ref()) {
-            note(
-                &mut found.secrets,
-                name,
-                format!("{at}.containerDisk.imagePullSecret"),
-            );
-        }
+        let source = VolumeSource::of(volume);
+        let field = format!("{path}.volumes[{i}].{}", source.member());
+        note_source(&mut found, &source, &field);
     }
     found
 }
 
-/// Secrets and config maps whose files become a disk.
-fn files_of(found: &mut References, volume: &kubevirt_api::volumes::Volume, at: &str) {
-    let cloud = volume.cloud_init_no_cloud.as_ref();
-    let drive = volume.cloud_init_config_drive.as_ref();
-    let sysprep = volume.sysprep.as_ref();
-    let seeds = [
-        (
-            "cloudInitNoCloud.secretRef",
-            cloud.and_then(|one| one.secret_ref.as_ref()),
-        ),
-        (
-            "cloudInitNoCloud.networkDataSecretRef",
-            cloud.and_then(|one| one.network_data_secret_ref.as_ref()),
-        ),
-        (
-            "cloudInitConfigDrive.secretRef",
-            drive.and_then(|one| one.secret_ref.as_ref()),
-        ),
-        (
-            "cloudInitConfigDrive.networkDataSecretRef",
-            drive.and_then(|one| one.network_data_secret_ref.as_ref()),
-        ),
-        (
-            "sysprep.secret",
-            sysprep.and_then(|one| one.secret.as_ref()),
-        ),
-    ];
-    for (field, name) in seeds {
-        if let Some(name) = name {
-            note(&mut found.secrets, &name.name, format!("{at}.{field}.name"));
+/// The objects that a volume needs; those marked optional are not listed.
+fn note_source(found: &mut References, source: &VolumeSource<'_>, field: &str) {
+    match source {
+        VolumeSource::PersistentVolumeClaim(claim) => {
+            note(&mut found.claims, claim.name, format!("{field}.claimName"));
         }
+        VolumeSource::Ephemeral(claim) => {
+            let field = format!("{field}.persistentVolumeClaim.claimName");
+            note(&mut found.claims, claim.name, field);
+        }
+        VolumeSource::DataVolume(claim) => {
+            note(&mut found.data_volumes, claim.name, format!("{field}.name"));
+        }
+        VolumeSource::CloudInit(seed) => {
+            let user = seed.user_data.secret.unwrap_or_default();
+            note(&mut found.secrets, user, format!("{field}.secretRef.name"));
+            let network = seed.network_data.secret.unwrap_or_default();
+            let field = format!("{field}.networkDataSecretRef.name");
+            note(&mut found.secrets, network, field);
+        }
+        VolumeSource::Files(files) => note_files(found, *files, field),
+        VolumeSource::ContainerDisk(disk) => {
+            let secret = disk.image_pull_secret.as_deref().unwrap_or_default();
+            note(
+                &mut found.secrets,
+                secret,
+                format!("{field}.imagePullSecret"),
+            );
+        }
+        VolumeSource::ServiceAccount(source) => {
+            let name = source.service_account_name.as_deref().unwrap_or_default();
+            let field = format!("{field}.serviceAccountName");
+            note(&mut found.service_accounts, name, field);
+        }
+        VolumeSource::HostDisk(_)
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => {}
     }
-    if let Some(name) = sysprep.and_then(|one| one.config_map.as_ref()) {
-        note(
-            &mut found.config_maps,
-            &name.name,
-            format!("{at}.sysprep.configMap.name"),
-        );
-    }
-    let needed = |optional: Option<bool>| optional != Some(true);
-    if let Some(source) = volume.secret.as_ref().filter(|one| needed(one.optional)) {
-        let name = source.secret_name.as_deref().unwrap_or_default();
-        note(&mut found.secrets, name, format!("{at}.secret.secretName"));
-    }
-    if let Some(source) = volume
-        .config_map
-        .as_ref()
-        .filter(|one| needed(one.optional))
-    {
-        let name = source.name.as_deref().unwrap_or_default();
-        note(&mut found.config_maps, name, format!("{at}.configMap.name"));
-    }
-    if let Some(source) = &volume.service_account {
-        let name = source.service_account_name.as_deref().unwrap_or_default();
-        let at = format!("{at}.serviceAccount.serviceAccountName");
-        note(&mut found.service_accounts, name, at);
+}
+
+/// Secrets and config maps whose files become a disk.
+fn note_files(found: &mut References, files: Files<'_>, field: &str) {
+    let is_needed = |optional: Option<bool>| optional != Some(true);
+    match files {
+        Files::Secret(source) if is_needed(source.optional) => {
+            let name = source.secret_name.as_deref().unwrap_or_default();
+            note(&mut found.secrets, name, format!("{field}.secretName"));
+        }
+        Files::ConfigMap(source) if is_needed(source.optional) => {
+            let name = source.name.as_deref().unwrap_or_default();
+            note(&mut found.config_maps, name, format!("{field}.name"));
+        }
+        Files::Sysprep(source) => {
+            if let Some(secret) = &source.secret {
+                note(
+                    &mut found.secrets,
+                    &secret.name,
+                    format!("{field}.secret.name"),
+                );
+            }
+            if let Some(map) = &source.config_map {
+                note(
+                    &mut found.config_maps,
+                    &map.name,
+                    format!("{field}.configMap.name"),
+                );
+            }
+        }
+        Files::Secret(_) | Files::ConfigMap(_) | Files::DownwardApi(_) => {}
     }
 }
 
@@ -173,7 +168,7 @@ fn note(names: &mut BTreeMap<String, String>, name: &str, at: String) {
     }
 }
 
-/// A container that waits, and for what.
+/// A container that waits, and why.
 pub(crate) struct Waiting<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) container: &'a ContainerStatus,
@@ -183,12 +178,12 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Observed {
-    pub(crate) fn kubectl(&self, words: &str) -> String {
-        format!("kubectl -n {} {words}", self.namespace)
+    pub(crate) fn kubectl(&self, arguments: &str) -> String {
+        format!("kubectl -n {} {arguments}", self.namespace)
     }
 
-    pub(crate) fn virtctl(&self, words: &str) -> String {
-        format!("virtctl -n {} {words}", self.namespace)
+    pub(crate) fn virtctl(&self, arguments: &str) -> String {
+        format!("virtctl -n {} {arguments}", self.namespace)
     }
 
     pub(crate) fn vm_object(&self) -> String {
@@ -209,7 +204,7 @@ impl Observed {
         })
     }
 
-    /// The instance, unless it is a stranger of the same name.
+    /// The VMI, unless it belongs to another owner and only has the same name.
     pub(crate) fn own_vmi(&self) -> Option<&VirtualMachineInstance> {
         self.vmi.as_ref().filter(|vmi| match &self.vm {
             None => true,
@@ -217,7 +212,7 @@ impl Observed {
         })
     }
 
-    /// The spec of the guest: of the instance if there is one, else of the template.
+    /// The spec of the guest: of the VMI if there is one, else of the template.
     pub fn spec(&self) -> Option<(&VirtualMachineInstanceSpec, String, &'static str)> {
         if let Some(vmi) = self.own_vmi() {
             return Some((&vmi.spec, self.vmi_object(), "spec"));
@@ -246,7 +241,7 @@ impl Observed {
         matches!(self.phase(), Some(Phase::Succeeded | Phase::Failed))
     }
 
-    /// There is no guest yet, and it is meant to come.
+    /// The VMI exists and its guest has not started yet.
     pub(crate) fn is_early(&self) -> bool {
         matches!(
             self.phase(),
@@ -259,15 +254,31 @@ impl Observed {
         conditions::find(&status.conditions, kind)
     }
 
-    /// A condition that does not hold, with its reason and message.
-    pub(crate) fn complaint(&self, kind: &Type) -> Option<(&str, &str)> {
+    /// Reason and message of a condition that is false; the message without the remedy of the reason.
+    pub(crate) fn problem(&self, kind: &Type) -> Option<(&str, &str)> {
         let condition = self.condition(kind)?;
-        (condition.status() == conditions::FALSE).then(|| (condition.reason(), condition.message()))
+        (condition.status() == conditions::FALSE).then(|| {
+            let (reason, message) = (condition.reason(), condition.message());
+            let known = reason.parse::<Reason>();
+            (
+                reason,
+                known.map_or(message, |known| known.without_advice(message)),
+            )
+        })
     }
 
-    pub(crate) fn vm_condition(&self, word: &str) -> Option<&VirtualMachineCondition> {
+    /// Reason and message of the VM's condition `Failure`; the message without the remedy of the reason.
+    pub(crate) fn vm_failure(&self) -> Option<(&str, &str)> {
+        let failure = self.vm_condition("Failure")?;
+        let (reason, message) = (failure.reason(), failure.message());
+        let known = reason.parse::<Reason>();
+        let message = known.map_or(message, |known| known.without_advice(message));
+        Some((reason, message))
+    }
+
+    pub(crate) fn vm_condition(&self, kind: &str) -> Option<&VirtualMachineCondition> {
         let status = self.vm.as_ref()?.status.as_ref()?;
-        let kind = VirtualMachineConditionType::from(word);
+        let kind = VirtualMachineConditionType::from(kind);
         conditions::find(&status.conditions, &kind)
             .filter(|condition| condition.status() == conditions::TRUE)
     }
@@ -282,7 +293,7 @@ impl Observed {
         }
     }
 
-    /// The pod of the present run: one that lives before one that goes, the younger first.
+    /// The pod of the current run: one that is not being deleted, and of these the youngest.
     pub(crate) fn pod(&self) -> Option<&Pod> {
         self.pods.iter().max_by_key(|pod| {
             let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -330,7 +341,7 @@ impl Observed {
         })
     }
 
-    /// Where the guest is or is to be.
+    /// The node of the guest or of its pod.
     pub fn node_name(&self) -> Option<&str> {
         let of_vmi = self
             .own_vmi()
@@ -341,11 +352,11 @@ impl Observed {
         of_vmi.or(of_pod).filter(|name| !name.is_empty())
     }
 
-    pub(crate) fn could_not_read(&self, what: &str) -> bool {
-        self.unread.iter().any(|unread| unread.starts_with(what))
+    pub(crate) fn was_not_read(&self, kind: &str) -> bool {
+        self.unread.iter().any(|unread| unread.starts_with(kind))
     }
 
-    /// Warnings, the latest last.
+    /// Warning events, the latest last.
     pub(crate) fn warnings(&self) -> Vec<&Event> {
         let mut found: Vec<&Event> = self
             .events
@@ -357,7 +368,7 @@ impl Observed {
     }
 
     /// The latest event about an object with one of these reasons.
-    pub(crate) fn event(&self, kind: &str, name: &str, reasons: &[&str]) -> Option<&Event> {
+    pub(crate) fn event(&self, kind: &str, name: &str, reasons: &[Reason]) -> Option<&Event> {
         let about = self.events.iter().filter(|event| {
             let object = &event.involved_object;
             object.kind.as_deref() == Some(kind)
@@ -365,16 +376,16 @@ impl Observed {
                 && event
                     .reason
                     .as_deref()
-                    .is_some_and(|reason| reasons.contains(&reason))
+                    .is_some_and(|reason| reasons.iter().any(|known| *known == *reason))
         });
         about.max_by_key(|event| time_of(event))
     }
 
-    /// Whether what the spec asks for is so.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Whether the guest is in the state that the spec requests.
+    pub(crate) fn is_as_requested(&self) -> bool {
         let wants_none = self.vm.is_some() && self.vmi.is_none();
         match self.phase() {
-            Some(Phase::Running) => self.complaint(&Type::Ready).is_none(),
+            Some(Phase::Running) => self.problem(&Type::Ready).is_none(),
             None => wants_none && self.strategy() == Some(Strategy::Halted),
             Some(_) => false,
         }
@@ -392,21 +403,21 @@ pub(crate) fn name_of(metadata: &ObjectMeta) -> &str {
     metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Whether it is the machine's own; one that nobody owns is about to be.
+/// Whether it belongs to the VM of that UID; virt-controller adopts an object without an owner.
 fn belongs_to(metadata: &ObjectMeta, uid: Option<&str>) -> bool {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     owners.is_empty() || owners.iter().any(|owner| Some(owner.uid.as_str()) == uid)
 }
 
-/// Finalizers that none of our controllers takes off.
-pub(crate) fn strangers<'a>(metadata: &'a ObjectMeta, ours: &[&str]) -> Vec<&'a str> {
-    let held: BTreeSet<&str> = metadata
+/// Finalizers that are not in `known`: other components have to remove them.
+pub(crate) fn foreign_finalizers<'a>(metadata: &'a ObjectMeta, known: &[&str]) -> Vec<&'a str> {
+    let all: BTreeSet<&str> = metadata
         .finalizers
         .iter()
         .flatten()
         .map(String::as_str)
         .collect();
-    held.into_iter()
-        .filter(|name| !ours.contains(name))
+    all.into_iter()
+        .filter(|name| !known.contains(name))
         .collect()
 }

@@ -1,54 +1,58 @@
-//! Pods that do not start, or that end for a reason of the node.
+//! Pods that do not start, or that ended because of their node.
 
-use crate::{Finding, Observed, observed::name_of};
+use reasons::Reason;
 
-const CONFIG: [&str; 1] = ["CreateContainerConfigError"];
-const START: [&str; 3] = [
-    "CreateContainerError",
-    "RunContainerError",
-    "PostStartHookError",
+use crate::{Finding, Observed, ending, observed::name_of};
+
+pub(crate) const CONFIG: &[Reason] = &[Reason::CreateContainerConfigError];
+pub(crate) const START: &[Reason] = &[
+    Reason::CreateContainerError,
+    Reason::RunContainerError,
+    Reason::PostStartHookError,
 ];
+pub(crate) const OUT_OF_MEMORY: &str = "The guest's pod exceeded its memory limit, and the kernel \
+                                        killed it; raise the limit or remove it.";
 
-fn waiting(seen: &Observed, reasons: &[&str], sentence: &str) -> Vec<Finding> {
-    seen.waiting()
-        .filter(|waiting| reasons.contains(&waiting.reason))
+fn waiting(observed: &Observed, reasons: &[Reason], sentence: &str) -> Vec<Finding> {
+    observed
+        .waiting()
+        .filter(|waiting| reasons.iter().any(|reason| *reason == *waiting.reason))
         .map(|waiting| {
             let pod = name_of(&waiting.pod.metadata);
-            let says = format!("{}: {}", waiting.reason, waiting.message);
+            let value = format!("{}: {}", waiting.reason, waiting.message);
             Finding::new(sentence.replace("{}", &waiting.container.name))
-                .seen(format!("pod/{pod}"), waiting.field, says)
-                .next(seen.kubectl(&format!("describe pod {pod}")))
+                .reason(waiting.reason)
+                .evidence(format!("pod/{pod}"), waiting.field, value)
+                .next(observed.kubectl(&format!("describe pod {pod}")))
         })
         .collect()
 }
 
-pub(crate) fn config(seen: &Observed) -> Vec<Finding> {
-    let sentence = "The container {} cannot be set up: something that it refers to is not there.";
-    waiting(seen, &CONFIG, sentence)
+pub(crate) fn config(observed: &Observed) -> Vec<Finding> {
+    let sentence = "Container {} cannot be configured: an object that it refers to does not exist.";
+    waiting(observed, CONFIG, sentence)
 }
 
-pub(crate) fn start(seen: &Observed) -> Vec<Finding> {
-    waiting(seen, &START, "The node cannot start the container {}.")
+pub(crate) fn start(observed: &Observed) -> Vec<Finding> {
+    waiting(observed, START, "The node cannot start container {}.")
 }
 
-pub(crate) fn crashing(seen: &Observed) -> Vec<Finding> {
-    let mut found = waiting(
-        seen,
-        &["CrashLoopBackOff"],
-        "The container {} ends again and again.",
-    );
+pub(crate) fn crashing(observed: &Observed) -> Vec<Finding> {
+    let reasons = &[Reason::CrashLoopBackOff];
+    let mut found = waiting(observed, reasons, "Container {} crashes repeatedly.");
     for finding in &mut found {
-        let pod = seen
+        let pod = observed
             .pod()
             .map(|pod| name_of(&pod.metadata))
             .unwrap_or_default();
-        finding.next = seen.kubectl(&format!("logs {pod} --previous"));
+        finding.next = observed.kubectl(&format!("logs {pod} --previous"));
     }
     found
 }
 
-pub(crate) fn out_of_memory(seen: &Observed) -> Vec<Finding> {
-    let ended = seen.containers().filter_map(|(pod, container, at)| {
+pub(crate) fn out_of_memory(observed: &Observed) -> Vec<Finding> {
+    let reason = Reason::OOMKilled;
+    let ended = observed.containers().filter_map(|(pod, container, at)| {
         let now = container
             .state
             .as_ref()
@@ -61,31 +65,31 @@ pub(crate) fn out_of_memory(seen: &Observed) -> Vec<Finding> {
             (Some(now), _) => (now, "state"),
             (None, before) => (before?, "lastState"),
         };
-        (terminated.reason.as_deref() == Some("OOMKilled"))
+        (terminated.reason.as_deref() == Some(reason.as_str()))
             .then(|| (pod, format!("{at}.{field}.terminated.reason")))
     });
     let found: Vec<Finding> = ended
         .map(|(pod, field)| {
-            let sentence = "The guest's pod used more memory than its limit, and the kernel ended \
-                            it; raise the limit or leave it out.";
             let pod = name_of(&pod.metadata);
-            Finding::new(sentence)
-                .seen(format!("pod/{pod}"), field, "OOMKilled")
-                .next(seen.kubectl(&format!("describe pod {pod}")))
+            Finding::new(OUT_OF_MEMORY)
+                .because(reason)
+                .evidence(format!("pod/{pod}"), field, reason.as_str())
+                .next(observed.kubectl(&format!("describe pod {pod}")))
         })
         .collect();
     if found.is_empty() {
-        return crate::instance::killed(seen);
+        return ending::out_of_memory(observed);
     }
     found
 }
 
-pub(crate) fn evicted(seen: &Observed) -> Vec<Finding> {
-    let Some(pod) = seen.pod() else {
+pub(crate) fn evicted(observed: &Observed) -> Vec<Finding> {
+    let Some(pod) = observed.pod() else {
         return Vec::new();
     };
+    let reason = Reason::Evicted;
     let status = pod.status.as_ref();
-    if status.and_then(|status| status.reason.as_deref()) != Some("Evicted") {
+    if status.and_then(|status| status.reason.as_deref()) != Some(reason.as_str()) {
         return Vec::new();
     }
     let message = status
@@ -93,8 +97,19 @@ pub(crate) fn evicted(seen: &Observed) -> Vec<Finding> {
         .unwrap_or_default();
     let pod = name_of(&pod.metadata);
     vec![
-        Finding::new(format!("The node threw the guest's pod out: {message}"))
-            .seen(format!("pod/{pod}"), "status.reason", "Evicted")
-            .next(seen.kubectl(&format!("describe pod {pod}"))),
+        Finding::new(format!("The guest's pod was evicted: {message}"))
+            .because(reason)
+            .evidence(format!("pod/{pod}"), "status.reason", reason.as_str())
+            .next(observed.kubectl(&format!("describe pod {pod}"))),
     ]
+}
+
+/// Replaces the next command by one that shows the pod's log, if there is a pod.
+pub(crate) fn next_is_log(observed: &Observed, mut found: Vec<Finding>) -> Vec<Finding> {
+    if let Some(pod) = observed.pod() {
+        for finding in &mut found {
+            finding.next = observed.kubectl(&format!("logs {}", name_of(&pod.metadata)));
+        }
+    }
+    found
 }

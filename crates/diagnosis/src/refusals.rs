@@ -1,22 +1,21 @@
-//! What the API server has against instances and pods, told apart by its words.
+//! Requests for VMIs and pods that the API server rejected, classified by its message.
 
-use kubevirt_api::{
-    conditions::Condition as _, reasons, vmi_status::VirtualMachineInstanceConditionType as Type,
-};
+use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType as Type;
+use reasons::Reason;
 
 use crate::{Finding, Observed};
 
-/// Who was refused what, and in which words.
+/// A rejected request, as a condition reports it.
 struct Refusal<'a> {
     object: String,
     field: &'static str,
     message: &'a str,
-    of: Of,
+    rejected: Rejected,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    Instance,
+enum Rejected {
+    Vmi,
     Pod,
 }
 
@@ -30,24 +29,26 @@ enum Class {
     Other,
 }
 
-fn refusals(seen: &Observed) -> Vec<Refusal<'_>> {
+fn refusals(observed: &Observed) -> Vec<Refusal<'_>> {
     let mut found = Vec::new();
-    if let Some(failure) = seen.vm_condition("Failure")
-        && failure.reason() == reasons::vm::FAILED_CREATE
+    if let Some((reason, message)) = observed.vm_failure()
+        && reason == Reason::FailedCreate
     {
         found.push(Refusal {
-            object: seen.vm_object(),
+            object: observed.vm_object(),
             field: "status.conditions[Failure]",
-            message: failure.message(),
-            of: Of::Instance,
+            message,
+            rejected: Rejected::Vmi,
         });
     }
-    if let Some((reasons::vmi::FAILED_CREATE, message)) = seen.complaint(&Type::Synchronized) {
+    if let Some((reason, message)) = observed.problem(&Type::Synchronized)
+        && reason == Reason::FailedCreate
+    {
         found.push(Refusal {
-            object: seen.vmi_object(),
+            object: observed.vmi_object(),
             field: "status.conditions[Synchronized]",
             message,
-            of: Of::Pod,
+            rejected: Rejected::Pod,
         });
     }
     found
@@ -63,110 +64,124 @@ fn class(message: &str) -> Class {
         Class::Quota
     } else if has("because it is being terminated") {
         Class::Namespace
-    } else if lacks(message).is_some() {
+    } else if missing_right(message).is_some() {
         Class::Forbidden
     } else {
         Class::Other
     }
 }
 
-/// Whether the webhook, which the message names first, is one of Ferrovirt.
+/// Whether the webhook that the message names first belongs to Ferrovirt.
 fn is_ours(message: &str) -> bool {
     let name = message.split('"').nth(1).unwrap_or_default();
     name.ends_with(".kubevirt.io") || name.ends_with(".ferrovirt.io")
 }
 
-/// The verb and the resource that somebody has no right to, in the words of the API server.
-fn lacks(message: &str) -> Option<(&str, &str)> {
+/// The verb and the resource of a missing right, parsed from the API server's message.
+fn missing_right(message: &str) -> Option<(&str, &str)> {
     let (_, rest) = message.split_once("\" cannot ")?;
     let (verb, rest) = rest.split_once(" resource \"")?;
     Some((verb, rest.split_once('"')?.0))
 }
 
-fn of_class(seen: &Observed, wanted: Class) -> impl Iterator<Item = Refusal<'_>> {
-    let all = refusals(seen).into_iter();
+fn of_class(observed: &Observed, wanted: Class) -> impl Iterator<Item = Refusal<'_>> {
+    let all = refusals(observed).into_iter();
     all.filter(move |refusal| class(refusal.message) == wanted)
 }
 
-fn tell(refusal: &Refusal<'_>, sentence: impl Into<String>, next: impl Into<String>) -> Finding {
+fn finding(refusal: &Refusal<'_>, sentence: impl Into<String>, next: impl Into<String>) -> Finding {
     Finding::new(sentence)
-        .seen(&refusal.object, refusal.field, refusal.message)
+        .because(Reason::FailedCreate)
+        .evidence(&refusal.object, refusal.field, refusal.message)
         .next(next)
 }
 
-pub(crate) fn webhook_certificate(seen: &Observed) -> Vec<Finding> {
+pub(crate) fn webhook_certificate(observed: &Observed) -> Vec<Finding> {
     let next = "kubectl -n kubevirt rollout restart deployment virt-api";
-    let sentence = "The certificate that virt-api shows to API servers is not valid, so nothing is made. \
-                    virt-api renews it by itself, within half a minute; at once when it starts. Is the clock right?";
-    of_class(seen, Class::Certificate)
-        .map(|refusal| tell(&refusal, sentence, next))
+    let sentence = "The certificate of virt-api is not valid, so the API server rejects all requests that need \
+                    it. virt-api renews it within half a minute, and at once when it restarts. Is the clock right?";
+    of_class(observed, Class::Certificate)
+        .map(|refusal| finding(&refusal, sentence, next))
         .collect()
 }
 
-pub(crate) fn webhook_unreachable(seen: &Observed) -> Vec<Finding> {
+pub(crate) fn webhook_unreachable(observed: &Observed) -> Vec<Finding> {
     let next = "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations";
-    let found = of_class(seen, Class::Webhook).map(|refusal| {
-        let name = refusal.message.split('"').nth(1).unwrap_or("of somebody");
+    let found = of_class(observed, Class::Webhook).map(|refusal| {
+        let name = refusal
+            .message
+            .split('"')
+            .nth(1)
+            .unwrap_or("of another component");
         let sentence = format!(
-            "The admission webhook {name} does not answer, and nothing is made without its word."
+            "The admission webhook {name} does not answer, and the API server needs its answer."
         );
-        tell(&refusal, sentence, next)
+        finding(&refusal, sentence, next)
     });
     found.collect()
 }
 
-pub(crate) fn quota(seen: &Observed) -> Vec<Finding> {
-    let sentence = "A resource quota of the namespace leaves no room for the guest.";
-    of_class(seen, Class::Quota)
-        .map(|refusal| tell(&refusal, sentence, seen.kubectl("describe resourcequota")))
-        .collect()
-}
-
-pub(crate) fn forbidden(seen: &Observed) -> Vec<Finding> {
-    let next =
-        "kubectl describe clusterrole kubevirt-controller  # and apply deploy/ferrovirt.yaml again";
-    of_class(seen, Class::Forbidden)
+pub(crate) fn quota(observed: &Observed) -> Vec<Finding> {
+    let sentence = "A resource quota of the namespace is too small for the guest.";
+    of_class(observed, Class::Quota)
         .map(|refusal| {
-            let (verb, resource) = lacks(refusal.message).unwrap_or_default();
-            let sentence = format!(
-                "The controller lacks the right to {verb} {resource}, which its role in the manifest has."
-            );
-            tell(&refusal, sentence, next)
-        })
-        .collect()
-}
-
-pub(crate) fn namespace(seen: &Observed) -> Vec<Finding> {
-    let sentence = "The namespace is being deleted, so nothing new is made in it.";
-    let next = format!("kubectl get namespace {} -o yaml", seen.namespace);
-    of_class(seen, Class::Namespace)
-        .map(|refusal| tell(&refusal, sentence, &next))
-        .collect()
-}
-
-pub(crate) fn instance(seen: &Observed) -> Vec<Finding> {
-    of_class(seen, Class::Other)
-        .filter(|refusal| refusal.of == Of::Instance)
-        .map(|refusal| {
-            let sentence = format!("The API server refuses the instance: {}.", refusal.message);
-            tell(
+            finding(
                 &refusal,
                 sentence,
-                seen.kubectl(&format!("edit vm {}", seen.name)),
+                observed.kubectl("describe resourcequota"),
             )
         })
         .collect()
 }
 
-pub(crate) fn pod(seen: &Observed) -> Vec<Finding> {
-    of_class(seen, Class::Other)
-        .filter(|refusal| refusal.of == Of::Pod)
+pub(crate) fn forbidden(observed: &Observed) -> Vec<Finding> {
+    let next =
+        "kubectl describe clusterrole kubevirt-controller  # and apply deploy/ferrovirt.yaml again";
+    of_class(observed, Class::Forbidden)
         .map(|refusal| {
-            let sentence = format!("No pod can be made for the guest: {}.", refusal.message);
-            tell(
+            let (verb, resource) = missing_right(refusal.message).unwrap_or_default();
+            let sentence = format!(
+                "virt-controller does not have the right to {verb} {resource}; its role in the manifest has it."
+            );
+            finding(&refusal, sentence, next)
+        })
+        .collect()
+}
+
+pub(crate) fn namespace(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The namespace is being deleted, so no object can be created in it.";
+    let next = format!("kubectl get namespace {} -o yaml", observed.namespace);
+    of_class(observed, Class::Namespace)
+        .map(|refusal| finding(&refusal, sentence, &next))
+        .collect()
+}
+
+pub(crate) fn vmi(observed: &Observed) -> Vec<Finding> {
+    of_class(observed, Class::Other)
+        .filter(|refusal| refusal.rejected == Rejected::Vmi)
+        .map(|refusal| {
+            let sentence = format!("The API server rejects the VMI: {}.", refusal.message);
+            finding(
                 &refusal,
                 sentence,
-                seen.kubectl(&format!("describe vmi {}", seen.name)),
+                observed.kubectl(&format!("edit vm {}", observed.name)),
+            )
+        })
+        .collect()
+}
+
+pub(crate) fn pod(observed: &Observed) -> Vec<Finding> {
+    of_class(observed, Class::Other)
+        .filter(|refusal| refusal.rejected == Rejected::Pod)
+        .map(|refusal| {
+            let sentence = format!(
+                "The pod of the guest cannot be created: {}.",
+                refusal.message
+            );
+            finding(
+                &refusal,
+                sentence,
+                observed.kubectl(&format!("describe vmi {}", observed.name)),
             )
         })
         .collect()

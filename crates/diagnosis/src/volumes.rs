@@ -1,4 +1,4 @@
-//! What a guest's disks are made of.
+//! Claims, data volumes and other objects that a guest's volumes name.
 
 use std::collections::BTreeMap;
 
@@ -6,158 +6,182 @@ use k8s_openapi::{
     api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kubevirt_api::data_volume_status::{DataVolume, DataVolumePhase};
+use reasons::Reason;
 
 use crate::{Finding, Observed};
 
-const WAIT_FOR_CONSUMER: &[&str] = &["WaitForFirstConsumer"];
-const PROVISIONING: &[&str] = &[
-    "ProvisioningFailed",
-    "ExternalProvisioning",
-    "FailedBinding",
+const WAIT_FOR_CONSUMER: &[Reason] = &[Reason::WaitForFirstConsumer];
+pub(crate) const PROVISIONING: &[Reason] = &[
+    Reason::ProvisioningFailed,
+    Reason::ExternalProvisioning,
+    Reason::FailedBinding,
 ];
 
-pub(crate) fn claim_missing(seen: &Observed) -> Vec<Finding> {
-    let (names, object) = seen.references();
+/// Reasons of a data volume's condition `Running` that mean failure.
+const FAILURES: &[Reason] = &[
+    Reason::Error,
+    Reason::ImagePullFailed,
+    Reason::ErrExceededQuota,
+];
+
+pub(crate) fn claim_missing(observed: &Observed) -> Vec<Finding> {
+    let (names, object) = observed.references();
     missing(&names.claims, |name| {
-        seen.claims.get(name).is_some_and(Option::is_none)
+        observed.claims.get(name).is_some_and(Option::is_none)
     })
     .map(|(name, at)| {
         let sentence = format!("The persistent volume claim {name:?} does not exist.");
         Finding::new(sentence)
-            .seen(&object, at, name)
-            .seen(format!("pvc/{name}"), "", "not found")
-            .next(seen.kubectl("get pvc"))
+            .because(Reason::FailedPvcNotFound)
+            .evidence(&object, at, name)
+            .evidence(format!("pvc/{name}"), "", "not found")
+            .next(observed.kubectl("get pvc"))
     })
     .collect()
 }
 
-pub(crate) fn claim_lost(seen: &Observed) -> Vec<Finding> {
-    claims_in(seen, "Lost")
+pub(crate) fn claim_lost(observed: &Observed) -> Vec<Finding> {
+    claims_in(observed, "Lost")
         .map(|(name, claim)| {
             let volume = claim
                 .spec
                 .as_ref()
                 .and_then(|spec| spec.volume_name.as_deref());
             let volume = volume.unwrap_or_default();
-            let sentence = format!(
-                "The claim {name:?} has lost its volume {volume:?}; its data is gone with it."
-            );
+            let sentence =
+                format!("The claim {name:?} has lost its volume {volume:?}, and its data with it.");
             Finding::new(sentence)
-                .seen(format!("pvc/{name}"), "status.phase", "Lost")
-                .next(seen.kubectl(&format!("describe pvc {name}")))
+                .because(Reason::ClaimLost)
+                .evidence(format!("pvc/{name}"), "status.phase", "Lost")
+                .next(observed.kubectl(&format!("describe pvc {name}")))
         })
         .collect()
 }
 
-pub(crate) fn storage_class_missing(seen: &Observed) -> Vec<Finding> {
-    claims_in(seen, "Pending")
+pub(crate) fn storage_class_missing(observed: &Observed) -> Vec<Finding> {
+    claims_in(observed, "Pending")
         .filter_map(|(name, claim)| {
             let class = class_of(claim)?;
-            seen.storage_classes
+            observed
+                .storage_classes
                 .get(class)
                 .filter(|found| found.is_none())?;
             let sentence = format!(
-                "The claim {name:?} names the storage class {class:?}, which is not there."
+                "The claim {name:?} names the storage class {class:?}, which does not exist."
             );
             let finding = Finding::new(sentence)
-                .seen(format!("pvc/{name}"), "spec.storageClassName", class)
-                .seen(format!("storageclass/{class}"), "", "not found");
+                .because(Reason::ProvisioningFailed)
+                .evidence(format!("pvc/{name}"), "spec.storageClassName", class)
+                .evidence(format!("storageclass/{class}"), "", "not found");
             Some(finding.next("kubectl get storageclass"))
         })
         .collect()
 }
 
-pub(crate) fn claim_waits(seen: &Observed) -> Vec<Finding> {
-    // As soon as the pod has a node, the claim should be bound.
-    if seen.node_name().is_some() {
+pub(crate) fn claim_waits(observed: &Observed) -> Vec<Finding> {
+    // Once the pod has a node, the claim should be bound.
+    if observed.node_name().is_some() {
         return Vec::new();
     }
-    claims_in(seen, "Pending")
-        .filter(|(name, _)| waits_for_consumer(seen, name))
+    claims_in(observed, "Pending")
+        .filter(|(name, _)| waits_for_consumer(observed, name))
         .map(|(name, _)| {
-            let sentence =
-                format!("The claim {name:?} is bound when the guest's pod is given a node.");
+            let sentence = format!("The claim {name:?} is bound once the guest's pod has a node.");
             Finding::new(sentence)
-                .seen(format!("pvc/{name}"), "status.phase", "Pending")
-                .next(seen.kubectl(&format!("describe pvc {name}")))
+                .because(Reason::WaitForFirstConsumer)
+                .evidence(format!("pvc/{name}"), "status.phase", "Pending")
+                .next(observed.kubectl(&format!("describe pvc {name}")))
         })
         .collect()
 }
 
-pub(crate) fn claim_pending(seen: &Observed) -> Vec<Finding> {
-    claims_in(seen, "Pending")
+pub(crate) fn claim_pending(observed: &Observed) -> Vec<Finding> {
+    claims_in(observed, "Pending")
         .filter(|(name, claim)| {
-            let has_class = class_of(claim)
-                .is_none_or(|class| seen.storage_classes.get(class).is_none_or(Option::is_some));
-            let waits = waits_for_consumer(seen, name) && seen.node_name().is_none();
+            let has_class = class_of(claim).is_none_or(|class| {
+                observed
+                    .storage_classes
+                    .get(class)
+                    .is_none_or(Option::is_some)
+            });
+            let waits = waits_for_consumer(observed, name) && observed.node_name().is_none();
             has_class && !waits
         })
         .map(|(name, _)| {
             let finding = Finding::new(format!("The claim {name:?} is not bound to a volume."))
-                .seen(format!("pvc/{name}"), "status.phase", "Pending");
-            let event = seen.event("PersistentVolumeClaim", name, PROVISIONING);
+                .evidence(format!("pvc/{name}"), "status.phase", "Pending");
+            let event = observed.event("PersistentVolumeClaim", name, PROVISIONING);
             let finding = match event {
-                Some(event) => finding.seen(
-                    format!("event of {name}"),
-                    event.reason.as_deref().unwrap_or_default(),
-                    event.message.as_deref().unwrap_or_default(),
-                ),
+                Some(event) => {
+                    let reason = event.reason.as_deref().unwrap_or_default();
+                    let message = event.message.as_deref().unwrap_or_default();
+                    finding
+                        .reason(reason)
+                        .evidence(format!("event of {name}"), reason, message)
+                }
                 None => finding,
             };
-            finding.next(seen.kubectl(&format!("describe pvc {name}")))
+            finding.next(observed.kubectl(&format!("describe pvc {name}")))
         })
         .collect()
 }
 
-pub(crate) fn data_volume_missing(seen: &Observed) -> Vec<Finding> {
-    let (names, object) = seen.references();
-    let templates = seen.vm.iter().flat_map(|vm| &vm.spec.data_volume_templates);
-    let made: Vec<&str> = templates
+pub(crate) fn data_volume_missing(observed: &Observed) -> Vec<Finding> {
+    let (names, object) = observed.references();
+    let templates = observed
+        .vm
+        .iter()
+        .flat_map(|vm| &vm.spec.data_volume_templates);
+    let templated: Vec<&str> = templates
         .filter_map(|template| template.metadata.as_ref()?.name.as_deref())
         .collect();
     missing(&names.data_volumes, |name| {
-        let is_gone = seen.data_volumes.get(name).is_some_and(Option::is_none);
-        let has_claim = seen.claims.get(name).is_some_and(Option::is_some);
-        is_gone && !has_claim && !made.contains(&name)
+        let is_missing = observed.data_volumes.get(name).is_some_and(Option::is_none);
+        let has_claim = observed.claims.get(name).is_some_and(Option::is_some);
+        is_missing && !has_claim && !templated.contains(&name)
     })
     .map(|(name, at)| {
         let sentence = format!("Neither a data volume nor a claim {name:?} exists.");
         Finding::new(sentence)
-            .seen(&object, at, name)
-            .seen(format!("datavolume/{name}"), "", "not found")
-            .next(seen.kubectl("get datavolume,pvc"))
+            .because(Reason::FailedPvcNotFound)
+            .evidence(&object, at, name)
+            .evidence(format!("datavolume/{name}"), "", "not found")
+            .next(observed.kubectl("get datavolume,pvc"))
     })
     .collect()
 }
 
-pub(crate) fn data_volume_failed(seen: &Observed) -> Vec<Finding> {
-    data_volumes(seen)
+pub(crate) fn data_volume_failed(observed: &Observed) -> Vec<Finding> {
+    data_volumes(observed)
         .filter_map(|(name, volume)| {
             let status = volume.status.as_ref()?;
             let is_failed = status.phase == Some(DataVolumePhase::Failed);
-            let trouble = status.conditions.iter().find(|condition| {
+            let problem = status.conditions.iter().find(|condition| {
                 condition.status == "False"
-                    && matches!(
-                        condition.reason.as_deref(),
-                        Some("Error" | "ImagePullFailed" | "ErrExceededQuota")
-                    )
+                    && FAILURES.iter().any(|known| {
+                        condition
+                            .reason
+                            .as_deref()
+                            .is_some_and(|reason| *known == *reason)
+                    })
             });
-            if !is_failed && trouble.is_none() {
+            if !is_failed && problem.is_none() {
                 return None;
             }
-            let message = trouble
+            let message = problem
                 .and_then(|one| one.message.as_deref())
                 .unwrap_or("Failed");
-            let sentence = format!("The data volume {name:?} cannot be filled: {message}.");
-            let finding =
-                Finding::new(sentence).seen(format!("datavolume/{name}"), "status", message);
-            Some(finding.next(seen.kubectl(&format!("describe datavolume {name}"))))
+            let sentence = format!("The data volume {name:?} cannot be populated: {message}.");
+            let finding = Finding::new(sentence)
+                .because(Reason::FailedDataVolumeImport)
+                .evidence(format!("datavolume/{name}"), "status", message);
+            Some(finding.next(observed.kubectl(&format!("describe datavolume {name}"))))
         })
         .collect()
 }
 
-pub(crate) fn data_volume_importing(seen: &Observed) -> Vec<Finding> {
-    data_volumes(seen)
+pub(crate) fn data_volume_importing(observed: &Observed) -> Vec<Finding> {
+    data_volumes(observed)
         .filter_map(|(name, volume)| {
             let status = volume.status.as_ref()?;
             let phase = status.phase.as_ref().filter(|phase| {
@@ -170,59 +194,69 @@ pub(crate) fn data_volume_importing(seen: &Observed) -> Vec<Finding> {
             })?;
             let progress = status.progress.as_deref().unwrap_or("N/A");
             let sentence = format!(
-                "The data volume {name:?} is being filled ({}, {progress}); the guest starts then.",
+                "The data volume {name:?} is being populated ({}, {progress}); the guest starts afterwards.",
                 phase.as_str()
             );
             let finding = Finding::new(sentence)
-                .seen(format!("datavolume/{name}"), "status.phase", phase.as_str())
-                .seen(format!("datavolume/{name}"), "status.progress", progress);
-            Some(finding.next(seen.kubectl(&format!("get datavolume {name} --watch"))))
+                .because(Reason::NotAllDVsReady)
+                .evidence(format!("datavolume/{name}"), "status.phase", phase.as_str())
+                .evidence(format!("datavolume/{name}"), "status.progress", progress);
+            Some(finding.next(observed.kubectl(&format!("get datavolume {name} --watch"))))
         })
         .collect()
 }
 
-pub(crate) fn secret_missing(seen: &Observed) -> Vec<Finding> {
-    let (names, object) = seen.references();
-    named(seen, "secret", (&names.secrets, &seen.secrets), &object)
+pub(crate) fn secret_missing(observed: &Observed) -> Vec<Finding> {
+    let (names, object) = observed.references();
+    let wanted = Wanted {
+        kind: "secret",
+        names: &names.secrets,
+        found: &observed.secrets,
+    };
+    wanted.missing(observed, &object)
 }
 
-pub(crate) fn config_map_missing(seen: &Observed) -> Vec<Finding> {
-    let (names, object) = seen.references();
-    named(
-        seen,
-        "configmap",
-        (&names.config_maps, &seen.config_maps),
-        &object,
-    )
+pub(crate) fn config_map_missing(observed: &Observed) -> Vec<Finding> {
+    let (names, object) = observed.references();
+    let wanted = Wanted {
+        kind: "configmap",
+        names: &names.config_maps,
+        found: &observed.config_maps,
+    };
+    wanted.missing(observed, &object)
 }
 
-pub(crate) fn service_account_missing(seen: &Observed) -> Vec<Finding> {
-    let (names, object) = seen.references();
-    named(
-        seen,
-        "serviceaccount",
-        (&names.service_accounts, &seen.service_accounts),
-        &object,
-    )
+pub(crate) fn service_account_missing(observed: &Observed) -> Vec<Finding> {
+    let (names, object) = observed.references();
+    let wanted = Wanted {
+        kind: "serviceaccount",
+        names: &names.service_accounts,
+        found: &observed.service_accounts,
+    };
+    wanted.missing(observed, &object)
 }
 
-fn named(
-    seen: &Observed,
-    kind: &str,
-    (names, found): (
-        &BTreeMap<String, String>,
-        &BTreeMap<String, Option<ObjectMeta>>,
-    ),
-    object: &str,
-) -> Vec<Finding> {
-    missing(names, |name| found.get(name).is_some_and(Option::is_none))
-        .map(|(name, at)| {
-            Finding::new(format!("The {kind} {name:?} does not exist."))
-                .seen(object, at, name)
-                .seen(format!("{kind}/{name}"), "", "not found")
-                .next(seen.kubectl(&format!("get {kind}")))
-        })
-        .collect()
+/// Objects of one kind that the spec names.
+struct Wanted<'a> {
+    kind: &'a str,
+    /// Names and the fields that name them.
+    names: &'a BTreeMap<String, String>,
+    found: &'a BTreeMap<String, Option<ObjectMeta>>,
+}
+
+impl Wanted<'_> {
+    fn missing(&self, observed: &Observed, object: &str) -> Vec<Finding> {
+        let kind = self.kind;
+        let is_missing = |name: &str| self.found.get(name).is_some_and(Option::is_none);
+        missing(self.names, is_missing)
+            .map(|(name, at)| {
+                Finding::new(format!("The {kind} {name:?} does not exist."))
+                    .evidence(object, at, name)
+                    .evidence(format!("{kind}/{name}"), "", "not found")
+                    .next(observed.kubectl(&format!("get {kind}")))
+            })
+            .collect()
+    }
 }
 
 fn missing(
@@ -234,10 +268,10 @@ fn missing(
 }
 
 fn claims_in<'a>(
-    seen: &'a Observed,
+    observed: &'a Observed,
     phase: &'static str,
 ) -> impl Iterator<Item = (&'a str, &'a PersistentVolumeClaim)> {
-    seen.claims.iter().filter_map(move |(name, claim)| {
+    observed.claims.iter().filter_map(move |(name, claim)| {
         let claim = claim.as_ref()?;
         let own = claim
             .status
@@ -256,13 +290,15 @@ fn class_of(claim: &PersistentVolumeClaim) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-fn waits_for_consumer(seen: &Observed, name: &str) -> bool {
-    seen.event("PersistentVolumeClaim", name, WAIT_FOR_CONSUMER)
+fn waits_for_consumer(observed: &Observed, name: &str) -> bool {
+    observed
+        .event("PersistentVolumeClaim", name, WAIT_FOR_CONSUMER)
         .is_some()
 }
 
-fn data_volumes(seen: &Observed) -> impl Iterator<Item = (&str, &DataVolume)> {
-    seen.data_volumes
+fn data_volumes(observed: &Observed) -> impl Iterator<Item = (&str, &DataVolume)> {
+    observed
+        .data_volumes
         .iter()
         .filter_map(|(name, volume)| Some((name.as_str(), volume.as_ref()?)))
 }

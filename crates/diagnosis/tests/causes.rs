@@ -1,24 +1,25 @@
-//! Every cause with situations as data, in `causes.yaml`: a world that is well, or one on the way,
-//! and what is different in it. The first cause that is found is the one of the case.
+//! Every cause with situations as data, in `causes.yaml`: a base, such as a healthy VM, and a patch of
+//! it. The first cause that is found is the one of the case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use diagnosis::{Diagnosis, Observed, Severity, TABLE, diagnose, references};
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
+use reasons::{Reason, Subject};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    worlds: BTreeMap<String, World>,
+    bases: BTreeMap<String, Base>,
     cases: Vec<Case>,
 }
 
-/// A starting point: another one and what is different.
+/// A starting point: another one and a patch of it.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct World {
+struct Base {
     from: Option<String>,
     set: Value,
 }
@@ -26,20 +27,20 @@ struct World {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// Nothing is found without it.
+    /// Without it the VM is healthy.
     cause: Option<String>,
     on: String,
     #[serde(default)]
     set: Value,
-    /// Ids that are found after the first, all of them.
+    /// Ids of all further causes.
     #[serde(default)]
     also: Vec<String>,
     /// Part of the sentence.
     #[serde(default)]
-    says: String,
+    sentence: String,
     /// Part of the evidence.
     #[serde(default)]
-    seen: String,
+    evidence: String,
     /// Part of the next command.
     #[serde(default)]
     next: String,
@@ -49,20 +50,20 @@ fn file() -> File {
     serde_saphyr::from_str(include_str!("causes.yaml")).expect("cases")
 }
 
-fn world(worlds: &BTreeMap<String, World>, name: &str) -> Value {
-    let own = worlds.get(name).expect("a world of that name");
-    let mut base = match &own.from {
-        Some(from) => world(worlds, from),
+fn base(bases: &BTreeMap<String, Base>, name: &str) -> Value {
+    let own = bases.get(name).expect("a base of that name");
+    let mut value = match &own.from {
+        Some(from) => base(bases, from),
         None => json!({}),
     };
-    json_patch::merge(&mut base, &own.set);
-    base
+    json_patch::merge(&mut value, &own.set);
+    value
 }
 
-fn answer(file: &File, case: &Case) -> Diagnosis {
-    let mut world = world(&file.worlds, &case.on);
+fn observed(file: &File, case: &Case) -> Value {
+    let mut objects = base(&file.bases, &case.on);
     if case.set.is_object() {
-        json_patch::merge(&mut world, &case.set);
+        json_patch::merge(&mut objects, &case.set);
     }
     for map in [
         "claims",
@@ -72,7 +73,7 @@ fn answer(file: &File, case: &Case) -> Diagnosis {
         "serviceAccounts",
         "storageClasses",
     ] {
-        for (_, found) in world
+        for (_, found) in objects
             .get_mut(map)
             .and_then(Value::as_object_mut)
             .into_iter()
@@ -83,16 +84,20 @@ fn answer(file: &File, case: &Case) -> Diagnosis {
             }
         }
     }
-    let seen: Observed = serde_json::from_value(world).expect("a world");
-    diagnose(&seen)
+    objects
+}
+
+fn diagnosis(file: &File, case: &Case) -> Diagnosis {
+    let observed: Observed = serde_json::from_value(observed(file, case)).expect("a situation");
+    diagnose(&observed)
 }
 
 #[test]
-fn every_situation_is_recognized() {
+fn situations_have_their_causes() {
     let file = file();
-    let mut faults = Vec::new();
+    let mut failures = Vec::new();
     for case in &file.cases {
-        let found = answer(&file, case);
+        let found = diagnosis(&file, case);
         let ids: Vec<&str> = found.causes.iter().map(|cause| cause.id).collect();
         let wanted: Vec<&str> = case
             .cause
@@ -101,7 +106,7 @@ fn every_situation_is_recognized() {
             .map(String::as_str)
             .collect();
         if ids != wanted {
-            faults.push(format!("{case:?} is {ids:?}: {:#?}", found.causes));
+            failures.push(format!("{case:?} is {ids:?}: {:#?}", found.causes));
             continue;
         }
         let Some(first) = found.causes.first() else {
@@ -110,28 +115,28 @@ fn every_situation_is_recognized() {
         };
         let evidence = serde_json::to_string(&first.evidence).expect("evidence");
         let parts = [
-            (&first.sentence, &case.says),
-            (&evidence, &case.seen),
+            (&first.sentence, &case.sentence),
+            (&evidence, &case.evidence),
             (&first.next, &case.next),
         ];
         for (text, part) in parts {
             if !text.contains(part.as_str()) {
-                faults.push(format!("{case:?}: {text:?} lacks {part:?}"));
+                failures.push(format!("{case:?}: {part:?} is not in {text:?}"));
             }
         }
         let is_bad = matches!(first.severity, Severity::Broken | Severity::Waiting);
         assert_eq!(found.healthy, !is_bad, "{case:?}");
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 
 #[test]
-fn every_cause_has_a_situation_and_says_what_to_do() {
+fn every_cause_has_a_situation_and_a_next_command() {
     let file = file();
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut covered: BTreeSet<&str> = BTreeSet::new();
     for case in &file.cases {
-        seen.extend(case.cause.as_deref());
-        for cause in answer(&file, case).causes {
+        covered.extend(case.cause.as_deref());
+        for cause in diagnosis(&file, case).causes {
             assert!(cause.sentence.ends_with(['.', '?']), "{cause:?}");
             assert!(!cause.evidence.is_empty(), "{cause:?}");
             let is_command = ["kubectl ", "virtctl "]
@@ -142,12 +147,94 @@ fn every_cause_has_a_situation_and_says_what_to_do() {
     }
     let ids: BTreeSet<&str> = TABLE.iter().map(|rule| rule.id).collect();
     assert_eq!(ids.len(), TABLE.len(), "ids are unique");
-    assert_eq!(seen, ids);
+    assert_eq!(covered, ids);
     println!("causes: {}, situations: {}", ids.len(), file.cases.len());
 }
 
+/// Whether `name` is the reason of a condition, a container, a pod, an event or a status.
+fn has_reason(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Object(map) => {
+            map.get("reason").is_some_and(|reason| reason == name)
+                || map.values().any(|part| has_reason(part, name))
+        }
+        Value::Array(list) => list.iter().any(|part| has_reason(part, name)),
+        _ => false,
+    }
+}
+
+/// The reason and remedy of `why` are those of the condition, container or event.
 #[test]
-fn references_of_a_spec_are_found_with_their_places() {
+fn causes_name_the_reason_of_the_condition_and_its_remedy() {
+    // Causes that follow from the spec name the reason that the condition will have.
+    let inferred = [
+        Reason::FailedPvcNotFound,
+        Reason::ClaimLost,
+        Reason::ProvisioningFailed,
+        Reason::FailedDataVolumeImport,
+        Reason::NotAllDVsReady,
+    ];
+    let file = file();
+    for case in &file.cases {
+        let found = diagnosis(&file, case);
+        let Some(first) = found.causes.first() else {
+            continue;
+        };
+        let rule = TABLE.iter().find(|rule| rule.id == first.id);
+        let rule = rule.expect("a cause has a rule");
+        let Some(name) = first.reason else {
+            let is_optional = rule.id == "claim-pending";
+            assert!(rule.reasons.is_empty() || is_optional, "{first:?}");
+            continue;
+        };
+        let reason: Reason = name.parse().expect("a reason of the table");
+        let is_listed = rule.reasons.is_empty() || rule.reasons.contains(&reason);
+        assert!(is_listed, "{first:?}");
+        let is_reported = has_reason(&observed(&file, case), name);
+        assert!(is_reported || inferred.contains(&reason), "{first:?}");
+        let remedy = Some(reason.remedy()).filter(|remedy| !remedy.is_empty());
+        assert_eq!(first.remedy, remedy, "{first:?}");
+    }
+}
+
+/// A reason that a component writes to a VMI is named by `why`, whichever it is.
+#[test]
+fn every_reason_of_a_vmi_is_named_with_its_remedy() {
+    let file = file();
+    let subjects = [Subject::Starting, Subject::Ended, Subject::Network];
+    let all = Reason::ALL.iter();
+    for reason in all.filter(|reason| subjects.contains(&reason.subject())) {
+        let condition = json!({
+            "type": "Synchronized", "status": "False", "reason": reason.as_str(), "message": "text",
+        });
+        let status = if reason.subject() == Subject::Ended {
+            json!({"reason": reason.as_str()})
+        } else {
+            json!({"conditions": [condition]})
+        };
+        let on = if reason.subject() == Subject::Ended {
+            "failed"
+        } else {
+            "scheduling"
+        };
+        let case = Case {
+            cause: None,
+            on: on.to_owned(),
+            set: json!({"vmi": {"status": status}}),
+            also: Vec::new(),
+            sentence: String::new(),
+            evidence: String::new(),
+            next: String::new(),
+        };
+        let found = diagnosis(&file, &case);
+        let first = found.causes.first().expect("a cause");
+        assert_eq!(first.reason, Some(reason.as_str()), "{first:?}");
+        assert_eq!(first.remedy.unwrap_or_default(), reason.remedy());
+    }
+}
+
+#[test]
+fn references_of_a_spec_have_their_fields() {
     let spec = json!({
         "serviceAccountName": "robot",
         "domain": {},

@@ -1,37 +1,37 @@
-//! The bytes of a new qcow2 image that holds nothing yet.
+//! The bytes of a new, empty qcow2 image.
 //!
-//! Layout, one cluster of 64 KiB each unless the table of level 1 is longer: header with its
-//! extensions and the backing file's name; table of reference counts; its first block; table of
-//! level 1, all zero. Nothing else exists until a guest writes.
+//! Layout, one cluster of 64 KiB each unless the L1 table is longer: header with its extensions and
+//! the backing file's name; refcount table; its first block; L1 table, all zero. Nothing else exists
+//! until a guest writes.
 
 use crate::Format;
 use crate::probe::{EXTENSION_BACKING_FORMAT, MAGIC, MAX_BACKING_NAME, SECTOR, V3_HEADER};
 
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
-/// One cluster of level 2 maps 8192 clusters of data.
+/// An L2 table of one cluster maps 8192 clusters of data.
 const BYTES_PER_L1_ENTRY: u64 = CLUSTER * (CLUSTER / 8);
-/// Reference counts are 16 bits wide (`1 << 4`).
+/// Refcounts are 16 bits wide (`1 << 4`).
 const REFCOUNT_ORDER: u32 = 4;
-/// What QEMU accepts for a table of level 1: 32 MiB of entries.
+/// The longest L1 table that QEMU accepts: 32 MiB of entries.
 const MAX_L1_ENTRIES: u64 = (32 << 20) / 8;
 
-/// What lies under an overlay.
+/// The backing file of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Under {
-    /// As QEMU opens it: absolute, or beside the overlay.
+pub struct BackingFile {
+    /// As QEMU opens it: absolute, or relative to the overlay's directory.
     pub path: String,
     pub format: Format,
 }
 
-/// An image to be made.
+/// A new image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blueprint {
     virtual_size: u64,
-    under: Option<Under>,
+    backing_file: Option<BackingFile>,
 }
 
-/// What cannot be made.
+/// Why an image cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlueprintError {
     #[error("a disk of {0} bytes: the size must be between 1 byte and 2 PiB")]
@@ -43,7 +43,7 @@ pub enum BlueprintError {
 }
 
 impl Blueprint {
-    /// A disk of zeros; the size is rounded up to whole sectors.
+    /// A disk of zeros; its size is rounded up to whole sectors.
     pub fn empty(virtual_size: u64) -> Result<Self, BlueprintError> {
         let rounded = virtual_size.checked_next_multiple_of(SECTOR).unwrap_or(0);
         if rounded == 0 || rounded.div_ceil(BYTES_PER_L1_ENTRY) > MAX_L1_ENTRIES {
@@ -51,22 +51,23 @@ impl Blueprint {
         }
         Ok(Self {
             virtual_size: rounded,
-            under: None,
+            backing_file: None,
         })
     }
 
-    /// A disk that shows what lies under it until it is written to.
-    pub fn overlay(virtual_size: u64, under: Under) -> Result<Self, BlueprintError> {
-        if !(1..=MAX_BACKING_NAME).contains(&under.path.len()) {
-            return Err(BlueprintError::NameLength(under.path.len()));
+    /// A disk with the backing file's content, which is not written to.
+    pub fn overlay(virtual_size: u64, backing_file: BackingFile) -> Result<Self, BlueprintError> {
+        let path = &backing_file.path;
+        if !(1..=MAX_BACKING_NAME).contains(&path.len()) {
+            return Err(BlueprintError::NameLength(path.len()));
         }
-        // QEMU takes what stands before a colon for a protocol, unless a slash comes first.
-        let colon = under.path.find(':');
-        if colon.is_some_and(|colon| under.path.find('/').is_none_or(|slash| colon < slash)) {
-            return Err(BlueprintError::NameIsProtocol(under.path));
+        // QEMU takes a prefix with a colon for a protocol, unless a slash comes first.
+        let colon = path.find(':');
+        if colon.is_some_and(|colon| path.find('/').is_none_or(|slash| colon < slash)) {
+            return Err(BlueprintError::NameIsProtocol(backing_file.path));
         }
         Ok(Self {
-            under: Some(under),
+            backing_file: Some(backing_file),
             ..Self::empty(virtual_size)?
         })
     }
@@ -75,8 +76,8 @@ impl Blueprint {
         self.virtual_size
     }
 
-    /// The clusters that are not all zero, and the length of the whole file.
-    pub(crate) fn lay_out(&self) -> Layout {
+    /// The clusters that are not all zero, and the length of the file.
+    pub(crate) fn layout(&self) -> Layout {
         let l1_entries = self.virtual_size.div_ceil(BYTES_PER_L1_ENTRY);
         let l1_clusters = (l1_entries * 8).div_ceil(CLUSTER);
         let clusters = 3 + l1_clusters;
@@ -94,22 +95,22 @@ impl Blueprint {
 
     fn header(&self, l1_entries: u64) -> Vec<u8> {
         let mut extensions = Vec::new();
-        if let Some(under) = &self.under {
+        if let Some(backing_file) = &self.backing_file {
             extension(
                 &mut extensions,
                 EXTENSION_BACKING_FORMAT,
-                under.format.name().as_bytes(),
+                backing_file.format.name().as_bytes(),
             );
         }
         extension(&mut extensions, 0, &[]);
-        let name = self.under.as_ref().map_or("", |under| &under.path);
+        let name = self.backing_file.as_ref().map_or("", |file| &file.path);
         let name_at = if name.is_empty() {
             0
         } else {
             V3_HEADER + extensions.len()
         };
 
-        let mut header = Words(Vec::with_capacity(
+        let mut header = BigEndian(Vec::with_capacity(
             V3_HEADER + extensions.len() + name.len(),
         ));
         header.bytes(&MAGIC);
@@ -122,10 +123,10 @@ impl Blueprint {
         header.u32(u32::try_from(l1_entries).unwrap_or(u32::MAX));
         header.u64(3 * CLUSTER);
         header.u64(CLUSTER);
-        header.u32(1); // clusters of the table of reference counts
+        header.u32(1); // clusters of the refcount table
         header.u32(0); // snapshots
         header.u64(0);
-        header.u64(0); // incompatible, compatible and automatically cleared features
+        header.u64(0); // incompatible, compatible and autoclear features
         header.u64(0);
         header.u64(0);
         header.u32(REFCOUNT_ORDER);
@@ -136,7 +137,7 @@ impl Blueprint {
     }
 }
 
-/// Pieces of a file that is zero elsewhere.
+/// The parts of a file that are not zero.
 #[derive(Debug)]
 pub(crate) struct Layout {
     header: Vec<u8>,
@@ -162,18 +163,19 @@ fn extension(to: &mut Vec<u8>, kind: u32, data: &[u8]) {
     to.resize(to.len().next_multiple_of(8), 0);
 }
 
-struct Words(Vec<u8>);
+/// Writes big-endian numbers.
+struct BigEndian(Vec<u8>);
 
-impl Words {
+impl BigEndian {
     fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    fn u32(&mut self, word: u32) {
-        self.bytes(&word.to_be_bytes());
+    fn u32(&mut self, value: u32) {
+        self.bytes(&value.to_be_bytes());
     }
 
-    fn u64(&mut self, word: u64) {
-        self.bytes(&word.to_be_bytes());
+    fn u64(&mut self, value: u64) {
+        self.bytes(&value.to_be_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! The little that touches files.
+//! Probing and creating image files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::{Blueprint, Description, PROBE_LENGTH, ProbeError, probe};
 
-/// Why an image could not be read or made.
+/// Why an image could not be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("use the image's file")]
@@ -18,7 +18,7 @@ pub enum FileError {
     NotAFile,
 }
 
-/// Says what an open image is. The caller opened it and so decided which links were followed.
+/// Probes an open image. The caller opens it and so decides which links are followed.
 pub fn probe_file(file: &File) -> Result<Description, FileError> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -30,14 +30,14 @@ pub fn probe_file(file: &File) -> Result<Description, FileError> {
     Ok(probe(&head, metadata.len())?)
 }
 
-/// Makes the image as a new file that only its owner may use; a file already there is an error.
+/// Creates the image as a new file that only its owner may use; an existing file is an error.
 pub fn write_new(path: &Path, blueprint: &Blueprint) -> Result<(), FileError> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path)?;
-    let layout = blueprint.lay_out();
+    let layout = blueprint.layout();
     file.set_len(layout.length)?;
     for (at, bytes) in layout.pieces() {
         file.write_all_at(bytes, at)?;

@@ -1,13 +1,12 @@
 //! Reading and writing qcow2 headers, and the size of raw images.
 //!
-//! [`probe`] says what an image is by its first bytes; [`Description::check_container_disk`]
-//! refuses what an image from outside must not be (a header is a place where a stranger can name
-//! files of ours). [`Blueprint`] makes the bytes of a new, empty qcow2 image, standing alone or as
-//! an overlay; [`write_new`] puts them into a file.
+//! [`probe`] describes an image by its first bytes; [`Description::check_container_disk`] refuses
+//! what an untrusted image must not have (a header can name files of the host). [`Blueprint`] lays
+//! out a new, empty qcow2 image, standalone or as an overlay; [`write_new`] writes it to a file.
 //!
-//! **Invariants**: the parser is pure, reads only inside what it is given, and never panics; a
-//! format is taken from the bytes, never from a name; an overlay names its backing file's format,
-//! so that QEMU never guesses it.
+//! **Invariants**: the parser is pure, reads only inside its input, and never panics; a format is
+//! taken from the bytes, never from a name; an overlay names its backing file's format, so that QEMU
+//! never guesses it.
 //!
 //! What it must not know: volumes, pods, and how to read a guest's data.
 
@@ -16,7 +15,7 @@ mod file;
 mod probe;
 mod raw;
 
-pub use blueprint::{Blueprint, BlueprintError, Under};
+pub use blueprint::{BackingFile, Blueprint, BlueprintError};
 pub use file::{FileError, probe_file, write_new};
 pub use probe::{Description, Format, PROBE_LENGTH, ProbeError, Refusal, SECTOR, probe};
 pub use raw::{RawSize, TooSmall};

@@ -1,11 +1,11 @@
-//! What an image is, by its first bytes.
+//! Describes an image by its first bytes.
 //!
 //! The layout is QEMU's published one (`docs/interop/qcow2`): versions 2 and 3, big endian.
 
-/// How many bytes of an image [`probe`] needs: a header, its extensions and the name of a backing
-/// file all lie in the first cluster, of which this is the usual size.
+/// The bytes of an image that [`probe`] needs: the header, its extensions and the backing file's
+/// name are in the first cluster, and this is the usual cluster size.
 pub const PROBE_LENGTH: usize = 64 << 10;
-/// Virtual sizes are multiples of it.
+/// Virtual sizes are multiples of this.
 pub const SECTOR: u64 = 512;
 
 pub(crate) const MAGIC: [u8; 4] = *b"QFI\xfb";
@@ -34,7 +34,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// QEMU's word for it.
+    /// QEMU's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Qcow2 => "qcow2",
@@ -43,53 +43,52 @@ impl Format {
     }
 }
 
-/// What the first bytes say.
+/// An image, as its first bytes describe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     pub format: Format,
-    /// What a guest sees.
+    /// The size of the guest's disk.
     pub virtual_size: u64,
-    /// The name in the header, as it stands there.
+    /// The name in the header, unchanged.
     pub backing_file: Option<String>,
     pub backing_format: Option<String>,
     pub has_data_file: bool,
     pub is_encrypted: bool,
     pub is_corrupt: bool,
-    /// Bits of features whose meaning is not known here and without which the image cannot be
-    /// understood.
+    /// Incompatible feature bits that this parser does not know.
     pub unknown_features: u64,
 }
 
-/// The bytes are not a sound image.
+/// The bytes are not a valid image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
     #[error("the image is empty")]
     Empty,
     #[error("the qcow2 header ends too early")]
     Truncated,
-    #[error("version {0} of qcow2 is not known")]
+    #[error("qcow2 version {0} is not supported")]
     Version(u32),
     #[error("the qcow2 header holds an impossible value: {0}")]
     Impossible(&'static str),
 }
 
-/// What a container disk must not be.
+/// Why an image is refused as a container disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("it stands on another file, {0:?}, which could be any file of the host")]
+    #[error("it has a backing file, {0:?}, which could be any file of the host")]
     BackingFile(String),
-    #[error("it keeps its data in another file, which could be any file of the host")]
+    #[error("it has an external data file, which could be any file of the host")]
     DataFile,
     #[error("it is encrypted")]
     Encrypted,
     #[error("it is marked as corrupt")]
     Corrupt,
-    #[error("it uses unknown features of qcow2 (bits {0:#x})")]
+    #[error("it uses unknown qcow2 features (bits {0:#x})")]
     UnknownFeatures(u64),
 }
 
 impl Description {
-    /// Refuses what an image from outside must not be.
+    /// Refuses what an untrusted image must not have.
     pub fn check_container_disk(&self) -> Result<(), Refusal> {
         let checks = [
             self.backing_file.clone().map(Refusal::BackingFile),
@@ -102,8 +101,8 @@ impl Description {
     }
 }
 
-/// Looks at the first [`PROBE_LENGTH`] bytes (or all, if there are fewer) of an image that is
-/// `file_length` bytes long.
+/// Describes an image of `file_length` bytes by its first [`PROBE_LENGTH`] bytes, or all if it is
+/// shorter.
 pub fn probe(head: &[u8], file_length: u64) -> Result<Description, ProbeError> {
     if file_length == 0 {
         return Err(ProbeError::Empty);

@@ -1,22 +1,23 @@
-//! How large a new raw image is to be.
+//! The size of a new raw image.
 //!
-//! A claim promises a size, and a filesystem on it takes some of that for itself. A disk that is a
-//! little smaller than promised is better than none; one that is much smaller is a mistake.
+//! A persistent volume claim requests a size, and the filesystem on the volume uses some of it. A
+//! disk that is slightly smaller than requested is better than none; one that is much smaller is a
+//! mistake.
 
-/// What is wanted of a new image.
+/// The requested size of a new image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawSize {
     pub bytes: u64,
-    /// How many hundredths of the size may be missing.
+    /// By how many percent the image may be smaller.
     pub tolerated_percent: u8,
     /// Bytes of the filesystem that stay free.
     pub reserve_bytes: u64,
 }
 
-/// There is not even room for the least that is tolerated.
+/// Not even the smallest tolerated size fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a disk of {wanted} bytes does not fit into {available} bytes, nor does one that is \
+    "a disk of {wanted} bytes does not fit into {available} bytes, even if it is \
      {tolerated_percent} % smaller"
 )]
 pub struct TooSmall {
@@ -26,7 +27,7 @@ pub struct TooSmall {
 }
 
 impl RawSize {
-    /// The size of the image where `free` bytes are left.
+    /// The size of the image on a filesystem with `free` bytes.
     pub fn fit(self, free: u64) -> Result<u64, TooSmall> {
         let available = free.saturating_sub(self.reserve_bytes);
         if self.bytes <= available {
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_as_large_as_promised_or_a_little_smaller() {
+    fn disk_is_as_large_as_requested_or_slightly_smaller() {
         let check = |bytes, free, expected: Option<u64>| {
             let size = RawSize {
                 bytes,

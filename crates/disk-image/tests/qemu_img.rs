@@ -1,12 +1,12 @@
-//! What we write is what QEMU's own tool reads, and the other way round.
+//! Compares written and probed images with QEMU's own tools.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
 use disk_image::{
-    Blueprint, BlueprintError, Format, ProbeError, Refusal, Under, fuzz_probe, probe, probe_file,
-    write_new,
+    BackingFile, Blueprint, BlueprintError, Format, ProbeError, Refusal, fuzz_probe, probe,
+    probe_file, write_new,
 };
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn info(path: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn empty_disks_of_every_size_are_sound() {
+fn empty_disks_of_every_size_are_valid() {
     let dir = tempfile::tempdir().unwrap();
     for (at, size) in [1, 512, MIB, 512 * MIB, 512 * MIB + 1, 3 << 40]
         .into_iter()
@@ -55,7 +55,7 @@ fn empty_disks_of_every_size_are_sound() {
 }
 
 #[test]
-fn an_overlay_names_its_backing_file_and_format_and_shows_its_content() {
+fn overlay_names_its_backing_file_and_has_its_content() {
     let dir = tempfile::tempdir().unwrap();
     for format in [Format::Raw, Format::Qcow2] {
         let base = dir.path().join(format!("base.{}", format.name()));
@@ -73,13 +73,13 @@ fn an_overlay_names_its_backing_file_and_format_and_shows_its_content() {
         let found = probe_file(&File::open(&base).unwrap()).unwrap();
         assert_eq!(found.format, format);
         let overlay = dir.path().join(format!("over-{}.qcow2", format.name()));
-        let under = Under {
+        let backing_file = BackingFile {
             path: text(&base).to_owned(),
             format,
         };
         write_new(
             &overlay,
-            &Blueprint::overlay(found.virtual_size, under).unwrap(),
+            &Blueprint::overlay(found.virtual_size, backing_file).unwrap(),
         )
         .unwrap();
 
@@ -102,7 +102,7 @@ fn an_overlay_names_its_backing_file_and_format_and_shows_its_content() {
 }
 
 #[test]
-fn an_overlay_takes_a_guests_writes() {
+fn disk_can_be_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.qcow2");
     write_new(&path, &Blueprint::empty(8 * MIB).unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn an_overlay_takes_a_guests_writes() {
 }
 
 #[test]
-fn images_that_name_other_files_or_hide_their_content_are_refused() {
+fn images_with_other_files_or_encryption_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let make = |name: &str, options: &str| {
@@ -171,7 +171,7 @@ fn images_that_name_other_files_or_hide_their_content_are_refused() {
 }
 
 #[test]
-fn broken_headers_are_errors_and_other_bytes_are_raw() {
+fn malformed_headers_are_errors_and_other_bytes_are_raw() {
     assert_eq!(probe(&[], 0), Err(ProbeError::Empty));
     assert_eq!(probe(b"QFI\xfb", 4), Err(ProbeError::Truncated));
     assert_eq!(probe(b"QFI\xfb\0\0\0\x09", 8), Err(ProbeError::Truncated));
@@ -186,24 +186,24 @@ fn blueprints_that_qemu_would_misread_are_refused() {
         Blueprint::empty(u64::MAX),
         Err(BlueprintError::Size(_))
     ));
-    let under = |path: &str| Under {
+    let backing_file = |path: &str| BackingFile {
         path: path.to_owned(),
         format: Format::Raw,
     };
     assert!(matches!(
-        Blueprint::overlay(MIB, under("nbd:localhost:1")),
+        Blueprint::overlay(MIB, backing_file("nbd:localhost:1")),
         Err(BlueprintError::NameIsProtocol(_))
     ));
     assert_eq!(
-        Blueprint::overlay(MIB, under("")),
+        Blueprint::overlay(MIB, backing_file("")),
         Err(BlueprintError::NameLength(0))
     );
-    assert!(Blueprint::overlay(MIB, under("/a:b/disk")).is_ok());
+    assert!(Blueprint::overlay(MIB, backing_file("/a:b/disk")).is_ok());
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_the_parser_panic(tail in proptest::collection::vec(any::<u8>(), 0..300), version in 2_u8..4) {
+    fn parser_never_panics(tail in proptest::collection::vec(any::<u8>(), 0..300), version in 2_u8..4) {
         let mut bytes = b"QFI\xfb\0\0\0".to_vec();
         bytes.push(version);
         bytes.extend_from_slice(&tail);
@@ -212,11 +212,11 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_probed_alike(size in 1_u64..(1 << 45), name in "/[a-z:/]{1,80}") {
+    fn written_image_is_probed_with_the_same_values(size in 1_u64..(1 << 45), name in "/[a-z:/]{1,80}") {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
-        let under = Under { path: name.clone(), format: Format::Qcow2 };
-        let blueprint = Blueprint::overlay(size, under).unwrap();
+        let backing_file = BackingFile { path: name.clone(), format: Format::Qcow2 };
+        let blueprint = Blueprint::overlay(size, backing_file).unwrap();
         write_new(&path, &blueprint).unwrap();
         let found = probe_file(&File::open(&path).unwrap()).unwrap();
         prop_assert_eq!(found.virtual_size, blueprint.virtual_size());

@@ -1,12 +1,14 @@
-//! How people and programs reach into the guest: serial console, screen, agent channel.
+//! Access to the guest for users and programs: serial console, screen, agent channel.
+
+use model::paths;
 
 use crate::element::Element;
-use crate::{Input, RenderError, paths};
+use crate::{Input, RenderError};
 
 pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Element>, RenderError> {
-    let uid = input.vmi.metadata.uid.as_deref();
+    let uid = input.guest.vmi.metadata.uid.as_deref();
     let uid = uid.ok_or_else(|| RenderError::missing("metadata.uid"))?;
-    let devices = &input.vmi.spec.domain.devices;
+    let devices = &input.guest.vmi.spec.domain.devices;
     let mut all = Vec::new();
     if devices.autoattach_serial_console != Some(false) {
         all.extend(serial(uid, devices.log_serial_console != Some(false)));
@@ -18,15 +20,15 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Element>, RenderError> {
             .as_ref()
             .and_then(|video| video.type_.as_deref());
         all.push(graphics(uid));
-        all.push(screen(
+        all.push(video_device(
             video.filter(|kind| !kind.is_empty()).unwrap_or("vga"),
         ));
     }
     Ok(all)
 }
 
-/// A socket that QEMU listens on: bytes flow past libvirt and the launcher, which may both be
-/// restarted under an open console.
+/// A socket that QEMU listens on. Console data bypasses libvirt and the launcher, so both may restart
+/// while a console is open.
 fn serial(uid: &str, is_logged: bool) -> [Element; 2] {
     let source = Element::new("source")
         .attr("mode", "bind")
@@ -65,7 +67,7 @@ fn graphics(uid: &str) -> Element {
     Element::new("graphics").attr("type", "vnc").child(listen)
 }
 
-fn screen(kind: &str) -> Element {
+fn video_device(kind: &str) -> Element {
     let model = Element::new("model")
         .attr("type", kind)
         .attr("heads", 1)

@@ -1,17 +1,15 @@
 //! Controllers, and the PCI Express ports kept free for devices plugged in later.
 
-use kubevirt_api::VirtualMachineInstance;
-
-use crate::Input;
 use crate::disks::Disk;
 use crate::element::Element;
 use crate::interfaces::Interface;
 use crate::peripherals::Peripherals;
+use crate::{Input, virtio};
 
-/// Up to that much memory a guest counts as small and gets fewer ports.
+/// A guest with at most this much memory gets fewer ports.
 const SMALL_GUEST: u64 = 2 << 30;
-/// Bus numbers that libvirt still lays out below the root.
-const MOST_PORTS: usize = 31;
+/// Most ports that libvirt lays out below the root.
+const MAX_PORTS: usize = 31;
 
 #[derive(Debug)]
 pub(crate) struct Controllers {
@@ -20,16 +18,8 @@ pub(crate) struct Controllers {
     serial: Option<&'static str>,
     /// PCI Express root ports, used and free.
     ports: usize,
-    no_hole: bool,
-}
-
-/// The model of every virtio device that has versions.
-pub(crate) fn virtio_model(vmi: &VirtualMachineInstance) -> &'static str {
-    if vmi.spec.domain.devices.use_virtio_transitional == Some(true) {
-        "virtio-transitional"
-    } else {
-        "virtio-non-transitional"
-    }
+    /// Without the 64-bit PCI hole.
+    has_no_hole: bool,
 }
 
 pub(crate) fn of(
@@ -39,18 +29,18 @@ pub(crate) fn of(
     peripherals: &Peripherals<'_>,
     memory: u64,
 ) -> Controllers {
-    let devices = &input.vmi.spec.domain.devices;
+    let devices = &input.guest.vmi.spec.domain.devices;
     let has_hotplug = devices.disable_hotplug != Some(true);
     let usb = disks.iter().any(Disk::is_usb) || peripherals.has_usb();
     let scsi = has_hotplug || disks.iter().any(Disk::is_scsi);
-    let model = virtio_model(input.vmi);
+    let model = virtio::model(input.guest);
     let serial = devices.autoattach_serial_console != Some(false);
     let used = disks.iter().filter(|disk| disk.is_virtio()).count()
         + interfaces.len()
         + peripherals.pcie_devices()
         + usize::from(usb)
         + usize::from(scsi)
-        // With or without a console, the guest agent's channel needs the controller.
+        // The guest agent's channel needs the serial controller even without a console.
         + 1;
     let (total, least_free) = if memory <= SMALL_GUEST {
         (8, 3)
@@ -62,17 +52,18 @@ pub(crate) fn of(
     } else {
         0
     };
-    let annotation = |name: &str| input.vmi.metadata.annotations.as_ref()?.get(name);
+    let annotation = |name: &str| input.guest.vmi.metadata.annotations.as_ref()?.get(name);
     Controllers {
         usb: if usb { "qemu-xhci" } else { "none" },
         scsi: scsi.then_some(model),
         serial: serial.then_some(model),
         ports: if has_hotplug {
-            (used + free).min(MOST_PORTS)
+            (used + free).min(MAX_PORTS)
         } else {
             0
         },
-        no_hole: annotation("kubevirt.io/disablePCIHole64").is_some_and(|value| value == "true"),
+        has_no_hole: annotation("kubevirt.io/disablePCIHole64")
+            .is_some_and(|value| value == "true"),
     }
 }
 
@@ -90,9 +81,9 @@ impl Controllers {
             self.serial
                 .map(|model| controller("virtio-serial", 0, model)),
         );
-        if self.no_hole || self.ports > 0 {
+        if self.has_no_hole || self.ports > 0 {
             let hole = Element::new("pcihole64").attr("unit", "KiB").text(0);
-            all.push(controller("pci", 0, "pcie-root").children(self.no_hole.then_some(hole)));
+            all.push(controller("pci", 0, "pcie-root").children(self.has_no_hole.then_some(hole)));
         }
         // libvirt fills the ports in order; those left over are free for hotplug.
         all.extend((1..=self.ports).map(|index| controller("pci", index, "pcie-root-port")));

@@ -1,35 +1,31 @@
-//! Virtual CPUs: how many, in which topology, of which model.
+//! Virtual CPUs: their number, topology and model.
 
-use kubevirt_api::domain::Cpu;
+use kubevirt_api::domain::CpuFeature;
+use model::CpuModel;
 
 use crate::element::Element;
 use crate::{Acceleration, Input, RenderError};
 
-const HOST_MODEL: &str = "host-model";
-const HOST_PASSTHROUGH: &str = "host-passthrough";
-
 #[derive(Debug)]
 pub(crate) struct Processors<'a> {
-    cpu: Option<&'a Cpu>,
+    model: CpuModel<'a>,
+    features: &'a [CpuFeature],
     acceleration: Acceleration,
-    /// Sockets with the head room for hotplug.
+    /// Sockets, including those for hotplug.
     sockets: u32,
     cores: u32,
     threads: u32,
+    /// Virtual CPUs that the guest starts with.
     enabled: u32,
-    /// The guest may grow in memory, which libvirt only allows with a NUMA cell.
+    /// The guest's memory may grow, which libvirt permits only with a NUMA cell.
     needs_cell: bool,
 }
 
 pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Processors<'a>, RenderError> {
-    let domain = &input.vmi.spec.domain;
-    let cpu = domain.cpu.as_ref();
-    let count = |value: Option<u32>| value.filter(|count| *count > 0).unwrap_or(1);
-    let sockets = count(cpu.and_then(|cpu| cpu.sockets));
-    let cores = count(cpu.and_then(|cpu| cpu.cores));
-    let threads = count(cpu.and_then(|cpu| cpu.threads));
-    let max_sockets = cpu.and_then(|cpu| cpu.max_sockets).unwrap_or(0);
-    if max_sockets != 0 && max_sockets < sockets {
+    let topology = input.guest.topology;
+    let (sockets, cores, threads) = (topology.sockets, topology.cores, topology.threads);
+    let max_sockets = topology.max_sockets.unwrap_or(sockets);
+    if max_sockets < sockets {
         return Err(RenderError::invalid(
             "spec.domain.cpu.maxSockets",
             "must not be less than spec.domain.cpu.sockets",
@@ -40,18 +36,19 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Processors<'a>, RenderError> {
             .checked_mul(cores)
             .and_then(|n| n.checked_mul(threads))
     };
-    let sockets_at_most = max_sockets.max(sockets);
-    let (Some(enabled), Some(_)) = (product(sockets), product(sockets_at_most)) else {
+    let (Some(enabled), Some(_)) = (product(sockets), product(max_sockets)) else {
         return Err(RenderError::invalid(
             "spec.domain.cpu",
             "too many virtual CPUs",
         ));
     };
+    let domain = &input.guest.vmi.spec.domain;
     let memory = domain.memory.as_ref();
     Ok(Processors {
-        cpu,
+        model: input.guest.cpu_model,
+        features: domain.cpu.as_ref().map_or(&[][..], |cpu| &cpu.features),
         acceleration: input.facts.acceleration,
-        sockets: sockets_at_most,
+        sockets: max_sockets,
         cores,
         threads,
         enabled,
@@ -61,7 +58,7 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Processors<'a>, RenderError> {
 
 impl Processors<'_> {
     fn total(&self) -> u32 {
-        // Checked when it was made.
+        // `of` has checked that the product fits.
         self.sockets * self.cores * self.threads
     }
 
@@ -84,49 +81,44 @@ impl Processors<'_> {
     }
 
     pub(crate) fn render_cpu(&self, memory: u64) -> Element {
-        let model = self.cpu.and_then(|cpu| cpu.model.as_deref());
         let topology = Element::new("topology")
             .attr("sockets", self.sockets)
             .attr("cores", self.cores)
             .attr("threads", self.threads);
-        self.render_model(
-            model
-                .filter(|model| !model.is_empty())
-                .unwrap_or(HOST_MODEL),
-        )
-        .child(topology)
-        .children(self.render_features(model))
-        .children(self.needs_cell.then(|| self.render_cell(memory)))
+        self.render_model()
+            .child(topology)
+            .children(self.render_features())
+            .children(self.needs_cell.then(|| self.render_cell(memory)))
     }
 
-    fn render_model(&self, model: &str) -> Element {
+    fn render_model(&self) -> Element {
         let cpu = Element::new("cpu");
-        match (model, self.acceleration) {
-            (HOST_MODEL, _) => cpu.attr("mode", HOST_MODEL),
-            (HOST_PASSTHROUGH, Acceleration::Kvm) => cpu.attr("mode", HOST_PASSTHROUGH),
-            // An emulated CPU has no host to pass through; all it can do comes closest.
-            (HOST_PASSTHROUGH, Acceleration::Emulation) => cpu.attr("mode", "maximum"),
-            (name, _) => cpu
+        match (self.model, self.acceleration) {
+            (CpuModel::Unset | CpuModel::HostModel, _) => cpu.attr("mode", "host-model"),
+            (CpuModel::HostPassthrough, Acceleration::Kvm) => cpu.attr("mode", "host-passthrough"),
+            // An emulated CPU cannot pass the host's through; all features come closest.
+            (CpuModel::HostPassthrough, Acceleration::Emulation) => cpu.attr("mode", "maximum"),
+            (CpuModel::Named(name), _) => cpu
                 .attr("mode", "custom")
                 .child(Element::new("model").text(name)),
         }
     }
 
-    fn render_features(&self, model: Option<&str>) -> Vec<Element> {
-        let asked = self.cpu.map_or(&[][..], |cpu| &cpu.features);
+    fn render_features(&self) -> Vec<Element> {
         let render = |name: &str, policy: Option<&str>| {
             let policy = policy.filter(|policy| !policy.is_empty());
             Element::new("feature")
                 .attr("name", name)
                 .attr("policy", policy.unwrap_or("require"))
         };
-        let mut features: Vec<Element> = asked
+        let mut features: Vec<Element> = self
+            .features
             .iter()
             .map(|f| render(&f.name, f.policy.as_deref()))
             .collect();
-        let named = model.is_some_and(|m| !["", HOST_MODEL, HOST_PASSTHROUGH].contains(&m));
-        // Named models promise mpx, which no current CPU has.
-        if named && !asked.iter().any(|feature| feature.name == "mpx") {
+        let is_named = matches!(self.model, CpuModel::Named(_));
+        // Named models include mpx, which no current CPU has.
+        if is_named && !self.features.iter().any(|feature| feature.name == "mpx") {
             features.push(render("mpx", Some("disable")));
         }
         features

@@ -2,96 +2,86 @@
 
 use std::collections::BTreeMap;
 
-use kubevirt_api::disks::{self, DiskBus, DiskErrorPolicy, DriverCache, DriverIo, TrayState};
+use kubevirt_api::disks::{DiskErrorPolicy, DriverCache, DriverIo};
+use model::{Bus, Target};
 
 use crate::element::Element;
-use crate::sources::{self, At, Source};
-use crate::{DirectIo, Input, RenderError};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Disk,
-    /// Its commands go to the device as they are.
-    Lun,
-    CdRom,
-}
+use crate::sources::{self, Format, Location, Source};
+use crate::{DirectIo, Input, RenderError, virtio};
 
 #[derive(Debug)]
 pub(crate) struct Disk<'a> {
-    spec: &'a disks::Disk,
-    kind: Kind,
-    bus: DiskBus,
-    /// Such as `vda`.
+    parsed: model::Disk<'a>,
+    /// Name in the guest, such as `vda`.
     target: String,
     /// Number of the target name on its bus, from 0.
     number: usize,
     source: Option<Source>,
-    readonly: bool,
+    is_read_only: bool,
     cache: DriverCache,
-    /// Virtio model name; only for that bus.
+    /// Model of a virtio disk.
     model: Option<&'static str>,
-    queues: Option<u32>,
+    queues: Option<u64>,
 }
 
 pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Disk<'a>>, RenderError> {
-    let devices = &input.vmi.spec.domain.devices;
+    let disks = &input.guest.disks;
     let mut names = Names::reserve(input);
-    let mut all = Vec::with_capacity(devices.disks.len());
-    for (index, spec) in devices.disks.iter().enumerate() {
-        all.push(disk(input, spec, index, &mut names)?);
+    let mut all = Vec::with_capacity(disks.len());
+    for disk in disks {
+        all.push(resolve(input, *disk, &mut names)?);
     }
     Ok(all)
 }
 
 /// The device name of each disk in the guest, by the name of its volume, in the order of the VMI.
 pub fn disk_targets(input: &Input<'_>) -> Result<Vec<(String, String)>, RenderError> {
-    let named = |disk: Disk<'_>| (disk.spec.name.clone(), disk.target);
+    let named = |disk: Disk<'_>| (disk.parsed.name().to_owned(), disk.target);
     Ok(of(input)?.into_iter().map(named).collect())
 }
 
 impl Disk<'_> {
     pub(crate) fn is_virtio(&self) -> bool {
-        self.bus == DiskBus::Virtio
+        self.parsed.bus == Bus::Virtio
     }
 
     pub(crate) fn is_scsi(&self) -> bool {
-        self.bus == DiskBus::Scsi
+        self.parsed.bus == Bus::Scsi
     }
 
     pub(crate) fn is_usb(&self) -> bool {
-        self.bus == DiskBus::Usb
+        self.parsed.bus == Bus::Usb
     }
 
     pub(crate) fn render(&self) -> Element {
-        let (device, discard) = match self.kind {
-            Kind::Disk => ("disk", Some("unmap")),
-            Kind::Lun => ("lun", Some("unmap")),
-            Kind::CdRom if self.source.is_none() => ("cdrom", Some("unmap")),
-            Kind::CdRom => ("cdrom", None),
+        let (device, discard) = match self.parsed.target {
+            Target::Disk => ("disk", Some("unmap")),
+            Target::Lun { .. } => ("lun", Some("unmap")),
+            Target::CdRom { .. } if self.source.is_none() => ("cdrom", Some("unmap")),
+            Target::CdRom { .. } => ("cdrom", None),
         };
         let source = self.source.as_ref();
         let driver = Element::new("driver")
             .attr("name", "qemu")
-            .attr("type", source.map_or("raw", |source| source.format))
+            .attr(
+                "type",
+                source.map_or(Format::Raw, |source| source.format).as_str(),
+            )
             .attr_if("cache", source.map(|_| &self.cache))
             .attr("error_policy", self.error_policy())
             .attr_if("io", self.io())
             .attr_if("discard", discard)
             .attr_if("queues", self.queues);
-        let is_file = source.is_some_and(|source| matches!(source.at, At::File(_)));
-        let source = source.map(|source| match &source.at {
-            At::File(path) => Element::new("source").attr("file", path),
-            At::Device(path) => Element::new("source").attr("dev", path),
+        let is_file = source.is_some_and(|source| matches!(source.location, Location::File(_)));
+        let source = source.map(|source| match &source.location {
+            Location::File(path) => Element::new("source").attr("file", path),
+            Location::Device(path) => Element::new("source").attr("dev", path),
         });
-        let order = self
-            .spec
+        let spec = self.parsed.spec;
+        let order = spec
             .boot_order
             .map(|order| Element::new("boot").attr("order", order));
-        let serial = self
-            .spec
-            .serial
-            .as_deref()
-            .filter(|serial| !serial.is_empty());
+        let serial = spec.serial.as_deref().filter(|serial| !serial.is_empty());
         Element::new("disk")
             .attr("type", if is_file { "file" } else { "block" })
             .attr("device", device)
@@ -100,27 +90,30 @@ impl Disk<'_> {
             .children(source)
             .child(self.render_target())
             .children(self.render_block_size())
-            .children(self.readonly.then(|| Element::new("readonly")))
-            .children((self.spec.shareable == Some(true)).then(|| Element::new("shareable")))
+            .children(self.is_read_only.then(|| Element::new("readonly")))
+            .children((spec.shareable == Some(true)).then(|| Element::new("shareable")))
             .children(order)
             .children(serial.map(|serial| Element::new("serial").text(serial)))
-            .alias(&self.spec.name)
+            .alias(self.parsed.name())
             .children(self.is_scsi().then(|| self.render_scsi_address()))
     }
 
     fn render_target(&self) -> Element {
-        let tray = self.spec.cdrom.as_ref().map(|cdrom| match cdrom.tray {
-            Some(TrayState::Open) => "open",
-            _ => "closed",
-        });
+        let tray = match self.parsed.target {
+            Target::CdRom { is_tray_open: true } => Some("open"),
+            Target::CdRom {
+                is_tray_open: false,
+            } => Some("closed"),
+            Target::Disk | Target::Lun { .. } => None,
+        };
         Element::new("target")
-            .attr("bus", &self.bus)
+            .attr("bus", self.parsed.bus.as_str())
             .attr("dev", &self.target)
             .attr_if("tray", tray)
     }
 
     fn render_block_size(&self) -> Option<Element> {
-        let custom = self.spec.block_size.as_ref()?.custom.as_ref()?;
+        let custom = self.parsed.spec.block_size.as_ref()?.custom.as_ref()?;
         Some(
             Element::new("blockio")
                 .attr_if("logical_block_size", custom.logical)
@@ -137,106 +130,66 @@ impl Disk<'_> {
             .attr("unit", self.number)
     }
 
-    /// A device that is opened past the page cache can do without threads.
+    /// A device that bypasses the page cache needs no threads.
     fn io(&self) -> Option<DriverIo> {
-        let is_device = matches!(&self.source, Some(source) if matches!(source.at, At::Device(_)));
-        let native = is_device && self.cache == DriverCache::None;
-        let asked = self.spec.io.clone();
-        asked.or_else(|| native.then_some(DriverIo::Native))
+        let is_native = is_device(self.source.as_ref()) && self.cache == DriverCache::None;
+        let given = self.parsed.spec.io.clone();
+        given.or_else(|| is_native.then_some(DriverIo::Native))
     }
 
     fn error_policy(&self) -> &str {
-        let policy = self.spec.error_policy.as_ref();
+        let policy = self.parsed.spec.error_policy.as_ref();
         policy.map_or("stop", DiskErrorPolicy::as_str)
     }
 }
 
-fn disk<'a>(
+fn resolve<'a>(
     input: &Input<'a>,
-    spec: &'a disks::Disk,
-    index: usize,
+    disk: model::Disk<'a>,
     names: &mut Names,
 ) -> Result<Disk<'a>, RenderError> {
-    let field = |rest: &str| format!("spec.domain.devices.disks[{index}]{rest}");
-    refuse_unsupported(spec, &field)?;
-    let (kind, bus, readonly) = match (&spec.disk, &spec.lun, &spec.cdrom) {
-        (Some(disk), _, _) => (Kind::Disk, &disk.bus, disk.readonly == Some(true)),
-        (None, Some(lun), _) => (Kind::Lun, &lun.bus, lun.readonly == Some(true)),
-        (None, None, Some(cdrom)) => (Kind::CdRom, &cdrom.bus, cdrom.readonly != Some(false)),
-        (None, None, None) => (Kind::Disk, &None, false),
-    };
-    let bus = bus.clone().unwrap_or(DiskBus::Sata);
-    if !bus.is_known() {
+    if let Bus::Unknown(bus) = disk.bus {
         return Err(RenderError::invalid(
-            field(".bus"),
-            format!("there is no bus {bus}"),
+            disk.field("bus"),
+            &format!("there is no bus {bus}"),
         ));
     }
-    let source = sources::of(input, &spec.name, &field)?;
-    if source.is_none() && kind != Kind::CdRom {
-        let problem = format!("there is no volume named {:?}", spec.name);
-        return Err(RenderError::invalid(field(".name"), problem));
+    let source = sources::of(input, &disk)?;
+    match disk.target {
+        Target::Disk | Target::Lun { .. } if source.is_none() => {
+            let problem = format!("there is no volume named {:?}", disk.name());
+            return Err(RenderError::invalid(disk.field("name"), &problem));
+        }
+        Target::Lun { .. } if !is_device(source.as_ref()) => {
+            let problem = "only a volume that is a block device takes SCSI commands";
+            return Err(RenderError::invalid(disk.field("lun"), problem));
+        }
+        Target::Disk | Target::Lun { .. } | Target::CdRom { .. } => {}
     }
-    if kind == Kind::Lun && !matches!(&source, Some(source) if matches!(source.at, At::Device(_))) {
-        let problem = "only a volume that is a block device takes SCSI commands";
-        return Err(RenderError::invalid(field(".lun"), problem));
-    }
-    // What nobody may write to cannot be opened for writing.
-    let readonly = readonly || source.as_ref().is_some_and(|source| source.is_read_only);
-    let devices = &input.vmi.spec.domain.devices;
-    let is_virtio = bus == DiskBus::Virtio;
-    let (target, number) = names.next(&spec.name, is_virtio);
-    let many_queues = is_virtio && devices.block_multi_queue == Some(true);
+    // QEMU fails to open a read-only source for writing.
+    let is_read_only =
+        disk.is_read_only || source.as_ref().is_some_and(|source| source.is_read_only);
+    let devices = &input.guest.vmi.spec.domain.devices;
+    let is_virtio = disk.bus == Bus::Virtio;
+    let (target, number) = names.next(disk.name(), is_virtio);
+    let is_multi_queue = is_virtio && devices.block_multi_queue == Some(true);
     Ok(Disk {
-        kind,
         target,
         number,
         source,
-        readonly,
-        cache: cache(input, spec),
-        model: is_virtio.then(|| crate::controllers::virtio_model(input.vmi)),
-        queues: many_queues.then(|| crate::interfaces::vcpus(input.vmi)),
-        bus,
-        spec,
+        is_read_only,
+        cache: cache(input, disk.spec),
+        model: is_virtio.then(|| virtio::model(input.guest)),
+        queues: is_multi_queue.then(|| input.guest.topology.vcpus()),
+        parsed: disk,
     })
 }
 
-fn refuse_unsupported(
-    spec: &disks::Disk,
-    field: &impl Fn(&str) -> String,
-) -> Result<(), RenderError> {
-    let address = spec
-        .disk
-        .as_ref()
-        .and_then(|disk| disk.pci_address.as_ref());
-    let block_size = spec.block_size.as_ref();
-    let lun = spec.lun.as_ref();
-    let uses = [
-        (
-            ".lun.reservation",
-            lun.is_some_and(|lun| lun.reservation == Some(true)),
-        ),
-        (
-            ".disk.pciAddress",
-            address.is_some_and(|address| !address.is_empty()),
-        ),
-        (".dedicatedIOThread", spec.dedicated_io_thread == Some(true)),
-        (
-            ".changedBlockTracking",
-            spec.changed_block_tracking == Some(true),
-        ),
-        (
-            ".blockSize.matchVolume",
-            block_size.is_some_and(|b| b.match_volume.is_some()),
-        ),
-    ];
-    match uses.into_iter().find(|(_, used)| *used) {
-        None => Ok(()),
-        Some((rest, _)) => Err(RenderError::unsupported(field(rest))),
-    }
+fn is_device(source: Option<&Source>) -> bool {
+    source.is_some_and(|source| matches!(source.location, Location::Device(_)))
 }
 
-fn cache(input: &Input<'_>, spec: &disks::Disk) -> DriverCache {
+fn cache(input: &Input<'_>, spec: &kubevirt_api::disks::Disk) -> DriverCache {
     if spec.shareable == Some(true) {
         return DriverCache::None;
     }
@@ -249,8 +202,8 @@ fn cache(input: &Input<'_>, spec: &disks::Disk) -> DriverCache {
     }
 }
 
-/// Target names: `vda…` for virtio, `sda…` shared by the other buses. A name that the status
-/// already shows for a volume is kept, and given to no other.
+/// Target names: `vda…` for virtio, `sda…` shared by the other buses. A volume keeps the name that the
+/// status already shows, and no other volume gets it.
 #[derive(Debug, Default)]
 struct Names {
     kept: BTreeMap<String, String>,
@@ -260,7 +213,7 @@ struct Names {
 
 impl Names {
     fn reserve(input: &Input<'_>) -> Self {
-        let status = input.vmi.status.as_ref();
+        let status = input.guest.vmi.status.as_ref();
         let volumes = status.map_or(&[][..], |status| &status.volume_status);
         let kept = volumes
             .iter()
@@ -327,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn target_letters_count_like_columns() {
+    fn target_letters_count_like_spreadsheet_columns() {
         for (number, text) in [
             (0, "a"),
             (25, "z"),

@@ -1,20 +1,19 @@
 //! The domain as a whole.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::quantity::Amount;
+use model::{Guest, ResourceList};
 
 use crate::element::Element;
 use crate::{
     Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    interfaces, os, peripherals, unsupported,
+    interfaces, os, peripherals,
 };
 
 /// Renders the XML for `virDomainDefineXML`.
 pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
-    unsupported::check(input.vmi)?;
-    let spec = &input.vmi.spec.domain;
-    let memory = guest_memory(input.vmi)?;
+    let vmi = input.guest.vmi;
+    let spec = &vmi.spec.domain;
+    let memory = guest_memory(input.guest)?;
     let disks = disks::of(input)?;
     let interfaces = interfaces::of(input)?;
     let peripherals = peripherals::of(input);
@@ -37,10 +36,10 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
             },
         )
         .attr("xmlns:qemu", "http://libvirt.org/schemas/domain/qemu/1.0")
-        .child(Element::new("name").text(domain_name(input.vmi)))
-        .child(Element::new("uuid").text(os::uuid(input.vmi)?))
-        .child(metadata(input.vmi)?)
-        .children(max_memory(input.vmi, memory)?)
+        .child(Element::new("name").text(input.guest.domain_name()))
+        .child(Element::new("uuid").text(os::uuid(vmi)?))
+        .child(metadata(vmi)?)
+        .children(max_memory(input.guest, memory)?)
         .child(bytes("memory", memory))
         .children(processors.render_vcpus())
         .child(os::sysinfo(input)?)
@@ -48,7 +47,7 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         .children(features::render(input))
         .child(processors.render_cpu(memory))
         .children(clock::render(spec.clock.as_ref()))
-        .children(on_reboot(input.vmi))
+        .children(on_reboot(vmi))
         .child(devices);
 
     let xml = domain.to_xml();
@@ -59,72 +58,39 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         None => Ok(xml),
         Some(found) => Err(RenderError::invalid(
             "spec",
-            format!("control character {found:?} cannot be passed to the hypervisor"),
+            &format!("control character {found:?} cannot be passed to the hypervisor"),
         )),
     }
 }
 
-/// The name under which libvirt knows the guest.
-pub fn domain_name(vmi: &VirtualMachineInstance) -> String {
-    let meta = &vmi.metadata;
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
-    let name = meta.name.as_deref().unwrap_or_default();
-    format!("{namespace}_{name}")
-}
-
-/// Memory of the guest in bytes: asked for directly, else by request, else by limit.
-pub fn guest_memory(vmi: &VirtualMachineInstance) -> Result<u64, RenderError> {
-    let domain = &vmi.spec.domain;
-    let direct = domain
-        .memory
-        .as_ref()
-        .and_then(|memory| memory.guest.as_ref());
-    let resources = domain.resources.as_ref();
-    let candidates = [
-        ("spec.domain.memory.guest", direct),
-        (
-            "spec.domain.resources.requests[memory]",
-            resources.and_then(|r| r.requests.get("memory")),
-        ),
-        (
-            "spec.domain.resources.limits[memory]",
-            resources.and_then(|r| r.limits.get("memory")),
-        ),
-    ];
-    let Some((field, quantity)) = candidates
-        .into_iter()
-        .find_map(|(field, quantity)| Some((field, quantity?)))
-    else {
-        return Err(RenderError::missing("spec.domain.memory.guest"));
-    };
-    let bytes = parse(field, quantity)?;
-    if bytes == 0 {
-        return Err(RenderError::invalid(field, "must be more than nothing"));
+/// Bytes of the guest's memory: the VMI's own field, else the request, else the limit.
+fn guest_memory(guest: &Guest<'_>) -> Result<u64, RenderError> {
+    let field = "spec.domain.memory.guest".to_owned();
+    let mut found = guest.memory()?.map(|bytes| (field.clone(), bytes));
+    for list in [ResourceList::Requests, ResourceList::Limits] {
+        if found.is_none() {
+            let amount = guest.resource(list, "memory")?;
+            found = amount.map(|amount| (list.field("memory"), amount.units()));
+        }
     }
-    Ok(bytes)
+    match found {
+        None => Err(RenderError::missing(field)),
+        Some((field, 0)) => Err(RenderError::invalid(field, "must be more than zero")),
+        Some((_, bytes)) => Ok(bytes),
+    }
 }
 
-/// Head room for memory hotplug, if it is more than the guest has.
-fn max_memory(vmi: &VirtualMachineInstance, guest: u64) -> Result<Option<Element>, RenderError> {
-    let memory = vmi.spec.domain.memory.as_ref();
-    let Some(max) = memory.and_then(|memory| memory.max_guest.as_ref()) else {
-        return Ok(None);
-    };
-    let max = parse("spec.domain.memory.maxGuest", max)?;
-    Ok((max != guest).then(|| bytes("maxMemory", max).attr("slots", 0)))
-}
-
-fn parse(field: &str, quantity: &Quantity) -> Result<u64, RenderError> {
-    Amount::parse(quantity)
-        .map(Amount::units)
-        .map_err(|error| RenderError::invalid(field, error.to_string()))
+/// Maximum for memory hotplug, if it is more than the guest starts with.
+fn max_memory(guest: &Guest<'_>, memory: u64) -> Result<Option<Element>, RenderError> {
+    let max = guest.max_memory()?.filter(|max| *max != memory);
+    Ok(max.map(|max| bytes("maxMemory", max).attr("slots", 0)))
 }
 
 fn bytes(name: &'static str, value: u64) -> Element {
     Element::new(name).attr("unit", "b").text(value)
 }
 
-/// What whoever finds the domain must know to tell whose it is.
+/// The VMI's UID, which identifies the owner of a domain.
 fn metadata(vmi: &VirtualMachineInstance) -> Result<Element, RenderError> {
     let uid = vmi.metadata.uid.as_deref();
     let uid = uid.ok_or_else(|| RenderError::missing("metadata.uid"))?;

@@ -1,4 +1,4 @@
-//! XML elements as values. The only place that knows how XML is written.
+//! XML elements as values. The only module that writes XML.
 
 use quick_xml::Writer;
 use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};

@@ -1,34 +1,25 @@
 //! Why a VMI cannot become a domain.
 
+use model::{InvalidQuantity, Unsupported};
+
 /// Each names the field, so that the user knows what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    #[error("{field}: not supported yet")]
-    Unsupported { field: String },
+    #[error("not supported yet: {0}")]
+    Unsupported(#[from] Unsupported),
     #[error("{field}: needs a value")]
     Missing { field: String },
     #[error("{field}: {problem}")]
     Invalid { field: String, problem: String },
-    /// The node did not tell what it should have; not the user's fault.
+    /// The facts lack the interface; the VMI is correct.
     #[error("render interface {interface:?}: it is not plumbed into the pod")]
     NotPlumbed { interface: String },
 }
 
 impl RenderError {
-    /// A stable word for conditions and events.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Unsupported { .. } => "UnsupportedField",
-            Self::Missing { .. } => "MissingField",
-            Self::Invalid { .. } => "InvalidField",
-            Self::NotPlumbed { .. } => "InterfaceNotPlumbed",
-        }
-    }
-
-    pub(crate) fn unsupported(field: impl Into<String>) -> Self {
-        Self::Unsupported {
-            field: field.into(),
-        }
+    /// Whether other facts may resolve it; otherwise the VMI has to change.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::NotPlumbed { .. })
     }
 
     pub(crate) fn missing(field: impl Into<String>) -> Self {
@@ -37,10 +28,16 @@ impl RenderError {
         }
     }
 
-    pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub(crate) fn invalid(field: impl Into<String>, problem: &(impl ToString + ?Sized)) -> Self {
         Self::Invalid {
             field: field.into(),
-            problem: problem.into(),
+            problem: problem.to_string(),
         }
+    }
+}
+
+impl From<InvalidQuantity> for RenderError {
+    fn from(error: InvalidQuantity) -> Self {
+        Self::invalid(error.field, &error.problem)
     }
 }

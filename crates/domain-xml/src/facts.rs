@@ -1,26 +1,26 @@
-//! What must be known besides the VMI.
+//! Facts that the domain depends on besides the VMI.
 
 use std::collections::BTreeMap;
 
-use kubevirt_api::VirtualMachineInstance;
+use model::Supported;
 
-/// All that a domain is rendered from.
+/// Everything that a domain is rendered from.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
-    pub vmi: &'a VirtualMachineInstance,
+    pub guest: &'a Supported<'a>,
     pub facts: &'a Facts,
 }
 
-/// About the node, the cluster's settings and the plumbed pod.
+/// Facts about the node, the cluster's settings and the plumbed pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub acceleration: Acceleration,
-    /// Whether files of the pod may be opened past the page cache; decides the cache mode of
-    /// disks that ask for none.
+    /// Whether files of the pod may bypass the page cache; decides the cache mode of disks that set
+    /// none.
     pub direct_io: DirectIo,
-    /// What the pod has behind volumes that are not made in it, by volume.
+    /// Storage of volumes that the launcher does not create itself, by volume.
     pub volumes: BTreeMap<String, VolumeFacts>,
-    /// One per interface of the VMI that is to be in the domain.
+    /// One per plugged interface of the VMI.
     pub interfaces: Vec<InterfaceFacts>,
     pub smbios: SmbiosFacts,
     /// Seconds between balloon statistics; 0 for none.
@@ -41,7 +41,7 @@ pub enum DirectIo {
     Unsupported,
 }
 
-/// A claim or a directory of the node, as the pod has it.
+/// A persistent volume claim or a directory of the node, as the pod mounts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeFacts {
     pub mode: VolumeMode,
@@ -56,7 +56,7 @@ pub enum VolumeMode {
     Block,
 }
 
-/// An interface as the pod has it.
+/// An interface as it is plumbed into the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceFacts {
     /// Name of the interface in the VMI.
@@ -77,8 +77,8 @@ pub struct SmbiosFacts {
 }
 
 impl SmbiosFacts {
-    /// What guests see when the cluster says nothing.
-    pub fn usual() -> Self {
+    /// The entries of a cluster that configures none.
+    pub fn defaults() -> Self {
         Self {
             manufacturer: "KubeVirt".into(),
             product: "None".into(),
@@ -89,7 +89,7 @@ impl SmbiosFacts {
     }
 }
 
-/// Files of the launcher image.
+/// Firmware files of the launcher image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EfiFirmware {
     pub code: String,
@@ -99,7 +99,7 @@ pub struct EfiFirmware {
 }
 
 impl EfiFirmware {
-    /// Where Debian keeps them.
+    /// The paths of Debian's package.
     pub fn debian() -> Self {
         Self {
             code: "/usr/share/OVMF/OVMF_CODE_4M.fd".into(),

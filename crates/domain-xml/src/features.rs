@@ -5,18 +5,18 @@ use kubevirt_api::features::{FeatureHyperv, FeatureState, Features};
 use crate::element::Element;
 use crate::{Acceleration, Input};
 
-/// Translated code that an emulated guest may keep, in MiB. QEMU's own choice of 1 GiB costs
-/// about 30 MB more per guest and gains nothing for small ones.
+/// Cache of translated code of an emulated guest, in MiB. QEMU's default of 1 GiB costs about 30 MB
+/// more per guest and gains nothing for small ones.
 const TB_CACHE: u32 = 32;
 
 pub(crate) fn render(input: &Input<'_>) -> Option<Element> {
-    let asked = input.vmi.spec.domain.features.as_ref();
+    let given = input.guest.vmi.spec.domain.features.as_ref();
     let features = Element::new("features")
-        .children(asked.map_or_else(|| vec![Element::new("acpi")], render_switches))
-        .children(asked.and_then(render_hyperv))
-        .children(asked.and_then(render_kvm))
+        .children(given.map_or_else(|| vec![Element::new("acpi")], render_switches))
+        .children(given.and_then(render_hyperv))
+        .children(given.and_then(render_kvm))
         .children(
-            asked
+            given
                 .and_then(|f| f.pvspinlock.as_ref())
                 .map(|s| state("pvspinlock", s.enabled)),
         )
@@ -25,7 +25,7 @@ pub(crate) fn render(input: &Input<'_>) -> Option<Element> {
     (!features.is_empty()).then_some(features)
 }
 
-/// Features that are there or not.
+/// Features that are present or absent.
 fn render_switches(features: &Features) -> Vec<Element> {
     let on = |state: Option<Option<bool>>| state.is_some_and(|enabled| enabled != Some(false));
     let acpi = features
@@ -109,7 +109,7 @@ fn tlbflush(hyperv: &FeatureHyperv) -> Option<Element> {
     Some(state("tlbflush", feature.enabled).children(parts.into_iter().flatten()))
 }
 
-/// A feature that was mentioned counts as on unless it says off.
+/// A feature that is present is on unless disabled.
 fn state(name: &'static str, enabled: Option<bool>) -> Element {
     let state = if enabled == Some(false) { "off" } else { "on" };
     Element::new(name).attr("state", state)

@@ -1,17 +1,13 @@
 //! Network interfaces.
 
-use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::network::{self, InterfaceState};
+use model::{Binding, LinkState, Unsupported};
 
 use crate::element::Element;
-use crate::{Acceleration, Input, InterfaceFacts, RenderError};
-
-/// More queues than this the tap device does not take.
-const MOST_QUEUES: u32 = 256;
+use crate::{Acceleration, Input, InterfaceFacts, RenderError, virtio};
 
 #[derive(Debug)]
 pub(crate) struct Interface<'a> {
-    spec: &'a network::Interface,
+    parsed: model::Interface<'a>,
     facts: &'a InterfaceFacts,
     model: &'a str,
     driver: Option<Driver>,
@@ -24,85 +20,44 @@ struct Driver {
 }
 
 pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Interface<'a>>, RenderError> {
-    let interfaces = &input.vmi.spec.domain.devices.interfaces;
+    let interfaces = input.guest.plugged_interfaces();
     interfaces
-        .iter()
-        .enumerate()
-        .filter(|(_, spec)| spec.state != Some(InterfaceState::Absent))
-        .map(|(index, spec)| interface(input, spec, index))
+        .map(|interface| resolve(input, *interface))
         .collect()
 }
 
-/// Virtual CPUs the guest starts with.
-pub(crate) fn vcpus(vmi: &VirtualMachineInstance) -> u32 {
-    let count = |value: Option<u32>| value.unwrap_or(1).max(1);
-    vmi.spec.domain.cpu.as_ref().map_or(1, |cpu| {
-        count(cpu.sockets)
-            .saturating_mul(count(cpu.cores))
-            .saturating_mul(count(cpu.threads))
-    })
-}
-
-fn interface<'a>(
+fn resolve<'a>(
     input: &Input<'a>,
-    spec: &'a network::Interface,
-    index: usize,
+    interface: model::Interface<'a>,
 ) -> Result<Interface<'a>, RenderError> {
-    refuse_unsupported(spec, index)?;
-    let facts = input
-        .facts
-        .interfaces
-        .iter()
-        .find(|facts| facts.name == spec.name);
+    match interface.binding {
+        Binding::Masquerade | Binding::Bridge => {}
+        Binding::Sriov | Binding::Passt | Binding::Plugin(_) | Binding::Withdrawn(_) => {
+            return Err(Unsupported::binding(&interface).into());
+        }
+        Binding::Missing => return Err(RenderError::missing(interface.field("masquerade"))),
+    }
+    let mut facts = input.facts.interfaces.iter();
+    let facts = facts.find(|facts| facts.name == interface.name());
     let facts = facts.ok_or_else(|| RenderError::NotPlumbed {
-        interface: spec.name.clone(),
+        interface: interface.name().to_owned(),
     })?;
-    let model = match spec.model.as_deref() {
-        None | Some("" | "virtio") => crate::controllers::virtio_model(input.vmi),
-        Some(other) => other,
-    };
-    let devices = &input.vmi.spec.domain.devices;
-    let queues = vcpus(input.vmi).min(MOST_QUEUES);
-    let is_multiqueue = devices.network_interface_multiqueue == Some(true);
-    let driver = (is_multiqueue && model.starts_with("virtio")).then_some(Driver {
-        // The vhost device goes with KVM.
-        name: match input.facts.acceleration {
-            Acceleration::Kvm => "vhost",
-            Acceleration::Emulation => "qemu",
-        },
-        queues,
-    });
+    let queues = input.guest.queues(&interface);
     Ok(Interface {
-        spec,
         facts,
-        model,
-        driver,
+        model: interface
+            .emulated_model()
+            .unwrap_or_else(|| virtio::model(input.guest)),
+        driver: queues.map(|queues| Driver {
+            // Only KVM has the vhost device.
+            name: match input.facts.acceleration {
+                Acceleration::Kvm => "vhost",
+                Acceleration::Emulation => "qemu",
+            },
+            queues,
+        }),
+        parsed: interface,
     })
-}
-
-fn refuse_unsupported(spec: &network::Interface, index: usize) -> Result<(), RenderError> {
-    let field = |rest: &str| format!("spec.domain.devices.interfaces[{index}]{rest}");
-    let uses = [
-        (".slirp", spec.slirp.is_some()),
-        (".sriov", spec.sriov.is_some()),
-        (".macvtap", spec.macvtap.is_some()),
-        (".passt", spec.passt.is_some()),
-        (".passtBinding", spec.passt_binding.is_some()),
-        (".binding", spec.binding.is_some()),
-        (
-            ".pciAddress",
-            spec.pci_address
-                .as_deref()
-                .is_some_and(|address| !address.is_empty()),
-        ),
-    ];
-    if let Some((rest, _)) = uses.into_iter().find(|(_, used)| *used) {
-        return Err(RenderError::unsupported(field(rest)));
-    }
-    if spec.masquerade.is_none() && spec.bridge.is_none() {
-        return Err(RenderError::missing(field(".masquerade")));
-    }
-    Ok(())
 }
 
 impl Interface<'_> {
@@ -110,16 +65,16 @@ impl Interface<'_> {
         let target = Element::new("target")
             .attr("dev", &self.facts.tap)
             .attr("managed", "no");
-        let order = self
-            .spec
+        let spec = self.parsed.spec;
+        let order = spec
             .boot_order
             .map(|order| Element::new("boot").attr("order", order));
-        // A boot ROM is only of use to a guest that may boot from the network.
+        // Only a guest that may boot from the network needs a boot ROM.
         let rom = order
             .is_none()
             .then(|| Element::new("rom").attr("enabled", "no"));
-        let is_down = self.spec.state == Some(InterfaceState::Down);
-        let acpi = self.spec.acpi_index.filter(|index| *index > 0);
+        let is_down = self.parsed.link == LinkState::Down;
+        let acpi = spec.acpi_index.filter(|index| *index > 0);
         Element::new("interface")
             .attr("type", "ethernet")
             .child(Element::new("mac").attr("address", &self.facts.mac))
@@ -131,7 +86,7 @@ impl Interface<'_> {
             .children(is_down.then(|| Element::new("link").attr("state", "down")))
             .children(rom)
             .children(acpi.map(|index| Element::new("acpi").attr("index", index)))
-            .alias(&self.spec.name)
+            .alias(self.parsed.name())
     }
 }
 

@@ -1,16 +1,15 @@
 //! From a VMI to the XML of a libvirt domain.
 //!
-//! Pure: the VMI and [`Facts`] about the node and the plumbed pod go in, text comes out. One
-//! struct per device, each with its own `render`; escaping happens in one place (`element`).
+//! Pure: a [`Supported`](model::Supported) guest and [`Facts`] about the node and the plumbed pod go
+//! in, text comes out. One struct per device, each with its own `render`; escaping happens in one
+//! place (`element`).
 //!
-//! **Invariants**: the same input gives the same text; what the VMI asks for and this crate does
-//! not render is refused with its field path, never left out; every user-named device has an
-//! alias `ua-<name>`. PCI addresses are left to libvirt.
+//! **Invariants**: the same input gives the same text; a field that this crate does not render is
+//! refused with its path, never left out; every user-named device has an alias `ua-<name>`. libvirt
+//! assigns PCI addresses.
 //!
-//! It must not know how files come to be where the XML points ([`paths`] names the places), nor
-//! what the host looks like beyond the facts.
-
-pub mod paths;
+//! It must not know which process creates the files that the XML names ([`model::paths`] defines
+//! their paths), nor anything about the host beyond the facts.
 
 mod clock;
 mod consoles;
@@ -26,13 +25,12 @@ mod interfaces;
 mod os;
 mod peripherals;
 mod sources;
-mod unsupported;
+mod virtio;
 
 pub use disks::disk_targets;
-pub use domain::{domain_name, guest_memory, render};
+pub use domain::render;
 pub use error::RenderError;
 pub use facts::{
     Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts, VolumeFacts,
     VolumeMode,
 };
-pub use sources::host_disk_name;

@@ -1,13 +1,14 @@
 //! Identity and boot: UUID, SMBIOS, machine, firmware, kernel.
 
 use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::firmware::{Efi, Firmware, KernelBoot};
+use kubevirt_api::firmware::{Firmware, KernelBoot};
+use model::{Architecture, Bootloader, Unsupported, paths};
 
 use crate::element::Element;
-use crate::{Input, RenderError, paths};
+use crate::{EfiFirmware, Input, RenderError};
 
-/// What guests get that name no machine.
-const MACHINE: &str = "q35";
+/// Machine type of guests that name none.
+const DEFAULT_MACHINE: &str = "q35";
 
 pub(crate) fn uuid(vmi: &VirtualMachineInstance) -> Result<&str, RenderError> {
     let firmware = vmi.spec.domain.firmware.as_ref();
@@ -18,11 +19,11 @@ pub(crate) fn uuid(vmi: &VirtualMachineInstance) -> Result<&str, RenderError> {
 }
 
 pub(crate) fn sysinfo(input: &Input<'_>) -> Result<Element, RenderError> {
-    let firmware = input.vmi.spec.domain.firmware.as_ref();
+    let firmware = input.guest.vmi.spec.domain.firmware.as_ref();
     let serial = firmware.and_then(|firmware| firmware.serial.as_deref());
     let smbios = &input.facts.smbios;
     let entries = [
-        ("uuid", Some(uuid(input.vmi)?)),
+        ("uuid", Some(uuid(input.guest.vmi)?)),
         ("serial", serial.filter(|serial| !serial.is_empty())),
         ("manufacturer", Some(smbios.manufacturer.as_str())),
         ("family", Some(smbios.family.as_str())),
@@ -40,7 +41,7 @@ pub(crate) fn sysinfo(input: &Input<'_>) -> Result<Element, RenderError> {
 }
 
 pub(crate) fn render(input: &Input<'_>) -> Result<Element, RenderError> {
-    let spec = &input.vmi.spec;
+    let spec = &input.guest.vmi.spec;
     let machine = spec
         .domain
         .machine
@@ -48,47 +49,49 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Element, RenderError> {
         .and_then(|machine| machine.type_.as_deref());
     let machine = machine
         .filter(|machine| !machine.is_empty())
-        .unwrap_or(MACHINE);
+        .unwrap_or(DEFAULT_MACHINE);
+    let arch = match input.guest.architecture {
+        Architecture::Amd64 => "x86_64",
+        Architecture::Arm64 | Architecture::S390x | Architecture::Unknown(_) => {
+            return Err(Unsupported::architecture().into());
+        }
+    };
     let firmware = spec.domain.firmware.as_ref();
     let kind = Element::new("type")
-        .attr("arch", "x86_64")
+        .attr("arch", arch)
         .attr("machine", machine)
         .text("hvm");
-    let paused = spec.start_strategy == Some(kubevirt_api::vmi::StartStrategy::Paused);
+    let is_paused = spec.start_strategy == Some(kubevirt_api::vmi::StartStrategy::Paused);
     let boot_menu = Element::new("bootmenu")
         .attr("enable", "yes")
         .attr("timeout", 10_000);
     Ok(Element::new("os")
         .child(kind)
-        .children(loader(input, firmware)?)
+        .children(loader(input))
         .children(kernel(firmware)?)
-        .children(paused.then_some(boot_menu))
+        .children(is_paused.then_some(boot_menu))
         .child(Element::new("smbios").attr("mode", "sysinfo"))
-        .children(bios(firmware)))
+        .children(bios(input.guest.bootloader)))
 }
 
-fn loader(input: &Input<'_>, firmware: Option<&Firmware>) -> Result<Vec<Element>, RenderError> {
-    let bootloader = firmware.and_then(|firmware| firmware.bootloader.as_ref());
-    let Some(efi) = bootloader.and_then(|bootloader| bootloader.efi.as_ref()) else {
-        return Ok(Vec::new());
+fn loader(input: &Input<'_>) -> Vec<Element> {
+    let (secure, files) = match input.guest.bootloader {
+        Bootloader::Bios { .. } => return Vec::new(),
+        Bootloader::Efi { is_secure, .. } => {
+            let EfiFirmware {
+                code,
+                vars,
+                secure_code,
+                secure_vars,
+            } = &input.facts.efi;
+            if is_secure {
+                ("yes", (secure_code, secure_vars))
+            } else {
+                ("no", (code, vars))
+            }
+        }
     };
-    if efi.persistent == Some(true) {
-        return Err(RenderError::unsupported(
-            "spec.domain.firmware.bootloader.efi.persistent",
-        ));
-    }
-    Ok(render_efi(input, efi))
-}
-
-fn render_efi(input: &Input<'_>, efi: &Efi) -> Vec<Element> {
-    let files = &input.facts.efi;
-    // Without a word about it, secure boot is on.
-    let (secure, code, vars) = if efi.secure_boot == Some(false) {
-        ("no", &files.code, &files.vars)
-    } else {
-        ("yes", &files.secure_code, &files.secure_vars)
-    };
-    let name = input.vmi.metadata.name.as_deref().unwrap_or_default();
+    let (code, vars) = files;
     vec![
         Element::new("loader")
             .attr("readonly", "yes")
@@ -97,14 +100,13 @@ fn render_efi(input: &Input<'_>, efi: &Efi) -> Vec<Element> {
             .text(code),
         Element::new("nvram")
             .attr("template", vars)
-            .text(paths::nvram(name)),
+            .text(paths::nvram(input.guest.name())),
     ]
 }
 
-fn bios(firmware: Option<&Firmware>) -> Option<Element> {
-    let bootloader = firmware?.bootloader.as_ref()?;
-    let serial = bootloader.bios.as_ref()?.use_serial?;
-    serial.then(|| Element::new("bios").attr("useserial", "yes"))
+fn bios(bootloader: Bootloader) -> Option<Element> {
+    let uses_serial = bootloader == Bootloader::Bios { uses_serial: true };
+    uses_serial.then(|| Element::new("bios").attr("useserial", "yes"))
 }
 
 fn kernel(firmware: Option<&Firmware>) -> Result<Vec<Element>, RenderError> {

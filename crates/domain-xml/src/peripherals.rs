@@ -3,9 +3,8 @@
 use kubevirt_api::devices::WatchdogAction;
 use kubevirt_api::devices::{Devices, I6300EsbWatchdog, Input as InputDevice, InputBus};
 
-use crate::Input;
-use crate::controllers::virtio_model;
 use crate::element::Element;
+use crate::{Input, virtio};
 
 #[derive(Debug)]
 pub(crate) struct Peripherals<'a> {
@@ -16,13 +15,13 @@ pub(crate) struct Peripherals<'a> {
 }
 
 pub(crate) fn of<'a>(input: &Input<'a>) -> Peripherals<'a> {
-    let annotations = input.vmi.metadata.annotations.as_ref();
+    let annotations = input.guest.vmi.metadata.annotations.as_ref();
     let disabled = annotations
         .and_then(|all| all.get("kubevirt.io/free-page-reporting-disabled"))
         .is_some_and(|value| value == "true");
     Peripherals {
-        devices: &input.vmi.spec.domain.devices,
-        model: virtio_model(input.vmi),
+        devices: &input.guest.vmi.spec.domain.devices,
+        model: virtio::model(input.guest),
         balloon_stats_seconds: input.facts.balloon_stats_seconds,
         free_page_reporting: !disabled,
     }
@@ -33,7 +32,7 @@ impl Peripherals<'_> {
         self.devices.inputs.iter().any(|input| !is_virtio(input))
     }
 
-    /// How many of them need a PCI Express port.
+    /// Number of devices that need a PCI Express port.
     pub(crate) fn pcie_devices(&self) -> usize {
         self.devices
             .inputs
@@ -80,7 +79,7 @@ impl Peripherals<'_> {
     }
 
     fn balloon(&self) -> Element {
-        // Said outright, as libvirt adds one when nothing is said.
+        // Explicit, since libvirt adds a balloon by default.
         if !self.has_balloon() {
             return Element::new("memballoon").attr("model", "none");
         }

@@ -7,6 +7,7 @@ use domain_xml::{
     VolumeFacts, VolumeMode, render,
 };
 use kubevirt_api::VirtualMachineInstance;
+use model::Supported;
 use serde_json::{Value, json};
 
 fn facts() -> Facts {
@@ -20,7 +21,7 @@ fn facts() -> Facts {
             mac: "12:81:b8:38:4f:52".into(),
             mtu: 1500,
         }],
-        smbios: SmbiosFacts::usual(),
+        smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         efi: EfiFirmware::debian(),
     }
@@ -91,7 +92,8 @@ fn set(object: &mut Value, path: &str, value: Value) {
 
 fn render_with(object: &Value, facts: &Facts) -> Result<String, RenderError> {
     let vmi: VirtualMachineInstance = serde_json::from_value(object.clone()).unwrap();
-    render(&Input { vmi: &vmi, facts })
+    let guest = &Supported::of(&vmi)?;
+    render(&Input { guest, facts })
 }
 
 #[test]
@@ -100,7 +102,7 @@ fn kernel_boot_with_container_disk_and_masquerade() {
 }
 
 #[test]
-fn emulated_guest_keeps_little_translated_code() {
+fn emulated_guest_has_a_small_cache_of_translated_code() {
     let xml = render_with(&vmi(), &emulated()).unwrap();
     insta::assert_snapshot!(xml);
 }
@@ -307,24 +309,56 @@ fn bare_guest() {
 }
 
 #[test]
-fn what_cannot_be_rendered_is_named() {
+fn unsupported_fields_are_named() {
     let devices = "/spec/domain/devices";
-    let cases = [
+    check_errors([
         (
             with("/spec/architecture", json!("arm64")),
-            "spec.architecture: not supported yet",
+            "not supported yet: spec.architecture: use amd64",
         ),
         (
             with(&format!("{devices}/tpm"), json!({})),
-            "spec.domain.devices.tpm: not supported yet",
+            "not supported yet: spec.domain.devices.tpm: leave it out",
         ),
         (
             with(
                 "/spec/volumes/0",
                 json!({"name": "d", "downwardMetrics": {}}),
             ),
-            "spec.volumes[0].downwardMetrics: not supported yet",
+            "not supported yet: spec.volumes[0].downwardMetrics: leave it out",
         ),
+        (
+            with(
+                &format!("{devices}/disks/0"),
+                json!({"name": "d", "lun": {"bus": "scsi", "reservation": true}}),
+            ),
+            "not supported yet: spec.domain.devices.disks[0].lun.reservation: leave it out",
+        ),
+        (
+            with(
+                &format!("{devices}/interfaces/0"),
+                json!({"name": "default", "sriov": {}}),
+            ),
+            "not supported yet: spec.domain.devices.interfaces[0].sriov: use masquerade: {} or bridge: {}",
+        ),
+        (
+            with(
+                &format!("{devices}/interfaces/0"),
+                json!({"name": "default", "slirp": {}}),
+            ),
+            "not supported yet: spec.domain.devices.interfaces[0].slirp: use masquerade: {} or bridge: {}",
+        ),
+        (
+            with("/spec/architecture", json!("mips")),
+            "not supported yet: spec.architecture: use amd64",
+        ),
+    ]);
+}
+
+#[test]
+fn missing_and_invalid_fields_are_named() {
+    let devices = "/spec/domain/devices";
+    check_errors([
         (
             with(
                 "/spec/volumes/0",
@@ -340,13 +374,6 @@ fn what_cannot_be_rendered_is_named() {
             "spec.domain.devices.disks[0].lun: only a volume that is a block device takes SCSI commands",
         ),
         (
-            with(
-                &format!("{devices}/disks/0"),
-                json!({"name": "d", "lun": {"bus": "scsi", "reservation": true}}),
-            ),
-            "spec.domain.devices.disks[0].lun.reservation: not supported yet",
-        ),
-        (
             with(&format!("{devices}/disks/0/name"), json!("x")),
             "spec.domain.devices.disks[0].name: there is no volume named \"x\"",
         ),
@@ -357,9 +384,13 @@ fn what_cannot_be_rendered_is_named() {
         (
             with(
                 &format!("{devices}/interfaces/0"),
-                json!({"name": "default", "sriov": {}}),
+                json!({"name": "default"}),
             ),
-            "spec.domain.devices.interfaces[0].sriov: not supported yet",
+            "spec.domain.devices.interfaces[0].masquerade: needs a value",
+        ),
+        (
+            with("/spec/volumes/0", json!({"name": "d"})),
+            "spec.volumes[0]: needs a value",
         ),
         (
             with(&format!("{devices}/interfaces/0/name"), json!("other")),
@@ -371,7 +402,7 @@ fn what_cannot_be_rendered_is_named() {
         ),
         (
             with("/spec/domain/memory/guest", json!("lots")),
-            "spec.domain.memory.guest: \"lots\" is no quantity; write a number such as 2, 500m, 128Mi or \
+            "spec.domain.memory.guest: \"lots\" is not a quantity; write a number such as 2, 500m, 128Mi or \
              2G",
         ),
         (
@@ -396,7 +427,10 @@ fn what_cannot_be_rendered_is_named() {
             with("/spec/domain/cpu", json!({"sockets": 8, "maxSockets": 4})),
             "spec.domain.cpu.maxSockets: must not be less than spec.domain.cpu.sockets",
         ),
-    ];
+    ]);
+}
+
+fn check_errors<const N: usize>(cases: [(Value, &str); N]) {
     for (object, message) in cases {
         let error = render_with(&object, &facts()).unwrap_err();
         assert_eq!(error.to_string(), message);

@@ -1,7 +1,7 @@
-//! What the definitions under `deploy/crds` cost the API server: memory that stays, and time.
+//! Cost of the definitions under `deploy/crds` to the API server: resident memory and time.
 //!
-//! Prints lines of name, tab, value, tab, unit. Memory is what the kernel counts as anonymous, so
-//! a debug build tells it as well as another one.
+//! Prints lines of name, tab, value, tab, unit. Memory is the process's anonymous memory as the
+//! kernel counts it, so a debug build measures it as well as a release build.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -28,16 +28,24 @@ async fn main() {
     .unwrap();
     let definitions = definitions();
     println!("definitions\t{}\tpieces", definitions.len());
-    let before = anonymous();
+    let before = anonymous_memory();
     let begin = Instant::now();
     for definition in &definitions {
         apply(&api, definition).await;
     }
     println!("all applied\t{}\tms", begin.elapsed().as_millis());
-    println!("anonymous memory more\t{}\tKiB", anonymous() - before);
+    println!(
+        "anonymous memory more\t{}\tKiB",
+        anonymous_memory() - before
+    );
 }
 
-fn definitions() -> Vec<(String, String)> {
+struct Definition {
+    name: String,
+    text: String,
+}
+
+fn definitions() -> Vec<Definition> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
     let mut files: Vec<_> = fs::read_dir(directory)
         .unwrap()
@@ -48,12 +56,16 @@ fn definitions() -> Vec<(String, String)> {
         let text = fs::read_to_string(path).unwrap();
         let object: Value = serde_saphyr::from_str(&text).unwrap();
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        (name, object.to_string())
+        Definition {
+            name,
+            text: object.to_string(),
+        }
     };
     files.iter().map(read).collect()
 }
 
-async fn apply(api: &EmbeddedApi, (name, text): &(String, String)) {
+async fn apply(api: &EmbeddedApi, definition: &Definition) {
+    let Definition { name, text } = definition;
     let uri = format!(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=bench&force=true"
     );
@@ -69,7 +81,7 @@ async fn apply(api: &EmbeddedApi, (name, text): &(String, String)) {
 }
 
 /// In KiB.
-fn anonymous() -> i64 {
+fn anonymous_memory() -> i64 {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = rollup.lines().find(|line| line.starts_with("Anonymous:"));
     let number = line.unwrap().split_whitespace().nth(1).unwrap();

@@ -1,12 +1,13 @@
-//! Groups that other servers answer for: requests are passed on, upgrades included.
+//! API groups of other servers: requests are proxied, including upgrades.
 //!
-//! Invariant: who the user is comes from our own check; what a caller says about users in headers
-//! is dropped. Bodies pass unread.
+//! Invariant: the user's identity comes from our own authentication; headers in which a client
+//! claims an identity are dropped. Bodies are not inspected.
 
 use std::sync::Arc;
 
 use apimachinery::Status;
 use axum::{extract::Request, response::Response};
+use error_chain::error_chain;
 use http::{HeaderName, HeaderValue, Uri, header};
 use serving::upgrade;
 
@@ -22,7 +23,7 @@ const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const GROUP: HeaderName = HeaderName::from_static("x-remote-group");
 const UID: HeaderName = HeaderName::from_static("x-remote-uid");
 
-/// The server that answers for this path, if it is not us.
+/// The server of this path, if it is an aggregated one.
 pub(crate) fn owner(api: &Api, path: &str) -> Option<Arc<Aggregated>> {
     let mut parts = path.strip_prefix("/apis/")?.split('/');
     api.registry.aggregated(parts.next()?, parts.next()?)
@@ -43,7 +44,7 @@ pub(crate) async fn proxy(
         .parse::<Uri>()
         .map_err(|_| Status::bad_request("the path is not valid"))?;
     *request.version_mut() = http::Version::HTTP_11;
-    name_user(identity, &mut request);
+    set_user_headers(identity, &mut request);
     let answer = send(api, &to.backend, request).await?;
     Ok(match caller {
         Some(caller) => upgrade::join(caller, answer, &api.tasks, api.stopping.clone()),
@@ -51,22 +52,22 @@ pub(crate) async fn proxy(
     })
 }
 
-/// Sends a request to another API server under our own certificate.
+/// Sends a request to another API server with our own client certificate.
 pub(crate) async fn send(
     api: &Api,
     to: &Backend,
     request: Request,
 ) -> Result<Response<hyper::body::Incoming>, ApiError> {
     let target = backend::resolve(api, &to.namespace, &to.service, to.port).await?;
-    let client = backend::client(api, &to.ca_bundle, backend::As::FrontProxy)?;
+    let client = backend::client(api, &to.ca_bundle, backend::ClientIdentity::FrontProxy)?;
     client.send(&target, request).await.map_err(|error| {
-        let why = format!("error trying to reach service: {}", backend::chain(&error));
+        let why = format!("error trying to reach service: {}", error_chain(&error));
         Status::service_unavailable(why).into()
     })
 }
 
-/// Says who the user is, in the way front proxies do.
-pub(crate) fn name_user(identity: &Identity, request: &mut Request) {
+/// Sets the user headers of an authenticating proxy.
+pub(crate) fn set_user_headers(identity: &Identity, request: &mut Request) {
     let headers = request.headers_mut();
     let claims: Vec<HeaderName> = headers
         .keys()
@@ -106,7 +107,7 @@ pub(crate) fn name_user(identity: &Identity, request: &mut Request) {
     }
 }
 
-/// What cannot stand in the name of a header is written in percent.
+/// Percent-encodes characters that header names do not allow.
 fn encoded(key: &str) -> String {
     let mut out = String::new();
     for byte in key.bytes() {

@@ -1,4 +1,4 @@
-//! The API server as a value: opened, asked in process or through a server, run.
+//! The API server as a value: open it, call it in process or through a server, run its tasks.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -23,34 +23,34 @@ use crate::{
     upkeep,
     verbs::{
         Call,
-        write::{self, Owners},
+        write::{self, Ownership},
     },
 };
 
-/// What an API server needs to know at start.
+/// The settings of an API server.
 #[derive(Debug)]
 pub struct Settings {
     pub database: Database,
     pub clock: Clock,
-    /// Shown to aggregated API servers, which believe its holder about users.
+    /// Presented to aggregated API servers, which trust its holder to identify users.
     pub front_proxy: Option<serving::Identity>,
-    /// For the logs of pods.
+    /// For kubelets: logs and streams of pods.
     pub kubelet: Option<KubeletClient>,
 }
 
-/// How to talk to the nodes' kubelets.
+/// How to connect to the nodes' kubelets.
 #[derive(Debug, Clone)]
 pub struct KubeletClient {
     pub trust: Trust,
     pub identity: serving::Identity,
 }
 
-/// What service accounts have beyond a name.
+/// Settings for the tokens of service accounts.
 #[derive(Debug)]
 pub struct ServiceAccounts {
-    /// Signs their tokens.
+    /// Signs the tokens.
     pub key: SigningKey,
-    /// In PEM: whom pods trust to be this API server. Told in every namespace.
+    /// PEM: the authority that pods trust for this API server, published in every namespace.
     pub root_ca: String,
 }
 
@@ -59,13 +59,13 @@ pub struct ServiceAccounts {
 pub enum OpenError {
     #[error("open store")]
     Store(#[from] StoreError),
-    #[error("prepare the objects that are always there: {0}")]
+    #[error("create the default objects: {0}")]
     Prepare(ApiError),
     #[error("prepare tokens of service accounts")]
     Tokens(#[from] KeyError),
 }
 
-/// What everything in this crate works on. Cheap to clone.
+/// The shared state of this crate. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Api(Arc<Parts>);
 
@@ -80,12 +80,12 @@ pub(crate) struct Parts {
     /// Connections to other servers.
     pub tasks: TaskTracker,
     pub clients: backend::Clients,
-    /// Who may do what.
+    /// The authorization rules.
     pub access: access::Current,
     pub tokens: Tokens,
     pub root_ca: Option<String>,
     pub quota_gate: quota::Gate,
-    /// Held while what is served is worked out anew.
+    /// Held while the served kinds are being recomputed.
     loading: Mutex<()>,
 }
 
@@ -104,13 +104,13 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// Objects of some kinds change what is served: takes note of them.
-    pub(crate) async fn stored(&self, kind: &Served) -> Result<(), ApiError> {
+    /// Updates the served kinds after a write of a kind that affects them.
+    pub(crate) async fn on_write(&self, kind: &Served) -> Result<(), ApiError> {
         match (kind.group.as_str(), kind.plural.as_str()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.load_definitions().await,
             ("apiregistration.k8s.io", "apiservices") => self.load_services().await,
             (access::GROUP, _) => {
-                self.access.changed();
+                self.access.invalidate();
                 Ok(())
             }
             _ => Ok(()),
@@ -118,18 +118,18 @@ impl Api {
     }
 
     async fn load_definitions(&self) -> Result<(), ApiError> {
-        // What was read first must not come to be known last.
-        let _in_turn = self.loading.lock().await;
+        // Definitions must not overwrite a newer state.
+        let _guard = self.loading.lock().await;
         let collection = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
         for (name, violations) in self.registry.set_definitions(&page.items)? {
-            tracing::error!(name, ?violations, "stored definition is not usable");
+            tracing::error!(name, ?violations, "stored definition is invalid");
         }
         Ok(())
     }
 
     pub(crate) async fn load_services(&self) -> Result<(), ApiError> {
-        let _in_turn = self.loading.lock().await;
+        let _guard = self.loading.lock().await;
         let collection = Collection::new("apiregistration.k8s.io", "apiservices");
         let page = self.store.list(&Scope::all(collection), None, None).await?;
         let known = self.registry.all_aggregated();
@@ -166,7 +166,7 @@ impl Api {
         Ok(())
     }
 
-    /// Makes what every cluster has, if it is not there.
+    /// Creates the default objects of every cluster, unless they exist.
     async fn bootstrap(&self) -> Result<(), ApiError> {
         for name in [
             "default",
@@ -190,7 +190,7 @@ impl Api {
             "apiVersion": "v1", "kind": call.kind.kind,
             "metadata": {"name": name, "namespace": namespace_or_null(namespace)},
         });
-        match Box::pin(write::create(self, &call, object, Owners::Compute)).await {
+        match Box::pin(write::create(self, &call, object, Ownership::Compute)).await {
             Ok(_) => Ok(()),
             Err(error) if error.is_taken() => Ok(()),
             Err(error) => Err(error),
@@ -213,14 +213,14 @@ pub struct EmbeddedApi {
 }
 
 impl EmbeddedApi {
-    /// Opens the database and makes the objects that are always there. Tokens of service accounts
-    /// are good as long as this server runs.
+    /// Opens the database and creates the default objects. Tokens of service accounts are valid as
+    /// long as this server runs.
     pub async fn open(settings: Settings) -> Result<Self, OpenError> {
         let key = SigningKey::generate()?;
         Box::pin(Self::open_all(settings, key, None)).await
     }
 
-    /// As [`Self::open`], with a key that was kept, and with an authority that pods are told.
+    /// Like [`Self::open`], with a persistent key and an authority for pods.
     pub async fn open_with(
         settings: Settings,
         accounts: ServiceAccounts,
@@ -259,7 +259,8 @@ impl EmbeddedApi {
         Ok(Self { api })
     }
 
-    /// Answers requests. Put it behind a [`serving::Server`] with optional client certificates.
+    /// The service for requests. Put it behind a [`serving::Server`] with optional client
+    /// certificates.
     pub fn router(&self) -> Router {
         router::router(self.api.clone())
     }

@@ -1,7 +1,7 @@
-//! Who makes a request.
+//! Authentication of requests.
 //!
 //! Invariant: an [`Identity`] comes from the process itself, from a verified client certificate or
-//! from a token that this server signed, never from what a request says about itself.
+//! from a token that this server signed, never from claims in the request.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use serving::Peer;
 
 use crate::{api::Api, error::ApiError, tokens};
 
-/// A user and the groups it is in. In-process callers put one on their requests as an extension.
+/// A user and its groups. In-process callers attach one to their requests as an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: String,
-    /// Tells users of one name apart; empty where nobody can.
+    /// Distinguishes users with the same name; empty if unknown.
     pub uid: String,
     pub groups: Vec<String>,
-    /// What else the credential tells.
+    /// Further attributes of the credential.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -39,12 +39,12 @@ impl Identity {
         }
     }
 
-    /// A component of this process, which may do everything.
+    /// A component of this process, with all permissions.
     pub fn component(name: &str) -> Self {
         Self::new(name, &["system:masters"])
     }
 
-    /// A component of this process with the rights of a service account.
+    /// A component of this process with the permissions of a service account.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let groups = Self::service_account_groups(namespace);
         let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -79,7 +79,7 @@ impl Identity {
     }
 }
 
-/// Who makes this request. Who shows nothing is anonymous; who shows something wrong gets 401.
+/// Authenticates the request. Without credentials it is anonymous; invalid credentials are a 401.
 pub(crate) async fn authenticate(
     api: &Api,
     connection: &Extensions,
@@ -110,13 +110,13 @@ pub(crate) async fn authenticate(
     match tokens::authenticate(api, token, &audience).await? {
         Ok(verified) => Ok(verified.identity),
         Err(why) => {
-            tracing::debug!(%why, "a token is refused");
+            tracing::debug!(%why, "token rejected");
             Err(Status::unauthorized().into())
         }
     }
 }
 
-/// The token of the request. Websockets from browsers carry none; nobody here needs those.
+/// The bearer token. Tokens in websocket subprotocols, as browsers send them, are not supported.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let header = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.trim().split_once(' ')?;
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn service_accounts_are_known_by_their_user_name() {
+    fn service_account_user_names_are_parsed() {
         assert_eq!(
             Identity::parse_service_account("system:serviceaccount:n:a"),
             Some(("n", "a"))
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bearer_tokens_are_found_in_any_spelling() {
+    fn bearer_scheme_is_case_insensitive() {
         for (text, expected) in [
             ("Bearer x.y.z", Some("x.y.z")),
             ("bearer  x", Some("x")),

@@ -1,19 +1,20 @@
-//! Finding and calling other servers: webhooks, aggregated APIs.
+//! Resolution of and connections to other servers: webhooks, aggregated APIs.
 //!
-//! Invariant: a server is called at the address that the Endpoints of its service name, and must
-//! show a certificate for `<service>.<namespace>.svc` that the given authority signed.
+//! Invariant: a server is called at the address in the Endpoints of its service, and must present a
+//! certificate for `<service>.<namespace>.svc` signed by the given authority.
 
 use std::collections::HashMap;
 
 use apimachinery::Status;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use error_chain::error_chain;
 use parking_lot::Mutex;
 use serde_json::Value;
 use serving::{HttpsClient, Target, Trust};
 
 use crate::{api::Api, error::ApiError, store::Collection};
 
-/// Where a service's port is answered.
+/// The address of a service's port.
 pub(crate) async fn resolve(
     api: &Api,
     namespace: &str,
@@ -65,58 +66,53 @@ pub(crate) async fn resolve(
     Err(unavailable("has no ready endpoint").into())
 }
 
-/// Whom our requests to another server are from.
+/// The client identity of our requests to another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum As {
-    Nobody,
+pub(crate) enum ClientIdentity {
+    Anonymous,
     FrontProxy,
 }
 
-/// Clients by what they trust and who they are. A client remembers its TLS sessions, so that one
-/// that is kept does not start from nothing with each call.
+/// Clients by trusted authority and identity. A cached client reuses its TLS sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Clients(Mutex<HashMap<(String, As), HttpsClient>>);
+pub(crate) struct Clients(Mutex<HashMap<(String, ClientIdentity), HttpsClient>>);
 
-/// A few webhooks and APIs; whatever changes its `caBundle` leaves an old one behind.
-const KEPT: usize = 16;
+/// Enough for a few webhooks and APIs; a changed `caBundle` leaves an unused entry.
+const MAX_CLIENTS: usize = 16;
 
-/// A client that trusts a `caBundle` as objects carry it: PEM in base64.
-pub(crate) fn client(api: &Api, ca_bundle: &str, who: As) -> Result<HttpsClient, ApiError> {
-    let mut kept = api.clients.0.lock();
-    let key = (ca_bundle.to_owned(), who);
-    if let Some(client) = kept.get(&key) {
+/// A client that trusts a `caBundle` as in objects: base64-encoded PEM.
+pub(crate) fn client(
+    api: &Api,
+    ca_bundle: &str,
+    presents: ClientIdentity,
+) -> Result<HttpsClient, ApiError> {
+    let mut clients = api.clients.0.lock();
+    let key = (ca_bundle.to_owned(), presents);
+    if let Some(client) = clients.get(&key) {
         return Ok(client.clone());
     }
-    let client = new_client(api, ca_bundle, who)?;
-    if kept.len() >= KEPT {
-        kept.clear();
+    let client = new_client(api, ca_bundle, presents)?;
+    if clients.len() >= MAX_CLIENTS {
+        clients.clear();
     }
-    kept.insert(key, client.clone());
+    clients.insert(key, client.clone());
     Ok(client)
 }
 
-fn new_client(api: &Api, ca_bundle: &str, who: As) -> Result<HttpsClient, ApiError> {
+fn new_client(
+    api: &Api,
+    ca_bundle: &str,
+    presents: ClientIdentity,
+) -> Result<HttpsClient, ApiError> {
     let wrong = |why: &str| ApiError::from(Status::service_unavailable(format!("caBundle: {why}")));
     let pem = STANDARD
         .decode(ca_bundle)
         .map_err(|_| wrong("is not base64"))?;
     let pem = String::from_utf8(pem).map_err(|_| wrong("is not PEM"))?;
-    let identity = match who {
-        As::Nobody => None,
-        As::FrontProxy => api.front_proxy.as_ref(),
+    let identity = match presents {
+        ClientIdentity::Anonymous => None,
+        ClientIdentity::FrontProxy => api.front_proxy.as_ref(),
     };
     HttpsClient::new(&Trust::from_pem(pem), identity, api.tasks.clone())
-        .map_err(|error| wrong(&chain(&error)))
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
+        .map_err(|error| wrong(&error_chain(&error)))
 }

@@ -1,16 +1,16 @@
-//! What time it is, for stamps on objects.
+//! The current time, for timestamps on objects.
 //!
-//! Invariant: the only place in this crate that reads the wall clock; waiting is tokio's.
+//! Invariant: the only place in this crate that reads the wall clock; timers use tokio's.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// A source of the present time.
+/// A source of the current time.
 #[derive(Debug, Clone, Copy)]
 pub enum Clock {
-    /// The system's.
+    /// The system clock.
     Wall,
-    /// Starts somewhere and goes with tokio's clock, so that it stops when tests pause that.
+    /// Starts at a given time and follows tokio's clock, so that tests can pause it.
     Tokio { start: Timestamp, origin: Instant },
 }
 

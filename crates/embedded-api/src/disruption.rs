@@ -1,7 +1,7 @@
-//! Disruption budgets: how many pods may be asked to leave, and the question whether one more may.
+//! Disruption budgets: limits evictions.
 //!
-//! Invariant: a budget's count goes down with each pod that is let go, before that pod goes, so
-//! that two evictions at once cannot both use the last one.
+//! Invariant: a budget's count is decremented before the pod is evicted, so that two concurrent
+//! evictions cannot both use the last disruption.
 
 use apimachinery::{GroupResource, Status, meta, selector::LabelSelector, status::Cause};
 use serde_json::{Value, json};
@@ -15,58 +15,78 @@ use crate::{
 
 const GROUP: &str = "policy";
 const PLURAL: &str = "poddisruptionbudgets";
-/// Pods that are on their way, at most.
+/// Maximum number of evicted pods that still exist.
 const MAX_DISRUPTED: usize = 2000;
-/// Seconds until a client should ask again when nobody has counted yet.
+/// Seconds until a client should retry if the budget has not been counted yet.
 const RETRY: u32 = 10;
-/// How often a count is taken down when somebody else was quicker.
+/// Attempts to decrement the count after a conflict.
 const ATTEMPTS: usize = 5;
 
-/// Takes one from the budget of the pod, if it has one; an error if nothing is left.
-pub(crate) async fn take(api: &Api, pod: &Value, dry_run: bool) -> Result<(), ApiError> {
-    let is_over = matches!(
-        pod["status"]["phase"].as_str(),
-        Some("Succeeded" | "Failed" | "Pending")
-    );
-    if is_over || meta::is_deleting(pod) {
-        return Ok(());
-    }
+/// Takes one disruption from the pod's budget, if it has one; an error if none is left.
+pub(crate) async fn take(api: &Api, pod: &Value) -> Result<(), ApiError> {
     let mut attempt = 1;
     loop {
-        let budgets = of_pod(api, pod).await?;
-        let Some((call, live)) = budgets.first() else {
+        let Some(disruption) = available(api, pod).await? else {
             return Ok(());
         };
-        if budgets.len() > 1 {
-            let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            return Err(ApiError::foreign(500, "InternalError", why));
-        }
-        if goes_anyway(pod, &live.object) {
-            return Ok(());
-        }
-        let now = meta::format_time(api.clock.now());
-        let taken = taken(&live.object, meta::name(pod), &now)?;
-        if dry_run {
-            return Ok(());
-        }
-        match write::put(api, call, live, taken).await {
+        let Disruption { budget, remaining } = disruption;
+        match write::put(api, &budget.call, &budget.live, remaining).await {
             Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
             done => return done.map(drop),
         }
     }
 }
 
-/// The budgets that count a pod.
-async fn of_pod(api: &Api, pod: &Value) -> Result<Vec<(Call, Live)>, ApiError> {
+/// An error if the pod's budget has no disruption left.
+pub(crate) async fn check(api: &Api, pod: &Value) -> Result<(), ApiError> {
+    available(api, pod).await.map(drop)
+}
+
+/// A stored budget.
+pub(crate) struct Budget {
+    pub call: Call,
+    pub live: Live,
+}
+
+/// A disruption that can be taken: the budget, and its state without the disruption.
+struct Disruption {
+    budget: Budget,
+    remaining: Value,
+}
+
+/// The next disruption of the pod's budget; none if the eviction needs none.
+async fn available(api: &Api, pod: &Value) -> Result<Option<Disruption>, ApiError> {
+    let needs_none = matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed" | "Pending")
+    );
+    if needs_none || meta::is_deleting(pod) {
+        return Ok(None);
+    }
+    let mut budgets = of_pod(api, pod).await?.into_iter();
+    let Some(budget) = budgets.next() else {
+        return Ok(None);
+    };
+    if budgets.next().is_some() {
+        let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        return Err(ApiError::foreign(500, "InternalError", why));
+    }
+    if is_evictable_unready(pod, &budget.live.object) {
+        return Ok(None);
+    }
+    let now = meta::format_time(api.clock.now());
+    let remaining = decremented(&budget.live.object, meta::name(pod), &now)?;
+    Ok(Some(Disruption { budget, remaining }))
+}
+
+/// The budgets that select a pod.
+async fn of_pod(api: &Api, pod: &Value) -> Result<Vec<Budget>, ApiError> {
     let mut out = of_namespace(api, meta::namespace(pod)).await?;
-    out.retain(|(_, live)| counts(&live.object, pod));
+    out.retain(|budget| selects(&budget.live.object, pod));
     Ok(out)
 }
 
-pub(crate) async fn of_namespace(
-    api: &Api,
-    namespace: &str,
-) -> Result<Vec<(Call, Live)>, ApiError> {
+pub(crate) async fn of_namespace(api: &Api, namespace: &str) -> Result<Vec<Budget>, ApiError> {
     let Some(kind) = api.registry.find(GROUP, "v1", PLURAL) else {
         return Ok(Vec::new());
     };
@@ -79,13 +99,13 @@ pub(crate) async fn of_namespace(
         let live = Live::of(stored, &kind)?;
         let name = meta::name(&live.object).to_owned();
         let call = Call::internal(std::sync::Arc::clone(&kind), namespace, Some(&name));
-        Ok((call, live))
+        Ok(Budget { call, live })
     });
     found.collect()
 }
 
-/// Does the budget choose this pod? An empty selector chooses all, none chooses nothing.
-pub(crate) fn counts(budget: &Value, pod: &Value) -> bool {
+/// Whether the budget selects the pod. An empty selector selects all pods, an absent one none.
+pub(crate) fn selects(budget: &Value, pod: &Value) -> bool {
     let selector = LabelSelector::from_object(&budget["spec"]["selector"]);
     selector.is_ok_and(|selector| selector.is_some_and(|selector| selector.matches(pod)))
 }
@@ -96,8 +116,8 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     ready.any(|condition| condition["status"] == "True")
 }
 
-/// A pod that serves nobody may go while enough others do.
-fn goes_anyway(pod: &Value, budget: &Value) -> bool {
+/// A pod that is not ready may be evicted while enough others are healthy.
+fn is_evictable_unready(pod: &Value, budget: &Value) -> bool {
     if is_ready(pod) {
         return false;
     }
@@ -109,8 +129,8 @@ fn goes_anyway(pod: &Value, budget: &Value) -> bool {
     enough && count("desiredHealthy") > 0
 }
 
-/// The budget with one less, or why there is none left.
-fn taken(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
+/// The budget with one disruption less, or why none is left.
+fn decremented(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     let name = meta::name(budget);
     let count = |field: &str| budget["status"][field].as_i64().unwrap_or_default();
     let refuse = |message: String, seconds: u32| {
@@ -135,8 +155,8 @@ fn taken(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
         let why = "pdb disruptions allowed is negative";
         return Err(Status::forbidden(resource, name, why).into());
     }
-    let going = budget["status"]["disruptedPods"].as_object();
-    if going.is_some_and(|going| going.len() > MAX_DISRUPTED) {
+    let terminating = budget["status"]["disruptedPods"].as_object();
+    if terminating.is_some_and(|terminating| terminating.len() > MAX_DISRUPTED) {
         let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
         return Err(Status::forbidden(resource, name, why).into());
     }
@@ -155,7 +175,7 @@ fn taken(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
     Ok(out)
 }
 
-/// The condition that follows from the count.
+/// Sets the condition that follows from the count.
 pub(crate) fn set_allowed(budget: &mut Value, now: &str) {
     let is_allowed = budget["status"]["disruptionsAllowed"]
         .as_i64()
@@ -183,21 +203,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budget_gives_what_it_has_and_says_why_it_does_not() {
+    fn budget_is_decremented_until_none_is_left() {
         let budget = |left: i64, observed: i64| {
             json!({"metadata": {"name": "b", "generation": 2}, "spec": {},
                    "status": {"disruptionsAllowed": left, "observedGeneration": observed,
                               "desiredHealthy": 2, "currentHealthy": 2}})
         };
         let now = "2026-01-02T03:04:05Z";
-        let given = taken(&budget(1, 2), "p", now).expect("one is left");
+        let given = decremented(&budget(1, 2), "p", now).expect("one is left");
         assert_eq!(given["status"]["disruptionsAllowed"], 0);
         assert_eq!(given["status"]["disruptedPods"], json!({"p": now}));
         assert_eq!(
             given["status"]["conditions"][0]["reason"],
             "InsufficientPods"
         );
-        for (left, observed, code, told) in [
+        for (left, observed, code, message) in [
             (
                 0,
                 2,
@@ -212,15 +232,16 @@ mod tests {
             ),
             (-1, 2, 403, ""),
         ] {
-            let refused = taken(&budget(left, observed), "p", now).expect_err("nothing is left");
+            let refused =
+                decremented(&budget(left, observed), "p", now).expect_err("nothing is left");
             assert_eq!(refused.code(), code);
             let cause = &refused.to_value()["details"]["causes"][0]["message"];
-            assert_eq!(cause.as_str().unwrap_or_default(), told);
+            assert_eq!(cause.as_str().unwrap_or_default(), message);
         }
     }
 
     #[test]
-    fn pods_that_serve_nobody_go_while_enough_others_do() {
+    fn unready_pods_are_evictable_while_enough_others_are_healthy() {
         let pod =
             |ready: &str| json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
         let budget = |policy: &str, healthy: i64| {
@@ -233,7 +254,7 @@ mod tests {
             ("False", "IfHealthyBudget", 2, true),
             ("False", "IfHealthyBudget", 1, false),
         ] {
-            let found = goes_anyway(&pod(ready), &budget(policy, healthy));
+            let found = is_evictable_unready(&pod(ready), &budget(policy, healthy));
             assert_eq!(found, expected, "{ready} {policy} {healthy}");
         }
     }

@@ -1,6 +1,6 @@
-//! What clients read about the server: health, version, discovery, `OpenAPI`.
+//! Documents about the server: health, version, discovery, `OpenAPI`.
 //!
-//! Invariant: made for each request and not kept; clients cache them.
+//! Invariant: generated for each request, not cached; clients cache them.
 
 use std::collections::HashMap;
 
@@ -98,14 +98,22 @@ async fn openapi_v2(api: &Api, headers: &HeaderMap) -> Result<Value, ApiError> {
 }
 
 async fn openapi_v3(api: &Api, group: &str, version: &str) -> Result<Option<Value>, ApiError> {
-    let resources = described(api, Some((group, version))).await?;
+    let resources = described(api, Some(GroupVersion { group, version })).await?;
     Ok(openapi::v3(&resources, group, version, VERSION))
 }
 
-/// The resources with their schemas; of one version only, if one is named.
-async fn described(api: &Api, only: Option<(&str, &str)>) -> Result<Vec<Resource>, ApiError> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct GroupVersion<'a> {
+    group: &'a str,
+    version: &'a str,
+}
+
+/// The resources with their schemas, optionally of one group and version only.
+async fn described(api: &Api, only: Option<GroupVersion<'_>>) -> Result<Vec<Resource>, ApiError> {
     let schemas = definitions(api, only).await?;
-    let wanted = |group: &str, version: &str| only.is_none_or(|only| only == (group, version));
+    let wanted = |group: &str, version: &str| {
+        only.is_none_or(|only| only == GroupVersion { group, version })
+    };
     let mut resources = api.registry.resources_with(|kind| match &kind.origin {
         _ if !wanted(&kind.group, &kind.version) => Value::Null,
         Origin::BuiltIn(_) => document_schema(kind),
@@ -121,7 +129,7 @@ async fn described(api: &Api, only: Option<(&str, &str)>) -> Result<Vec<Resource
 /// Schemas of CRDs, by name and version.
 async fn definitions(
     api: &Api,
-    only: Option<(&str, &str)>,
+    only: Option<GroupVersion<'_>>,
 ) -> Result<HashMap<(String, String), Value>, ApiError> {
     let collection = Collection::new("apiextensions.k8s.io", "customresourcedefinitions");
     let page = api.store.list(&Scope::all(collection), None, None).await?;
@@ -129,7 +137,7 @@ async fn definitions(
     for stored in page.items {
         let mut definition = stored.parse()?;
         let group = definition["spec"]["group"].as_str().unwrap_or_default();
-        if only.is_some_and(|(wanted, _)| wanted != group) {
+        if only.is_some_and(|only| only.group != group) {
             continue;
         }
         let name = apimachinery::meta::name(&definition).to_owned();

@@ -1,6 +1,6 @@
-//! What went wrong, as the `Status` object that clients expect.
+//! Errors as the `Status` objects that clients expect.
 //!
-//! Invariant: the only place that turns this crate's errors into HTTP answers.
+//! Invariant: the only place that converts this crate's errors into HTTP responses.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 
 use crate::{store::StoreError, verbs};
 
-/// An answer that is an error.
+/// An error response.
 #[derive(Debug, Clone)]
 pub struct ApiError(Box<Kind>, Vec<String>);
 
 #[derive(Debug, Clone)]
 enum Kind {
     Status(Status),
-    /// A `Status` that another server worded.
+    /// A `Status` built by another server.
     Foreign(Value),
 }
 
@@ -30,19 +30,19 @@ impl ApiError {
         Self(Box::new(kind), Vec::new())
     }
 
-    /// Clients are warned whether or not they get what they want.
+    /// Adds warnings for the client, which are sent with errors too.
     #[must_use]
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.1.splice(0..0, warnings);
         self
     }
 
-    /// Something that this server does not do.
-    pub fn not_implemented(what: &str) -> Self {
-        Self::foreign(501, "NotImplemented", what)
+    /// A feature that this server does not implement.
+    pub fn not_implemented(feature: &str) -> Self {
+        Self::foreign(501, "NotImplemented", feature)
     }
 
-    /// A `Status` with words of somebody else, e.g. of an admission webhook.
+    /// A `Status` with the message of another server, e.g. of an admission webhook.
     pub fn foreign(code: u16, reason: &str, message: &str) -> Self {
         Self::of(Kind::Foreign(json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -50,12 +50,12 @@ impl ApiError {
         })))
     }
 
-    /// A whole `Status` of somebody else.
+    /// A complete `Status` from another server.
     pub fn from_value(status: Value) -> Self {
         Self::of(Kind::Foreign(status))
     }
 
-    /// Failures of the store about one object.
+    /// A store error about one object.
     pub fn about(error: StoreError, resource: GroupResource<'_>, name: &str) -> Self {
         match error {
             StoreError::Conflict => Status::conflict(resource, name).into(),
@@ -72,12 +72,12 @@ impl ApiError {
         matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::Conflict)
     }
 
-    /// Is there an object of that name already?
+    /// Whether an object of that name exists already.
     pub fn is_taken(&self) -> bool {
         matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::AlreadyExists)
     }
 
-    /// Does the answer tell no reason, as the original's do where it did not think of one?
+    /// Whether the `Status` has no reason, as some of kube-apiserver's.
     pub(crate) fn is_without_reason(&self) -> bool {
         matches!(&*self.0, Kind::Status(status) if status.reason() == Reason::Unknown)
     }
@@ -128,7 +128,7 @@ impl From<StoreError> for ApiError {
                 tracing::error!("the disk that holds the API's database is full");
                 Status::new(
                     Reason::InternalError,
-                    "the disk that holds the API's database is full: free space, then try again",
+                    "the disk that holds the API's database is full: free space, then retry",
                 )
                 .into()
             }
@@ -139,7 +139,7 @@ impl From<StoreError> for ApiError {
                 let reason = other.reason();
                 tracing::error!(
                     error = &other as &dyn std::error::Error,
-                    reason,
+                    %reason,
                     "store failed"
                 );
                 Status::internal(format!("{other}: {reason}")).into()

@@ -1,20 +1,22 @@
 //! The Kubernetes API on `SQLite`: a faithful subset in one process.
 //!
-//! - [`EmbeddedApi`] is the entry: open it, take its router (or an in-process client), run its tasks;
-//! - `store` keeps objects and the log of changes, and knows no kinds;
-//! - `registry` knows the kinds: built-in ones as a table, those of CRDs, those of other servers;
-//! - `kinds` are defaults and rules of the built-in ones;
-//! - `request` reads what is asked, `router` finds who answers, `verbs` do it;
-//! - `auth` tells who asks, `tokens` are those of service accounts, `access` who may do what;
-//! - `admission`, `aggregate`, `logs` call other servers, found by `backend`;
-//! - `documents` are discovery and `OpenAPI`;
-//! - `plugins` complete new objects from others, `disruption` guards evictions;
-//! - `upkeep` collects garbage, empties namespaces, puts roles together, counts budgets, expires
-//!   events, shortens the log.
+//! - [`EmbeddedApi`] is the entry point: open it, take its router (or an in-process client), run
+//!   its tasks;
+//! - `store` holds objects and the log of changes, and is independent of kinds;
+//! - `registry` lists the served kinds: built-in ones as a table, those of CRDs, those of other
+//!   servers;
+//! - `kinds` has defaults and validation of the built-in ones;
+//! - `request` parses requests, `router` dispatches them, `verbs` execute them, `span` traces them;
+//! - `auth` authenticates, `tokens` issues tokens of service accounts, `access` authorizes;
+//! - `admission`, `aggregate`, `logs` call other servers, located by `backend`;
+//! - `documents` serves discovery and `OpenAPI`;
+//! - `plugins` complete new objects from other objects, `disruption` limits evictions;
+//! - `upkeep` collects garbage, empties namespaces, aggregates roles, counts budgets, expires
+//!   events, compacts the log.
 //!
-//! Invariants: no object is kept in memory between requests; every write goes through
-//! `verbs::write` or the deletion in `verbs::delete`; nothing is answered before it is known who
-//! asks and that they may, and rules of roles are all that is remembered of objects. Must not know: what any custom kind means.
+//! Invariants: no object is kept in memory between requests, except the rules of roles; every write
+//! goes through `verbs::write` or the deletion in `verbs::delete`; every request is authenticated
+//! and authorized first. Out of scope: the meaning of any custom kind.
 
 mod clock;
 mod error;
@@ -29,6 +31,7 @@ mod tokens;
 
 mod api;
 mod router;
+mod span;
 mod verbs;
 
 mod admission;

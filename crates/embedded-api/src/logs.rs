@@ -1,14 +1,14 @@
-//! Asking kubelets, and logs of pods: passed through from the kubelet of the pod's node.
+//! Requests to kubelets, and logs of pods: proxied from the kubelet of the pod's node.
 
 use apimachinery::Status;
 use axum::{body::Body, response::Response};
+use error_chain::error_chain;
 use http::{Request, Uri};
 use serde_json::Value;
 use serving::{HttpsClient, Target};
 
 use crate::{
     api::Api,
-    backend,
     error::ApiError,
     request::query,
     store::Collection,
@@ -18,11 +18,11 @@ use crate::{
 pub(crate) async fn stream(api: &Api, call: &Call, uri: &Uri) -> Result<Response, ApiError> {
     let pod = read::load(api, call, call.name()).await?.parse()?;
     let pairs = query::pairs(uri)?;
-    let asked = pairs
+    let requested = pairs
         .iter()
         .find(|(key, _)| key == "container")
         .map(|(_, value)| value.as_str());
-    let container = container(call.name(), &pod, asked.unwrap_or_default())?;
+    let container = container(call.name(), &pod, requested.unwrap_or_default())?;
     let node = node_of(call, &pod)?;
     let (namespace, name) = (&call.namespace, call.name());
     let query = uri
@@ -33,10 +33,10 @@ pub(crate) async fn stream(api: &Api, call: &Call, uri: &Uri) -> Result<Response
     let request = Request::get(path)
         .body(Body::empty())
         .map_err(|error| Status::bad_request(error.to_string()))?;
-    Ok(ask(api, node, request).await?.map(Body::new))
+    Ok(send_to_kubelet(api, node, request).await?.map(Body::new))
 }
 
-/// The node that the pod is on.
+/// The node of the pod.
 pub(crate) fn node_of<'a>(call: &Call, pod: &'a Value) -> Result<&'a str, ApiError> {
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
@@ -46,8 +46,8 @@ pub(crate) fn node_of<'a>(call: &Call, pod: &'a Value) -> Result<&'a str, ApiErr
     Ok(node)
 }
 
-/// Asks the kubelet of a node, under our own certificate.
-pub(crate) async fn ask(
+/// Sends a request to a node's kubelet with our own client certificate.
+pub(crate) async fn send_to_kubelet(
     api: &Api,
     node: &str,
     request: Request<Body>,
@@ -59,16 +59,14 @@ pub(crate) async fn ask(
     };
     let unavailable = |why: String| ApiError::from(Status::service_unavailable(why));
     let client = HttpsClient::new(&settings.trust, Some(&settings.identity), api.tasks.clone())
-        .map_err(|error| unavailable(backend::chain(&error)))?;
-    client.send(&target, request).await.map_err(|error| {
-        unavailable(format!(
-            "kubelet of node {node}: {}",
-            backend::chain(&error)
-        ))
-    })
+        .map_err(|error| unavailable(error_chain(&error)))?;
+    client
+        .send(&target, request)
+        .await
+        .map_err(|error| unavailable(format!("kubelet of node {node}: {}", error_chain(&error))))
 }
 
-pub(crate) fn container(name: &str, pod: &Value, asked: &str) -> Result<String, ApiError> {
+pub(crate) fn container(name: &str, pod: &Value, requested: &str) -> Result<String, ApiError> {
     let names: Vec<&str> = ["initContainers", "containers"]
         .into_iter()
         .filter_map(|list| pod["spec"][list].as_array())
@@ -76,10 +74,10 @@ pub(crate) fn container(name: &str, pod: &Value, asked: &str) -> Result<String, 
         .filter_map(|container| container["name"].as_str())
         .collect();
     let default = apimachinery::meta::annotation(pod, "kubectl.kubernetes.io/default-container");
-    let wanted = if asked.is_empty() {
+    let wanted = if requested.is_empty() {
         default.unwrap_or_default()
     } else {
-        asked
+        requested
     };
     match names.as_slice() {
         [only] if wanted.is_empty() => Ok((*only).to_owned()),

@@ -1,7 +1,7 @@
-//! What the server fills into new objects from other ones: the class of a claim, the account of a
-//! pod.
+//! Built-in mutating admission from other objects: the storage class of a claim (PVC), the service
+//! account of a pod.
 //!
-//! Invariant: what the client wrote stays.
+//! Invariant: values set by the client stay.
 
 use apimachinery::{Status, meta};
 use serde_json::{Value, json};
@@ -16,15 +16,15 @@ use crate::{
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 const DEFAULT_ACCOUNT: &str = "default";
-/// Begin of the name of the volume with the token of the pod's account.
+/// Prefix of the name of the volume with the pod's service account token.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// An hour, and a little by which such tokens are told from those that somebody asked for.
+/// An hour and a few seconds, which distinguishes these tokens from explicitly requested ones.
 const TOKEN_SECONDS: i64 = 3607;
-/// Marks pods that a node itself brings.
+/// Marks mirror pods of a node's static pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Completes an object that is about to be made.
+/// Completes an object that is about to be created.
 pub(crate) async fn complete(api: &Api, call: &Call, object: &mut Value) -> Result<(), ApiError> {
     if call.kind.is("", "persistentvolumeclaims") {
         class(api, object).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn complete(api: &Api, call: &Call, object: &mut Value) -> Resu
     Ok(())
 }
 
-/// A claim that names no class gets the newest of those that are for such.
+/// Assigns the newest default storage class to a claim without one.
 async fn class(api: &Api, claim: &mut Value) -> Result<(), ApiError> {
     let is_named = !claim["spec"]["storageClassName"].is_null()
         || meta::annotation(claim, OLD_CLASS).is_some();
@@ -59,7 +59,7 @@ async fn class(api: &Api, claim: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// A pod has an account: the one it names, which must be there, or that of its namespace.
+/// Assigns a service account: the one in the pod, which must exist, or its namespace's default.
 async fn account(api: &Api, call: &Call, pod: &mut Value) -> Result<(), ApiError> {
     if meta::annotation(pod, MIRROR).is_some() || !pod["spec"].is_object() {
         return Ok(());
@@ -74,7 +74,7 @@ async fn account(api: &Api, call: &Call, pod: &mut Value) -> Result<(), ApiError
     .to_owned();
     let key = Collection::new("", "serviceaccounts").key(&call.namespace, &name);
     let Some(stored) = api.store.get(&key).await? else {
-        // That of a namespace is made a moment after it, and waited for by no client.
+        // The default account is created shortly after its namespace; clients do not wait for it.
         if name == DEFAULT_ACCOUNT {
             name_account(spec, &name);
             mount_token(api, spec, &Value::Null);
@@ -103,25 +103,26 @@ async fn account(api: &Api, call: &Call, pod: &mut Value) -> Result<(), ApiError
     Ok(())
 }
 
-/// The account stands in a pod twice, as it once had another name.
+/// The account appears in two fields, one of them deprecated.
 fn name_account(spec: &mut Value, name: &str) {
     spec["serviceAccountName"] = json!(name);
     spec["serviceAccount"] = json!(name);
 }
 
-/// Gives every container the token of the pod's account, with which it can ask this server, unless
-/// the pod or its account will not have it. A container that mounts something there keeps that.
+/// Mounts the service account's token into every container, with which it can call this server,
+/// unless the pod or its account opts out. A container that already mounts something at that path
+/// is unchanged.
 fn mount_token(api: &Api, spec: &mut Value, account: &Value) {
     const FIELD: &str = "automountServiceAccountToken";
-    let wish = spec[FIELD].as_bool().or_else(|| account[FIELD].as_bool());
-    // Without an authority of its own this server knows no tokens.
-    if wish == Some(false) || api.root_ca.is_none() {
+    let automount = spec[FIELD].as_bool().or_else(|| account[FIELD].as_bool());
+    // Without an authority this server issues no tokens.
+    if automount == Some(false) || api.root_ca.is_none() {
         return;
     }
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     let mut names = volumes.filter_map(|volume| volume["name"].as_str());
     let there = names.find(|name| name.starts_with(TOKEN_VOLUME));
-    let name = there.map_or_else(|| prepare::generate(TOKEN_VOLUME), str::to_owned);
+    let name = there.map_or_else(|| prepare::generate_name(TOKEN_VOLUME), str::to_owned);
     let is_new = there.is_none();
     let mut is_used = false;
     for list in ["initContainers", "containers"] {
@@ -135,7 +136,7 @@ fn mount_token(api: &Api, spec: &mut Value, account: &Value) {
     }
 }
 
-/// Answers whether the volume was mounted.
+/// Returns whether the volume was mounted.
 fn mount(container: &mut Value, volume: &str) -> bool {
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     let mut paths = mounts.filter_map(|mount| mount["mountPath"].as_str());

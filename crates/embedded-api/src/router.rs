@@ -1,13 +1,15 @@
-//! From a request to whoever answers it.
+//! Dispatches requests.
 
 use apimachinery::Status;
 use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use http::{Method, StatusCode, header};
+use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::{
     access::{self, Attributes},
@@ -18,7 +20,7 @@ use crate::{
     error::ApiError,
     logs,
     request::{Format, Payload, Query, Representation, ResourcePath},
-    tokens,
+    span, tokens,
     verbs::{self, Call},
 };
 
@@ -27,24 +29,19 @@ pub(crate) fn router(api: Api) -> Router {
 }
 
 async fn answer(State(api): State<Api>, request: Request) -> Response {
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    match Box::pin(route(&api, request)).await {
-        Ok(response) => response,
-        Err(error) => refuse(&method, &path, error),
-    }
-}
-
-fn refuse(method: &Method, path: &str, error: ApiError) -> Response {
-    // A 500 without a reason is the original's way to complain about requests.
-    if error.code() >= 500 && !error.is_without_reason() {
-        tracing::warn!(%method, path, %error, "request failed");
-    }
-    error.into_response()
+    let (span, started) = (span::new(&request), Instant::now());
+    let routed = Box::pin(route(&api, request))
+        .instrument(span.clone())
+        .await;
+    let mut response = routed.unwrap_or_else(span::respond);
+    span::log_response(&span, &mut response, started);
+    response
 }
 
 async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
     let caller = auth::authenticate(api, request.extensions(), request.headers()).await?;
     let identity = access::impersonate(api, caller, request.headers()).await?;
+    span::record_user(&identity);
     let wanted = Attributes::of(&request);
     access::authorize(api, &identity, &wanted).await?;
     let path = request.uri().path();
@@ -69,17 +66,17 @@ async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
         return Ok(no_such_path());
     }
     let warnings: Vec<String> = kind.deprecation.iter().cloned().collect();
-    let (method, shown) = (request.method().clone(), request.uri().path().to_owned());
     let mut call = call(kind, path, identity, &request)?;
     call.query.watch |= watches;
-    let response = match dispatch(api, call, request).await {
-        Ok(response) => response,
-        Err(error) => refuse(&method, &shown, error),
-    };
-    Ok(verbs::warn(response, &warnings))
+    span::record_call(&call);
+    let dispatched = dispatch(api, call, request).await;
+    Ok(verbs::warn(
+        dispatched.unwrap_or_else(span::respond),
+        &warnings,
+    ))
 }
 
-/// Groups that are always there answer with a `Status`, all others are unknown paths.
+/// Built-in groups respond with a `Status`, all others with the plain text of an unknown path.
 fn no_such_resource(api: &Api, path: &ResourcePath) -> Result<Response, ApiError> {
     if api.registry.has_built_in(&path.group, &path.version) {
         return Err(Status::no_such_resource().into());
@@ -102,7 +99,7 @@ fn call(
     if query.table {
         representation = Ok(Representation::Table);
     }
-    // Logs and streams are no objects, whatever is asked for.
+    // Logs and streams are not objects, so the `Accept` header does not apply.
     if let Some("log" | "exec" | "attach" | "portforward") = path.subresource.as_deref() {
         representation = Ok(Representation::Object);
     }
@@ -174,7 +171,7 @@ fn no_such_subresource(call: &Call) -> ApiError {
     Status::no_such_resource().into()
 }
 
-/// Paths of built-in kinds know their methods before they know their kinds.
+/// Paths of built-in kinds check the method before the kind.
 fn method_not_allowed(call: &Call, method: &Method) -> ApiError {
     if call.kind.is_custom() {
         let verb = match *method {
@@ -248,7 +245,7 @@ fn write_only(call: &Call, method: &Method) -> Result<(), ApiError> {
     Err(Status::method_not_allowed(call.kind.resource(), method.as_str()).into())
 }
 
-/// Plain text, as health checks answer.
+/// Plain text, for health checks.
 pub(crate) fn text(code: StatusCode, text: &'static str) -> Response {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = code;

@@ -1,4 +1,4 @@
-//! Who may do what, and who is who: roles, reviews, tokens, acting as somebody else.
+//! Authentication and authorization: roles, reviews, tokens, impersonation.
 
 mod support;
 
@@ -47,7 +47,7 @@ async fn bind_reader(api: &Running) {
 }
 
 #[tokio::test]
-async fn nobody_may_do_what_no_rule_allows() {
+async fn requests_without_a_matching_rule_are_forbidden() {
     let api = start().await;
     bind_reader(&api).await;
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -82,7 +82,7 @@ async fn nobody_may_do_what_no_rule_allows() {
 }
 
 #[tokio::test]
-async fn refusals_say_who_may_not_do_what_where() {
+async fn refusals_name_user_verb_resource_and_scope() {
     let api = start().await;
     for (method, uri, message) in [
         (
@@ -109,7 +109,7 @@ async fn refusals_say_who_may_not_do_what_where() {
 }
 
 #[tokio::test]
-async fn binding_to_a_role_that_is_not_there_is_told() {
+async fn binding_to_a_missing_role_is_reported() {
     let api = start().await;
     let bindings = format!("{RBAC}/clusterrolebindings");
     api.create(&bindings, binding("b", "ClusterRole/lost", &named("ann")))
@@ -123,7 +123,7 @@ async fn binding_to_a_role_that_is_not_there_is_told() {
 }
 
 #[tokio::test]
-async fn rights_end_with_their_binding() {
+async fn permissions_end_with_their_binding() {
     let api = start().await;
     bind_reader(&api).await;
     let read = async || {
@@ -138,7 +138,7 @@ async fn rights_end_with_their_binding() {
 }
 
 #[tokio::test]
-async fn nobody_gives_away_more_than_they_have() {
+async fn privilege_escalation_is_rejected() {
     let api = start().await;
     bind_reader(&api).await;
     // Without `escalate` and `bind`.
@@ -182,7 +182,7 @@ async fn nobody_gives_away_more_than_they_have() {
         body["message"],
         "roles.rbac.authorization.k8s.io \"b\" is forbidden: user \"ann\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"
     );
-    // A patch is no way around it.
+    // A patch does not circumvent the check.
     let more = json!({"rules": [rule(&["get"], &["secrets"])]});
     let (code, _) = api
         .patch_as(
@@ -196,7 +196,7 @@ async fn nobody_gives_away_more_than_they_have() {
 }
 
 #[tokio::test]
-async fn roles_are_put_together_by_their_labels() {
+async fn roles_are_aggregated_by_label() {
     let api = start().await;
     let labels = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
     let mut part = role("part", &json!([rule(&["get"], &["widgets"])]));
@@ -213,7 +213,7 @@ async fn roles_are_put_together_by_their_labels() {
 }
 
 #[tokio::test]
-async fn reviews_answer_by_the_same_rules() {
+async fn reviews_follow_the_same_rules() {
     let api = start().await;
     bind_reader(&api).await;
     let get = |resource: &str| {
@@ -255,7 +255,7 @@ async fn reviews_answer_by_the_same_rules() {
 }
 
 #[tokio::test]
-async fn tokens_stand_for_their_account_while_what_they_are_bound_to_lives() {
+async fn tokens_are_valid_while_their_bound_object_exists() {
     let api = start().await;
     let mut bound = pod("p");
     bound["spec"]["serviceAccountName"] = "default".into();
@@ -305,7 +305,7 @@ async fn tokens_stand_for_their_account_while_what_they_are_bound_to_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_end_with_their_time_and_their_account() {
+async fn tokens_expire_and_end_with_their_account() {
     let api = start().await;
     let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let token = async |seconds: i64| {
@@ -322,7 +322,7 @@ async fn tokens_end_with_their_time_and_their_account() {
     tokio::time::advance(std::time::Duration::from_secs(700)).await;
     assert_eq!(code(&short).await, StatusCode::UNAUTHORIZED);
     assert_eq!(code(&long).await, StatusCode::CREATED);
-    // The account that comes after it is another one.
+    // A new account of the same name is a different account.
     api.delete("/api/v1/namespaces/default/serviceaccounts/default")
         .await;
     api.until("/api/v1/namespaces/default/serviceaccounts/default", |_| {
@@ -334,7 +334,7 @@ async fn tokens_end_with_their_time_and_their_account() {
 }
 
 #[tokio::test]
-async fn requests_for_tokens_are_checked() {
+async fn token_requests_are_validated() {
     let api = start().await;
     api.create(PODS, pod("p")).await;
     let bound = |kind: &str, name: &str, uid: &str| {
@@ -369,11 +369,11 @@ async fn requests_for_tokens_are_checked() {
 }
 
 #[tokio::test]
-async fn who_may_acts_as_somebody_else() {
+async fn permitted_users_may_impersonate() {
     let api = start().await;
     bind_reader(&api).await;
-    let act = async |who: &Identity, headers: &[(&str, &str)], uri: &str| {
-        api.with_headers(Some(who), headers, Method::GET, uri, Value::Null)
+    let act = async |user: &Identity, headers: &[(&str, &str)], uri: &str| {
+        api.with_headers(Some(user), headers, Method::GET, uri, Value::Null)
             .await
     };
     let master = Identity::component("test");
@@ -396,7 +396,7 @@ async fn who_may_acts_as_somebody_else() {
 }
 
 #[tokio::test]
-async fn strangers_see_health_and_version_only() {
+async fn anonymous_users_see_health_and_version_only() {
     let api = start().await;
     for (uri, code) in [
         ("/healthz", 200),
@@ -412,7 +412,7 @@ async fn strangers_see_health_and_version_only() {
 }
 
 #[tokio::test]
-async fn every_namespace_has_its_account_and_the_authority() {
+async fn every_namespace_has_default_account_and_root_ca() {
     let accounts = embedded_api::ServiceAccounts {
         key: embedded_api::SigningKey::generate().expect("a key"),
         root_ca: "PEM".to_owned(),
@@ -436,7 +436,7 @@ async fn every_namespace_has_its_account_and_the_authority() {
 }
 
 #[tokio::test]
-async fn containers_get_the_token_of_their_account_unless_it_is_not_wanted() {
+async fn containers_mount_the_account_token_unless_disabled() {
     let accounts = embedded_api::ServiceAccounts {
         key: embedded_api::SigningKey::generate().expect("a key"),
         root_ca: "PEM".to_owned(),
@@ -451,7 +451,7 @@ async fn containers_get_the_token_of_their_account_unless_it_is_not_wanted() {
         .await;
     let path = "/var/run/secrets/kubernetes.io/serviceaccount";
     let own = json!([{"name": "mine", "mountPath": path}]);
-    // What the pod says beside its containers, and whether two containers have a token.
+    // The pod spec besides its containers, and whether each of two containers has a token.
     for (name, spec, mounted) in [
         ("plain", json!({}), [true, true]),
         (

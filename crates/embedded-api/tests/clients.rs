@@ -1,4 +1,4 @@
-//! Watches and what the server does unasked, seen through the router and through `kube`.
+//! Watches and background tasks, observed through the router and through `kube`.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn labelled(name: &str, tier: &str) -> Value {
 }
 
 #[tokio::test]
-async fn watch_tells_what_is_and_what_changes() {
+async fn watch_sends_current_objects_and_changes() {
     let api = start().await;
     api.create(MAPS, labelled("a", "x")).await;
     let mut all = api
@@ -66,7 +66,7 @@ async fn watch_tells_what_is_and_what_changes() {
 }
 
 #[tokio::test]
-async fn watch_replays_from_a_version_and_ends_in_time() {
+async fn watch_replays_from_a_version_and_times_out() {
     let api = start().await;
     let made = api.create(MAPS, config_map("a")).await;
     let version = made["metadata"]["resourceVersion"]
@@ -86,7 +86,7 @@ async fn watch_replays_from_a_version_and_ends_in_time() {
 }
 
 #[tokio::test]
-async fn watch_of_forgotten_versions_gets_410() {
+async fn watch_from_a_compacted_version_gets_410() {
     let api = start().await;
     let made = api.create(MAPS, config_map("a")).await;
     let version: u64 = made["metadata"]["resourceVersion"]
@@ -118,21 +118,21 @@ async fn watch_of_forgotten_versions_gets_410() {
 }
 
 #[tokio::test]
-async fn dependents_follow_their_owner() {
+async fn dependents_are_deleted_with_their_owner() {
     let api = start().await;
     let owner = api.create(MAPS, config_map("owner")).await;
     let child = api.create(MAPS, owned("child", &owner)).await;
     api.create(MAPS, owned("grandchild", &child)).await;
     api.delete(&format!("{MAPS}/owner")).await;
-    api.gone(&format!("{MAPS}/child")).await;
-    api.gone(&format!("{MAPS}/grandchild")).await;
-    // One whose owner never was goes as well.
+    api.until_deleted(&format!("{MAPS}/child")).await;
+    api.until_deleted(&format!("{MAPS}/grandchild")).await;
+    // A dependent of an owner that never existed is deleted as well.
     api.create(MAPS, owned("late", &owner)).await;
-    api.gone(&format!("{MAPS}/late")).await;
+    api.until_deleted(&format!("{MAPS}/late")).await;
 }
 
 #[tokio::test]
-async fn foreground_owner_goes_last_and_orphans_stay() {
+async fn foreground_owner_is_deleted_last_and_orphans_stay() {
     let api = start().await;
     let owner = api.create(MAPS, config_map("owner")).await;
     let mut held = owned("child", &owner);
@@ -159,13 +159,13 @@ async fn foreground_owner_goes_last_and_orphans_stay() {
         free,
     )
     .await;
-    api.gone(&at).await;
+    api.until_deleted(&at).await;
 
     let owner = api.create(MAPS, config_map("owner")).await;
     api.create(MAPS, owned("child", &owner)).await;
     api.call(Method::DELETE, &at, json!({"propagationPolicy": "Orphan"}))
         .await;
-    api.gone(&at).await;
+    api.until_deleted(&at).await;
     let (code, child) = api.get(&format!("{MAPS}/child")).await;
     assert_eq!(
         (code, &child["metadata"]["ownerReferences"]),
@@ -174,7 +174,7 @@ async fn foreground_owner_goes_last_and_orphans_stay() {
 }
 
 #[tokio::test]
-async fn namespace_goes_with_its_contents() {
+async fn namespace_is_deleted_with_its_contents() {
     let api = start().await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
     api.create("/api/v1/namespaces", namespace).await;
@@ -182,29 +182,30 @@ async fn namespace_goes_with_its_contents() {
     held["metadata"]["finalizers"] = json!(["x/y"]);
     let maps = "/api/v1/namespaces/n/configmaps";
     api.create(maps, held).await;
-    let (_, going) = api.delete("/api/v1/namespaces/n").await;
-    assert_eq!(going["status"]["phase"], "Terminating");
+    let (_, terminating) = api.delete("/api/v1/namespaces/n").await;
+    assert_eq!(terminating["status"]["phase"], "Terminating");
     let (code, refused) = api.call(Method::POST, maps, config_map("b")).await;
     assert_eq!(code, StatusCode::FORBIDDEN, "{refused}");
     let free = json!({"metadata": {"finalizers": null}});
     api.patch(&format!("{maps}/a"), "application/merge-patch+json", free)
         .await;
-    api.gone("/api/v1/namespaces/n").await;
+    api.until_deleted("/api/v1/namespaces/n").await;
 }
 
 #[tokio::test]
-async fn events_go_after_an_hour() {
+async fn events_expire_after_an_hour() {
     let api = start().await;
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
                        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
     api.create("/api/v1/namespaces/default/events", event).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_mins(65)).await;
-    api.gone("/api/v1/namespaces/default/events/e").await;
+    api.until_deleted("/api/v1/namespaces/default/events/e")
+        .await;
 }
 
 #[tokio::test]
-async fn kube_client_finds_its_way() {
+async fn kube_client_works() {
     let api = start().await;
     let maps: Api<ConfigMap> = Api::default_namespaced(api.client());
     let events = watcher(maps.clone(), watcher::Config::default().streaming_lists());

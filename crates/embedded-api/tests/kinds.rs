@@ -1,4 +1,4 @@
-//! Built-in kinds: what they are filled with, what they refuse, and how they are printed.
+//! Built-in kinds: defaults, validation, and table columns.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn claim() -> Value {
 }
 
 #[tokio::test]
-async fn new_objects_are_filled_in() {
+async fn new_objects_are_defaulted() {
     let api = start().await;
     let cases = [
         (
@@ -88,7 +88,7 @@ async fn new_objects_are_filled_in() {
 }
 
 #[tokio::test]
-async fn wrong_objects_are_refused_with_the_field() {
+async fn invalid_objects_are_rejected_with_the_field() {
     let api = start().await;
     let roles = format!("{RBAC}/namespaces/default/roles");
     let bindings = format!("{RBAC}/namespaces/default/rolebindings");
@@ -145,7 +145,7 @@ async fn wrong_objects_are_refused_with_the_field() {
 }
 
 #[tokio::test]
-async fn claim_gets_a_volume_and_nothing_else_once_it_is_made() {
+async fn only_the_volume_of_a_claim_can_be_set_later() {
     let api = start().await;
     api.create(CLAIMS, named("c", claim())).await;
     let at = format!("{CLAIMS}/c");
@@ -184,7 +184,7 @@ async fn claim_gets_a_volume_and_nothing_else_once_it_is_made() {
 }
 
 #[tokio::test]
-async fn new_kinds_print_their_columns() {
+async fn kinds_have_their_columns() {
     let api = start().await;
     let bindings = format!("{RBAC}/clusterrolebindings");
     let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [

@@ -1,4 +1,4 @@
-//! What happens to objects, request by request.
+//! The life of objects, request by request.
 
 mod support;
 
@@ -69,7 +69,7 @@ async fn write_that_changes_nothing_leaves_the_version() {
 }
 
 #[tokio::test]
-async fn patches_of_every_language_work() {
+async fn patches_of_every_format_work() {
     let api = start().await;
     api.create(MAPS, config_map("a")).await;
     let at = format!("{MAPS}/a");
@@ -103,7 +103,7 @@ async fn patches_of_every_language_work() {
 }
 
 #[tokio::test]
-async fn apply_makes_changes_and_removes_what_its_manager_left_out() {
+async fn apply_creates_updates_and_removes_omitted_fields() {
     let api = start().await;
     let at = format!("{MAPS}/a");
     let fragment = |data: Value| {
@@ -132,7 +132,7 @@ async fn apply_makes_changes_and_removes_what_its_manager_left_out() {
 }
 
 #[tokio::test]
-async fn apply_with_a_stale_version_is_a_conflict_and_brings_nothing_back() {
+async fn apply_with_a_stale_version_is_a_conflict_and_recreates_nothing() {
     let api = start().await;
     let at = format!("{MAPS}/a");
     let made = api.create(MAPS, config_map("a")).await;
@@ -150,7 +150,7 @@ async fn apply_with_a_stale_version_is_a_conflict_and_brings_nothing_back() {
 }
 
 #[tokio::test]
-async fn names_are_generated_and_namespaces_must_be_there() {
+async fn names_are_generated_and_namespaces_must_exist() {
     let api = start().await;
     let mut object = config_map("");
     object["metadata"] = json!({"generateName": "gen-"});
@@ -168,7 +168,7 @@ async fn names_are_generated_and_namespaces_must_be_there() {
 }
 
 #[tokio::test]
-async fn lists_select_and_page() {
+async fn lists_are_filtered_and_chunked() {
     let api = start().await;
     for (name, tier) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut object = config_map(name);
@@ -212,7 +212,7 @@ async fn lists_select_and_page() {
 }
 
 #[tokio::test]
-async fn dry_run_answers_and_stores_nothing() {
+async fn dry_run_stores_nothing() {
     let api = start().await;
     api.create(&format!("{MAPS}?dryRun=All"), config_map("a"))
         .await;
@@ -220,7 +220,7 @@ async fn dry_run_answers_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_dropped_or_refused() {
+async fn unknown_fields_are_dropped_or_rejected() {
     let api = start().await;
     let mut object = config_map("a");
     object["nonsense"] = json!(1);
@@ -253,7 +253,7 @@ async fn unknown_fields_are_dropped_or_refused() {
 }
 
 #[tokio::test]
-async fn pod_is_completed_bound_and_ends_in_two_steps() {
+async fn pod_is_defaulted_bound_and_deleted_in_two_steps() {
     let api = start().await;
     let made = api.create(PODS, pod("p")).await;
     assert_eq!(made["status"]["phase"], "Pending");
@@ -284,12 +284,12 @@ async fn pod_is_completed_bound_and_ends_in_two_steps() {
         .patch(&at, MERGE, json!({"spec": {"nodeName": "other"}}))
         .await;
     assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
-    let (_, going) = api.delete(&at).await;
+    let (_, terminating) = api.delete(&at).await;
     assert_eq!(
-        going["metadata"]["deletionTimestamp"],
+        terminating["metadata"]["deletionTimestamp"],
         "2026-01-02T03:04:35Z"
     );
-    assert_eq!(going["status"]["phase"], "Running");
+    assert_eq!(terminating["status"]["phase"], "Running");
     assert_eq!(api.get(&at).await.0, StatusCode::OK);
     let (code, _) = api.delete(&format!("{at}?gracePeriodSeconds=0")).await;
     assert_eq!(
@@ -305,9 +305,9 @@ async fn finalizer_holds_an_object_until_it_is_removed() {
     object["metadata"]["finalizers"] = json!(["x/y"]);
     api.create(MAPS, object).await;
     let at = format!("{MAPS}/a");
-    let (_, going) = api.delete(&at).await;
+    let (_, terminating) = api.delete(&at).await;
     assert_eq!(
-        going["metadata"]["deletionTimestamp"],
+        terminating["metadata"]["deletionTimestamp"],
         "2026-01-02T03:04:05Z"
     );
     let (code, _) = api
@@ -343,7 +343,7 @@ async fn deletion_checks_its_preconditions() {
 }
 
 #[tokio::test]
-async fn definition_is_served_at_once_and_takes_its_objects_along() {
+async fn definition_is_served_immediately_and_deleted_with_its_objects() {
     let api = start().await;
     assert_eq!(api.get(WIDGETS).await.0, StatusCode::NOT_FOUND);
     let crd = api.create(DEFINITIONS, definition()).await;
@@ -380,8 +380,8 @@ async fn definition_is_served_at_once_and_takes_its_objects_along() {
     assert_eq!(code, StatusCode::NOT_FOUND);
     let crd_at = format!("{DEFINITIONS}/widgets.example.com");
     api.delete(&crd_at).await;
-    api.gone(&crd_at).await;
-    // The definition is gone a moment before its kind is.
+    api.until_deleted(&crd_at).await;
+    // The definition is deleted a moment before its kind is unserved.
     let unserved = async {
         while api.get(WIDGETS).await.0 != StatusCode::NOT_FOUND {
             tokio::task::yield_now().await;
@@ -393,7 +393,7 @@ async fn definition_is_served_at_once_and_takes_its_objects_along() {
 }
 
 #[tokio::test]
-async fn scaling_holds_though_others_write_at_the_same_time() {
+async fn scaling_survives_concurrent_writes() {
     let api = start().await;
     api.create(DEFINITIONS, definition()).await;
     api.create(WIDGETS, widget("w", &json!({}))).await;
@@ -402,15 +402,15 @@ async fn scaling_holds_though_others_write_at_the_same_time() {
     for (code, body) in futures::future::join_all(tries).await {
         assert_eq!(code, StatusCode::OK, "{body}");
     }
-    let (_, seen) = api.get(&at).await;
+    let (_, observed) = api.get(&at).await;
     api.patch(&at, MERGE, json!({"spec": {"replicas": 7}}))
         .await;
-    let (code, _) = api.call(Method::PUT, &at, seen).await;
-    assert_eq!(code, StatusCode::CONFLICT, "a version that is not the last");
+    let (code, _) = api.call(Method::PUT, &at, observed).await;
+    assert_eq!(code, StatusCode::CONFLICT, "a stale version");
 }
 
 #[tokio::test]
-async fn broken_definition_is_refused() {
+async fn invalid_definition_is_rejected() {
     let api = start().await;
     let mut broken = definition();
     broken["metadata"]["name"] = "x.example.com".into();
@@ -425,7 +425,7 @@ async fn broken_definition_is_refused() {
 }
 
 #[tokio::test]
-async fn status_subresource_keeps_status_and_spec_apart() {
+async fn status_subresource_separates_status_and_spec() {
     let api = start().await;
     api.create(DEFINITIONS, definition()).await;
     let beta = "/apis/example.com/v1beta1/namespaces/default/widgets";
@@ -451,7 +451,7 @@ async fn status_subresource_keeps_status_and_spec_apart() {
 }
 
 #[tokio::test]
-async fn reviews_are_answered_and_other_paths_need_rights() {
+async fn reviews_are_answered_and_other_paths_require_permissions() {
     let api = start().await;
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
                         "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}});
@@ -478,7 +478,7 @@ async fn reviews_are_answered_and_other_paths_need_rights() {
 }
 
 #[tokio::test]
-async fn secrets_and_events_keep_their_ways() {
+async fn secrets_and_events_are_converted() {
     let api = start().await;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
                         "stringData": {"k": "v"}});

@@ -1,4 +1,4 @@
-//! Quotas: what they refuse, and what they show.
+//! Quotas: rejections and statuses.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn pod(name: &str, memory: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_until_there_is_room() {
+async fn objects_over_quota_are_rejected_until_capacity_is_free() {
     let api = start().await;
     let quota = json!({"metadata": {"name": "small"},
                        "spec": {"hard": {"requests.memory": "1Gi", "pods": "2"}}});
@@ -36,20 +36,20 @@ async fn what_does_not_fit_is_refused_until_there_is_room() {
          requests.memory=512Mi, limited: requests.memory=1Gi"
     );
     assert_eq!(body["reason"], "Forbidden");
-    let silent = json!({"metadata": {"name": "c"},
+    let unspecified = json!({"metadata": {"name": "c"},
                         "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
-    let (code, body) = api.call(Method::POST, PODS, silent).await;
+    let (code, body) = api.call(Method::POST, PODS, unspecified).await;
     assert_eq!(code, StatusCode::FORBIDDEN);
     let message = body["message"].as_str().unwrap_or_default();
     assert!(
         message.contains("must specify requests.memory for: c"),
         "{message}"
     );
-    // Another namespace has its own.
+    // Other namespaces have their own quota.
     api.create("/api/v1/namespaces/kube-system/pods", pod("b", "768Mi"))
         .await;
 
-    // A pod that is over takes nothing.
+    // A completed pod uses nothing.
     let status = format!("{PODS}/a/status");
     let over = json!({"status": {"phase": "Succeeded"}});
     let (code, _) = api
@@ -64,7 +64,7 @@ async fn what_does_not_fit_is_refused_until_there_is_room() {
 }
 
 #[tokio::test]
-async fn of_many_at_once_only_as_many_as_fit_are_let_in() {
+async fn concurrent_creates_cannot_exceed_the_quota() {
     let api = start().await;
     let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}});
     api.create(QUOTAS, quota).await;
@@ -80,7 +80,7 @@ async fn of_many_at_once_only_as_many_as_fit_are_let_in() {
 }
 
 #[tokio::test]
-async fn scopes_are_refused_rather_than_passed_over() {
+async fn scopes_are_rejected() {
     let api = start().await;
     let quota = json!({"metadata": {"name": "q"},
                        "spec": {"hard": {"pods": "3"}, "scopes": ["BestEffort"]}});

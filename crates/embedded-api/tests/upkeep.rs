@@ -1,4 +1,4 @@
-//! What the server does unasked, or asks others' objects about first.
+//! Background tasks, and checks against other objects.
 
 mod support;
 
@@ -31,7 +31,7 @@ async fn evict(api: &Running, name: &str) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn pods_leave_as_long_as_their_budget_lasts() {
+async fn pods_are_evicted_within_their_budget() {
     let api = start().await;
     for name in ["x", "y"] {
         ready_pod(&api, name).await;
@@ -57,7 +57,7 @@ async fn pods_leave_as_long_as_their_budget_lasts() {
 }
 
 #[tokio::test]
-async fn namespace_loses_its_contents_and_tells_what_holds_it() {
+async fn namespace_is_emptied_and_reports_finalizers() {
     let api = start().await;
     let namespace =
         json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes", "a.b/c"]}});
@@ -69,23 +69,23 @@ async fn namespace_loses_its_contents_and_tells_what_holds_it() {
     api.create(maps, config_map("free")).await;
     let uri = "/api/v1/namespaces/n";
     api.delete(uri).await;
-    let told = api
+    let terminating = api
         .until(uri, |namespace| {
             namespace["status"]["conditions"][4]["status"] == "True"
         })
         .await;
     assert_eq!(
-        told["status"]["conditions"][4]["message"],
+        terminating["status"]["conditions"][4]["message"],
         "Some content in the namespace has finalizers remaining: x.y/z in 1 resource instances"
     );
-    assert_eq!(told["status"]["phase"], "Terminating");
+    assert_eq!(terminating["status"]["phase"], "Terminating");
     api.patch(
         &format!("{maps}/held"),
         MERGE,
         json!({"metadata": {"finalizers": null}}),
     )
     .await;
-    // Ours goes once all is empty; the other one is not ours to take off.
+    // Our finalizer is removed once the namespace is empty; the other one is not ours.
     let waits = api
         .until(uri, |namespace| {
             namespace["spec"]["finalizers"] == json!(["a.b/c"])
@@ -96,11 +96,11 @@ async fn namespace_loses_its_contents_and_tells_what_holds_it() {
     free["spec"]["finalizers"] = json!([]);
     let (code, _) = api.put(&format!("{uri}/finalize"), free).await;
     assert_eq!(code, StatusCode::OK);
-    api.gone(uri).await;
+    api.until_deleted(uri).await;
 }
 
 #[tokio::test]
-async fn claims_get_the_newest_class_that_is_for_such() {
+async fn claims_get_the_newest_default_class() {
     let api = start().await;
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
     let claim = |name: &str| {
@@ -124,7 +124,7 @@ async fn claims_get_the_newest_class_that_is_for_such() {
 }
 
 #[tokio::test]
-async fn pods_have_an_account() {
+async fn pods_get_a_service_account() {
     let api = start().await;
     let made = api.create(PODS, pod("p")).await;
     assert_eq!(made["spec"]["serviceAccountName"], "default");
@@ -144,7 +144,7 @@ async fn pods_have_an_account() {
 }
 
 #[tokio::test]
-async fn applying_what_is_not_there_takes_the_right_to_make_it() {
+async fn applying_a_missing_object_requires_create_permission() {
     let api = start().await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let role = json!({"metadata": {"name": "patcher"}, "rules": [

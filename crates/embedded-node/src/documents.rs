@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{Api, Client};
+use reasons::Reason;
 
 use crate::Failure;
 
@@ -53,7 +54,7 @@ pub(crate) async fn fetch(
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let failed = |error: kube::Error| {
         Failure::of(
-            "FailedMount",
+            Reason::FailedMount,
             "read the config maps and secrets of the pod",
             &error,
         )

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+use reasons::Reason;
 
 use crate::{
     Failure,
@@ -20,7 +21,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) pod_ips: &'a [IpAddr],
 }
 
-const CONFIG: &str = "CreateContainerConfigError";
+const CONFIG: Reason = Reason::CreateContainerConfigError;
 
 /// The variables of the image, then `envFrom`, then `env`; later ones win.
 pub(crate) fn render(

@@ -2,7 +2,8 @@
 
 use std::{error::Error, io, path::PathBuf};
 
-use reconcile::error_chain;
+use error_chain::error_chain;
+use reasons::Reason;
 
 /// Why a node cannot start. Each names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -29,30 +30,17 @@ pub enum NodeError {
     },
 }
 
-impl NodeError {
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotRoot => "NotRoot",
-            Self::NoOverlay => "NoOverlay",
-            Self::NoCgroups => "NoCgroups",
-            Self::NoSupervisor { .. } => "NoSupervisor",
-            Self::Directory { .. } => "NodeDirectoryUnusable",
-            Self::Register { .. } => "RegistrationFailed",
-        }
-    }
-}
-
 /// Why a step of a pod failed, as shown in events and container states.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// A reason known from Kubernetes, for example `FailedMount`.
-    pub reason: &'static str,
+    pub reason: Reason,
     pub message: String,
 }
 
 impl Failure {
-    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),
@@ -60,7 +48,7 @@ impl Failure {
     }
 
     /// A failure of the operation `tried`, with the whole chain of `error`.
-    pub fn of(reason: &'static str, tried: &str, error: &(dyn Error + 'static)) -> Self {
+    pub fn of(reason: Reason, tried: &str, error: &(dyn Error + 'static)) -> Self {
         Self::new(reason, format!("{tried}: {}", error_chain(error)))
     }
 }

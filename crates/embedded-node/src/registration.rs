@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
+use error_chain::error_chain;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Namespace, Node},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, api::PatchParams};
+use reasons::Reason;
 use reconcile::{Key, WriteError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -83,7 +85,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         match write_lease(&shared.settings).await {
             Ok(()) => failures.succeeded(),
             Err(error) => {
-                let error = reconcile::error_chain(&error);
+                let error = error_chain(&error);
                 if failures.failed() {
                     tracing::warn!(error, "node lease still cannot be renewed");
                 } else {
@@ -97,7 +99,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         if known.is_none()
             && let Err(error) = register(&shared.settings, &shared.devices, port).await
         {
-            let error = reconcile::error_chain(&error);
+            let error = error_chain(&error);
             tracing::warn!(error, "deleted node cannot be registered again");
         }
     }
@@ -120,7 +122,7 @@ async fn write_status(settings: &NodeSettings, port: u16) -> Result<(), WriteErr
         "conditions": [{
             "type": "Ready",
             "status": "True",
-            "reason": "KubeletReady",
+            "reason": Reason::KubeletReady.as_str(),
             "message": "the node runs pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
@@ -152,7 +154,7 @@ async fn publish_devices(
         match write_devices(&shared.settings, &shared.devices).await {
             Ok(()) => *published = amounts,
             Err(error) => {
-                let error = reconcile::error_chain(&error);
+                let error = error_chain(&error);
                 tracing::warn!(error, "node devices cannot be published");
                 tokio::time::sleep(RETRY_AFTER).await;
                 changed.mark_changed();

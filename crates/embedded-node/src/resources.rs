@@ -6,6 +6,7 @@ use k8s_openapi::{
 };
 use kubevirt_api::quantity::Amount;
 use pod_supervisor::model::Resources;
+use reasons::Reason;
 
 use crate::Failure;
 
@@ -48,7 +49,7 @@ pub(crate) fn amount(
     quantity(container, side, name)
         .map(|quantity| {
             Amount::parse(quantity)
-                .map_err(|error| Failure::of("CreateContainerConfigError", name, &error))
+                .map_err(|error| Failure::of(Reason::CreateContainerConfigError, name, &error))
         })
         .transpose()
 }

@@ -12,6 +12,7 @@ use std::{
 use futures::future::BoxFuture;
 use image_store::{Credentials, Image, ImageError, ImageStore, PullPolicy};
 use pod_network::{Forward, PodNetwork, ServiceRange};
+use reasons::Reason;
 use reconcile::Clock;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -110,7 +111,7 @@ pub struct Addresses {
 
 /// The one interface of a pod, as everywhere in Kubernetes.
 const INTERFACE: &str = "eth0";
-const NETWORK_FAILED: &str = "FailedCreatePodSandBox";
+const NETWORK_FAILED: Reason = Reason::FailedCreatePodSandBox;
 
 impl Network for PodNetwork {
     fn add<'a>(
@@ -138,7 +139,11 @@ impl Network for PodNetwork {
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
             Self::delete(self, pod_uid).await.map_err(|error| {
-                Failure::of("FailedKillPod", "remove the pod from the network", &error)
+                Failure::of(
+                    Reason::FailedKillPod,
+                    "remove the pod from the network",
+                    &error,
+                )
             })
         })
     }
@@ -154,7 +159,7 @@ impl Network for PodNetwork {
         Box::pin(async move {
             Self::forward(self, forwards)
                 .await
-                .map_err(|error| Failure::of("FailedServices", "change packet rules", &error))
+                .map_err(|error| Failure::of(Reason::FailedServices, "change packet rules", &error))
         })
     }
 }

@@ -14,6 +14,7 @@ use pod_supervisor::{
     protocol::{Greeting, MAX_LINE, Reply, Request},
     status::PodStatus,
 };
+use reasons::Reason;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::UnixStream,
@@ -26,7 +27,7 @@ use crate::Failure;
 
 /// A supervisor responds in microseconds and starts in milliseconds; a loaded host may take longer.
 const TIMEOUT: Duration = Duration::from_secs(20);
-const FAILED: &str = "FailedCreatePodSandBox";
+const FAILED: Reason = Reason::FailedCreatePodSandBox;
 
 /// A subscribed connection.
 #[derive(Debug)]

@@ -55,18 +55,6 @@ pub enum TeardownError {
     },
 }
 
-impl TeardownError {
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Processes { .. } => "ProcessesRemain",
-            Self::Network { .. } => "NetworkRemains",
-            Self::Files { .. } => "FilesRemain",
-            Self::Devices { .. } => "DevicesRemain",
-            Self::Group { .. } => "CgroupRemains",
-        }
-    }
-}
-
 /// Stops every pod of the node directory `root` and removes all their processes, mounts,
 /// interfaces, cgroups and files. Returns the number of pods; a failure does not stop the others.
 ///

@@ -10,10 +10,11 @@ use k8s_openapi::api::{
     core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection},
 };
 use kube::{Api, Client, api::PostParams};
+use reasons::Reason;
 
 use crate::Failure;
 
-const FAILED: &str = "FailedMount";
+const FAILED: Reason = Reason::FailedMount;
 /// Lifetime in seconds without `expirationSeconds`.
 const DEFAULT_LIFETIME: i64 = 3600;
 /// Fraction of a token's lifetime after which it is renewed.

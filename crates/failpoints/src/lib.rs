@@ -1,25 +1,24 @@
-//! Places right after an effect, at which a test ends who carried it out: what was done is not
-//! remembered anywhere but in what was done.
+//! Failpoints: named points right after an effect, at which a test kills the process that caused it.
+//! The successor has to find out from the effect alone what was done.
 //!
-//! Every effect of a start, a stop and the setting up of volumes has such a place, with a name of
-//! its own. All names are in `names.txt`, which `cargo xtask tidy` holds against the sources.
+//! Every effect of a start, a stop and the preparation of volumes has a failpoint with a unique name.
+//! All names are in `names.txt`, which `cargo xtask tidy` compares with the sources.
 //!
-//! Where processes are tested, a test writes the names of the places to come into a file, one a
-//! line, and gives the file's path in `FERROVIRT_FAILPOINTS`. The first process that comes to one
-//! of them takes the line out of the file and is gone, as by `kill -9`. Its successor comes past,
-//! and so does everybody else. Where what is tested are tasks of the test itself, a [`Trap`] says
-//! what a name does to the threads that run them.
+//! Tests of processes write the names of failpoints into a file, one a line, and pass its path in
+//! `FERROVIRT_FAILPOINTS`. The first process that reaches one of them removes the line from the file
+//! and dies as by `kill -9`; its successor and all other processes pass the failpoint. Tests that run
+//! the code in their own tasks set a [`Trap`], which defines the action of a failpoint.
 //!
-//! **Invariants**: nothing at all in a release build, whatever the environment says; a name ends
-//! one life once.
+//! **Invariants**: no effect in a release build, whatever the environment contains; a failpoint kills
+//! one process once.
 
 /// All names, one a line.
 pub const NAMES: &str = include_str!("../names.txt");
 
-/// The variable that names the file of the places to come.
+/// The environment variable with the path of the file of active failpoints.
 pub const VARIABLE: &str = "FERROVIRT_FAILPOINTS";
 
-/// The effect of this name was carried out.
+/// Marks the point right after the effect of this name.
 #[inline]
 pub fn after(name: &str) {
     #[cfg(debug_assertions)]
@@ -51,13 +50,13 @@ mod armed {
         static TRAP: RefCell<Option<Trap>> = const { RefCell::new(None) };
     }
 
-    /// What a name does to the threads of one life. Clones are the same trap.
+    /// The action of a failpoint for the threads that entered the trap. Clones are the same trap.
     #[derive(Clone, Default)]
     pub struct Trap(Arc<Mutex<Option<Set>>>);
 
     struct Set {
         name: String,
-        act: Box<dyn FnOnce() + Send>,
+        action: Box<dyn FnOnce() + Send>,
     }
 
     impl fmt::Debug for Trap {
@@ -71,21 +70,21 @@ mod armed {
             Self::default()
         }
 
-        /// From now on this thread can fall into it.
+        /// Makes the trap apply to this thread.
         pub fn enter(&self) {
             TRAP.replace(Some(self.clone()));
         }
 
-        /// The first thread that comes to that place does `act`, in place of what was set before.
-        pub fn set(&self, name: &str, act: impl FnOnce() + Send + 'static) {
+        /// The first thread that reaches that failpoint runs `action`. Replaces the previous setting.
+        pub fn set(&self, name: &str, action: impl FnOnce() + Send + 'static) {
             let set = Set {
                 name: name.to_owned(),
-                act: Box::new(act),
+                action: Box::new(action),
             };
             self.0.lock().replace(set);
         }
 
-        /// Nobody has come to the place yet.
+        /// Whether no thread has reached the failpoint yet.
         pub fn is_set(&self) -> bool {
             self.0.lock().is_some()
         }
@@ -93,28 +92,28 @@ mod armed {
         fn spring(&self, name: &str) {
             let set = self.0.lock().take_if(|set| set.name == name);
             if let Some(set) = set {
-                (set.act)();
+                (set.action)();
             }
         }
     }
 
     pub(super) fn after(name: &str) {
-        // A copy: whoever springs it may come to other places on the way.
+        // Cloned, because the action may reach other failpoints.
         if let Some(trap) = TRAP.with_borrow(Clone::clone) {
             trap.spring(name);
         }
         let file = FILE.get_or_init(|| std::env::var_os(super::VARIABLE).map(PathBuf::from));
         let Some(file) = file else { return };
-        // A test whose file cannot be read finds that its place was not come to.
+        // If the file cannot be read, the test detects that its failpoint was not reached.
         if take(file, name).unwrap_or(false) {
             end();
         }
     }
 
-    /// Takes the name out of the file; says whether it was there.
+    /// Removes the name from the file; returns whether it was there.
     pub(super) fn take(file: &Path, name: &str) -> io::Result<bool> {
         let mut file = File::options().read(true).write(true).open(file)?;
-        // Several processes come here at once.
+        // Several processes may reach failpoints at once.
         file.lock()?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
@@ -131,7 +130,7 @@ mod armed {
     }
 
     fn end() -> ! {
-        // Process 1 of a namespace does not die of its own signals.
+        // Process 1 of a PID namespace ignores its own signals.
         let _killed = kill_process(getpid(), Signal::KILL);
         std::process::abort()
     }
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_in_order_and_of_one_shape() {
+    fn names_are_sorted_and_well_formed() {
         let names: Vec<&str> = NAMES.lines().collect();
         let mut sorted = names.clone();
         sorted.sort_unstable();
@@ -156,7 +155,7 @@ mod tests {
 
     #[cfg(debug_assertions)]
     #[test]
-    fn threads_of_a_life_come_to_its_places_only_and_once() {
+    fn trap_applies_once_and_only_to_its_threads() {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -168,27 +167,27 @@ mod tests {
                 counted.fetch_add(1, Ordering::Relaxed);
             });
         }
-        let come = |trap: Option<Trap>, name: &'static str| {
-            let life = std::thread::spawn(move || {
+        let reach = |trap: Option<Trap>, name: &'static str| {
+            let thread = std::thread::spawn(move || {
                 if let Some(trap) = trap {
                     trap.enter();
                 }
                 after(name);
             });
-            life.join().unwrap();
+            thread.join().unwrap();
         };
-        come(Some(mine.clone()), "one/b");
-        come(None, "one/a");
+        reach(Some(mine.clone()), "one/b");
+        reach(None, "one/a");
         assert_eq!((count.load(Ordering::Relaxed), mine.is_set()), (0, true));
-        come(Some(mine.clone()), "one/a");
-        come(Some(mine.clone()), "one/a");
+        reach(Some(mine.clone()), "one/a");
+        reach(Some(mine.clone()), "one/a");
         assert_eq!((count.load(Ordering::Relaxed), mine.is_set()), (1, false));
         assert!(other.is_set());
     }
 
     #[cfg(debug_assertions)]
     #[test]
-    fn a_name_is_taken_once_and_others_stay() {
+    fn name_is_removed_once_and_others_stay() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "one/a\none/b\n").unwrap();
         let take = |name| armed::take(file.path(), name).unwrap();

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use reasons::Reason;
 use rustix::io::Errno;
 
 /// Each says what was being done; `reason` and `retry` are for reconcilers.
@@ -73,18 +74,18 @@ pub enum Retry {
 
 impl NetError {
     /// A stable word for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::NotPermitted { .. } => "NetworkNotPermitted",
-            Self::NotSupported { .. } => "KernelFeatureMissing",
-            Self::Foreign { .. } => "ForeignLink",
-            Self::NoSuchLink { .. } => "NoSuchLink",
-            Self::BadName { .. } => "BadLinkName",
-            Self::Kernel { .. } => "NetworkRefused",
-            Self::Namespace { .. } => "NoSuchNamespace",
-            Self::Sysctl { .. } => "SysctlFailed",
-            Self::Tap { .. } => "TapFailed",
-            Self::Socket(_) | Self::Answer { .. } | Self::ThreadDied => "NetlinkFailed",
+            Self::NotPermitted { .. } => Reason::NetworkNotPermitted,
+            Self::NotSupported { .. } => Reason::KernelFeatureMissing,
+            Self::Foreign { .. } => Reason::ForeignLink,
+            Self::NoSuchLink { .. } => Reason::NoSuchLink,
+            Self::BadName { .. } => Reason::BadLinkName,
+            Self::Kernel { .. } => Reason::NetworkRefused,
+            Self::Namespace { .. } => Reason::NoSuchNamespace,
+            Self::Sysctl { .. } => Reason::SysctlFailed,
+            Self::Tap { .. } => Reason::TapFailed,
+            Self::Socket(_) | Self::Answer { .. } | Self::ThreadDied => Reason::NetlinkFailed,
         }
     }
 

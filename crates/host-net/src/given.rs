@@ -54,7 +54,7 @@ impl Net {
                 wanted: "pod's interface",
             });
         }
-        self.set_alias(&link, &given.remark)?;
+        self.set_alias(&link, &given.alias)?;
         failpoints::after("host-net/given/remember");
         self.set_down(&link)?;
         failpoints::after("host-net/given/set-down");
@@ -89,7 +89,7 @@ impl Net {
     pub(crate) fn remembered(&mut self, name: &str) -> Result<Option<PodInterface>, NetError> {
         let port = net_plan::port_name(name);
         if let Some(link) = self.link(&port)? {
-            let seen = PodInterface::from_remark(name, link.mtu, &link.alias);
+            let seen = PodInterface::from_alias(name, link.mtu, &link.alias);
             let foreign = || NetError::Foreign {
                 name: port,
                 found: "link without our remark".to_owned(),
@@ -98,6 +98,6 @@ impl Net {
             return seen.map(Some).ok_or_else(foreign);
         }
         let link = self.existing_link(name)?;
-        Ok(PodInterface::from_remark(name, link.mtu, &link.alias))
+        Ok(PodInterface::from_alias(name, link.mtu, &link.alias))
     }
 }

@@ -158,7 +158,7 @@ fn given() -> Plumbing {
             renamed: "eth0-nic".to_owned(),
             bridge: "k6t-eth0".to_owned(),
             mac,
-            remark: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
+            alias: format!("ferrovirt pod 1 {MAC} 10.244.0.9/24 fd00::9/64 0.0.0.0/0>10.244.0.1"),
             stand_in: StandIn {
                 mac: MAC,
                 mtu: 1400,
@@ -462,10 +462,16 @@ async fn a_port_that_says_nothing_of_itself_is_an_error() {
             &["link", "set", "eth0-nic", "alias", "of somebody else"],
         );
         let err = observe_interface(net, "eth0").unwrap_err();
-        assert_eq!((err.reason(), err.retry()), ("ForeignLink", Retry::Never));
+        assert_eq!(
+            (err.reason().as_str(), err.retry()),
+            ("ForeignLink", Retry::Never)
+        );
         output("ip", &["link", "delete", "eth0-nic"]);
         let err = plumb(net, &given()).unwrap_err();
-        assert_eq!((err.reason(), err.retry()), ("ForeignLink", Retry::Never));
+        assert_eq!(
+            (err.reason().as_str(), err.retry()),
+            ("ForeignLink", Retry::Never)
+        );
         Ok(())
     })
     .await
@@ -670,7 +676,10 @@ async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
             queues: 2,
         };
         let err = net.ensure_tap(&tap).unwrap_err();
-        assert_eq!((err.reason(), err.retry()), ("ForeignLink", Retry::Never));
+        assert_eq!(
+            (err.reason().as_str(), err.retry()),
+            ("ForeignLink", Retry::Never)
+        );
         assert!(
             err.to_string()
                 .starts_with("k6t-eth0 is a bridge, not a tap"),
@@ -733,13 +742,13 @@ async fn without_the_capability_the_error_names_it() {
     .await
     .unwrap_err();
     assert_eq!(
-        (err.reason(), err.retry()),
+        (err.reason().as_str(), err.retry()),
         ("NetworkNotPermitted", Retry::Never)
     );
     assert!(err.to_string().contains("CAP_NET_ADMIN"), "{err}");
     let missing = NetworkNamespace::open("/nonexistent/netns").unwrap_err();
     assert_eq!(
-        (missing.reason(), missing.retry()),
+        (missing.reason().as_str(), missing.retry()),
         ("NoSuchNamespace", Retry::Soon)
     );
 }

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use oci_client::Reference;
 use oci_client::secrets::RegistryAuth;
+use reasons::Reason;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 
@@ -27,8 +28,8 @@ pub enum CredentialsError {
 
 impl CredentialsError {
     /// A stable reason for conditions and events.
-    pub fn reason(&self) -> &'static str {
-        "InvalidPullSecret"
+    pub fn reason(&self) -> Reason {
+        Reason::InvalidPullSecret
     }
 }
 

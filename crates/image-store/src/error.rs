@@ -10,6 +10,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use reasons::Reason;
+
 use crate::digest::Digest;
 use crate::name::NameError;
 
@@ -54,12 +56,12 @@ pub enum ImageError {
 
 impl ImageError {
     /// The reason that kubelets use for this failure.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::InvalidName { .. } => "InvalidImageName",
-            Self::NotPresent { .. } => "ErrImageNeverPull",
+            Self::InvalidName { .. } => Reason::InvalidImageName,
+            Self::NotPresent { .. } => Reason::ErrImageNeverPull,
             Self::Pull { .. } | Self::Layout { .. } | Self::Unpack { .. } | Self::Store { .. } => {
-                "ErrImagePull"
+                Reason::ErrImagePull
             }
         }
     }

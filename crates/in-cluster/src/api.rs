@@ -4,11 +4,13 @@ use std::{pin::pin, time::Duration};
 
 use admission::ClusterConfig;
 use anyhow::{Context, Result};
+use error_chain::error_chain;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use reconcile::{Clock, error_chain};
+use reasons::Reason;
+use reconcile::Clock;
 use serving::{ClientCertificates, HttpsClient, Identity, Leaf, TlsSource, TlsSwap, Validity};
 use tokio::sync::watch;
 
@@ -112,7 +114,7 @@ async fn keep(process: &Process, changing: &Changing) {
 fn tell(process: &Process, error: &anyhow::Error) {
     let chain: &(dyn std::error::Error + 'static) = error.as_ref();
     let note = format!("certificates are not renewed: {}", error_chain(chain));
-    process.notices.warn("CertificateNotRenewed", &note);
+    process.notices.warn(Reason::CertificateNotRenewed, &note);
 }
 
 async fn current(process: &Process) -> Result<Installation> {
@@ -131,7 +133,7 @@ async fn renew(process: &Process, changing: &Changing) -> Result<()> {
              in namespace {other} had taken the webhooks, which are put right. Delete it: kubectl delete \
              namespace {other}"
         );
-        process.notices.warn("SecondInstallation", &note);
+        process.notices.warn(Reason::SecondInstallation, &note);
     }
     // API servers renew the authority of their front proxy, too.
     let (proxies, _names) = front_proxy::read(client).await?;

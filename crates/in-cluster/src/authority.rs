@@ -16,6 +16,7 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
+use reasons::Reason;
 use serving::{Authority, Identity, Leaf, Trust, Validity, believes};
 
 use crate::notices::Notices;
@@ -80,7 +81,7 @@ pub(crate) async fn current(
                          {until} only, and it is {now}: a new one was made, and everything that the old one \
                          had signed is made anew. Is the clock right?"
                     );
-                    notices.warn("AuthorityExpired", &note);
+                    notices.warn(Reason::AuthorityExpired, &note);
                 }
             }
         }

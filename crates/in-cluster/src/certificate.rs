@@ -3,6 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
+use error_chain::error_chain;
 use futures::StreamExt as _;
 use installation::HANDLER_SIGNER;
 use jiff::{SignedDuration, Timestamp};
@@ -18,7 +19,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     runtime::wait::await_condition,
 };
-use reconcile::error_chain;
+use reasons::Reason;
 use serving::{ClientCertificates, Identity, SigningRequest, TlsSource, TlsSwap, Trust, believes};
 
 use crate::{
@@ -106,7 +107,7 @@ async fn keep(process: &Process, node: &str, mut held: Held, swap: &TlsSwap) {
                      it: {}",
                     error_chain(chain)
                 );
-                process.notices.warn("CertificateNotRenewed", &note);
+                process.notices.warn(Reason::CertificateNotRenewed, &note);
                 AGAIN
             }
         };

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use error_chain::error_chain;
 use futures::{Stream, StreamExt as _};
 use kube::{
     Api, Resource,
@@ -10,7 +11,6 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use reconcile::error_chain;
 use serde::de::DeserializeOwned;
 
 /// Says that there is something to look at: at first, after each change, and when it is gone. Nothing

@@ -14,7 +14,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
     let acceleration = launcher_pod::Acceleration::Kvm;
     let settings = Settings {
         client: process.client.clone(),
-        launcher: launcher_pod::Settings::usual(&flags.launcher_image, acceleration),
+        launcher: launcher_pod::Settings::defaults(&flags.launcher_image, acceleration),
         acceleration: AccelerationPolicy::ByNodes,
         clock: Clock::system(),
         concurrency: CONCURRENCY,

@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::ObjectMeta};
+use reasons::Reason;
 use reconcile::{Clock, EventType, Recorder, RecorderTask, recorder};
 
 use crate::cli::Place;
@@ -35,8 +36,8 @@ pub(crate) fn notices(
 
 impl Notices {
     /// What a person must look at, and what to do about it.
-    pub(crate) fn warn(&self, reason: &'static str, note: &str) {
-        tracing::warn!(reason, note, "told by an event");
+    pub(crate) fn warn(&self, reason: Reason, note: &str) {
+        tracing::warn!(%reason, note, "told by an event");
         self.recorder
             .publish(&self.pod, EventType::Warning, reason, note);
     }

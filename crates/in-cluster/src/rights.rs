@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use error_chain::error_chain;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Bytes, Incoming};
@@ -16,8 +17,8 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use kube::{Api, Client, api::PostParams};
-use reconcile::error_chain;
-use roles::Home;
+use reasons::Reason;
+use roles::Environment;
 use serde_json::Value;
 use tokio::{
     sync::mpsc,
@@ -114,7 +115,7 @@ impl Right {
 
     /// The role of the manifest that has it: its kind and name.
     fn role(&self, namespace: &str, account: &str) -> Option<String> {
-        let all = roles::objects(Home::Cluster { namespace }).ok()?;
+        let all = roles::objects(Environment::Cluster { namespace }).ok()?;
         let of_account = |binding: &&Value| {
             let mut subjects = binding["subjects"].as_array().into_iter().flatten();
             subjects.any(|one| one["kind"] == "ServiceAccount" && one["name"] == account)
@@ -235,7 +236,7 @@ async fn look(process: &Process, missing: &mut BTreeMap<(String, String, String)
             Ok(false) => {
                 let (component, account) = (process.component, process.account);
                 let note = right.note(component, &process.namespace, account);
-                process.notices.warn("RightMissing", &note);
+                process.notices.warn(Reason::RightMissing, &note);
             }
             Err(error) => {
                 tracing::debug!(error = error_chain(&error), %right, "nobody can be asked");
@@ -252,7 +253,9 @@ pub(crate) async fn any(process: &Process) {
         let asked = timeout(PATIENCE, may(&process.client, &right)).await;
         match asked {
             Ok(Ok(true)) => return,
-            Ok(Ok(false)) if is_known => process.notices.warn("NotInstalled", &strange(process)),
+            Ok(Ok(false)) if is_known => process
+                .notices
+                .warn(Reason::NotInstalled, &strange(process)),
             Ok(Ok(false)) => is_known = true,
             // Whoever goes on will notice, too, and has its own way to wait.
             Ok(Err(error)) => {

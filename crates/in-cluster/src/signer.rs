@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use error_chain::error_chain;
 use futures::{StreamExt, TryStreamExt};
 use installation::{HANDLER_ACCOUNT, HANDLER_SIGNER};
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +17,6 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::{WatchStreamExt, watcher},
 };
-use reconcile::error_chain;
 use serde_json::json;
 use serving::{Authority, Leaf, Usage, Validity};
 use tokio::sync::watch::Receiver;

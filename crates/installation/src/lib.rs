@@ -15,7 +15,7 @@ pub mod registration;
 pub mod webhooks;
 pub mod workloads;
 
-use roles::{Home, RolesError};
+use roles::{Environment, RolesError};
 use serde_json::{Value, json};
 
 /// Labels everything that belongs to an installation.
@@ -55,7 +55,7 @@ impl Settings {
 /// applied.
 pub fn objects(settings: &Settings, definitions: &[&str]) -> Result<Vec<Value>, RolesError> {
     let mut all = vec![namespace(settings), priority_class()];
-    all.extend(roles::objects(Home::Cluster {
+    all.extend(roles::objects(Environment::Cluster {
         namespace: &settings.namespace,
     })?);
     let api_services = registration::api_services(&settings.namespace);

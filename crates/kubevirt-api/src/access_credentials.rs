@@ -1,4 +1,4 @@
-//! Keys and passwords that are put into a guest, and how they get there.
+//! Keys and passwords for a guest, and how they are transferred.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

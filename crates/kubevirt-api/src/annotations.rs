@@ -1,8 +1,8 @@
-//! Annotation keys. A name that ends in `PREFIX` is completed by what it is about.
+//! Annotation keys. A constant that ends in `PREFIX` is the start of a key.
 
 /// On launcher pods: name of the VMI.
 pub const DOMAIN: &str = "kubevirt.io/domain";
-/// On launcher pods: the claims behind the guest's volumes as they were when the pod was made, a
+/// On launcher pods: the claims behind the guest's volumes at the time the pod was created, a
 /// JSON object by volume name.
 pub const CLAIMS: &str = "ferrovirt.io/claims";
 /// On VMIs: generation of the VM they were started from.
@@ -15,21 +15,21 @@ pub const STORAGE_OBSERVED_API_VERSION: &str = "kubevirt.io/storage-observed-api
 pub const PCI_TOPOLOGY_VERSION: &str = "kubevirt.io/pci-topology-version";
 /// The scheme new guests get.
 pub const PCI_TOPOLOGY_VERSION_V3: &str = "v3";
-/// On nodes: last sign of life of the handler.
+/// On nodes: time of the last heartbeat of virt-handler.
 pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
-/// On nodes: address and port of the handler's server.
+/// On nodes: address and port of virt-handler's server.
 pub const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
-/// On nodes: what guests lack there and what to do about it, a line each.
-pub const LACKS: &str = "ferrovirt.io/lacks";
+/// On nodes: requirements of guests that are missing there, with the remedy, one per line.
+pub const MISSING_REQUIREMENTS: &str = "ferrovirt.io/lacks";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.
 pub const HOOK_SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
-/// On VMIs: keep the launcher after the hypervisor died, to look at it.
+/// On VMIs: keep the launcher after the hypervisor died, to debug it.
 pub const KEEP_LAUNCHER_AFTER_FAILURE: &str = "kubevirt.io/keep-launcher-alive-after-failure";
-/// On launcher pods: where `kubectl logs` and `kubectl exec` go by default.
+/// On launcher pods: the default container of `kubectl logs` and `kubectl exec`.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-/// On VMs: `false` delays the making of data volumes to the start.
+/// On VMs: `false` delays the creation of data volumes to the start.
 pub const IMMEDIATE_DATA_VOLUME_CREATION: &str = "kubevirt.io/immediate-data-volume-creation";
 /// On hotplug attachment and trigger pods: finds the VMI when the owner chain is broken; value:
 /// VMI name.
@@ -97,7 +97,7 @@ pub const MIGRATION_UTILITY_VOLUMES_TIMEOUT_SECONDS: &str =
     "kubevirt.io/migrationUtilityVolumesTimeoutSeconds";
 /// On VMIs: chooses migration priority; value: descheduler or empty.
 pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
-/// On launcher pods: tells the descheduler that eviction is asynchronous.
+/// On launcher pods: marks eviction as asynchronous for the descheduler.
 pub const DESCHEDULER_REQUEST_EVICT_ONLY: &str =
     "descheduler.alpha.kubernetes.io/request-evict-only";
 /// On launcher pods: present while the VMI is marked for eviction; value: true.
@@ -230,7 +230,7 @@ pub const KSM_FREE_PERCENT_OVERRIDE: &str = "kubevirt.io/ksm-free-percent-overri
 pub const CERTIFICATES_SECRET: &str = "certificates.kubevirt.io/secret";
 /// On certificate Secrets: lifetime asked; a change re-issues; value: Go duration.
 pub const CERTIFICATE_DURATION: &str = "kubevirt.io/duration";
-/// On requests for evictions: who asks; `sigs.k8s.io/descheduler` for the descheduler.
+/// On requests for evictions: the requesting component; `sigs.k8s.io/descheduler` for the descheduler.
 pub const REQUESTED_BY: &str = "requested-by";
 /// On data volume made from a template: importer may adopt an existing PVC; value: true.
 pub const CDI_ALLOW_CLAIM_ADOPTION: &str = "cdi.kubevirt.io/allowClaimAdoption";

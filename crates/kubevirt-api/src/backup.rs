@@ -1,4 +1,4 @@
-//! Backups of running VMs, full or of what changed, and the trackers that remember the last one
+//! Backups of running VMs, full or incremental, and the trackers that remember the last one
 //! (`backup.kubevirt.io`).
 
 use k8s_openapi::{
@@ -78,7 +78,7 @@ pub struct VirtualMachineBackupStatus {
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "map"), extend("x-kubernetes-list-map-keys" = ["type"])))]
     pub conditions: Vec<Condition>,
-    /// Checkpoint from which the next incremental backup goes on.
+    /// Checkpoint from which the next incremental backup continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_name: Option<String>,
     /// Certificates to check the endpoint with, as PEM.
@@ -175,7 +175,7 @@ pub struct BackupCheckpoint {
     pub volumes: Vec<BackupVolumeInfo>,
 }
 
-/// What the controller tells the node about a backup.
+/// Instructions of the controller to the node about a backup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -235,7 +235,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What a node is told to do about a backup.
+    /// Instructions to a node about a backup.
     BackupCmd {
         Start = "Start",
         Abort = "Abort",

@@ -91,7 +91,7 @@ pub struct CdiConfigSpec {
     pub log_verbosity: Option<i32>,
 }
 
-/// What is in force.
+/// Effective settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -160,7 +160,7 @@ pub struct ImportProxy {
     pub trusted_ca_proxy: Option<String>,
 }
 
-/// Which TLS versions and ciphers are used: a named profile or one of its own.
+/// Which TLS versions and ciphers are used: a named or custom profile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -182,7 +182,7 @@ pub struct TlsSecurityProfile {
     pub custom: Option<CustomTlsProfile>,
 }
 
-/// A profile that says nothing besides its name.
+/// A profile without settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

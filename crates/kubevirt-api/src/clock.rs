@@ -131,7 +131,7 @@ pub struct HypervTimer {
 }
 
 open_enum! {
-    /// Words of `tickPolicy`.
+    /// Values of `tickPolicy`.
     HpetTickPolicy {
         Delay = "delay",
         Catchup = "catchup",
@@ -141,7 +141,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `tickPolicy`.
+    /// Values of `tickPolicy`.
     PitTickPolicy {
         Delay = "delay",
         Catchup = "catchup",
@@ -150,7 +150,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `tickPolicy`.
+    /// Values of `tickPolicy`.
     RtcTickPolicy {
         Delay = "delay",
         Catchup = "catchup",
@@ -158,7 +158,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `track`.
+    /// Values of `track`.
     RtcTimerTrack {
         Guest = "guest",
         Wall = "wall",

@@ -1,7 +1,7 @@
 //! Clones: a new VM made from another or from a snapshot (`clone.kubevirt.io`).
 //!
-//! v1alpha1 is served with the schema of v1beta1; `patches` and `volumeNamePolicy` are simply not
-//! used by those who write the older version.
+//! v1alpha1 is served with the schema of v1beta1; clients of the older version do not set
+//! `patches` and `volumeNamePolicy`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
 
-/// Makes a new VM from a VM or a snapshot, with disks of its own.
+/// Makes a new VM from a VM or a snapshot, with its own disks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -42,7 +42,7 @@ pub struct VirtualMachineCloneSpec {
     /// What to copy: apiGroup `kubevirt.io` and kind `VirtualMachine`, or apiGroup
     /// `snapshot.kubevirt.io` and kind `VirtualMachineSnapshot`, and the name.
     pub source: TypedLocalObjectReference,
-    /// The new VM: apiGroup `kubevirt.io`, kind `VirtualMachine` and its name; a name is made up
+    /// The new VM: apiGroup `kubevirt.io`, kind `VirtualMachine` and its name; a name is generated
     /// when this is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<TypedLocalObjectReference>,
@@ -88,7 +88,7 @@ pub struct VirtualMachineCloneSpec {
     pub volume_name_policy: Option<VolumeNamePolicy>,
 }
 
-/// What is copied of the metadata in the VM's template.
+/// Metadata of the VM's template that is copied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -118,7 +118,7 @@ pub struct VirtualMachineCloneStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub creation_time: Option<Time>,
-    /// Where the clone is on its way.
+    /// Phase of the clone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<VirtualMachineClonePhase>,
     /// Ready and Progressing.
@@ -152,7 +152,7 @@ pub struct Condition {
     pub type_: ConditionType,
     /// True, False or Unknown.
     pub status: String,
-    /// When it was last looked at.
+    /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_probe_time: Option<Time>,
@@ -160,7 +160,7 @@ pub struct Condition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Stable word for programs.
+    /// Stable CamelCase name for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people.
@@ -177,7 +177,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Where a clone is on its way.
+    /// Phases of a clone.
     VirtualMachineClonePhase {
         Unset = "",
         SnapshotInProgress = "SnapshotInProgress",

@@ -2,7 +2,7 @@
 //!
 //! Pure: the time comes from the caller. Invariants: a type appears once; `lastTransitionTime`
 //! changes only when `status` does; lists are in one fixed order, so that equal content means equal
-//! lists and nobody writes for nothing.
+//! lists and no unnecessary writes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -21,22 +21,22 @@ pub const UNKNOWN: &str = "Unknown";
 /// On launcher pods: `False` while the guest is paused.
 pub const POD_UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
 
-/// Of an instance whose pod is said not to be ready, and not why: so it is with all pods of a node
-/// that a cluster does not hear from.
-pub const OUT_OF_REACH: &str = "the pod is not ready: nothing is heard from its node";
+/// Message of a VMI whose pod is reported as not ready without a reason, as happens to all pods of a node
+/// that stopped reporting.
+pub const OUT_OF_REACH: &str = "the pod is not ready: its node stopped reporting";
 
-/// What a condition says, without its history.
+/// The value of a condition, without its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statement<'a> {
+pub struct ConditionValue<'a> {
     /// One of [`TRUE`], [`FALSE`], [`UNKNOWN`].
     pub status: &'a str,
-    /// Stable CamelCase word; empty for none.
+    /// Stable CamelCase name; empty for none.
     pub reason: &'a str,
     /// Sentence for people; empty for none.
     pub message: &'a str,
 }
 
-impl<'a> Statement<'a> {
+impl<'a> ConditionValue<'a> {
     pub fn holds() -> Self {
         Self {
             status: TRUE,
@@ -44,20 +44,20 @@ impl<'a> Statement<'a> {
         }
     }
 
-    pub fn fails(reason: &'a str, message: &'a str) -> Self {
+    pub fn fails(reason: impl Into<&'a str>, message: &'a str) -> Self {
         Self {
             status: FALSE,
-            reason,
+            reason: reason.into(),
             message,
         }
     }
 
-    /// An instance is as little ready as its pod, and for the same reason.
+    /// A VMI is not ready for the same reason as its pod.
     pub fn like_its_pod(reason: Option<&'a str>, message: Option<&'a str>) -> Self {
         let reason = reason.unwrap_or_default();
         let message = message.unwrap_or_default();
-        let is_told = !(reason.is_empty() && message.is_empty());
-        Self::fails(reason, if is_told { message } else { OUT_OF_REACH })
+        let is_explained = !(reason.is_empty() && message.is_empty());
+        Self::fails(reason, if is_explained { message } else { OUT_OF_REACH })
     }
 }
 
@@ -150,22 +150,22 @@ pub fn is_false<C: Condition>(list: &[C], kind: &C::Type) -> bool {
 
 /// Writes a condition. Keeps the transition time unless the status changes, drops repeated entries
 /// of the type, and leaves the list in order.
-pub fn set<C: Condition>(list: &mut Vec<C>, kind: C::Type, says: &Statement<'_>, now: &Time) {
+pub fn set<C: Condition>(list: &mut Vec<C>, kind: C::Type, value: &ConditionValue<'_>, now: &Time) {
     let old = find(list, &kind).cloned();
     remove(list, &kind);
     let mut condition = old.unwrap_or_else(|| C::new(kind));
     let parts = condition.parts();
-    if parts.status != says.status {
-        says.status.clone_into(parts.status);
+    if parts.status != value.status {
+        value.status.clone_into(parts.status);
         *parts.last_transition_time = Some(now.clone());
     }
-    *parts.reason = filled(says.reason);
-    *parts.message = filled(says.message);
+    *parts.reason = filled(value.reason);
+    *parts.message = filled(value.message);
     list.push(condition);
     sort(list);
 }
 
-/// Takes a condition away; a list without it stays as it is.
+/// Removes a condition; a list without it stays unchanged.
 pub fn remove<C: Condition>(list: &mut Vec<C>, kind: &C::Type) {
     list.retain(|condition| condition.kind() != kind);
 }
@@ -190,23 +190,31 @@ mod tests {
         Time(Timestamp::from_second(second).expect("in range"))
     }
 
-    fn ready(says: &Statement<'_>, list: &mut Vec<VirtualMachineInstanceCondition>, second: i64) {
-        set(list, Kind::Ready, says, &at(second));
+    fn ready(
+        value: &ConditionValue<'_>,
+        list: &mut Vec<VirtualMachineInstanceCondition>,
+        second: i64,
+    ) {
+        set(list, Kind::Ready, value, &at(second));
     }
 
     #[test]
     fn transition_time_moves_only_with_the_status() {
         let mut list = Vec::new();
-        ready(&Statement::fails("PodNotExists", "no pod"), &mut list, 1);
+        ready(
+            &ConditionValue::fails("PodNotExists", "no pod"),
+            &mut list,
+            1,
+        );
         assert_eq!(list[0].last_transition_time, Some(at(1)));
         ready(
-            &Statement::fails("GuestNotRunning", "no guest"),
+            &ConditionValue::fails("GuestNotRunning", "no guest"),
             &mut list,
             2,
         );
         assert_eq!(list[0].last_transition_time, Some(at(1)));
         assert_eq!(list[0].reason(), "GuestNotRunning");
-        ready(&Statement::holds(), &mut list, 3);
+        ready(&ConditionValue::holds(), &mut list, 3);
         assert_eq!(list[0].last_transition_time, Some(at(3)));
         assert_eq!(
             (list[0].reason.as_ref(), list[0].message.as_ref()),
@@ -218,9 +226,9 @@ mod tests {
     #[test]
     fn same_statement_changes_nothing() {
         let mut list = Vec::new();
-        ready(&Statement::holds(), &mut list, 1);
+        ready(&ConditionValue::holds(), &mut list, 1);
         let before = list.clone();
-        ready(&Statement::holds(), &mut list, 2);
+        ready(&ConditionValue::holds(), &mut list, 2);
         assert_eq!(list, before);
     }
 
@@ -235,26 +243,26 @@ mod tests {
         let build = |kinds: &mut dyn Iterator<Item = Kind>| {
             let mut list: Vec<VirtualMachineInstanceCondition> = Vec::new();
             for kind in kinds {
-                set(&mut list, kind, &Statement::holds(), &at(1));
+                set(&mut list, kind, &ConditionValue::holds(), &at(1));
             }
             list
         };
         let forth = build(&mut kinds.iter().cloned());
         assert_eq!(forth, build(&mut kinds.iter().rev().cloned()));
-        let words: Vec<&str> = forth
+        let types: Vec<&str> = forth
             .iter()
             .map(|condition| condition.type_.as_str())
             .collect();
-        assert_eq!(words, ["Ready", "Paused", "AgentConnected", "Later"]);
+        assert_eq!(types, ["Ready", "Paused", "AgentConnected", "Later"]);
     }
 
     #[test]
     fn repeated_entries_are_cleaned_up() {
         let mut list = Vec::new();
-        ready(&Statement::holds(), &mut list, 1);
+        ready(&ConditionValue::holds(), &mut list, 1);
         let again = list[0].clone();
         list.push(again);
-        ready(&Statement::holds(), &mut list, 2);
+        ready(&ConditionValue::holds(), &mut list, 2);
         assert_eq!(list.len(), 1);
         remove(&mut list, &Kind::Ready);
         assert!(list.is_empty());

@@ -1,4 +1,4 @@
-//! Bodies and answers of the subresources for guests whose memory the host cannot read (AMD SEV).
+//! Requests and responses of the subresources for guests whose memory the host cannot read (AMD SEV).
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -23,7 +23,7 @@ pub struct SEVPlatformInfo {
     pub cert_chain: Option<String>,
 }
 
-/// What was measured at the start of a guest.
+/// Measurement of the start of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

@@ -104,10 +104,10 @@ pub struct ConditionState {
     /// When `status` last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// When it was last looked at.
+    /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
-    /// Stable word for programs.
+    /// Stable CamelCase name for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people.

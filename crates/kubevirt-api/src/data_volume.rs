@@ -1,5 +1,5 @@
-//! Data volumes: disks filled by the importer. A foreign group's types (`cdi.kubevirt.io`), as far as
-//! a VM may embed them.
+//! Data volumes: disks populated by the importer. The types of the group `cdi.kubevirt.io` that a VM may
+//! embed.
 
 use k8s_openapi::{
     api::core::v1::{
@@ -45,13 +45,13 @@ pub struct DataVolumeSpec {
     /// Where the data comes from; exactly one kind of source. Not together with `sourceRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<DataVolumeSource>,
-    /// An object that says where the data comes from. Not together with source.
+    /// An object that names the source of the data. Not together with source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_ref: Option<DataVolumeSourceRef>,
     /// The claim to make, every detail by hand. Not together with storage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pvc: Option<PersistentVolumeClaimSpec>,
-    /// The claim to make; what is left out follows from the storage class. Not together with pvc.
+    /// The claim to make; missing fields follow from the storage class. Not together with pvc.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageSpec>,
     /// Priority class of the pods that do the import.
@@ -349,7 +349,7 @@ pub struct PlatformOptions {
 }
 
 open_enum! {
-    /// Words of `contentType`.
+    /// Values of `contentType`.
     DataVolumeContentType {
         Kubevirt = "kubevirt",
         Archive = "archive",
@@ -357,7 +357,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `pullMethod`.
+    /// Values of `pullMethod`.
     RegistryPullMethod {
         Pod = "pod",
         Node = "node",

@@ -1,5 +1,5 @@
-//! `DataVolume`: a claim that an importer fills, as an object of its own, and how far the importer
-//! has come. What may also stand in a VM is in `data_volume`.
+//! `DataVolume`: a claim that an importer populates, as its own object, and the progress of the
+//! importer. The part that a VM can embed is in `data_volume`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 #[cfg(feature = "schema")]
@@ -37,7 +37,7 @@ pub struct DataVolumeStatus {
     /// The claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_name: Option<String>,
-    /// Where it is on its way.
+    /// Phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<DataVolumePhase>,
     /// Percentage such as 42.0%, or N/A.
@@ -67,10 +67,10 @@ pub struct DataVolumeCondition {
     /// When `status` last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
-    /// When it was last looked at.
+    /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
-    /// Stable word for programs.
+    /// Stable CamelCase name for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people.
@@ -79,7 +79,7 @@ pub struct DataVolumeCondition {
 }
 
 open_enum! {
-    /// Where a data volume is on its way.
+    /// Phases of a data volume.
     DataVolumePhase {
         Unset = "",
         Pending = "Pending",

@@ -1,4 +1,4 @@
-//! Everything plugged into the guest, except disks and network interfaces.
+//! Devices of the guest, except disks and network interfaces.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -319,7 +319,7 @@ pub struct VgpuDisplayOptions {
 }
 
 open_enum! {
-    /// Words of `bus`.
+    /// Values of `bus`.
     InputBus {
         Usb = "usb",
         Virtio = "virtio",
@@ -327,7 +327,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `type`.
+    /// Values of `type`.
     InputType {
         Tablet = "tablet",
         Keyboard = "keyboard",
@@ -335,7 +335,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `model`.
+    /// Values of `model`.
     PanicDeviceModel {
         Hyperv = "hyperv",
         Isa = "isa",
@@ -344,7 +344,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `action`.
+    /// Values of `action`.
     WatchdogAction {
         Poweroff = "poweroff",
         Reset = "reset",

@@ -31,7 +31,7 @@ pub struct Disk {
     /// Serial number the guest reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
-    /// Gives this disk an I/O thread of its own; virtio only.
+    /// Dedicates an I/O thread to this disk; virtio only.
     #[serde(rename = "dedicatedIOThread", skip_serializing_if = "Option::is_none")]
     pub dedicated_io_thread: Option<bool>,
     /// none, writethrough or writeback.
@@ -172,7 +172,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `tray`.
+    /// Values of `tray`.
     TrayState {
         Open = "open",
         Closed = "closed",

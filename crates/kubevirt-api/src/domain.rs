@@ -1,4 +1,4 @@
-//! What kind of machine the guest gets: CPU, memory, chassis, security.
+//! The virtual hardware of a guest: CPU, memory, chassis, security.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     tolerant::null_as_default,
 };
 
-/// The machine that the guest sees.
+/// The virtual hardware that the guest sees.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -26,7 +26,7 @@ pub struct DomainSpec {
     /// Size and backing of the guest's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// Type of the machine.
+    /// Machine type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
     /// Firmware, its identity and how it boots.
@@ -57,7 +57,7 @@ pub struct DomainSpec {
     pub reboot_policy: Option<RebootPolicy>,
 }
 
-/// Type of the machine.
+/// Machine type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -72,8 +72,8 @@ pub struct Machine {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequirements {
-    /// What is set aside on the node; memory here is also the guest's memory when
-    /// `domain.memory` says nothing.
+    /// Resources reserved on the node; memory here is also the guest's memory when
+    /// `domain.memory` is unset.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "BTreeMap::is_empty"
@@ -116,13 +116,13 @@ pub struct Cpu {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub features: Vec<CpuFeature>,
-    /// Gives every virtual CPU a physical one of its own.
+    /// Dedicates a physical CPU to every virtual CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedicated_cpu_placement: Option<bool>,
     /// NUMA layout of the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Numa>,
-    /// Gives the emulator a physical CPU of its own; needs `dedicatedCpuPlacement`.
+    /// Dedicates a physical CPU to the emulator; needs `dedicatedCpuPlacement`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolate_emulator_thread: Option<bool>,
     /// Real-time scheduling of the virtual CPUs.
@@ -246,7 +246,7 @@ pub struct Hugepages {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReservedOverhead {
-    /// Memory to count for the hypervisor besides what is reckoned.
+    /// Additional memory overhead of the hypervisor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_overhead: Option<Quantity>,
     /// Required keeps the hypervisor's memory out of swap, as some devices need; `NotRequired` does
@@ -310,7 +310,7 @@ pub struct SevPolicy {
 pub struct SevAttestation {}
 
 open_enum! {
-    /// Words of `ioThreadsPolicy`.
+    /// Values of `ioThreadsPolicy`.
     IoThreadsPolicy {
         Shared = "shared",
         Auto = "auto",
@@ -319,7 +319,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `rebootPolicy`.
+    /// Values of `rebootPolicy`.
     RebootPolicy {
         Reboot = "Reboot",
         Terminate = "Terminate",
@@ -327,7 +327,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `memLock`.
+    /// Values of `memLock`.
     MemLockRequirement {
         NotRequired = "NotRequired",
         Required = "Required",

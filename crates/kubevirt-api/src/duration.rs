@@ -1,6 +1,6 @@
-//! Durations as the API has them: texts such as `1h30m` or `150ms`, kept as written.
+//! Durations of the API: strings such as `1h30m` or `150ms`, kept as written.
 //!
-//! Reading and writing only; what a duration means, and which are allowed, is for others to say.
+//! Parsing and formatting only; the meaning and the allowed values are defined elsewhere.
 
 use std::fmt;
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_the_text_shown() {
+    fn errors_show_the_invalid_text() {
         for text in [
             "",
             "5",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_kept_as_written() {
+    fn text_is_preserved() {
         let read: Duration = serde_json::from_str("\"1h0m0s\"").expect("reads");
         assert_eq!(serde_json::to_string(&read).expect("writes"), "\"1h0m0s\"");
     }

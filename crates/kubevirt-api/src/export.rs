@@ -55,7 +55,7 @@ pub struct VirtualMachineExportSpec {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportStatus {
-    /// Where the export is on its way.
+    /// Phase of the export.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<VirtualMachineExportPhase>,
     /// Where to download.
@@ -130,7 +130,7 @@ pub struct VirtualMachineExportLink {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportManifest {
-    /// What is in it.
+    /// Contents.
     #[serde(rename = "type")]
     pub type_: ExportManifestType,
     /// Where it is.
@@ -171,7 +171,7 @@ pub struct VirtualMachineExportVolumeFormat {
 pub struct VirtualMachineExportBackup {
     /// Name of the volume.
     pub name: String,
-    /// What is offered of it.
+    /// Endpoints.
     #[serde(
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
@@ -185,7 +185,7 @@ pub struct VirtualMachineExportBackup {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportBackupEndpoint {
-    /// map tells which blocks changed, data has them.
+    /// map lists the changed blocks, data has them.
     pub endpoint: ExportBackupEndpoint,
     /// Where it is.
     pub url: String,
@@ -201,7 +201,7 @@ pub struct Condition {
     pub type_: ConditionType,
     /// True, False or Unknown.
     pub status: String,
-    /// When it was last looked at.
+    /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_probe_time: Option<Time>,
@@ -209,7 +209,7 @@ pub struct Condition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Stable word for programs.
+    /// Stable CamelCase name for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people.
@@ -218,7 +218,7 @@ pub struct Condition {
 }
 
 open_enum! {
-    /// Where an export is on its way.
+    /// Phases of an export.
     VirtualMachineExportPhase {
         Pending = "Pending",
         Ready = "Ready",
@@ -228,7 +228,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What is in a manifest.
+    /// Kinds of manifests.
     ExportManifestType {
         All = "all",
         AuthHeaderSecret = "auth-header-secret",
@@ -247,7 +247,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// What is offered of a backup.
+    /// Endpoints of a backup.
     ExportBackupEndpoint {
         Map = "map",
         Data = "data",

@@ -15,7 +15,7 @@ pub struct Features {
     /// The interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apic: Option<FeatureApic>,
-    /// Every Hyper-V enlightenment the host has.
+    /// All Hyper-V enlightenments of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyperv_passthrough: Option<HyperVPassthrough>,
     /// Hyper-V enlightenments one by one.
@@ -24,7 +24,7 @@ pub struct Features {
     /// System management mode; secure boot needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smm: Option<FeatureState>,
-    /// How KVM shows itself to the guest.
+    /// How KVM is visible to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kvm: Option<FeatureKvm>,
     /// Paravirtual spin locks.
@@ -50,7 +50,7 @@ pub struct FeatureApic {
     /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Tells the guest of the end of interrupts.
+    /// Signals the end of interrupts to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_interrupt: Option<bool>,
 }
@@ -70,19 +70,19 @@ pub struct HyperVPassthrough {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FeatureHyperv {
-    /// Tolerates timers that come late.
+    /// Tolerates late timers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub relaxed: Option<FeatureState>,
     /// Faster interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vapic: Option<FeatureState>,
-    /// Tells the hypervisor of long waits for locks.
+    /// Reports long waits for locks to the hypervisor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<FeatureSpinlocks>,
-    /// Numbers of virtual processors; needed by several others.
+    /// Indices of virtual CPUs; needed by several other features.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vpindex: Option<FeatureState>,
-    /// Time that the guest's processors really ran.
+    /// Time that the guest's virtual CPUs ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<FeatureState>,
     /// Synthetic interrupt controller; needs vpindex.
@@ -100,7 +100,7 @@ pub struct FeatureHyperv {
     /// Frequencies of time stamp counter and interrupt controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequencies: Option<FeatureState>,
-    /// Tells the guest when its time stamp counter changes, as after a migration.
+    /// Notifies the guest when its time stamp counter changes, as after a migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reenlightenment: Option<FeatureState>,
     /// Flushes of other processors' TLBs by the hypervisor; needs vpindex.
@@ -132,7 +132,7 @@ pub struct FeatureSpinlocks {
     /// On when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Tries before the hypervisor is told; at least 4096, 4096 when unset.
+    /// Attempts before the hypervisor is notified; at least 4096, 4096 when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spinlocks: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Finalizers: who must have looked at an object before it may go.
+//! Finalizers: which components must process the deletion of an object.
 
 /// On VMIs: kept until no pod of the VMI is left.
 pub const VMI: &str = "kubevirt.io/foregroundDeleteVirtualMachine";

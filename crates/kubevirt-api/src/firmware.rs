@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Firmware {
-    /// Identity the guest reads from its firmware; made up when unset and stable from then on.
+    /// Identity that the guest reads from its firmware; generated when unset and stable from then on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     /// BIOS or EFI; BIOS on amd64 when unset.

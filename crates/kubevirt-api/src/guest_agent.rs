@@ -1,5 +1,5 @@
-//! What the guest agent tells, as the subresources guestosinfo, userlist and filesystemlist answer
-//! it.
+//! Reports of the guest agent, as the subresources guestosinfo, userlist and filesystemlist return
+//! them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 #[cfg(feature = "schema")]
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{number, tolerant::null_as_default, vmi_status::VirtualMachineInstanceGuestOsInfo};
 
-/// Everything the agent tells about its guest.
+/// Everything that the agent reports about its guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

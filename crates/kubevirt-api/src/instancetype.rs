@@ -1,5 +1,5 @@
-//! Instance types: sizes that a VM takes over whole (`instancetype.kubevirt.io`), for one namespace
-//! or for the cluster. What a VM may still choose itself is in `preference`.
+//! Instance types: complete sizes for VMs (`instancetype.kubevirt.io`), for one namespace or for the
+//! cluster. Settings that a VM may override are in `preference`.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub struct VirtualMachineInstancetypeSpec {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuInstancetype {
-    /// Number of vCPUs; the preference says how they become sockets, cores and threads.
+    /// Number of vCPUs; the preference turns them into sockets, cores and threads.
     pub guest: u32,
     /// CPU model that the guest sees, such as host-model.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub struct CpuInstancetype {
     /// How the guest sees the host's NUMA nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Numa>,
-    /// Gives the emulator a CPU of its own; needs dedicated CPUs.
+    /// Dedicates a CPU to the emulator; needs dedicated CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolate_emulator_thread: Option<bool>,
     /// Real-time scheduling for the vCPUs.

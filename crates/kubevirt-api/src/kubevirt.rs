@@ -15,7 +15,7 @@ use crate::{
     resource::kind, tolerant::null_as_default,
 };
 
-/// One installation of the system: what is installed, how it is set, how it is.
+/// One installation of the system: its components, configuration and status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -34,7 +34,7 @@ kind!(KubeVirt {
     status: KubeVirtStatus,
 });
 
-/// What is installed and how it is set.
+/// Components and configuration of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -75,14 +75,14 @@ pub struct KubeVirtSpec {
     /// How long the system's own certificates last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_rotate_strategy: Option<KubeVirtCertificateRotateStrategy>,
-    /// Version of the product that the system is a part of; becomes a label of what is
-    /// installed.
+    /// Version of the product that the system is a part of; becomes a label of the installed
+    /// objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product_version: Option<String>,
-    /// Name of the product that the system is a part of; becomes a label of what is installed.
+    /// Name of the product that the system is a part of; becomes a label of the installed objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product_name: Option<String>,
-    /// Part of the product that the system is; becomes a label of what is installed.
+    /// Part of the product that the system is; becomes a label of the installed objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product_component: Option<String>,
     /// Port for migrations between clusters.
@@ -97,7 +97,7 @@ pub struct KubeVirtSpec {
     /// Where guests, and the handlers for them, run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads: Option<ComponentConfig>,
-    /// Changes to what is installed, applied last.
+    /// Changes to the installed objects, applied last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customize_components: Option<CustomizeComponents>,
 }
@@ -204,7 +204,7 @@ pub struct NodePlacement {
     pub tolerations: Vec<Toleration>,
 }
 
-/// Changes to what is installed.
+/// Changes to the installed objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -264,12 +264,12 @@ pub struct Flags {
     pub handler: BTreeMap<String, String>,
 }
 
-/// What is known about an installation; written by the operator.
+/// Observed state of an installation; written by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeVirtStatus {
-    /// State in one word.
+    /// State.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<KubeVirtPhase>,
     /// Details of the state, one entry per type.
@@ -385,7 +385,7 @@ pub struct KubeVirtCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word for programs.
+    /// Reason as a stable CamelCase name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why, for people.
@@ -394,7 +394,7 @@ pub struct KubeVirtCondition {
 }
 
 open_enum! {
-    /// State of an installation in one word.
+    /// States of an installation.
     KubeVirtPhase {
         Deploying = "Deploying",
         Deployed = "Deployed",

@@ -1,7 +1,7 @@
-//! Label keys. Selectors of users and other programs depend on them. A name that ends in `PREFIX`
-//! is completed by what it is about.
+//! Label keys. Selectors of users and other programs depend on them. A constant that ends in `PREFIX`
+//! is the start of a key.
 
-/// Marks an object as a part of the system; the value says which part.
+/// Marks an object as a part of the system; the value names the part.
 pub const COMPONENT: &str = "kubevirt.io";
 /// Value of [`COMPONENT`] on launcher pods.
 pub const COMPONENT_VIRT_LAUNCHER: &str = "virt-launcher";
@@ -17,7 +17,7 @@ pub const MIGRATION_JOB_UID: &str = "kubevirt.io/migrationJobUID";
 pub const INSTALL_STRATEGY: &str = "kubevirt.io/install-strategy";
 /// On nodes: `true` while launcher pods may go there. Reserved on VMIs.
 pub const SCHEDULABLE: &str = "kubevirt.io/schedulable";
-/// Conventional label that users select their VM by.
+/// Conventional label for selectors of users.
 pub const VM: &str = "kubevirt.io/vm";
 /// On launcher pods: host name of the guest; an older selector for services.
 pub const VM_NAME: &str = "vm.kubevirt.io/name";
@@ -71,7 +71,7 @@ pub const OBJECT_UID: &str = "instancetype.kubevirt.io/object-uid";
 /// On controller revisions: version the stashed object is stored in (latest v1beta1); value: API
 /// version.
 pub const OBJECT_VERSION: &str = "instancetype.kubevirt.io/object-version";
-/// On instance types and preferences: who made them; metrics name only those of known vendors.
+/// On instance types and preferences: vendor; metrics name only known vendors.
 pub const INSTANCETYPE_VENDOR: &str = "instancetype.kubevirt.io/vendor";
 /// On data sources: architecture default for the VM when unset; value: amd64, arm64, s390x.
 pub const TEMPLATE_ARCHITECTURE: &str = "template.kubevirt.io/architecture";

@@ -1,10 +1,10 @@
-//! The wire types of `KubeVirt`'s API: what goes over HTTP and into the store, and nothing else.
+//! The wire types of `KubeVirt`'s API.
 //!
 //! Invariants: names and shapes are exactly those of the wire; reading is tolerant (unknown
-//! words in enumerations are kept, `null` lists are empty lists, missing required fields are empty)
-//! so that one odd field never makes an object unreadable; what is absent stays absent when written.
-//! "One of" groups are structs of options. Nothing here decides anything: defaults and checks live
-//! in `admission`, meaning lives in the domain crates.
+//! values in enumerations are kept, `null` lists are empty lists, missing required fields are empty)
+//! so that one unexpected field never makes an object unreadable; absent fields stay absent when written.
+//! "One of" groups are structs of options. There is no logic here: defaults and checks are
+//! in `admission`, semantics in the domain crates.
 //!
 //! To add a field: put it into its struct, run `cargo xtask generate`, commit both.
 
@@ -57,8 +57,6 @@ pub mod crds;
 pub mod duration;
 pub mod finalizers;
 pub mod labels;
-pub mod quantity;
-pub mod reasons;
 pub mod taints;
 pub mod template;
 
@@ -68,6 +66,7 @@ mod open_enum;
 mod resource;
 mod tolerant;
 
+pub use ::quantity;
 pub use kubevirt::KubeVirt;
 pub use migration_request::VirtualMachineInstanceMigration;
 pub use preset::VirtualMachineInstancePreset;

@@ -1,4 +1,4 @@
-//! What a VMI knows of its migration.
+//! The migration state in the status of a VMI.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ pub struct VirtualMachineInstanceMigrationState {
     /// Whether it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
-    /// Whether somebody asked to cancel it.
+    /// Whether a user requested to cancel it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub abort_requested: Option<bool>,
     /// How far the cancelling is.
@@ -160,7 +160,7 @@ pub struct VmimConfigurationOptions {
     /// Whether guests migrate even when their caches make it unsafe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsafe_migration_override: Option<bool>,
-    /// Whether the guest may go on at its target before all of its memory is there.
+    /// Whether the guest may resume at its target before all of its memory is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_post_copy: Option<bool>,
     /// Whether the guest may be stopped for the migration to finish.
@@ -371,7 +371,7 @@ pub struct DowntimeTuningOptions {
 }
 
 open_enum! {
-    /// Words of `abortStatus`.
+    /// Values of `abortStatus`.
     MigrationAbortStatus {
         Succeeded = "Succeeded",
         Failed = "Failed",
@@ -380,7 +380,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `mode`.
+    /// Values of `mode`.
     MigrationMode {
         PreCopy = "PreCopy",
         PostCopy = "PostCopy",
@@ -389,7 +389,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `migrationNetworkType`.
+    /// Values of `migrationNetworkType`.
     MigrationNetworkType {
         Pod = "Pod",
         Migration = "Migration",
@@ -397,7 +397,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `compression`.
+    /// Values of `compression`.
     MigrationCompression {
         None = "none",
         Zstd = "zstd",

@@ -48,14 +48,14 @@ pub struct MigrationPolicySpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub completion_timeout_per_gib: Option<i64>,
-    /// Milliseconds that the guest may stand still at the end, from 1 to 2000000.
+    /// Milliseconds that the guest may be paused at the end, from 1 to 2000000.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("minimum" = 1), extend("maximum" = 2_000_000)))]
     pub max_downtime_ms: Option<u64>,
-    /// Lets the guest go on at the target before all its memory is there.
+    /// Lets the guest resume at the target before all its memory is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_post_copy: Option<bool>,
-    /// Lets a migration that takes too long pause the guest or go on post-copy.
+    /// Lets a migration that takes too long pause the guest or continue post-copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_workload_disruption: Option<bool>,
     /// Settings that may change or go.

@@ -1,5 +1,5 @@
-//! `VirtualMachineInstanceMigration`: the wish to move a running guest to another node, and how far
-//! it has come.
+//! `VirtualMachineInstanceMigration`: the request to move a running guest to another node, and its
+//! progress.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ pub struct VirtualMachineInstanceMigrationTarget {
     pub migration_id: String,
 }
 
-/// What is known about a migration; written by controllers.
+/// Observed state of a migration; written by controllers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -138,7 +138,7 @@ pub struct VirtualMachineInstanceMigrationCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word for programs.
+    /// Reason as a stable CamelCase name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why, for people.

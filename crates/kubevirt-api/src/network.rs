@@ -1,4 +1,4 @@
-//! Networks and the interfaces by which a guest joins them.
+//! Networks and the interfaces that connect a guest to them.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -113,7 +113,7 @@ pub struct Interface {
     )]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub port_ranges: Vec<PortRange>,
-    /// MAC address; made up when unset.
+    /// MAC address; generated when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<String>,
     /// Place in the boot order, from 1; unique over disks and interfaces.

@@ -1,4 +1,4 @@
-//! Which objects a VM consists of and depends on, as the subresource objectgraph answers it.
+//! The objects that a VM consists of and depends on, as the subresource objectgraph returns them.
 
 use std::collections::BTreeMap;
 

@@ -1,19 +1,19 @@
-//! Enumerations that never make an object unreadable: a word that this build does not know is kept
-//! as it is, so a newer client or component may use it and an older one passes it on.
+//! Enumerations that never make an object unreadable: a value that this build does not know is kept
+//! as it is, so that an older component preserves a value of a newer one.
 
-/// Declares a closed list of wire words plus `Other(String)` for the rest.
+/// Declares a closed list of wire values plus `Other(String)` for the rest.
 macro_rules! open_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$vmeta])* $variant,)+
-            /// A word that this version does not know.
+            /// A value that this version does not know.
             Other(String),
         }
 
         impl $name {
-            /// Every word this version knows, as written on the wire.
+            /// All values that this version knows, as written on the wire.
             pub const KNOWN: &'static [&'static str] = &[$($text),+];
 
             pub fn as_str(&self) -> &str {
@@ -44,7 +44,7 @@ macro_rules! open_enum {
         }
 
         impl Default for $name {
-            /// The empty word: what an absent string means on the wire.
+            /// The empty string, which stands for an absent value on the wire.
             fn default() -> Self {
                 Self::from("")
             }

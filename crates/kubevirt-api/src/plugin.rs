@@ -36,7 +36,7 @@ pub struct PluginSpec {
     /// All when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
-    /// What a failing hook does: Fail keeps the guest from starting, Ignore goes on.
+    /// What a failing hook does: Fail keeps the guest from starting, Ignore continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_strategy: Option<FailureStrategy>,
     /// Hooks that change the guest's definition before it starts.

@@ -1,5 +1,4 @@
-//! Pools: a number of like VMs, kept at that number (`pool.kubevirt.io`). v1alpha1 and v1beta1 are
-//! the same.
+//! Pools: a fixed number of similar VMs (`pool.kubevirt.io`). v1alpha1 and v1beta1 are the same.
 
 use k8s_openapi::{
     api::core::v1::NodeSelectorRequirement,
@@ -17,7 +16,7 @@ use crate::{
     vm::VirtualMachineSpec,
 };
 
-/// Keeps a number of VMs that are made from one template, each with a name and disks of its own.
+/// Keeps a number of VMs from one template, each with its own name and disks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -254,7 +253,7 @@ pub struct VirtualMachinePoolCondition {
     pub type_: VirtualMachinePoolConditionType,
     /// True, False or Unknown.
     pub status: String,
-    /// When it was last looked at.
+    /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_probe_time: Option<Time>,
@@ -262,7 +261,7 @@ pub struct VirtualMachinePoolCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Stable word for programs.
+    /// Stable CamelCase name for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people.

@@ -1,5 +1,5 @@
-//! Preferences: what fits a guest's system best (`instancetype.kubevirt.io`), for one namespace or
-//! for the cluster. A preference fills what a VM leaves open and never overrules it, apart from
+//! Preferences: the best settings for an operating system (`instancetype.kubevirt.io`), for one namespace
+//! or for the cluster. A preference sets the fields that a VM leaves unset and never overrides it, apart from
 //! `preferredAcpi` and `preferredDisableHotplug`.
 
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ pub struct VolumePreferences {
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuPreferences {
     /// What the vCPUs of an instance type become: sockets (the default), cores, threads, spread
-    /// (over several, see `spreadOptions`) or any. The words that begin with prefer are older names
+    /// (over several, see `spreadOptions`) or any. The values that begin with prefer are older names
     /// of the same.
     #[serde(
         rename = "preferredCPUTopology",
@@ -257,7 +257,7 @@ pub struct FeaturePreferences {
     /// Hyper-V enlightenments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred_hyperv: Option<FeatureHyperv>,
-    /// How KVM shows itself to the guest.
+    /// How KVM is visible to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preferred_kvm: Option<FeatureKvm>,
     /// Paravirtual spin locks.
@@ -290,7 +290,7 @@ pub struct FirmwarePreferences {
     pub preferred_efi: Option<Efi>,
 }
 
-/// Preferences for the machine.
+/// Preferences for the machine type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

@@ -1,5 +1,5 @@
-//! `VirtualMachineInstancePreset`: defaults for instances with certain labels. Out of use since
-//! instance types and preferences exist; the kind is served so that old manifests are readable.
+//! `VirtualMachineInstancePreset`: defaults for instances with certain labels. Superseded by
+//! instance types and preferences; the kind is served for old manifests.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 #[cfg(feature = "schema")]

@@ -1,4 +1,4 @@
-//! Bodies and answers of the cluster profiler, which collects CPU and memory profiles of the
+//! Requests and responses of the cluster profiler, which collects CPU and memory profiles of the
 //! components.
 
 use std::collections::BTreeMap;

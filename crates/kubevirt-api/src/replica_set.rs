@@ -1,4 +1,4 @@
-//! `VirtualMachineInstanceReplicaSet`: a number of equal guests that are kept running.
+//! `VirtualMachineInstanceReplicaSet`: keeps a number of equal guests running.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 #[cfg(feature = "schema")]
@@ -47,7 +47,7 @@ pub struct VirtualMachineInstanceReplicaSetSpec {
     pub paused: Option<bool>,
 }
 
-/// What is known about a set; written by the controller.
+/// Observed state of a set; written by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -88,7 +88,7 @@ pub struct VirtualMachineInstanceReplicaSetCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word for programs.
+    /// Reason as a stable CamelCase name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why, for people.

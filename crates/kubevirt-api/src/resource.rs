@@ -1,5 +1,5 @@
-//! How kinds present themselves to `kube`: group, version, plural, and the envelope of
-//! `apiVersion` and `kind` around what the structs hold.
+//! The kinds as resources of `kube`: group, version, plural, and the envelope with `apiVersion` and
+//! `kind`.
 //!
 //! Objects read in another version are written back in the one named here: all versions of a kind
 //! share one schema.

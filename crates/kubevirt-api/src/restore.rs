@@ -1,4 +1,4 @@
-//! Restores: a VM's way back to a snapshot, or a new VM's way out of one (`snapshot.kubevirt.io`).
+//! Restores: a VM is reset to a snapshot, or a new VM is created from one (`snapshot.kubevirt.io`).
 //!
 //! v1alpha1 is served with the schema of v1beta1, so objects written there may use the policies
 //! and overrides that only v1beta1 documents.
@@ -45,7 +45,7 @@ pub struct VirtualMachineRestoreSpec {
     /// Snapshot in the same namespace to take the data from.
     pub virtual_machine_snapshot_name: String,
     /// What to do about a target that is still running: `WaitGracePeriod` (the default) waits five
-    /// minutes for it to stop, `StopTarget` stops it, `FailImmediate` gives up at once,
+    /// minutes for it to stop, `StopTarget` stops it, `FailImmediate` fails at once,
     /// `WaitEventually` waits for as long as it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("x-default" = "WaitGracePeriod")))]

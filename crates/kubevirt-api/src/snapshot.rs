@@ -1,7 +1,7 @@
-//! Snapshots of VMs: what is asked for and what came of it (`snapshot.kubevirt.io`).
+//! Snapshots of VMs and their contents (`snapshot.kubevirt.io`).
 //!
-//! v1alpha1 is served with the schema of v1beta1; objects of v1alpha1 simply leave out what it did
-//! not know. The way back is in `restore`.
+//! v1alpha1 is served with the schema of v1beta1; objects of v1alpha1 do not have its newer
+//! fields. Restores are in `restore`.
 
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaimSpec, TypedLocalObjectReference},
@@ -69,7 +69,7 @@ pub struct VirtualMachineSnapshotStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub creation_time: Option<Time>,
-    /// Where the snapshot is on its way.
+    /// Phase of the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<VirtualMachineSnapshotPhase>,
     /// True once a restore can start from it.
@@ -130,7 +130,7 @@ pub struct SnapshotVolumesLists {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SourceIndication {
-    /// The word.
+    /// The indication.
     pub indication: Indication,
     /// What it means, for people.
     pub message: String,
@@ -159,7 +159,7 @@ pub struct Condition {
     pub type_: ConditionType,
     /// True, False or Unknown.
     pub status: String,
-    /// When it was last looked at.
+    /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_probe_time: Option<Time>,
@@ -167,7 +167,7 @@ pub struct Condition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Stable word for programs.
+    /// Stable CamelCase name for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// A sentence for people.
@@ -195,7 +195,7 @@ kind!(VirtualMachineSnapshotContent {
     status: VirtualMachineSnapshotContentStatus,
 });
 
-/// What was copied.
+/// Copied objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -233,7 +233,7 @@ pub struct VirtualMachine {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-preserve-unknown-fields" = true), extend("nullable" = true)))]
     pub metadata: Option<ObjectMeta>,
-    /// What was wanted of the VM.
+    /// Spec of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<VirtualMachineSpec>,
     /// How the VM was.
@@ -248,7 +248,7 @@ pub struct VirtualMachine {
 pub struct VolumeBackup {
     /// Volume of the VM.
     pub volume_name: String,
-    /// The claim as it was, to be made anew from.
+    /// The claim at the time of the snapshot, from which it is created again.
     pub persistent_volume_claim: PersistentVolumeClaim,
     /// `VolumeSnapshot` that holds the data.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,7 +264,7 @@ pub struct PersistentVolumeClaim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-preserve-unknown-fields" = true)))]
     pub metadata: Option<ObjectMeta>,
-    /// What was asked of the storage.
+    /// Request to the storage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<PersistentVolumeClaimSpec>,
 }
@@ -333,7 +333,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Where a snapshot is on its way.
+    /// Phases of a snapshot.
     VirtualMachineSnapshotPhase {
         Unset = "",
         InProgress = "InProgress",

@@ -1,4 +1,4 @@
-//! `StorageProfile`: what a storage class can do (`cdi.kubevirt.io`). Only read.
+//! `StorageProfile`: properties of a storage class (`cdi.kubevirt.io`). Only read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 #[cfg(feature = "schema")]
@@ -26,7 +26,7 @@ kind!(StorageProfile {
     status: StorageProfileStatus,
 });
 
-/// What an administrator says of the class.
+/// Settings of an administrator for the class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

@@ -1,6 +1,6 @@
 //! Bodies of the requests to `subresources.kubevirt.io`.
 //!
-//! Answers are beside what they tell of: `guest_agent`, `object_graph`, `confidential`, `profiler`.
+//! Response bodies are in other modules: `guest_agent`, `object_graph`, `confidential`, `profiler`.
 
 use std::collections::BTreeMap;
 
@@ -210,7 +210,7 @@ pub struct EvacuateCancelOptions {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FreezeUnfreezeTimeout {
-    /// Time after which the guest's filesystems are released whatever happens; 0s for never.
+    /// Time after which the guest's filesystems are thawed in any case; 0s for never.
     pub unfreeze_timeout: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
-//! Templates of VMs with parameters, and requests to make one of a VM (`template.kubevirt.io`).
+//! Templates of VMs with parameters, and requests to make a template from a VM (`template.kubevirt.io`).
 //!
-//! v1alpha1 and v1beta1 have one schema; the older is stored and on its way out.
+//! v1alpha1 and v1beta1 have one schema; the older is stored and deprecated.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ kind!(VirtualMachineTemplate {
     status: VirtualMachineTemplateStatus,
 });
 
-/// The VM, its parameters and what to tell who uses it.
+/// The VM, its parameters and a message for its users.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -72,7 +72,7 @@ pub struct Parameter {
     /// What it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// What is filled in unless the user says otherwise.
+    /// Default value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// Makes a value up when there is none: expression, from the pattern in `from`.
@@ -84,13 +84,13 @@ pub struct Parameter {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("pattern" = r"\[([a-zA-Z0-9\-\\]+)\](\{(\w+)\})")))]
     pub from: Option<String>,
-    /// Whether it must have a value, given or made up.
+    /// Whether it must have a value, given or generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub required: Option<bool>,
 }
 
 open_enum! {
-    /// How a value is made up.
+    /// How a value is generated.
     Generator {
         Expression = "expression",
     }

@@ -1,4 +1,4 @@
-//! Reading helpers: what Go's decoder lets pass, ours must let pass too.
+//! Deserializers that accept everything that Go's decoder accepts.
 
 use serde::{Deserialize, Deserializer};
 

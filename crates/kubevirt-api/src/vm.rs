@@ -42,7 +42,7 @@ pub struct VirtualMachineSpec {
     /// `runStrategy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
-    /// When the guest runs: Always (restart whatever happens), `RerunOnFailure` (restart only
+    /// When the guest runs: Always (restart in any case), `RerunOnFailure` (restart only
     /// after a failure), Manual (only start and stop requests count), Once (run to its end,
     /// never again) or Halted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ pub struct InstancetypeMatcher {
     /// Volume of the template whose labels name the instance type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infer_from_volume: Option<String>,
-    /// Reject (the default) refuses the VM when nothing can be inferred, Ignore goes on
+    /// Reject (the default) refuses the VM when nothing can be inferred, Ignore continues
     /// without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infer_from_volume_failure_policy: Option<InferFromVolumeFailurePolicy>,
@@ -111,7 +111,7 @@ pub struct PreferenceMatcher {
     /// Volume of the template whose labels name the preference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infer_from_volume: Option<String>,
-    /// Reject (the default) refuses the VM when nothing can be inferred, Ignore goes on
+    /// Reject (the default) refuses the VM when nothing can be inferred, Ignore continues
     /// without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infer_from_volume_failure_policy: Option<InferFromVolumeFailurePolicy>,
@@ -145,7 +145,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `updateVolumesStrategy`.
+    /// Values of `updateVolumesStrategy`.
     UpdateVolumesStrategy {
         Migration = "Migration",
         Replacement = "Replacement",
@@ -153,7 +153,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `inferFromVolumeFailurePolicy`.
+    /// Values of `inferFromVolumeFailurePolicy`.
     InferFromVolumeFailurePolicy {
         Reject = "Reject",
         Ignore = "Ignore",

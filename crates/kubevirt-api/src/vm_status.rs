@@ -1,4 +1,4 @@
-//! What controllers report about a `VirtualMachine`.
+//! Status of a `VirtualMachine`; virt-controller writes it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
     vmi_status::{ChangedBlockTrackingStatus, StorageMigratedVolumeInfo},
 };
 
-/// What is known about a VM; written by controllers.
+/// Observed state of a VM; written by controllers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -32,7 +32,7 @@ pub struct VirtualMachineStatus {
     /// Whether the guest runs and is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// State of the VM in one word.
+    /// State of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("x-default" = "Stopped")))]
     pub printable_status: Option<VirtualMachinePrintableStatus>,
@@ -61,7 +61,7 @@ pub struct VirtualMachineStatus {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub volume_snapshot_statuses: Vec<VolumeSnapshotStatus>,
-    /// Present while starts keep failing; says when the next try is due.
+    /// Present while starts keep failing; has the time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub start_failure: Option<VirtualMachineStartFailure>,
@@ -114,7 +114,7 @@ pub struct VirtualMachineCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(extend("nullable" = true)))]
     pub last_transition_time: Option<Time>,
-    /// Why, in one word for programs.
+    /// Reason as a stable CamelCase name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Why, for people.
@@ -122,7 +122,7 @@ pub struct VirtualMachineCondition {
     pub message: Option<String>,
 }
 
-/// A start or stop that somebody asked for.
+/// A start or stop that a user requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -192,7 +192,7 @@ pub struct VirtualMachineMemoryDumpRequest {
     pub claim_name: String,
     /// How far the dump is.
     pub phase: MemoryDumpPhase,
-    /// Whether the claim is to be let go.
+    /// Whether the claim is to be released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<bool>,
     /// When the dump began.
@@ -266,7 +266,7 @@ pub struct ControllerRevisionRef {
 }
 
 open_enum! {
-    /// State of a VM in one word.
+    /// State of a VM.
     VirtualMachinePrintableStatus {
         Stopped = "Stopped",
         Provisioning = "Provisioning",
@@ -308,7 +308,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `phase`.
+    /// Values of `phase`.
     MemoryDumpPhase {
         Associating = "Associating",
         InProgress = "InProgress",

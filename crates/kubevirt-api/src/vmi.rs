@@ -48,7 +48,7 @@ pub struct VirtualMachineInstanceSpec {
     /// Priority class of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
-    /// The machine: CPU, memory, firmware, devices.
+    /// The virtual hardware: CPU, memory, firmware, devices.
     pub domain: DomainSpec,
     /// Labels a node must have to run the guest.
     #[serde(
@@ -250,7 +250,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Words of `type`.
+    /// Values of `type`.
     UtilityVolumeType {
         MemoryDump = "MemoryDump",
         Backup = "Backup",

@@ -327,7 +327,7 @@ pub struct HotplugVolumeSource {
 }
 
 open_enum! {
-    /// Words of `type`.
+    /// Values of `type`.
     HostDiskType {
         DiskOrCreate = "DiskOrCreate",
         Disk = "Disk",

@@ -1,4 +1,4 @@
-//! One object of each kind outside `kubevirt.io`, as it goes over the wire: read and written back,
+//! One object of each kind outside `kubevirt.io`, in its wire format: written back after reading,
 //! it must be the same text.
 
 use kubevirt_api::{

@@ -1,4 +1,4 @@
-//! What is read is written again, whatever it is: real objects, odd ones, and made-up ones.
+//! Every object that is read is written again unchanged: real, odd and generated ones.
 
 use kube::ResourceExt;
 use kubevirt_api::{
@@ -88,7 +88,7 @@ fn kind_and_version_are_written() {
 }
 
 #[test]
-fn unknown_words_and_fields_do_not_make_an_object_unreadable() {
+fn unknown_values_and_fields_do_not_make_an_object_unreadable() {
     let object = json!({
         "spec": { "runStrategy": "Whenever", "template": {}, "new": { "deep": 1 } },
         "status": { "printableStatus": "Thinking", "conditions": null },
@@ -120,7 +120,7 @@ fn numbers_are_quantities_too() {
 }
 
 #[test]
-fn empty_phase_is_a_word_of_its_own() {
+fn empty_phase_is_a_value() {
     let phase: VirtualMachineInstancePhase = serde_json::from_value(json!("")).expect("reads");
     assert_eq!(phase, VirtualMachineInstancePhase::Unset);
     assert_eq!(phase, VirtualMachineInstancePhase::default());
@@ -174,7 +174,7 @@ fn objects() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn made_up_objects_survive(object in objects()) {
+    fn generated_objects_round_trip(object in objects()) {
         survives::<VirtualMachineInstance>(&object);
     }
 }

@@ -1,17 +1,17 @@
-//! What the guest's agent tells. All of it comes from inside the guest: the launcher bounds it,
-//! and nobody believes it.
+//! Reports of the guest agent. They come from inside the guest: the launcher bounds their size, and no
+//! component trusts them.
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked again and again while the agent is connected.
+/// Values that the launcher polls while the agent is connected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Agent {
-    /// Commands that are needed and that this agent lacks.
+    /// Required commands that this agent does not support.
     pub missing: Vec<String>,
     pub os: Option<AgentOs>,
     pub interfaces: Vec<AgentInterface>,
-    /// `frozen` while file systems are held still.
+    /// `frozen` while file systems are frozen.
     pub freeze: Option<String>,
 }
 
@@ -36,25 +36,25 @@ pub struct AgentInterface {
     pub addresses: Vec<String>,
 }
 
-/// What is asked of the agent on demand.
+/// A query or command for the agent, on demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AgentQuestion {
-    /// All there is.
+    /// The whole report.
     Everything,
     Users,
     FileSystems,
-    /// File systems are written out and held still until [`Self::Thaw`], or for so many seconds.
-    /// Again while they are is fine, and changes how long.
+    /// Flushes and freezes file systems until [`Self::Thaw`] or the timeout. Idempotent; a repeated
+    /// freeze sets a new timeout.
     #[serde(rename_all = "camelCase")]
     Freeze {
         thaw_after_seconds: Option<u64>,
     },
-    /// Again is fine.
+    /// Idempotent.
     Thaw,
 }
 
-/// The answer; what was not asked for is empty.
+/// The response; parts that were not requested are empty.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentReport {

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// The largest frame either side accepts.
 pub const MAX_FRAME: usize = 4 << 20;
 
-/// The largest frame that a launcher may send: its guest is a stranger.
+/// The largest frame that a launcher may send: it runs beside an untrusted guest.
 pub const MAX_FROM_LAUNCHER: usize = 1 << 20;
 
 /// Why a frame could not be read or written.
@@ -16,11 +16,11 @@ pub enum FrameError {
     TooLarge { length: usize, limit: usize },
     #[error("malformed frame")]
     Malformed(#[from] serde_json::Error),
-    #[error("connection broke")]
+    #[error("connection lost")]
     Broken(#[from] std::io::Error),
 }
 
-/// Reads one frame; `None` is an orderly end between two frames.
+/// Reads one frame; `None` if the peer closed the connection between two frames.
 pub async fn read_frame<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     limit: usize,
@@ -28,8 +28,8 @@ pub async fn read_frame<T: DeserializeOwned>(
     let mut length = [0; 4];
     match from.read_exact(&mut length).await {
         Ok(_) => {}
-        Err(err) if err.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(err) => return Err(err.into()),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error.into()),
     }
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length > limit {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_message_survives_the_wire() {
+    async fn message_is_read_back() {
         let (mut near, mut far) = tokio::io::duplex(64);
         let sent = vec!["a".to_owned(), "b".to_owned()];
         write_frame(&mut near, &sent).await.unwrap();
@@ -84,11 +84,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_oversized_length_is_refused_before_anything_is_allocated() {
+    async fn oversized_length_is_refused_before_allocation() {
         let mut bytes: &[u8] = &[0xff, 0xff, 0xff, 0xff, 1, 2];
-        let err = read_frame::<String>(&mut bytes, MAX_FRAME)
+        let error = read_frame::<String>(&mut bytes, MAX_FRAME)
             .await
             .unwrap_err();
-        assert!(matches!(err, FrameError::TooLarge { .. }), "{err}");
+        assert!(matches!(error, FrameError::TooLarge { .. }), "{error}");
     }
 }

@@ -1,14 +1,12 @@
 //! The messages between `virt-handler` and `virt-launcher`, and how they are framed.
 //!
 //! The launcher listens on a unix socket in its pod; the handler connects, one connection at a
-//! time. The handler sends [`Request`]s, each answered by one [`Reply`] with the same number; the
-//! launcher sends [`GuestState`] whenever it changed, unasked. The launcher acts on what it is
-//! told and knows nothing of Kubernetes; the handler renders everything it needs into a
-//! [`GuestPlan`].
+//! time. The handler sends [`Request`]s, and the launcher answers each with one [`Reply`] of the same
+//! number. The launcher also sends its [`GuestState`] after every change. The launcher knows nothing
+//! of Kubernetes; the handler renders everything that it needs into a [`GuestPlan`].
 //!
-//! **Invariants**: both ends may be killed at any byte; every request may be repeated; a frame is
-//! at most [`MAX_FRAME`] bytes; unknown members are ignored, so that the two sides may differ in
-//! version.
+//! **Invariants**: both ends may be killed at any byte; every request may be repeated; a frame has at
+//! most [`MAX_FRAME`] bytes; unknown members are ignored, so that the two ends may differ in version.
 
 mod agent;
 mod frame;
@@ -23,5 +21,5 @@ pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_fram
 pub use message::{DomainState, FromLauncher, GuestState, Reply, Request, StopReason, ToLauncher};
 pub use plan::{Backing, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare, Route, SeedFile};
 
-/// Where the launcher listens, as a path inside the pod.
+/// The launcher's socket, as a path inside the pod.
 pub const SOCKET_PATH: &str = "/var/run/kubevirt/sockets/launcher-sock";

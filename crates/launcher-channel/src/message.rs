@@ -1,46 +1,46 @@
-//! What the two sides say.
+//! The messages of the two ends.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Agent, AgentQuestion, AgentReport, GuestPlan};
 
-/// From the handler: a numbered request.
+/// A numbered request from the handler.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToLauncher {
     pub id: u64,
     pub request: Request,
 }
 
-/// The closed set of what a handler may ask. Each may be asked again with the same effect.
+/// All requests of a handler. Each is idempotent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// Make this guest run, or adopt it when it already does. After the guest has ended the
-    /// answer is its final state; a launcher starts its guest once in its life.
+    /// Starts this guest, or adopts it if it runs already. After the guest has ended, the reply is its
+    /// final state: a launcher starts its guest only once.
     Sync(Box<GuestPlan>),
     Pause,
     Unpause,
-    /// Ask the guest to power off; destroy it when the grace is over. A later request with a
-    /// shorter grace shortens the wait.
+    /// Requests a power-off from the guest, and destroys it after the grace period. A later request
+    /// can only shorten the period.
     #[serde(rename_all = "camelCase")]
     Shutdown {
         grace_seconds: u64,
     },
-    /// Destroy at once.
+    /// Destroys the guest immediately.
     Destroy,
-    /// Ask the guest to start anew, by its agent or by the power button.
+    /// Requests a reboot from the guest, through its agent or the power button.
     SoftReboot,
-    /// As by the button on the case.
+    /// Resets the machine, like the hardware reset button.
     Reset,
-    /// Ask the guest's agent. Answered by [`Reply::Agent`].
+    /// Queries the guest agent. The reply is [`Reply::Agent`].
     AskAgent(AgentQuestion),
-    /// The handler has recorded the final state: the launcher may end.
+    /// The handler has recorded the final state: the launcher may exit.
     Release,
-    /// The current state.
+    /// Requests the current state.
     State,
 }
 
-/// From the launcher: the answer to a request, or news.
+/// From the launcher: the reply to a request, or a new state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FromLauncher {
@@ -53,8 +53,8 @@ pub enum FromLauncher {
 pub enum Reply {
     Done(GuestState),
     Agent(Box<AgentReport>),
-    /// `reason` is a stable CamelCase word, `message` a sentence for people. `retry` says whether
-    /// the same request may succeed later.
+    /// `reason` is a stable CamelCase reason, `message` a sentence for users. With `retry`, the same
+    /// request may succeed later.
     Refused {
         reason: String,
         message: String,
@@ -62,23 +62,23 @@ pub enum Reply {
     },
 }
 
-/// All the handler needs to know about the guest.
+/// The state of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestState {
-    /// `None` until the domain was started.
+    /// `None` before the domain was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<DomainState>,
     /// Machine type as resolved by libvirt, such as `pc-q35-10.0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// A graceful shutdown is under way.
+    /// A graceful shutdown is in progress.
     #[serde(default)]
     pub shutting_down: bool,
-    /// A sentence on why the guest is paused or has ended, where more is known than that.
+    /// A sentence with details on why the guest is paused or has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What the guest's agent says, while one is connected.
+    /// The report of the guest agent, while one is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<Agent>>,
     /// The signal that ended QEMU.
@@ -86,18 +86,18 @@ pub struct GuestState {
     pub qemu_signal: Option<i32>,
 }
 
-/// Characters of any text in a state.
-const LONGEST: usize = 512;
-/// Of any list in a state.
-const MOST: usize = 64;
+/// The most characters of a text in a state.
+const MAX_TEXT: usize = 512;
+/// The most items of a list in a state.
+const MAX_ITEMS: usize = 64;
 
 impl GuestState {
-    /// The state with everything cut that is longer than an honest launcher says: what a handler
-    /// passes on may come from a launcher that its guest has taken over.
+    /// Truncates texts and lists that exceed those of a correct launcher: a guest may have taken over
+    /// its launcher, and the handler copies the state into the VMI.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         let cut = |text: &mut String| {
-            if let Some((at, _)) = text.char_indices().nth(LONGEST) {
+            if let Some((at, _)) = text.char_indices().nth(MAX_TEXT) {
                 text.truncate(at);
             }
         };
@@ -105,13 +105,13 @@ impl GuestState {
         self.machine.iter_mut().for_each(cut);
         if let Some(agent) = &mut self.agent {
             agent.freeze.iter_mut().for_each(cut);
-            agent.missing.truncate(MOST);
+            agent.missing.truncate(MAX_ITEMS);
             agent.missing.iter_mut().for_each(cut);
-            agent.interfaces.truncate(MOST);
+            agent.interfaces.truncate(MAX_ITEMS);
             for interface in &mut agent.interfaces {
                 cut(&mut interface.name);
                 interface.mac.iter_mut().for_each(cut);
-                interface.addresses.truncate(MOST);
+                interface.addresses.truncate(MAX_ITEMS);
                 interface.addresses.iter_mut().for_each(cut);
             }
             if let Some(os) = &mut agent.os {
@@ -133,14 +133,14 @@ impl GuestState {
     }
 }
 
-/// The domain as libvirt sees it, reduced to what decides phases.
+/// The state of the libvirt domain, reduced to the states that decide the VMI's phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DomainState {
     Running,
     PausedByUser,
     PausedByIoError,
-    /// A migration that had handed the guest over could not bring all of its memory.
+    /// Post-copy migration failed: not all memory arrived.
     PausedPostcopyFailed,
     /// Paused for any other reason (migration, start-up, debugger).
     PausedOther,
@@ -154,18 +154,18 @@ pub enum DomainState {
 pub enum StopReason {
     /// Powered off from inside or after an ACPI request.
     Shutdown,
-    /// Destroyed by us, at once or after the grace.
+    /// Destroyed by the launcher, immediately or after the grace period.
     Destroyed,
-    /// QEMU died.
+    /// QEMU exited unexpectedly.
     Crashed,
     /// The guest kernel panicked.
     Panicked,
     /// The watchdog expired, and its action is to end the guest.
     Watchdog,
     Migrated,
-    /// Its state was written to a file.
+    /// The guest was saved to a file.
     Saved,
-    /// It was put back to a snapshot in which it did not run.
+    /// The guest was reverted to a snapshot in which it was shut off.
     FromSnapshot,
     /// The domain could not be started.
     StartFailed,
@@ -178,8 +178,8 @@ mod tests {
     use crate::{AgentInterface, AgentOs};
 
     #[test]
-    fn a_launcher_that_says_too_much_is_cut_short() {
-        let long = || "ä".repeat(2 * LONGEST);
+    fn oversized_state_is_truncated() {
+        let long = || "ä".repeat(2 * MAX_TEXT);
         let state = GuestState {
             note: Some(long()),
             machine: Some(long()),
@@ -203,14 +203,14 @@ mod tests {
         };
         let bounded = serde_json::to_string(&state.bounded()).unwrap();
         assert!(
-            bounded.len() <= MOST * (MOST + 4) * 2 * LONGEST,
+            bounded.len() <= MAX_ITEMS * (MAX_ITEMS + 4) * 2 * MAX_TEXT,
             "{}",
             bounded.len()
         );
-        let usual = GuestState {
+        let small = GuestState {
             note: Some("disk root: its storage is full".to_owned()),
             ..GuestState::default()
         };
-        assert_eq!(usual.clone().bounded(), usual);
+        assert_eq!(small.clone().bounded(), small);
     }
 }

@@ -1,11 +1,11 @@
-//! The guest as the launcher is told to make it.
+//! The plan of a guest, which the launcher carries out.
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// Everything between an empty pod and a running guest, in the order it is done: prepare, DHCP,
-/// define and start. All paths are paths inside the pod.
+/// The steps from an empty pod to a running guest, in this order: prepare, start DHCP, define and
+/// start the domain. All paths are paths inside the pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestPlan {
@@ -20,25 +20,25 @@ pub struct GuestPlan {
     pub prepare: Vec<Prepare>,
     #[serde(default)]
     pub dhcp: Vec<DhcpServer>,
-    /// Leave the guest paused after its start.
+    /// The guest stays paused after its start.
     #[serde(default)]
     pub start_paused: bool,
-    /// What the guest prints on its serial console goes to the pod's log as well.
+    /// Output of the guest's serial console is copied to the pod's log.
     #[serde(default)]
     pub console_to_log: bool,
-    /// Grace of a shutdown that the pod's own end (SIGTERM) asks for.
+    /// Grace period of a shutdown that the end of the pod (SIGTERM) triggers.
     pub grace_seconds: u64,
 }
 
-/// A file to have before the domain is defined. One that exists already is left as it is.
+/// A file that must exist before the domain is defined. An existing file is not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Prepare {
-    /// A qcow2 overlay, writable and thrown away with the pod.
+    /// A writable qcow2 overlay, which is deleted with the pod.
     Overlay { path: String, backing: Backing },
     /// An empty qcow2 of that virtual size.
     EmptyDisk { path: String, bytes: u64 },
-    /// An ISO 9660 image that holds these files.
+    /// An ISO 9660 image of these files.
     Seed {
         path: String,
         label: String,
@@ -46,58 +46,58 @@ pub enum Prepare {
     },
     /// A symbolic link `path` to `target`.
     Link { path: String, target: String },
-    /// An ISO 9660 image of all files of a mounted directory, small ones all of them.
+    /// An ISO 9660 image of all files of a mounted directory; they are small.
     FilesImage {
         path: String,
         label: String,
         directory: String,
     },
-    /// A raw image in a directory that outlives the pod. Nothing about its content is read.
+    /// A raw image in a directory that outlives the pod. Its content is never read.
     RawDisk {
         directory: String,
-        /// A plain name in it.
+        /// Name of the file.
         name: String,
         access: DiskAccess,
     },
 }
 
-/// What is to be done with an image that is not ours.
+/// Access to an image of the tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum DiskAccess {
-    /// It is there, and only read.
+    /// It must exist, and is only read.
     Read,
-    /// It is there.
+    /// It must exist.
     Write,
-    /// Made when it is missing or empty: sparse, of that size, or as far below it as is tolerated
-    /// when the filesystem is smaller.
+    /// If missing or empty, it is created as a sparse file of that size; if the file system is
+    /// smaller, up to the tolerated percentage smaller.
     Create {
         bytes: u64,
-        /// How much of the size may be missing.
+        /// How much smaller the file may be.
         tolerated_percent: u8,
-        /// Bytes of the filesystem that stay free.
+        /// Bytes of the file system that stay free.
         reserve_bytes: u64,
     },
 }
 
-/// What lies under an overlay. The format of an image from outside is probed, never believed;
-/// what a tenant keeps on a claim is raw, whatever its first bytes look like.
+/// The backing file of an overlay. The format of a container disk is probed, since its name may be
+/// wrong; an image on a claim is always raw, even if its first bytes look like another format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Backing {
     File(String),
-    /// The root of a container disk's image: the named file if `path` is given, else the single
-    /// file at its root, else the single file in `disk/`.
+    /// The root of a container disk's image: the file at `path` if given, else the single file at its
+    /// root, else the single file in `disk/`.
     ImageRoot {
         root: String,
         path: Option<String>,
     },
-    /// A raw image of that plain name in a claim's filesystem.
+    /// A raw image of that name in the file system of a persistent volume claim.
     Claim {
         directory: String,
         name: String,
     },
-    /// A claim that is a block device.
+    /// A persistent volume claim in block mode.
     Device(String),
 }
 
@@ -113,8 +113,8 @@ pub struct SeedFile {
 #[serde(rename_all = "camelCase")]
 pub enum FileSource {
     Text(String),
-    /// The first of these files that exists in the pod (a mounted secret); none: the file is
-    /// missing and the start is refused.
+    /// The first of these files that exists in the pod (a mounted secret); if none does, the start is
+    /// refused.
     FirstOf(Vec<String>),
 }
 
@@ -124,7 +124,7 @@ pub enum FileSource {
 pub struct DhcpServer {
     /// The bridge, such as `k6t-eth0`.
     pub interface: String,
-    /// Only this guest is answered, `aa:bb:cc:dd:ee:ff`.
+    /// The guest's address, `aa:bb:cc:dd:ee:ff`; the server answers no other client.
     pub client_mac: String,
     pub server: Ipv4Addr,
     pub address: Ipv4Addr,

@@ -1,4 +1,4 @@
-//! What the administrator's configuration says about launcher pods.
+//! Settings of launcher pods from the administrator's configuration.
 
 use kubevirt_api::cluster_config::{
     KubeVirtConfiguration, PermittedHostDevices, SupportContainerType,
@@ -7,12 +7,12 @@ use kubevirt_api::cluster_config::{
 
 use crate::{Ratio, Settings};
 
-/// Where the node's container runtime has its own profile.
+/// The empty file name stands for the container runtime's own profile.
 const RUNTIME_DEFAULT: &str = "";
 
 impl Settings {
-    /// These settings with what the administrator wrote in their place. What is empty, or no
-    /// number, counts as not written: such is refused where it is written.
+    /// These settings, with the administrator's in their place. Values that are empty or not numbers
+    /// change nothing; admission refuses them.
     #[must_use]
     pub fn configured(mut self, written: &KubeVirtConfiguration) -> Self {
         let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -58,13 +58,13 @@ impl Settings {
     }
 }
 
-/// A profile of the nodes by its file; `None` is the runtime's own.
+/// The file of a profile on the nodes; `None` is the runtime's own profile.
 fn profile_of(profile: &VirtualMachineInstanceProfile) -> Option<String> {
     let file = profile.custom_profile.as_ref()?.localhost_profile.clone();
     file.filter(|file| file != RUNTIME_DEFAULT)
 }
 
-/// Names by which guests ask for what they may be given.
+/// Resource names of the devices that guests may request.
 fn names_of(permitted: &PermittedHostDevices) -> Vec<String> {
     let pci = permitted.pci_host_devices.iter();
     let mediated = permitted.mediated_devices.iter();
@@ -82,16 +82,16 @@ mod tests {
     use super::*;
     use crate::Acceleration;
 
-    fn usual() -> Settings {
-        Settings::usual("launcher:1", Acceleration::Kvm)
+    fn defaults() -> Settings {
+        Settings::defaults("launcher:1", Acceleration::Kvm)
     }
 
     fn configured(written: serde_json::Value) -> Settings {
-        usual().configured(&serde_json::from_value(written).expect("a configuration"))
+        defaults().configured(&serde_json::from_value(written).expect("a configuration"))
     }
 
     #[test]
-    fn every_setting_has_its_place() {
+    fn every_configured_value_sets_its_setting() {
         type Change = fn(&mut Settings);
         let cases: [(serde_json::Value, Change); 11] = [
             (json!({"imagePullPolicy": "Always"}), |all| {
@@ -154,15 +154,15 @@ mod tests {
             ),
         ];
         for (written, change) in cases {
-            let mut expected = usual();
+            let mut expected = defaults();
             change(&mut expected);
-            assert_ne!(expected, usual(), "{written}");
+            assert_ne!(expected, defaults(), "{written}");
             assert_eq!(configured(written.clone()), expected, "{written}");
         }
     }
 
     #[test]
-    fn what_is_empty_or_nonsense_changes_nothing() {
+    fn empty_and_invalid_values_change_nothing() {
         for written in [
             json!({}),
             json!({"imagePullPolicy": "", "defaultRuntimeClass": "", "selinuxLauncherType": ""}),
@@ -171,12 +171,12 @@ mod tests {
             json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {
                 "customProfile": {"runtimeDefaultProfile": true}}}}),
         ] {
-            assert_eq!(configured(written.clone()), usual(), "{written}");
+            assert_eq!(configured(written.clone()), defaults(), "{written}");
         }
     }
 
     #[test]
-    fn an_empty_list_of_devices_permits_none() {
+    fn empty_list_of_devices_permits_none() {
         let all = configured(json!({"permittedHostDevices": {}}));
         assert_eq!(all.permitted_devices, Some([].into()));
     }

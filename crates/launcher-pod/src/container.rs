@@ -3,71 +3,76 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar};
-use kubevirt_api::VirtualMachineInstance;
+use model::{Guest, paths};
 
 use crate::pod::{CONTAINER, grace_seconds};
-use crate::volumes::{self, Storage};
+use crate::volumes::Storage;
 use crate::{ClaimMode, Input, PodError, guest, probes, resources, security};
 
-/// Between the guest's grace and the launcher's own.
+/// Seconds that the launcher gets beyond the guest's grace period.
 const LAUNCHER_GRACE: i64 = 15;
 const ENVIRONMENT: [(&str, &str); 3] = [
-    ("XDG_CACHE_HOME", "/var/run/kubevirt-private"),
-    ("XDG_CONFIG_HOME", "/var/run/kubevirt-private"),
+    ("XDG_CACHE_HOME", paths::PRIVATE),
+    ("XDG_CONFIG_HOME", paths::PRIVATE),
     ("XDG_RUNTIME_DIR", "/var/run"),
 ];
-/// Directories that other nodes see, too: a guest that moves finds its disks there.
+/// Directories that other nodes share: a migrated guest finds its disks there.
 const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
 
 pub(crate) fn render(input: &Input<'_>, storage: &Storage) -> Result<Container, PodError> {
-    let Input { vmi, settings, .. } = input;
-    let spec = &vmi.spec;
+    let Input {
+        guest, settings, ..
+    } = input;
+    let spec = &guest.vmi.spec;
     let devices = storage.devices.clone();
     Ok(Container {
         name: CONTAINER.to_owned(),
         image: Some(settings.launcher_image.clone()),
         image_pull_policy: Some(settings.image_pull_policy.clone()),
         command: Some(vec!["/usr/bin/virt-launcher-monitor".to_owned()]),
-        args: Some(arguments(vmi)),
+        args: Some(arguments(guest)),
         env: Some(environment(input)),
-        ports: Some(ports(vmi)).filter(|ports| !ports.is_empty()),
+        ports: Some(ports(guest)).filter(|ports| !ports.is_empty()),
         resources: Some(resources::render(input)?),
-        security_context: Some(security::of_container()),
+        security_context: Some(security::container_context()),
         volume_mounts: Some(storage.mounts.clone()),
         volume_devices: Some(devices).filter(|devices| !devices.is_empty()),
-        readiness_probe: probes::render(vmi, spec.readiness_probe.as_ref()),
-        liveness_probe: probes::render(vmi, spec.liveness_probe.as_ref()),
+        readiness_probe: probes::render(guest, spec.readiness_probe.as_ref()),
+        liveness_probe: probes::render(guest, spec.liveness_probe.as_ref()),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     })
 }
 
 fn environment(input: &Input<'_>) -> Vec<EnvVar> {
-    let mut all: Vec<EnvVar> = ENVIRONMENT.into_iter().map(variable).collect();
+    let mut all: Vec<EnvVar> = ENVIRONMENT
+        .into_iter()
+        .map(|(name, value)| variable(name, value))
+        .collect();
     let shared = shared_paths(input);
     if !shared.is_empty() {
-        all.push(variable((SHARED_PATHS, &shared)));
+        all.push(variable(SHARED_PATHS, &shared));
     }
     all
 }
 
 fn shared_paths(input: &Input<'_>) -> String {
-    let disks = guest::volumes(input.vmi, input.settings)
-        .filter(|(_, volume)| !guest::is_filesystem(input.vmi, &volume.name));
-    let paths: BTreeSet<String> = disks
-        .filter(|(_, volume)| {
-            let claim = guest::claim_of(volume);
-            let claim = claim.and_then(|claim| input.around.claims.get(claim));
+    let disks = guest::volumes(input.guest, input.settings)
+        .filter(|volume| !input.guest.is_filesystem(volume.name));
+    let directories: BTreeSet<String> = disks
+        .filter(|volume| {
+            let claim = volume.source.claim();
+            let claim = claim.and_then(|claim| input.surroundings.claims.get(claim.name));
             claim.is_some_and(|claim| claim.is_shared() && claim.mode() == ClaimMode::Filesystem)
         })
-        .map(|(_, volume)| volumes::disk_directory(&volume.name))
+        .map(|volume| paths::disk_directory(volume.name))
         .collect();
-    paths.into_iter().collect::<Vec<_>>().join(":")
+    directories.into_iter().collect::<Vec<_>>().join(":")
 }
 
-fn arguments(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let meta = &vmi.metadata;
-    let grace = grace_seconds(vmi)
+fn arguments(guest: &Guest<'_>) -> Vec<String> {
+    let meta = &guest.vmi.metadata;
+    let grace = grace_seconds(guest.vmi)
         .saturating_add(LAUNCHER_GRACE)
         .to_string();
     [
@@ -81,7 +86,7 @@ fn arguments(vmi: &VirtualMachineInstance) -> Vec<String> {
     .collect()
 }
 
-fn variable((name, value): (&str, &str)) -> EnvVar {
+fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
         value: Some(value.to_owned()),
@@ -89,9 +94,9 @@ fn variable((name, value): (&str, &str)) -> EnvVar {
     }
 }
 
-fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
-    let interfaces = guest::interfaces(vmi);
-    let ports = interfaces.flat_map(|interface| &interface.ports);
+fn ports(guest: &Guest<'_>) -> Vec<ContainerPort> {
+    let interfaces = guest.plugged_interfaces();
+    let ports = interfaces.flat_map(|interface| &interface.spec.ports);
     ports
         .map(|port| ContainerPort {
             name: port.name.clone().filter(|name| !name.is_empty()),

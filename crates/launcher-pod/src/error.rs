@@ -1,41 +1,38 @@
 //! Why a VMI cannot have a pod.
 
+use model::{InvalidQuantity, Unsupported};
+use reasons::Reason;
+
 /// Each names the field, so that the user knows what to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodError {
-    #[error("{field}: not supported yet")]
-    Unsupported { field: String },
+    #[error("not supported yet: {0}")]
+    Unsupported(#[from] Unsupported),
     #[error("{field}: {problem}")]
     Invalid { field: String, problem: String },
     #[error("{field}: needs a value")]
     Missing { field: String },
-    #[error("{field}: the claim {claim} is not known")]
+    #[error("{field}: persistent volume claim {claim} not found")]
     UnknownClaim { field: String, claim: String },
     #[error("{field}: the cluster does not permit the device {device}")]
     ForbiddenDevice { field: String, device: String },
 }
 
 impl PodError {
-    /// A stable word for conditions and events.
-    pub fn reason(&self) -> &'static str {
+    /// A stable reason for conditions and events.
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Unsupported { .. } => "UnsupportedField",
-            Self::Invalid { .. } => "InvalidField",
-            Self::Missing { .. } => "MissingField",
-            Self::UnknownClaim { .. } => "UnknownClaim",
-            Self::ForbiddenDevice { .. } => "HostDeviceNotPermitted",
+            Self::Unsupported(_) => Reason::UnsupportedField,
+            Self::Invalid { .. } => Reason::InvalidField,
+            Self::Missing { .. } => Reason::MissingField,
+            Self::UnknownClaim { .. } => Reason::UnknownClaim,
+            Self::ForbiddenDevice { .. } => Reason::HostDeviceNotPermitted,
         }
     }
 
-    /// Whether it lies in something that may still come, and not in the VMI.
-    pub fn may_pass(&self) -> bool {
+    /// Whether the cause is a missing object that may still appear, and not the VMI itself.
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::UnknownClaim { .. })
-    }
-
-    pub(crate) fn unsupported(field: impl Into<String>) -> Self {
-        Self::Unsupported {
-            field: field.into(),
-        }
     }
 
     pub(crate) fn missing(field: impl Into<String>) -> Self {
@@ -50,5 +47,11 @@ impl PodError {
             field: field.into(),
             problem,
         }
+    }
+}
+
+impl From<InvalidQuantity> for PodError {
+    fn from(error: InvalidQuantity) -> Self {
+        Self::invalid(error.field, &error.problem)
     }
 }

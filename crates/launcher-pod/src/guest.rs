@@ -1,32 +1,11 @@
-//! Questions about a VMI that several parts of its pod depend on.
+//! Facts about a VMI that several parts of its pod depend on.
 
+use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::annotations;
 use kubevirt_api::domain::IoThreadsPolicy;
-use kubevirt_api::network::{Interface, InterfaceState};
-use kubevirt_api::quantity::Amount;
-use kubevirt_api::volumes::Volume;
-use kubevirt_api::{VirtualMachineInstance, annotations};
+use model::{Binding, Bootloader, Guest, InvalidQuantity, ResourceList, Target, Volume};
 
-use crate::{Feature, PodError, Settings};
-
-/// Architecture of a guest that names none.
-const USUAL_ARCHITECTURE: &str = "amd64";
-
-pub(crate) fn architecture(vmi: &VirtualMachineInstance) -> &str {
-    let named = vmi.spec.architecture.as_deref();
-    named
-        .filter(|name| !name.is_empty())
-        .unwrap_or(USUAL_ARCHITECTURE)
-}
-
-/// Virtual CPUs the guest starts with.
-pub(crate) fn vcpus(vmi: &VirtualMachineInstance) -> u64 {
-    let count = |value: Option<u32>| u64::from(value.unwrap_or(1).max(1));
-    vmi.spec.domain.cpu.as_ref().map_or(1, |cpu| {
-        count(cpu.sockets)
-            .saturating_mul(count(cpu.cores))
-            .saturating_mul(count(cpu.threads))
-    })
-}
+use crate::{Feature, Settings};
 
 /// I/O threads that have CPUs of their own.
 pub(crate) fn supplemental_threads(vmi: &VirtualMachineInstance) -> u64 {
@@ -50,75 +29,40 @@ pub(crate) fn has_annotation(vmi: &VirtualMachineInstance, key: &str) -> bool {
     all.is_some_and(|all| all.contains_key(key))
 }
 
-/// Whether an annotation is there and says yes, in any spelling of Go's booleans.
+/// Whether an annotation is present and true, in any of Go's spellings of booleans.
 pub(crate) fn is_annotated_true(vmi: &VirtualMachineInstance, key: &str) -> bool {
     let all = vmi.metadata.annotations.as_ref();
     let value = all.and_then(|all| all.get(key)).map(String::as_str);
     matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// Interfaces that are there at the start.
-pub(crate) fn interfaces(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &Interface> + Clone {
-    let all = vmi.spec.domain.devices.interfaces.iter();
-    all.filter(|interface| interface.state != Some(InterfaceState::Absent))
-}
-
-/// Volumes that the pod brings. One that may come and go follows later, by another pod, where that
-/// is done at all; a memory dump always does.
+/// Volumes that the launcher pod itself contains. With hotplug, another pod brings a hotpluggable
+/// volume later.
 pub(crate) fn volumes<'a>(
-    vmi: &'a VirtualMachineInstance,
+    guest: &'a Guest<'a>,
     settings: &Settings,
-) -> impl Iterator<Item = (usize, &'a Volume)> {
-    let comes_later = settings.has(Feature::HotplugDisks);
-    let all = vmi.spec.volumes.iter().enumerate();
-    all.filter(move |(_, volume)| !(comes_later && is_hotpluggable(volume)))
-        .filter(|(_, volume)| volume.memory_dump.is_none())
+) -> impl Iterator<Item = &'a Volume<'a>> {
+    let has_hotplug = settings.has(Feature::HotplugDisks);
+    let all = guest.volumes.iter();
+    all.filter(move |volume| !(has_hotplug && volume.source.is_hotpluggable()))
 }
 
-fn is_hotpluggable(volume: &Volume) -> bool {
-    let claim = volume.persistent_volume_claim.as_ref();
-    let data_volume = volume.data_volume.as_ref();
-    claim.is_some_and(|claim| claim.hotpluggable == Some(true))
-        || data_volume.is_some_and(|source| source.hotpluggable == Some(true))
+/// Whether the volume's disk makes persistent reservations.
+pub(crate) fn reserves(guest: &Guest<'_>, volume: &str) -> bool {
+    let mut disks = guest.disks.iter().filter(|disk| disk.name() == volume);
+    disks.any(|disk| disk.target == Target::Lun { is_reserving: true })
 }
 
-/// The claim that a volume stands on: of that name is also what a data volume makes.
-pub fn claim_of(volume: &Volume) -> Option<&str> {
-    let ephemeral = volume.ephemeral.as_ref();
-    let ephemeral = ephemeral.and_then(|source| source.persistent_volume_claim.as_ref());
-    let claim = volume.persistent_volume_claim.as_ref();
-    let data_volume = volume.data_volume.as_ref();
-    claim
-        .map(|claim| claim.claim_name.as_str())
-        .or(data_volume.map(|source| source.name.as_str()))
-        .or(ephemeral.map(|claim| claim.claim_name.as_str()))
-}
-
-/// Volumes that are shared as filesystems and are no disks.
-pub(crate) fn is_filesystem(vmi: &VirtualMachineInstance, volume: &str) -> bool {
-    let shared = &vmi.spec.domain.devices.filesystems;
-    shared.iter().any(|filesystem| filesystem.name == volume)
-}
-
-/// Volumes whose disk makes persistent reservations.
-pub(crate) fn reserves(vmi: &VirtualMachineInstance, volume: &str) -> bool {
-    let disks = &vmi.spec.domain.devices.disks;
-    disks
-        .iter()
-        .filter(|disk| disk.name == volume)
-        .filter_map(|disk| disk.lun.as_ref())
-        .any(|lun| lun.reservation == Some(true))
-}
-
-/// Devices of the host that the guest drives itself.
-pub(crate) fn has_vfio(vmi: &VirtualMachineInstance) -> bool {
-    let devices = &vmi.spec.domain.devices;
+/// Whether the guest drives devices of the host itself.
+pub(crate) fn has_vfio(guest: &Guest<'_>) -> bool {
+    let devices = &guest.vmi.spec.domain.devices;
+    let mut interfaces = guest.plugged_interfaces();
     !devices.host_devices.is_empty()
         || !devices.gpus.is_empty()
-        || interfaces(vmi).any(|interface| interface.sriov.is_some())
+        || interfaces.any(|interface| interface.binding == Binding::Sriov)
 }
 
-/// What a guest keeps from run to run on the claim for its state.
+/// State that a guest keeps over restarts, on a claim of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     FirmwareVariables,
@@ -126,25 +70,27 @@ pub(crate) enum State {
     ChangedBlocks,
 }
 
-/// Everything a guest keeps, each with the field that says so.
-pub(crate) fn state(vmi: &VirtualMachineInstance) -> Vec<(State, &'static str)> {
-    let domain = &vmi.spec.domain;
-    let firmware = domain.firmware.as_ref();
-    let efi = firmware
-        .and_then(|firmware| firmware.bootloader.as_ref())
-        .and_then(|bootloader| bootloader.efi.as_ref());
-    let tpm = domain.devices.tpm.as_ref();
-    let mut disks = domain.devices.disks.iter();
+/// All state that a guest keeps, each with the field that asks for it.
+pub(crate) fn state(guest: &Guest<'_>) -> Vec<(State, &'static str)> {
+    let devices = &guest.vmi.spec.domain.devices;
+    let tpm = devices.tpm.as_ref();
+    let mut disks = devices.disks.iter();
     let uses = [
         (
             State::FirmwareVariables,
             "spec.domain.firmware.bootloader.efi.persistent",
-            efi.is_some_and(|efi| efi.persistent == Some(true)),
+            matches!(
+                guest.bootloader,
+                Bootloader::Efi {
+                    is_persistent: true,
+                    ..
+                }
+            ),
         ),
         (
             State::Tpm,
             "spec.domain.devices.tpm.persistent",
-            has_tpm(vmi) && tpm.is_some_and(|tpm| tpm.persistent == Some(true)),
+            has_tpm(guest.vmi) && tpm.is_some_and(|tpm| tpm.persistent == Some(true)),
         ),
         (
             State::ChangedBlocks,
@@ -163,56 +109,25 @@ pub(crate) fn has_tpm(vmi: &VirtualMachineInstance) -> bool {
     tpm.is_some_and(|tpm| tpm.enabled != Some(false))
 }
 
-/// An amount that the user wrote under `requests` or `limits`.
-pub(crate) fn user_amount(
-    vmi: &VirtualMachineInstance,
-    list: &'static str,
-    name: &str,
-) -> Result<Option<Amount>, PodError> {
-    let Some(user) = &vmi.spec.domain.resources else {
-        return Ok(None);
-    };
-    let quantities = if list == "limits" {
-        &user.limits
-    } else {
-        &user.requests
-    };
-    let Some(quantity) = quantities.get(name) else {
-        return Ok(None);
-    };
-    Amount::parse(quantity)
-        .map(Some)
-        .map_err(|error| PodError::invalid(format!("spec.domain.resources.{list}[{name}]"), &error))
-}
-
-/// Whether the user asked for exactly what the guest may use at most, of CPU and memory.
-pub(crate) fn is_guaranteed(vmi: &VirtualMachineInstance) -> Result<bool, PodError> {
+/// Whether the user's requests of CPU and memory are also their limits.
+pub(crate) fn is_guaranteed(guest: &Guest<'_>) -> Result<bool, InvalidQuantity> {
     for name in ["cpu", "memory"] {
-        let request = user_amount(vmi, "requests", name)?;
-        if request.is_none() || request != user_amount(vmi, "limits", name)? {
+        let request = guest.resource(ResourceList::Requests, name)?;
+        if request.is_none() || request != guest.resource(ResourceList::Limits, name)? {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Bytes of the guest's memory, as far as the VMI says.
-pub(crate) fn memory(vmi: &VirtualMachineInstance) -> Result<Option<u64>, PodError> {
-    let field = "spec.domain.memory.guest";
-    let memory = vmi.spec.domain.memory.as_ref();
-    let guest = memory.and_then(|memory| memory.guest.as_ref());
-    let read = |guest| Amount::parse(guest).map_err(|error| PodError::invalid(field, &error));
-    Ok(guest.map(read).transpose()?.map(Amount::units))
-}
-
-/// Size of the huge pages under the guest's memory, as it is written.
+/// Size of the huge pages that back the guest's memory, as the VMI writes it.
 pub(crate) fn page_size(vmi: &VirtualMachineInstance) -> Option<&str> {
     let memory = vmi.spec.domain.memory.as_ref()?;
     let size = memory.hugepages.as_ref()?.page_size.as_deref()?;
     Some(size).filter(|size| !size.is_empty())
 }
 
-/// Whether the emulator's threads get as many CPUs as make the whole even.
+/// Whether the emulator's threads get as many CPUs as make the total even.
 pub(crate) fn wants_even_cpus(vmi: &VirtualMachineInstance) -> bool {
     has_annotation(vmi, annotations::EMULATOR_THREAD_COMPLETE_TO_EVEN_PARITY)
 }

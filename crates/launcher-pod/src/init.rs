@@ -1,41 +1,43 @@
 //! Init containers that copy container disks, for clusters whose nodes mount no images.
 //!
-//! The first puts a program of ours where the others find it; each of the others runs that program
-//! in a user's image, which need hold nothing but a disk, and copies the file to the same path below
-//! a directory of the pod's. That directory is what the guest's container sees at the place where it
-//! would see the image.
+//! The first container installs our copy program in a shared volume. Each of the others runs that
+//! program in a user's image, which need not contain anything but a disk, and copies the disk to the
+//! same path below a directory of the pod. The guest's container mounts that directory where it
+//! would otherwise mount the image.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::volumes::ContainerDiskSource;
+use model::VolumeSource;
 
-use crate::volumes::{copied_disk, kernel_boot, mount};
+use crate::volumes::{copied_disk, mount};
 use crate::{Input, PodError, guest, security};
 
 pub(crate) const PROGRAM_VOLUME: &str = "virt-bin-share-dir";
 pub(crate) const DISKS_VOLUME: &str = "container-disks";
-/// Where kernel and initial RAM disk are copied to, beside the disks.
+/// The directory for kernel and initial RAM disk, beside the copied disks.
 pub(crate) const KERNEL_BOOT_DIRECTORY: &str = "kernel-boot";
 
 const PROGRAM: &str = "/usr/bin/container-disk";
 const PROGRAM_DIRECTORY: &str = "/container-disk-binary";
 const DISKS_DIRECTORY: &str = "/var/run/kubevirt/container-disks";
 
-/// Of a container.
-const MOST_OF_A_NAME: usize = 63;
+/// Longest name of a container.
+const MAX_NAME: usize = 63;
 
-/// Whether there is anything to copy.
+/// Whether the guest uses images.
 pub(crate) fn has_images(input: &Input<'_>) -> bool {
-    kernel_boot(input.vmi).is_some() || container_disks(input).next().is_some()
+    input.guest.kernel_boot().is_some() || container_disks(input).next().is_some()
 }
 
 pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Container>, PodError> {
     if !has_images(input) {
         return Ok(Vec::new());
     }
-    let is_guaranteed = guest::has_dedicated_cpus(input.vmi) || guest::is_guaranteed(input.vmi)?;
+    let is_guaranteed =
+        guest::has_dedicated_cpus(input.guest.vmi) || guest::is_guaranteed(input.guest)?;
     let class = if is_guaranteed {
         Class::Guaranteed
     } else {
@@ -45,14 +47,14 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Container>, PodError> {
     copiers.extend(container_disks(input).map(|(name, index, disk)| {
         let mut args = vec!["--to".to_owned(), target(&copied_disk(index))];
         let path = disk.path.as_ref().filter(|path| !path.is_empty());
-        args.extend(path.into_iter().map(|path| as_is(path)));
+        args.extend(path.into_iter().map(|path| escaped(path)));
         let policy = disk.image_pull_policy.as_ref();
-        copier(&name_of(name, index), &disk.image, policy, args)
+        copier(&container_name(name, index), &disk.image, policy, args)
     }));
-    if let Some(container) = kernel_boot(input.vmi) {
+    if let Some(container) = input.guest.kernel_boot() {
         let mut args = vec!["--to".to_owned(), target(KERNEL_BOOT_DIRECTORY)];
         let files = [&container.kernel_path, &container.initrd_path];
-        args.extend(files.into_iter().flatten().map(|file| as_is(file)));
+        args.extend(files.into_iter().flatten().map(|file| escaped(file)));
         let policy = container.image_pull_policy.as_ref();
         let name = "volumekernel-boot-volume-init";
         copiers.push(copier(name, &container.image, policy, args));
@@ -68,25 +70,25 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Container>, PodError> {
 fn container_disks<'a>(
     input: &Input<'a>,
 ) -> impl Iterator<Item = (&'a str, usize, &'a ContainerDiskSource)> {
-    let volumes = guest::volumes(input.vmi, input.settings);
-    volumes.filter_map(|(index, volume)| {
-        let disk = volume.container_disk.as_ref()?;
-        Some((volume.name.as_str(), index, disk))
+    let volumes = guest::volumes(input.guest, input.settings);
+    volumes.filter_map(|volume| match volume.source {
+        VolumeSource::ContainerDisk(disk) => Some((volume.name, volume.index, disk)),
+        _ => None,
     })
 }
 
-/// An argument in which a node finds no variables to put values for.
-fn as_is(path: &str) -> String {
+/// An argument in which the kubelet expands no variables.
+fn escaped(path: &str) -> String {
     path.replace('$', "$$")
 }
 
-/// As the original has it, where that is a name.
-fn name_of(volume: &str, index: usize) -> String {
+/// The name that `KubeVirt` uses, or an index if that is too long.
+fn container_name(volume: &str, index: usize) -> String {
     let name = format!("volume{volume}-init");
-    if name.len() <= MOST_OF_A_NAME {
+    if name.len() <= MAX_NAME {
         name
     } else {
-        // The name of a volume begins with no dash.
+        // No volume name begins with a dash, so this one is unique.
         format!("volume-{index}-init")
     }
 }
@@ -106,7 +108,7 @@ fn installer(input: &Input<'_>) -> Container {
             PROGRAM.to_owned(),
             format!("{PROGRAM_DIRECTORY}/container-disk"),
         ]),
-        security_context: Some(security::of_container()),
+        security_context: Some(security::container_context()),
         volume_mounts: Some(vec![mount(PROGRAM_VOLUME, PROGRAM_DIRECTORY)]),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
@@ -121,7 +123,7 @@ fn copier(name: &str, image: &str, policy: Option<&String>, args: Vec<String>) -
         image_pull_policy: policy.cloned(),
         command: Some(vec![format!("{PROGRAM_DIRECTORY}/container-disk")]),
         args: Some(args),
-        security_context: Some(security::of_container()),
+        security_context: Some(security::container_context()),
         volume_mounts: Some(vec![
             VolumeMount {
                 read_only: Some(true),
@@ -134,22 +136,22 @@ fn copier(name: &str, image: &str, policy: Option<&String>, args: Vec<String>) -
     }
 }
 
-/// What a container asks for unless the administrator says otherwise.
-struct Usual {
+/// Resources of a container, unless the administrator configures others.
+struct DefaultResources {
     requests: &'static [(&'static str, &'static str)],
     limits: &'static [(&'static str, &'static str)],
-    /// Where requests are limits.
+    /// Both, in a pod of the guaranteed class.
     guaranteed: &'static [(&'static str, &'static str)],
 }
 
-const INSTALLER: Usual = Usual {
+const INSTALLER: DefaultResources = DefaultResources {
     requests: &[("cpu", "10m"), ("memory", "1M")],
     limits: &[("cpu", "100m"), ("memory", "40M")],
     guaranteed: &[("cpu", "10m"), ("memory", "40M")],
 };
-/// Copying is work, so the limit leaves room for it; the request is small, as the guest's own is
-/// what the pod is placed by.
-const COPIER: Usual = Usual {
+/// Copying takes CPU time, so the limit is a whole CPU. The request is small: the guest's own request
+/// decides where the pod is scheduled.
+const COPIER: DefaultResources = DefaultResources {
     requests: &[
         ("cpu", "1m"),
         ("ephemeral-storage", "50M"),
@@ -165,17 +167,17 @@ enum Class {
     Burstable,
 }
 
-fn resources(input: &Input<'_>, usual: &Usual, class: Class) -> ResourceRequirements {
+fn resources(input: &Input<'_>, defaults: &DefaultResources, class: Class) -> ResourceRequirements {
     let list = |all: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
         let pairs = all.iter();
         pairs
             .map(|(name, value)| ((*name).to_owned(), Quantity((*value).to_owned())))
             .collect()
     };
-    let mut requests = list(usual.requests);
+    let mut requests = list(defaults.requests);
     let mut limits = list(match class {
-        Class::Guaranteed => usual.guaranteed,
-        Class::Burstable => usual.limits,
+        Class::Guaranteed => defaults.guaranteed,
+        Class::Burstable => defaults.limits,
     });
     if let Some(given) = &input.settings.container_disk_resources {
         limits.extend(given.limits.clone());

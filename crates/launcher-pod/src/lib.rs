@@ -5,9 +5,9 @@
 //! has no image volumes do init containers copy the disks.
 //!
 //! **Invariants**: the same VMI, settings and surroundings give the same pod with the same name, so
-//! that creating it twice cannot make two; the container runs as a plain user without capabilities;
-//! what the VMI asks for and a pod cannot give yet is refused with its field path; what must be
-//! known and is not (a claim's mode) is an error, never a guess.
+//! that creating it twice cannot make two; the container runs as an unprivileged user without
+//! capabilities; a field that a pod cannot provide yet is refused with its path; a fact that is
+//! needed and unknown (the mode of a persistent volume claim) is an error, never a guess.
 //!
 //! It must not know what happens inside the pod, nor whether the pod exists.
 
@@ -29,20 +29,19 @@ mod surroundings;
 mod volumes;
 
 pub use error::PodError;
-pub use guest::claim_of;
-pub use metadata::{hostname, label_value, pod_name};
+pub use metadata::{label_value, pod_name};
 pub use networks::pod_interface_name;
 pub use overhead::memory_overhead;
 pub use pod::{CONTAINER, RUNTIME_USER, pod, provisioning_pod, provisioning_pod_name};
 pub use settings::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 pub use surroundings::{Claim, ClaimMode, Namespace, Surroundings};
 
-use kubevirt_api::VirtualMachineInstance;
+use model::Guest;
 
-/// Everything a part of the pod may be made from.
+/// Everything a part of the pod may be rendered from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a> {
-    pub(crate) vmi: &'a VirtualMachineInstance,
+    pub(crate) guest: &'a Guest<'a>,
     pub(crate) settings: &'a Settings,
-    pub(crate) around: &'a Surroundings,
+    pub(crate) surroundings: &'a Surroundings,
 }

@@ -7,12 +7,12 @@ use kubevirt_api::vmi_status::PersistentVolumeClaimInfo;
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, annotations, labels};
 
 use crate::pod::CONTAINER;
-use crate::{Feature, Input, PodError, guest, memory_overhead, networks};
+use crate::{Feature, Input, PodError, guest, networks, overhead};
 
-/// Longest value of a label, longest host name.
+/// Longest value of a label.
 const LABEL: usize = 63;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// How long a backup tool waits for the guest's filesystems to stand still.
+/// How long a backup tool waits until the guest's file systems are frozen.
 const FREEZE_TIMEOUT: &str = "60s";
 
 /// The pod's name: made from the VMI's name and UID, so a VMI re-created under the same name
@@ -30,18 +30,7 @@ pub fn pod_name(vmi: &VirtualMachineInstance) -> String {
     format!("virt-launcher-{name}-{}", suffix(uid))
 }
 
-/// Host name of guest and pod.
-pub fn hostname(vmi: &VirtualMachineInstance) -> String {
-    if let Some(name) = vmi.spec.hostname.as_deref().filter(|name| !name.is_empty()) {
-        return name.to_owned();
-    }
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let first = name.split('.').next().unwrap_or_default();
-    let cut: String = first.chars().take(LABEL).collect();
-    cut.trim_end_matches('-').to_owned()
-}
-
-/// The name, or when it is too long for a label, its beginning and a hash of all of it.
+/// The name; if it is too long for a label, its beginning and a hash of the whole name.
 pub fn label_value(name: &str) -> String {
     if name.len() <= LABEL {
         return name.to_owned();
@@ -52,12 +41,12 @@ pub fn label_value(name: &str) -> String {
 }
 
 pub(crate) fn render(input: &Input<'_>) -> Result<ObjectMeta, PodError> {
-    let meta = &input.vmi.metadata;
+    let meta = &input.guest.vmi.metadata;
     let missing = |field| PodError::missing(field);
     let name = meta.name.clone().ok_or_else(|| missing("metadata.name"))?;
     let uid = meta.uid.clone().ok_or_else(|| missing("metadata.uid"))?;
     Ok(ObjectMeta {
-        name: Some(pod_name(input.vmi)),
+        name: Some(pod_name(input.guest.vmi)),
         namespace: meta.namespace.clone(),
         labels: Some(render_labels(input, &name, &uid)),
         annotations: Some(render_annotations(input, &name)?),
@@ -73,19 +62,22 @@ pub(crate) fn render(input: &Input<'_>) -> Result<ObjectMeta, PodError> {
     })
 }
 
-/// Labels of claims on which the guest makes persistent reservations: two such pods of one claim
-/// must not meet on a node.
+/// Labels of persistent volume claims on which the guest makes persistent reservations: two such
+/// pods of one claim must not run on the same node.
 pub(crate) fn reservation_labels(input: &Input<'_>) -> Vec<String> {
-    let volumes = guest::volumes(input.vmi, input.settings);
+    let volumes = guest::volumes(input.guest, input.settings);
     volumes
-        .filter(|(_, volume)| guest::reserves(input.vmi, &volume.name))
-        .filter_map(|(_, volume)| input.around.claims.get(guest::claim_of(volume)?))
+        .filter(|volume| guest::reserves(input.guest, volume.name))
+        .filter_map(|volume| {
+            let claim = volume.source.claim()?;
+            input.surroundings.claims.get(claim.name)
+        })
         .map(|claim| format!("{}{}", labels::PERSISTENT_RESERVATION_PREFIX, claim.uid))
         .collect()
 }
 
 fn render_labels(input: &Input<'_>, name: &str, uid: &str) -> BTreeMap<String, String> {
-    let meta = &input.vmi.metadata;
+    let meta = &input.guest.vmi.metadata;
     let mut all = meta.labels.clone().unwrap_or_default();
     let ours = [
         (
@@ -93,7 +85,7 @@ fn render_labels(input: &Input<'_>, name: &str, uid: &str) -> BTreeMap<String, S
             labels::COMPONENT_VIRT_LAUNCHER.to_owned(),
         ),
         (labels::CREATED_BY, uid.to_owned()),
-        (labels::VM_NAME, hostname(input.vmi)),
+        (labels::VM_NAME, input.guest.hostname()),
         (labels::VMI_ID, label_value(name)),
     ];
     all.extend(ours.map(|(key, value)| (key.to_owned(), value)));
@@ -103,14 +95,20 @@ fn render_labels(input: &Input<'_>, name: &str, uid: &str) -> BTreeMap<String, S
     }
     let reserved = reservation_labels(input).into_iter();
     all.extend(reserved.map(|label| (label, String::new())));
-    // Says where the VMI is; the pod has nodeName for that, and a copy taken before it is bound
-    // would be wrong.
+    // The VMI's label names its node. The pod has nodeName for that, and a copy made before the pod
+    // is bound would be wrong.
     all.remove(labels::NODE_NAME);
     all
 }
 
 fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, String>, PodError> {
-    let mut all = input.vmi.metadata.annotations.clone().unwrap_or_default();
+    let mut all = input
+        .guest
+        .vmi
+        .metadata
+        .annotations
+        .clone()
+        .unwrap_or_default();
     for bookkeeping in [
         LAST_APPLIED,
         annotations::LATEST_OBSERVED_API_VERSION,
@@ -118,7 +116,7 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
     ] {
         all.remove(bookkeeping);
     }
-    let overhead = memory_overhead(input.vmi, input.settings)?.to_string();
+    let overhead = overhead::of(input.guest, input.settings)?.to_string();
     let ours = [
         (annotations::DOMAIN, name),
         (annotations::DEFAULT_CONTAINER, CONTAINER),
@@ -127,28 +125,29 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         (annotations::MEMORY_OVERHEAD_BYTES, &overhead),
     ];
     all.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    let claims = claims(input);
+    let claims = claim_infos(input);
     if !claims.is_empty() {
         let text = serde_json::to_string(&claims)
             .map_err(|error| PodError::invalid("spec.volumes", &error))?;
         all.insert(annotations::CLAIMS.to_owned(), text);
     }
     all.extend(networks::annotations(input)?);
-    let skips = guest::is_annotated_true(input.vmi, annotations::SKIP_BACKUP_HOOKS);
+    let skips = guest::is_annotated_true(input.guest.vmi, annotations::SKIP_BACKUP_HOOKS);
     if input.settings.has(Feature::BackupHooks) && !skips {
-        let namespace = input.vmi.metadata.namespace.as_deref().unwrap_or_default();
-        all.extend(backup_hooks(name, namespace));
+        all.extend(backup_hooks(name, input.guest.namespace()));
     }
     Ok(all)
 }
 
-/// What stands behind the guest's volumes, for the node agent, which reads no claims itself.
-fn claims<'a>(input: &Input<'a>) -> BTreeMap<&'a str, &'a PersistentVolumeClaimInfo> {
-    let volumes = guest::volumes(input.vmi, input.settings);
+/// The persistent volume claims of the guest's volumes, for virt-handler, which reads no claims
+/// itself.
+fn claim_infos<'a>(input: &Input<'a>) -> BTreeMap<&'a str, &'a PersistentVolumeClaimInfo> {
+    let volumes = guest::volumes(input.guest, input.settings);
     volumes
-        .filter_map(|(_, volume)| {
-            let claim = input.around.claims.get(guest::claim_of(volume)?)?;
-            Some((volume.name.as_str(), &claim.info))
+        .filter_map(|volume| {
+            let claim = volume.source.claim()?;
+            let claim = input.surroundings.claims.get(claim.name)?;
+            Some((volume.name, &claim.info))
         })
         .collect()
 }
@@ -175,8 +174,8 @@ fn backup_hooks(name: &str, namespace: &str) -> [(String, String); 5] {
     .map(|(key, value)| (key.to_owned(), value))
 }
 
-/// Eight characters that depend on every byte of the text. FNV-1a: stable over versions, and
-/// nobody gains from making two collide, as UIDs are given by the API server.
+/// Eight characters that depend on every byte of the text. FNV-1a is stable over versions;
+/// collisions need not be prevented, since the API server generates the UIDs.
 fn suffix(text: &str) -> String {
     const ALPHABET: &[u8; 32] = b"bcdfghjklmnpqrstvwxz0123456789ae";
     let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -210,14 +209,6 @@ mod tests {
         assert_ne!(first, pod_name(&vmi("a", "1b5d")));
         assert!(first.starts_with("virt-launcher-a-"));
         assert!(pod_name(&vmi(&"x".repeat(253), "u")).len() <= 253);
-    }
-
-    #[test]
-    fn host_name_ends_at_the_first_dot_and_fits() {
-        let long = format!("{}-{}", "a".repeat(62), "b".repeat(10));
-        for (name, host) in [("web.example.org", "web"), (long.as_str(), &"a".repeat(62))] {
-            assert_eq!(hostname(&vmi(name, "u")), *host);
-        }
     }
 
     #[test]

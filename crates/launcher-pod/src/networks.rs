@@ -1,27 +1,28 @@
-//! Secondary networks: what the pod tells the plugin that attaches them.
+//! Secondary networks: the annotations for the network plugin that attaches them.
 
 use std::collections::BTreeMap;
 
+use kubevirt_api::annotations;
 use kubevirt_api::cluster_config::InterfaceBindingPlugin;
-use kubevirt_api::network::{Interface, MultusNetwork, Network};
-use kubevirt_api::{VirtualMachineInstance, annotations};
+use kubevirt_api::network::{MultusNetwork, Network};
+use model::{Binding, Interface};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::{Input, PodError, guest};
+use crate::{Input, PodError};
 
-/// A bridge of ours, which a service mesh in the pod must know of.
+/// The bridge in the pod, which a service mesh has to know.
 const BRIDGE: &str = "k6t-eth0";
 
-/// Interface of the pod by which the guest joins a secondary network: made from the network's
-/// name, so that it stays the same whatever else is attached.
+/// The pod's interface on a secondary network. Its name is a hash of the network's name, so that it
+/// does not depend on other networks.
 pub fn pod_interface_name(network: &str) -> String {
     let hex = hex::encode(Sha256::digest(network.as_bytes()));
     let digits: String = hex.chars().take(11).collect();
     format!("pod{digits}")
 }
 
-/// One network, as the plugin reads it.
+/// One network, in the format of the plugin.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Attachment<'a> {
@@ -35,7 +36,7 @@ struct Attachment<'a> {
     cni_args: Option<PluginArguments<'a>>,
 }
 
-/// What a registered binding's own plugin is told.
+/// Arguments for the plugin of a registered binding.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PluginArguments<'a> {
@@ -43,7 +44,7 @@ struct PluginArguments<'a> {
 }
 
 pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>, PodError> {
-    let vmi = input.vmi;
+    let vmi = input.guest.vmi;
     let mut all = BTreeMap::new();
     let attachments = attachments(input);
     if !attachments.is_empty() {
@@ -56,7 +57,8 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
         let name = default.network_name.clone();
         all.insert(annotations::MULTUS_DEFAULT_NETWORK.to_owned(), name);
     }
-    if guest::interfaces(vmi).any(|interface| interface.masquerade.is_some()) {
+    let mut interfaces = input.guest.plugged_interfaces();
+    if interfaces.any(|interface| interface.binding == Binding::Masquerade) {
         for key in [
             annotations::ISTIO_REROUTE_VIRTUAL_INTERFACES,
             annotations::ISTIO_KUBEVIRT_INTERFACES,
@@ -67,19 +69,20 @@ pub(crate) fn annotations(input: &Input<'_>) -> Result<BTreeMap<String, String>,
     Ok(all)
 }
 
-/// Whether something in the pod reads where the devices of its networks are.
+/// Whether a process in the pod reads which devices its networks have.
 pub(crate) fn needs_device_info(input: &Input<'_>) -> bool {
-    guest::interfaces(input.vmi).any(|interface| {
+    input.guest.plugged_interfaces().any(|interface| {
         let plugin = plugin_of(input, interface);
-        interface.sriov.is_some() || plugin.is_some_and(|plugin| plugin.downward_api.is_some())
+        interface.binding == Binding::Sriov
+            || plugin.is_some_and(|plugin| plugin.downward_api.is_some())
     })
 }
 
-/// In the order of the VMI's networks: what its binding attaches, then the network itself.
+/// In the order of the VMI's networks: the attachment of its binding plugin, then the network's own.
 fn attachments<'a>(input: &Input<'a>) -> Vec<Attachment<'a>> {
-    let own = input.vmi.metadata.namespace.as_deref().unwrap_or_default();
-    let networks = input.vmi.spec.networks.iter();
-    let joined = networks.filter_map(|n| Some((n, interface_of(input.vmi, &n.name)?)));
+    let own = input.guest.namespace();
+    let networks = input.guest.vmi.spec.networks.iter();
+    let joined = networks.filter_map(|n| Some((n, interface_on(input, &n.name)?)));
     joined
         .flat_map(|(network, interface)| {
             let plugin = plugin_of(input, interface);
@@ -110,10 +113,10 @@ fn attach<'a>(
     multus: &'a MultusNetwork,
     own: &'a str,
     network: &Network,
-    interface: &'a Interface,
+    interface: &Interface<'a>,
 ) -> Attachment<'a> {
     let (namespace, name) = split(&multus.network_name, own);
-    let mac = interface.mac_address.as_deref();
+    let mac = interface.spec.mac_address.as_deref();
     Attachment {
         name,
         namespace,
@@ -123,16 +126,22 @@ fn attach<'a>(
     }
 }
 
-fn interface_of<'a>(vmi: &'a VirtualMachineInstance, network: &str) -> Option<&'a Interface> {
-    guest::interfaces(vmi).find(|interface| interface.name == network)
+fn interface_on<'a>(input: &Input<'a>, network: &str) -> Option<&'a Interface<'a>> {
+    let mut interfaces = input.guest.plugged_interfaces();
+    interfaces.find(|interface| interface.name() == network)
 }
 
-fn plugin_of<'a>(input: &Input<'a>, interface: &Interface) -> Option<&'a InterfaceBindingPlugin> {
-    let name = &interface.binding.as_ref()?.name;
-    input.settings.binding_plugins.get(name)
+fn plugin_of<'a>(
+    input: &Input<'a>,
+    interface: &Interface<'_>,
+) -> Option<&'a InterfaceBindingPlugin> {
+    match interface.binding {
+        Binding::Plugin(plugin) => input.settings.binding_plugins.get(&plugin.name),
+        _ => None,
+    }
 }
 
-/// `namespace/name` or a name in our own namespace.
+/// `namespace/name`, or a name in the pod's own namespace.
 fn split<'a>(name: &'a str, own: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((own, name))
 }
@@ -142,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interface_names_follow_from_the_network_and_fit_the_kernel() {
+    fn interface_name_is_a_short_hash_of_the_network() {
         let name = pod_interface_name("blue");
         assert_eq!(name, pod_interface_name("blue"));
         assert_eq!(name.len(), 14);

@@ -1,30 +1,32 @@
-//! Memory that a guest costs besides its own.
+//! Memory that a guest needs besides its own.
 
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi::Probe;
+use model::{Architecture, Binding, Guest, ResourceList, VolumeSource};
 
-use crate::guest::{self, user_amount, vcpus};
-use crate::{Acceleration, PodError, Settings};
+use crate::{Acceleration, PodError, Settings, guest};
 
 const MIB: u64 = 1 << 20;
 
-/// One row of the table: what it is for, and how many bytes this VMI needs of it.
+/// A consumer of memory, and the bytes that it needs for this guest.
 struct Row(
     #[expect(dead_code, reason = "names the row for the reader")] &'static str,
-    fn(&VirtualMachineInstance, &Settings) -> u64,
+    fn(&Guest<'_>, &Settings) -> u64,
 );
 
-/// The whole table. PID 1, launcher, libvirtd and QEMU itself were measured at about 60 MiB
-/// with one guest on the node, when nothing is shared; the base leaves as much again for peaks
-/// such as start and screen capture. What other people's programs take (firmware, TPM, file
-/// server, devices) is counted as is usual for them.
+/// PID 1, launcher, libvirtd and QEMU itself were measured at about 60 MiB with one guest on the
+/// node, when nothing is shared; the base leaves almost as much again for peaks such as start and
+/// screen capture. Other programs (firmware, TPM, file server, devices) count with their usual
+/// sizes.
 const TABLE: &[Row] = &[
     Row("PID 1, launcher, libvirtd, QEMU", |_, _| 110 * MIB),
-    Row("per virtual CPU", |vmi, _| 8 * MIB * vcpus(vmi)),
+    Row("per virtual CPU", |guest, _| {
+        guest.topology.vcpus().saturating_mul(8 * MIB)
+    }),
     Row("I/O thread", |_, _| 8 * MIB),
-    Row("screen", |vmi, _| {
-        let attached = vmi.spec.domain.devices.autoattach_graphics_device != Some(false);
+    Row("screen", |guest, _| {
+        let attached = guest.vmi.spec.domain.devices.autoattach_graphics_device != Some(false);
         if attached { 32 * MIB } else { 0 }
     }),
     Row(
@@ -34,52 +36,63 @@ const TABLE: &[Row] = &[
             Acceleration::Emulation => 48 * MIB,
         },
     ),
-    Row("firmware of ARM machines", |vmi, _| {
-        when(guest::architecture(vmi) == "arm64", 128)
+    Row("firmware of ARM machines", |guest, _| {
+        when(guest.architecture == Architecture::Arm64, 128)
     }),
-    Row("mappings of passed-through devices", |vmi, _| {
-        when(guest::has_vfio(vmi), 1024)
+    Row("mappings of passed-through devices", |guest, _| {
+        when(guest::has_vfio(guest), 1024)
     }),
-    Row("disk with metrics of the host", |vmi, _| {
-        let volumes = &vmi.spec.volumes;
-        when(volumes.iter().any(|v| v.downward_metrics.is_some()), 1)
+    Row("disk with metrics of the host", |guest, _| {
+        let mut sources = guest.volumes.iter().map(|volume| volume.source);
+        when(
+            sources.any(|source| source == VolumeSource::DownwardMetrics),
+            1,
+        )
     }),
-    Row("probes that run in the pod", |vmi, _| {
-        let probes = [&vmi.spec.readiness_probe, &vmi.spec.liveness_probe];
+    Row("probes that run in the pod", |guest, _| {
+        let spec = &guest.vmi.spec;
+        let probes = [&spec.readiness_probe, &spec.liveness_probe];
         4 * MIB * count(probes.into_iter().flatten().filter(|p| runs_in_pod(p)))
     }),
-    Row("encrypted memory", |vmi, _| {
-        let security = vmi.spec.domain.launch_security.as_ref();
+    Row("encrypted memory", |guest, _| {
+        let security = guest.vmi.spec.domain.launch_security.as_ref();
         when(
             security.is_some_and(|s| s.sev.is_some() || s.snp.is_some()),
             256,
         )
     }),
-    Row("TPM", |vmi, _| when(guest::has_tpm(vmi), 53)),
-    Row("file server per shared filesystem", |vmi, _| {
-        80 * MIB * count(vmi.spec.domain.devices.filesystems.iter())
+    Row("TPM", |guest, _| when(guest::has_tpm(guest.vmi), 53)),
+    Row("file server per shared filesystem", |guest, _| {
+        80 * MIB * count(guest.vmi.spec.domain.devices.filesystems.iter())
     }),
 ];
 
-/// Where the request is also the limit, going over it even once ends the guest.
-const SLACK_BELOW_LIMIT: u64 = 100 * MIB;
+/// Where the request is also the limit, exceeding it once kills the guest.
+const MARGIN_BELOW_LIMIT: u64 = 100 * MIB;
 /// One process, whatever the number of interfaces.
 const PASST: u64 = 250 * MIB;
 
 /// Bytes added to the memory request of the pod of a VMI.
 pub fn memory_overhead(vmi: &VirtualMachineInstance, settings: &Settings) -> Result<u64, PodError> {
-    let mut sum: u64 = TABLE.iter().map(|Row(_, bytes)| bytes(vmi, settings)).sum();
-    // Page tables, for memory that was asked for outright.
-    sum += user_amount(vmi, "requests", "memory")?.map_or(0, |m| m.units() / 512);
-    if guest::has_dedicated_cpus(vmi) || guest::is_guaranteed(vmi)? {
-        sum += SLACK_BELOW_LIMIT;
-    }
-    let own = settings.overhead_ratio.of(sum.saturating_add(added(vmi)?));
-    Ok(own.saturating_add(of_bindings(vmi, settings)?))
+    of(&Guest::of(vmi), settings)
 }
 
-/// What the user adds for reasons of their own.
-fn added(vmi: &VirtualMachineInstance) -> Result<u64, PodError> {
+pub(crate) fn of(guest: &Guest<'_>, settings: &Settings) -> Result<u64, PodError> {
+    let rows = TABLE.iter();
+    let mut sum: u64 = rows.map(|Row(_, bytes)| bytes(guest, settings)).sum();
+    // Page tables, for memory that the user requests explicitly.
+    let request = guest.resource(ResourceList::Requests, "memory")?;
+    sum += request.map_or(0, |request| request.units() / 512);
+    if guest::has_dedicated_cpus(guest.vmi) || guest::is_guaranteed(guest)? {
+        sum += MARGIN_BELOW_LIMIT;
+    }
+    let added = added_by_user(guest.vmi)?;
+    let own = settings.overhead_ratio.of(sum.saturating_add(added));
+    Ok(own.saturating_add(of_bindings(guest, settings)?))
+}
+
+/// Overhead that the user adds in the VMI.
+fn added_by_user(vmi: &VirtualMachineInstance) -> Result<u64, PodError> {
     let memory = vmi.spec.domain.memory.as_ref();
     let reserved = memory.and_then(|memory| memory.reserved_overhead.as_ref());
     let Some(quantity) = reserved.and_then(|reserved| reserved.added_overhead.as_ref()) else {
@@ -90,19 +103,22 @@ fn added(vmi: &VirtualMachineInstance) -> Result<u64, PodError> {
     })
 }
 
-/// What network bindings take: each registered one says so itself, and counts once.
-fn of_bindings(vmi: &VirtualMachineInstance, settings: &Settings) -> Result<u64, PodError> {
-    let has_passt = guest::interfaces(vmi).any(|interface| interface.passt_binding.is_some());
+/// Overhead of network bindings. The registration of a plugin has its own; each counts once.
+fn of_bindings(guest: &Guest<'_>, settings: &Settings) -> Result<u64, PodError> {
+    let bindings = guest
+        .plugged_interfaces()
+        .map(|interface| interface.binding);
+    let has_passt = bindings.clone().any(|binding| binding == Binding::Passt);
     let mut sum = if has_passt { PASST } else { 0 };
     for (name, plugin) in &settings.binding_plugins {
-        let is_used = guest::interfaces(vmi)
-            .filter_map(|interface| interface.binding.as_ref())
-            .any(|binding| binding.name == *name);
+        let is_used = bindings
+            .clone()
+            .any(|binding| matches!(binding, Binding::Plugin(used) if used.name == *name));
         let overhead = plugin.compute_resource_overhead.as_ref();
         let memory = overhead.and_then(|overhead| overhead.requests.get("memory"));
         if let Some(memory) = memory.filter(|_| is_used) {
             let field = format!("network.binding[{name}].computeResourceOverhead");
-            let amount = Amount::parse(memory).map_err(|err| PodError::invalid(field, &err))?;
+            let amount = Amount::parse(memory).map_err(|error| PodError::invalid(field, &error))?;
             sum += amount.units();
         }
     }

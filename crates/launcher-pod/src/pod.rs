@@ -4,10 +4,11 @@ use k8s_openapi::api::core::v1::{
     LocalObjectReference, Pod, PodReadinessGate, PodResourceClaim, PodSpec,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations};
+use model::{Guest, VolumeSource, unsupported};
 
 use crate::{
-    ContainerDisks, Feature, Input, PodError, Settings, Surroundings, container, guest, hostname,
-    init, metadata, scheduling, security, volumes,
+    ContainerDisks, Feature, Input, PodError, Settings, Surroundings, container, guest, init,
+    metadata, scheduling, security, volumes,
 };
 
 /// Name of the one container.
@@ -15,9 +16,9 @@ pub const CONTAINER: &str = "compute";
 /// User and group that everything in the pod runs as.
 pub const RUNTIME_USER: i64 = 107;
 
-/// What a guest gets to shut down that says nothing.
-const USUAL_GRACE: i64 = 30;
-/// What the pod gets on top, so that a forced power-off is still ours.
+/// Seconds that a guest has to shut down, unless the VMI sets them.
+const DEFAULT_GRACE: i64 = 30;
+/// Seconds that the pod gets beyond that, so that the launcher can still force a power-off.
 const POD_GRACE: i64 = 30;
 
 /// Condition of a pod whose guest is not paused.
@@ -27,17 +28,16 @@ const UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
 pub fn pod(
     vmi: &VirtualMachineInstance,
     settings: &Settings,
-    around: &Surroundings,
+    surroundings: &Surroundings,
 ) -> Result<Pod, PodError> {
-    let input = Input {
-        vmi,
-        settings,
-        around,
-    };
-    if guest::has_annotation(vmi, annotations::HOOK_SIDECARS) {
-        let field = format!("metadata.annotations[{}]", annotations::HOOK_SIDECARS);
-        return Err(PodError::unsupported(field));
+    if let Some(first) = unsupported::in_annotations(vmi).into_iter().next() {
+        return Err(first.into());
     }
+    let input = Input {
+        guest: &Guest::of(vmi),
+        settings,
+        surroundings,
+    };
     Ok(Pod {
         metadata: metadata::render(&input)?,
         spec: Some(spec(&input)?),
@@ -45,14 +45,14 @@ pub fn pod(
     })
 }
 
-/// A pod that does nothing but make the cluster bind the claims of a VMI where its guest could
-/// run; it ends at once.
+/// Renders a pod that only makes the cluster bind the persistent volume claims of a VMI on a node
+/// where its guest can run; it ends at once.
 pub fn provisioning_pod(
     vmi: &VirtualMachineInstance,
     settings: &Settings,
-    around: &Surroundings,
+    surroundings: &Surroundings,
 ) -> Result<Pod, PodError> {
-    let mut pod = pod(vmi, settings, around)?;
+    let mut pod = pod(vmi, settings, surroundings)?;
     pod.metadata.name = Some(provisioning_pod_name(vmi));
     let annotated = pod.metadata.annotations.get_or_insert_default();
     annotated.insert(
@@ -62,7 +62,7 @@ pub fn provisioning_pod(
     let Some(spec) = &mut pod.spec else {
         return Ok(pod);
     };
-    // Nobody looks at a disk.
+    // No disk is read.
     spec.init_containers = None;
     for container in &mut spec.containers {
         container.command = Some(vec!["/bin/bash".to_owned()]);
@@ -73,13 +73,16 @@ pub fn provisioning_pod(
     Ok(pod)
 }
 
-/// Another than that of the pod that follows, which must not be taken for made.
+/// Differs from the name of the launcher pod, which is created later.
 pub fn provisioning_pod_name(vmi: &VirtualMachineInstance) -> String {
     format!("{}-bind", metadata::pod_name(vmi))
 }
 
 fn spec(input: &Input<'_>) -> Result<PodSpec, PodError> {
-    let Input { vmi, settings, .. } = input;
+    let Input {
+        guest, settings, ..
+    } = input;
+    let vmi = guest.vmi;
     let spec = &vmi.spec;
     let storage = volumes::of(input)?;
     let constraints = spec.topology_spread_constraints.clone();
@@ -96,14 +99,14 @@ fn spec(input: &Input<'_>) -> Result<PodSpec, PodError> {
         init_containers: Some(init).filter(|all| !all.is_empty()),
         containers: vec![container::render(input, &storage)?],
         volumes: Some(storage.volumes),
-        hostname: Some(hostname(vmi)),
+        hostname: Some(guest.hostname()),
         subdomain: text(spec.subdomain.as_ref()),
         restart_policy: Some("Never".to_owned()),
         enable_service_links: Some(false),
-        automount_service_account_token: Some(needs_token(vmi)),
-        service_account_name: service_account(vmi),
+        automount_service_account_token: Some(needs_token(guest)),
+        service_account_name: service_account(guest),
         termination_grace_period_seconds: Some(grace_seconds(vmi).saturating_add(POD_GRACE)),
-        security_context: Some(security::of_pod(settings)),
+        security_context: Some(security::pod_context(settings)),
         readiness_gates: gates,
         dns_config: spec.dns_config.clone(),
         dns_policy: text(spec.dns_policy.as_ref()),
@@ -115,40 +118,43 @@ fn spec(input: &Input<'_>) -> Result<PodSpec, PodError> {
         tolerations: Some(spec.tolerations.clone()).filter(|all| !all.is_empty()),
         topology_spread_constraints: Some(constraints).filter(|all| !all.is_empty()),
         resource_claims: Some(resource_claims(vmi)).filter(|all| !all.is_empty()),
-        image_pull_secrets: Some(pull_secrets(vmi, settings)).filter(|all| !all.is_empty()),
+        image_pull_secrets: Some(pull_secrets(guest, settings)).filter(|all| !all.is_empty()),
         ..PodSpec::default()
     })
 }
 
-/// An empty text is none.
+/// Drops an empty string.
 fn text(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.is_empty()).cloned()
 }
 
-/// The guest reads the token from a disk, or a mesh's own container uses it.
-fn needs_token(vmi: &VirtualMachineInstance) -> bool {
-    let mut volumes = vmi.spec.volumes.iter();
-    volumes.any(|volume| volume.service_account.is_some())
-        || guest::is_annotated_true(vmi, annotations::ISTIO_INJECT)
+/// The guest reads the token from a disk, or the sidecar of a service mesh uses it.
+fn needs_token(guest: &Guest<'_>) -> bool {
+    let mut volumes = guest.volumes.iter();
+    volumes.any(|volume| matches!(volume.source, VolumeSource::ServiceAccount(_)))
+        || guest::is_annotated_true(guest.vmi, annotations::ISTIO_INJECT)
 }
 
-fn service_account(vmi: &VirtualMachineInstance) -> Option<String> {
-    let named = text(vmi.spec.service_account_name.as_ref());
-    let volumes = vmi.spec.volumes.iter();
-    let mut of_volumes = volumes.filter_map(|volume| volume.service_account.as_ref());
-    named.or_else(|| of_volumes.find_map(|source| text(source.service_account_name.as_ref())))
+fn service_account(guest: &Guest<'_>) -> Option<String> {
+    let named = text(guest.vmi.spec.service_account_name.as_ref());
+    named.or_else(|| {
+        guest.volumes.iter().find_map(|volume| match volume.source {
+            VolumeSource::ServiceAccount(source) => text(source.service_account_name.as_ref()),
+            _ => None,
+        })
+    })
 }
 
-/// How long the guest may take to shut down.
+/// Seconds that the guest may take to shut down.
 pub(crate) fn grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
     vmi.spec
         .termination_grace_period_seconds
-        .unwrap_or(USUAL_GRACE)
+        .unwrap_or(DEFAULT_GRACE)
         .max(0)
 }
 
-fn pull_secrets(vmi: &VirtualMachineInstance, settings: &Settings) -> Vec<LocalObjectReference> {
-    let mut names = volumes::pull_secrets(vmi);
+fn pull_secrets(guest: &Guest<'_>, settings: &Settings) -> Vec<LocalObjectReference> {
+    let mut names = volumes::pull_secrets(guest);
     names.extend(settings.image_pull_secrets.iter().cloned());
     names.sort();
     names.dedup();

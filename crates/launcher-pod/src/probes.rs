@@ -1,21 +1,21 @@
-//! Probes: those that go over the network reach the guest by the pod's address; the others run a
-//! program in the pod that asks the guest's agent.
+//! Probes: network probes reach the guest at the pod's address; the others run a program in the pod
+//! that calls the guest agent.
 
 use k8s_openapi::api::core::v1::{self, ExecAction};
-use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::vmi::Probe;
+use model::Guest;
 
-/// A guest needs longer to answer than a process.
+/// Seconds of initial delay added, since a guest starts slower than a process.
 const EXTRA_DELAY: i32 = 10;
-/// What the program in the pod gets on top of what the guest gets.
+/// Seconds that the program in the pod gets beyond the timeout of the command in the guest.
 const EXTRA_TIME: i32 = 1;
 const PROGRAM: &str = "virt-probe";
-const USUAL_TIMEOUT: i32 = 1;
+const DEFAULT_TIMEOUT: i32 = 1;
 
-pub(crate) fn render(vmi: &VirtualMachineInstance, probe: Option<&Probe>) -> Option<v1::Probe> {
+pub(crate) fn render(guest: &Guest<'_>, probe: Option<&Probe>) -> Option<v1::Probe> {
     let probe = probe?;
     let timeout = probe.timeout_seconds.filter(|seconds| *seconds > 0);
-    let command = command(vmi, probe, timeout.unwrap_or(USUAL_TIMEOUT));
+    let command = command(guest, probe, timeout.unwrap_or(DEFAULT_TIMEOUT));
     let has_own_timeout = command.is_some() && probe.exec.is_some();
     Some(v1::Probe {
         http_get: probe.http_get.clone(),
@@ -30,7 +30,11 @@ pub(crate) fn render(vmi: &VirtualMachineInstance, probe: Option<&Probe>) -> Opt
                 .saturating_add(EXTRA_DELAY),
         ),
         timeout_seconds: if has_own_timeout {
-            Some(timeout.unwrap_or(USUAL_TIMEOUT).saturating_add(EXTRA_TIME))
+            Some(
+                timeout
+                    .unwrap_or(DEFAULT_TIMEOUT)
+                    .saturating_add(EXTRA_TIME),
+            )
         } else {
             probe.timeout_seconds
         },
@@ -41,31 +45,25 @@ pub(crate) fn render(vmi: &VirtualMachineInstance, probe: Option<&Probe>) -> Opt
     })
 }
 
-fn command(vmi: &VirtualMachineInstance, probe: &Probe, timeout: i32) -> Option<Vec<String>> {
-    let meta = &vmi.metadata;
-    let domain = format!(
-        "{}_{}",
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default()
-    );
-    let mut words: Vec<String> = [
+fn command(guest: &Guest<'_>, probe: &Probe, timeout: i32) -> Option<Vec<String>> {
+    let mut arguments: Vec<String> = [
         PROGRAM,
         "--domainName",
-        &domain,
+        &guest.domain_name(),
         "--timeoutSeconds",
         &timeout.to_string(),
     ]
     .map(str::to_owned)
     .to_vec();
     if let Some(exec) = &probe.exec {
-        let mut asked = exec.command.iter().flatten().cloned();
-        words.extend(["--command".to_owned(), asked.next().unwrap_or_default()]);
-        words.push("--".to_owned());
-        words.extend(asked);
+        let mut command = exec.command.iter().flatten().cloned();
+        arguments.extend(["--command".to_owned(), command.next().unwrap_or_default()]);
+        arguments.push("--".to_owned());
+        arguments.extend(command);
     } else if probe.guest_agent_ping.is_some() {
-        words.push("--guestAgentPing".to_owned());
+        arguments.push("--guestAgentPing".to_owned());
     } else {
         return None;
     }
-    Some(words)
+    Some(arguments)
 }

@@ -1,15 +1,17 @@
-//! What the pod asks for: CPU, memory, disk space, devices.
+//! Resources that the pod requests: CPU, memory, disk space, devices.
 //!
-//! Rules run in order over copies of what the user wrote; each sees what those before it left.
+//! Rules run in order over copies of the user's requests and limits; each works on the result of the
+//! previous one.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::quantity::Amount;
+use model::{Architecture, Binding, ResourceList};
 
-use crate::guest::{self, supplemental_threads, user_amount, vcpus};
-use crate::{Acceleration, Feature, Input, PodError, memory_overhead};
+use crate::guest::{self, supplemental_threads};
+use crate::{Acceleration, Feature, Input, PodError, overhead};
 
 const MEMORY: &str = "memory";
 const CPU: &str = "cpu";
@@ -19,7 +21,7 @@ const OWN_STORAGE: u64 = 50_000_000;
 
 type Quantities = BTreeMap<String, Quantity>;
 
-/// What the rules work on.
+/// The lists that the rules change.
 #[derive(Debug, Default)]
 struct Lists {
     requests: Quantities,
@@ -28,7 +30,7 @@ struct Lists {
 }
 
 pub(crate) fn render(input: &Input<'_>) -> Result<ResourceRequirements, PodError> {
-    let user = input.vmi.spec.domain.resources.as_ref();
+    let user = input.guest.vmi.spec.domain.resources.as_ref();
     let mut lists = Lists {
         requests: user.map(|user| user.requests.clone()).unwrap_or_default(),
         limits: user.map(|user| user.limits.clone()).unwrap_or_default(),
@@ -36,15 +38,15 @@ pub(crate) fn render(input: &Input<'_>) -> Result<ResourceRequirements, PodError
     };
     add_own_storage(input, &mut lists)?;
     add_devices(input, &mut lists);
-    ask_for_guest_memory(input, &mut lists)?;
-    if guest::has_dedicated_cpus(input.vmi) {
+    request_guest_memory(input, &mut lists)?;
+    if guest::has_dedicated_cpus(input.guest.vmi) {
         dedicate_cpus(input, &mut lists);
     } else {
         share_cpus(input, &mut lists);
     }
-    back_by_huge_pages(input, &mut lists)?;
+    add_huge_pages(input, &mut lists)?;
     add_memory_overhead(input, &mut lists)?;
-    limit_memory_as_the_namespace_asks(input, &mut lists)?;
+    limit_memory_by_namespace(input, &mut lists)?;
     add_network_resources(input, &mut lists)?;
     add_host_devices(input, &mut lists)?;
     Ok(ResourceRequirements {
@@ -59,11 +61,16 @@ fn add_own_storage(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError>
         let units = amount.map_or(0, Amount::units).saturating_add(OWN_STORAGE);
         decimal(units)
     };
-    let request = user_amount(input.vmi, "requests", EPHEMERAL_STORAGE)?;
+    let request = input
+        .guest
+        .resource(ResourceList::Requests, EPHEMERAL_STORAGE)?;
     lists
         .requests
         .insert(EPHEMERAL_STORAGE.to_owned(), plus(request));
-    if let Some(limit) = user_amount(input.vmi, "limits", EPHEMERAL_STORAGE)? {
+    let limit = input
+        .guest
+        .resource(ResourceList::Limits, EPHEMERAL_STORAGE)?;
+    if let Some(limit) = limit {
         lists
             .limits
             .insert(EPHEMERAL_STORAGE.to_owned(), plus(Some(limit)));
@@ -72,20 +79,22 @@ fn add_own_storage(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError>
 }
 
 fn add_devices(input: &Input<'_>, lists: &mut Lists) {
-    let Input { vmi, settings, .. } = input;
-    let domain = &vmi.spec.domain;
+    let Input {
+        guest, settings, ..
+    } = input;
+    let domain = &guest.vmi.spec.domain;
     let has_kvm = settings.acceleration == Acceleration::Kvm;
-    let is_virtio = |model: Option<&str>| model.is_none_or(|m| m.is_empty() || m == "virtio");
-    let mut tapped = guest::interfaces(vmi).filter(|interface| interface.sriov.is_none());
+    let interfaces = guest.plugged_interfaces();
+    let mut tapped = interfaces.filter(|interface| interface.binding != Binding::Sriov);
     let security = domain.launch_security.as_ref();
-    let security = security.filter(|_| guest::architecture(vmi) != "s390x");
-    let mut disks = domain.devices.disks.iter();
+    let security = security.filter(|_| guest.architecture != Architecture::S390x);
+    let mut disks = guest.disks.iter();
     let uses = [
         ("kvm", has_kvm),
         ("tun", tapped.clone().next().is_some()),
         (
             "vhost-net",
-            has_kvm && tapped.any(|i| is_virtio(i.model.as_deref())),
+            has_kvm && tapped.any(|interface| interface.emulated_model().is_none()),
         ),
         ("vhost-vsock", domain.devices.autoattach_vsock == Some(true)),
         (
@@ -95,11 +104,11 @@ fn add_devices(input: &Input<'_>, lists: &mut Lists) {
         ("tdx", security.is_some_and(|s| s.tdx.is_some())),
         (
             "pr-helper",
-            disks.any(|disk| guest::reserves(vmi, &disk.name)),
+            disks.any(|disk| guest::reserves(guest, disk.name())),
         ),
         (
             "iommufd",
-            settings.has(Feature::Iommufd) && guest::has_vfio(vmi),
+            settings.has(Feature::Iommufd) && guest::has_vfio(guest),
         ),
     ];
     let used = uses.into_iter().filter(|(_, used)| *used);
@@ -109,11 +118,11 @@ fn add_devices(input: &Input<'_>, lists: &mut Lists) {
         .extend(used.map(|(name, _)| (format!("devices.kubevirt.io/{name}"), one())));
 }
 
-/// Memory asked for the guest alone.
-fn ask_for_guest_memory(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    let vmi = input.vmi;
-    let limit = user_amount(vmi, "limits", MEMORY)?;
-    let request = match user_amount(vmi, "requests", MEMORY)?.or(limit) {
+/// Requests memory for the guest alone.
+fn request_guest_memory(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let limit = input.guest.resource(ResourceList::Limits, MEMORY)?;
+    let request = input.guest.resource(ResourceList::Requests, MEMORY)?;
+    let request = match request.or(limit) {
         Some(amount) => amount.units(),
         None => overcommitted(input, guest_memory(input)?),
     };
@@ -122,10 +131,10 @@ fn ask_for_guest_memory(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodE
 }
 
 fn guest_memory(input: &Input<'_>) -> Result<u64, PodError> {
-    if let Some(guest) = guest::memory(input.vmi)? {
+    if let Some(guest) = input.guest.memory()? {
         return Ok(guest);
     }
-    match guest::page_size(input.vmi) {
+    match guest::page_size(input.guest.vmi) {
         Some(size) => {
             let field = "spec.domain.memory.hugepages.pageSize";
             let size = Amount::parse(&Quantity(size.to_owned()));
@@ -143,15 +152,16 @@ fn overcommitted(input: &Input<'_>, guest: u64) -> u64 {
     u64::try_from(shared).unwrap_or(u64::MAX)
 }
 
-/// Whole processors for the guest, its pool of I/O threads and, if it is set apart, the emulator;
-/// and no more memory than asked for, without which a kubelet gives no processor away.
+/// Requests whole CPUs for the guest, its pool of I/O threads and, if isolated, the emulator; limits
+/// memory to its request, since a kubelet dedicates CPUs to guaranteed pods only.
 fn dedicate_cpus(input: &Input<'_>, lists: &mut Lists) {
-    let vmi = input.vmi;
+    let vmi = input.guest.vmi;
     let cpu = vmi.spec.domain.cpu.as_ref();
-    let mut count = vcpus(vmi) + supplemental_threads(vmi);
+    let vcpus = input.guest.topology.vcpus();
+    let mut count = vcpus.saturating_add(supplemental_threads(vmi));
     if cpu.is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true)) {
         let completes = guest::wants_even_cpus(vmi) && count.is_multiple_of(2);
-        count += if completes { 2 } else { 1 };
+        count = count.saturating_add(if completes { 2 } else { 1 });
     }
     let count = Quantity(count.to_string());
     lists.requests.insert(CPU.to_owned(), count.clone());
@@ -162,27 +172,27 @@ fn dedicate_cpus(input: &Input<'_>, lists: &mut Lists) {
 }
 
 fn share_cpus(input: &Input<'_>, lists: &mut Lists) {
-    let vmi = input.vmi;
-    let count = vcpus(vmi) + supplemental_threads(vmi);
+    let vcpus = input.guest.topology.vcpus();
+    let count = vcpus.saturating_add(supplemental_threads(input.guest.vmi));
     if !lists.requests.contains_key(CPU) {
         let ratio = u64::from(input.settings.cpu_allocation_ratio.max(1));
         let millis = count.saturating_mul(1000).div_ceil(ratio);
         lists.requests.insert(CPU.to_owned(), cpu_quantity(millis));
     }
-    if input.around.namespace.needs_cpu_limit && !lists.limits.contains_key(CPU) {
+    if input.surroundings.namespace.needs_cpu_limit && !lists.limits.contains_key(CPU) {
         let limit = cpu_quantity(count.saturating_mul(1000));
         lists.limits.insert(CPU.to_owned(), limit);
     }
 }
 
-/// The guest's memory comes out of huge pages; what is asked for beyond it, and what comes on top,
-/// is ordinary memory.
-fn back_by_huge_pages(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    let Some(size) = guest::page_size(input.vmi) else {
+/// Huge pages back the guest's memory; memory requested beyond it, and the overhead, is ordinary
+/// memory.
+fn add_huge_pages(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let Some(size) = guest::page_size(input.guest.vmi) else {
         return Ok(());
     };
     let request = amount(&lists.requests, MEMORY)?.unwrap_or(0);
-    let guest = guest::memory(input.vmi)?.unwrap_or(request);
+    let guest = input.guest.memory()?.unwrap_or(request);
     let pages = bytes(request.min(guest));
     let name = format!("hugepages-{size}");
     lists.requests.insert(name.clone(), pages.clone());
@@ -196,10 +206,10 @@ fn back_by_huge_pages(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodErr
 }
 
 fn add_memory_overhead(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    let user = input.vmi.spec.domain.resources.as_ref();
+    let user = input.guest.vmi.spec.domain.resources.as_ref();
     let leaves_out = user.is_some_and(|user| user.overcommit_guest_overhead == Some(true));
-    let overhead = memory_overhead(input.vmi, input.settings)?;
-    let has_pages = guest::page_size(input.vmi).is_some();
+    let overhead = overhead::of(input.guest, input.settings)?;
+    let has_pages = guest::page_size(input.guest.vmi).is_some();
     if !leaves_out || has_pages {
         raise(&mut lists.requests, overhead)?;
     }
@@ -213,11 +223,8 @@ fn raise(list: &mut Quantities, by: u64) -> Result<(), PodError> {
     Ok(())
 }
 
-fn limit_memory_as_the_namespace_asks(
-    input: &Input<'_>,
-    lists: &mut Lists,
-) -> Result<(), PodError> {
-    let Some(ratio) = input.around.namespace.memory_limit_ratio else {
+fn limit_memory_by_namespace(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
+    let Some(ratio) = input.surroundings.namespace.memory_limit_ratio else {
         return Ok(());
     };
     if !lists.limits.contains_key(MEMORY)
@@ -230,50 +237,60 @@ fn limit_memory_as_the_namespace_asks(
 }
 
 fn add_network_resources(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    for network in &input.vmi.spec.networks {
-        if let Some(resource) = input.around.network_resources.get(&network.name) {
-            lists.one_more(resource)?;
+    for network in &input.guest.vmi.spec.networks {
+        if let Some(resource) = input.surroundings.network_resources.get(&network.name) {
+            lists.add_one(resource)?;
         }
         if let Some(claim) = &network.resource_claim {
-            let claim = (claim.claim_name.as_ref(), claim.request_name.as_ref());
-            lists.claim(claim);
+            lists.add_claim(claim.claim_name.as_ref(), claim.request_name.as_ref());
         }
     }
     Ok(())
 }
 
 fn add_host_devices(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    let devices = &input.vmi.spec.domain.devices;
+    let devices = &input.guest.vmi.spec.domain.devices;
     let gpus = devices.gpus.iter().enumerate();
-    let gpus = gpus.map(|(index, gpu)| {
-        let claim = (gpu.claim_name.as_ref(), gpu.request_name.as_ref());
-        (format!("gpus[{index}]"), gpu.device_name.as_ref(), claim)
+    let gpus = gpus.map(|(index, gpu)| HostDevice {
+        field: format!("gpus[{index}]"),
+        resource: gpu.device_name.as_ref(),
+        claim: gpu.claim_name.as_ref(),
+        request: gpu.request_name.as_ref(),
     });
     let others = devices.host_devices.iter().enumerate();
-    let others = others.map(|(index, device)| {
-        let claim = (device.claim_name.as_ref(), device.request_name.as_ref());
-        let name = device.device_name.as_ref();
-        (format!("hostDevices[{index}]"), name, claim)
+    let others = others.map(|(index, device)| HostDevice {
+        field: format!("hostDevices[{index}]"),
+        resource: device.device_name.as_ref(),
+        claim: device.claim_name.as_ref(),
+        request: device.request_name.as_ref(),
     });
-    for (place, device, claim) in gpus.chain(others) {
-        let Some(device) = device.filter(|device| !device.is_empty()) else {
-            lists.claim(claim);
+    for device in gpus.chain(others) {
+        let Some(resource) = device.resource.filter(|resource| !resource.is_empty()) else {
+            lists.add_claim(device.claim, device.request);
             continue;
         };
         let permitted = input.settings.permitted_devices.as_ref();
-        if permitted.is_some_and(|permitted| !permitted.contains(device)) {
+        if permitted.is_some_and(|permitted| !permitted.contains(resource)) {
             return Err(PodError::ForbiddenDevice {
-                field: format!("spec.domain.devices.{place}.deviceName"),
-                device: device.clone(),
+                field: format!("spec.domain.devices.{}.deviceName", device.field),
+                device: resource.clone(),
             });
         }
-        lists.one_more(device)?;
+        lists.add_one(resource)?;
     }
     Ok(())
 }
 
+/// A device of the host, by its resource name or by a resource claim.
+struct HostDevice<'a> {
+    field: String,
+    resource: Option<&'a String>,
+    claim: Option<&'a String>,
+    request: Option<&'a String>,
+}
+
 impl Lists {
-    fn one_more(&mut self, resource: &str) -> Result<(), PodError> {
+    fn add_one(&mut self, resource: &str) -> Result<(), PodError> {
         for list in [&mut self.requests, &mut self.limits] {
             let count = amount(list, resource)?.unwrap_or(0).saturating_add(1);
             list.insert(resource.to_owned(), Quantity(count.to_string()));
@@ -281,7 +298,7 @@ impl Lists {
         Ok(())
     }
 
-    fn claim(&mut self, (name, request): (Option<&String>, Option<&String>)) {
+    fn add_claim(&mut self, name: Option<&String>, request: Option<&String>) {
         let Some(name) = name else { return };
         let claim = ResourceClaim {
             name: name.clone(),
@@ -293,7 +310,7 @@ impl Lists {
     }
 }
 
-/// What stands in a list by now; what the user wrote there may be nonsense.
+/// The current entry of a list; the user may have written text that is not a quantity.
 fn amount(list: &Quantities, name: &str) -> Result<Option<u64>, PodError> {
     let read = |quantity| {
         let field = format!("spec.domain.resources[{name}]");

@@ -1,4 +1,4 @@
-//! Which nodes the pod may go to.
+//! Constraints on the nodes that the pod may be scheduled to.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,29 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kubevirt_api::features::{FeatureHyperv, FeatureState};
 use kubevirt_api::{VirtualMachineInstance, labels};
+use model::{Architecture, CpuModel, Guest};
 
 use crate::{Feature, Input, guest, metadata};
 
-const HOST_MODEL: &str = "host-model";
-const HOST_PASSTHROUGH: &str = "host-passthrough";
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 const HOST_NAME: &str = "kubernetes.io/hostname";
-/// For nodes that need not translate the guest's instructions, where others may.
+/// Weight of nodes with the guest's architecture, which need not emulate it.
 const NATIVE_WEIGHT: i32 = 100;
 
-/// What the cluster asks of every node, then what the user asks, and last, so that nobody can talk
-/// it away, what the guest cannot run without.
+/// Labels that the cluster requires of every node, then the user's, and last, so that neither can
+/// override them, the labels that the guest needs.
 pub(crate) fn node_selector(input: &Input<'_>) -> BTreeMap<String, String> {
-    let Input { vmi, settings, .. } = input;
+    let Input {
+        guest, settings, ..
+    } = input;
     let mut all = BTreeMap::new();
     if !settings.has(Feature::CrossArchitecture) {
-        let architecture = guest::architecture(vmi).to_owned();
+        let architecture = guest.architecture.as_str().to_owned();
         all.insert(ARCHITECTURE.to_owned(), architecture);
     }
     all.insert(labels::SCHEDULABLE.to_owned(), "true".to_owned());
     all.extend(settings.node_selectors.clone());
-    all.extend(vmi.spec.node_selector.clone());
+    all.extend(guest.vmi.spec.node_selector.clone());
     let needed = needed(input).into_iter();
     all.extend(needed.map(|label| (label, "true".to_owned())));
     all
@@ -38,13 +39,13 @@ pub(crate) fn node_selector(input: &Input<'_>) -> BTreeMap<String, String> {
 
 /// Labels of nodes that can run this guest.
 fn needed(input: &Input<'_>) -> Vec<String> {
-    let vmi = input.vmi;
+    let vmi = input.guest.vmi;
     let mut all = Vec::new();
     if guest::has_dedicated_cpus(vmi) {
         all.push(labels::CPU_MANAGER.to_owned());
     }
     all.extend(hyperv(input));
-    all.extend(cpu(vmi));
+    all.extend(cpu(input.guest));
     let machine = vmi.spec.domain.machine.as_ref();
     let machine = machine.and_then(|machine| machine.type_.as_deref());
     let machine = machine.filter(|machine| !machine.is_empty());
@@ -54,9 +55,9 @@ fn needed(input: &Input<'_>) -> Vec<String> {
     if realtime.is_some_and(Option::is_some) {
         all.push(labels::REALTIME.to_owned());
     }
-    all.extend(protection(vmi).into_iter().map(str::to_owned));
+    all.extend(protection(input.guest).into_iter().map(str::to_owned));
     if input.settings.has(Feature::CrossArchitecture) {
-        let architecture = guest::architecture(vmi);
+        let architecture = input.guest.architecture.as_str();
         all.push(format!(
             "{}{architecture}",
             labels::GUEST_ARCHITECTURE_PREFIX
@@ -65,13 +66,14 @@ fn needed(input: &Input<'_>) -> Vec<String> {
     all
 }
 
-fn cpu(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let Some(cpu) = &vmi.spec.domain.cpu else {
+fn cpu(guest: &Guest<'_>) -> Vec<String> {
+    let Some(cpu) = &guest.vmi.spec.domain.cpu else {
         return Vec::new();
     };
-    let model = cpu.model.as_deref().unwrap_or_default();
-    let named = !["", HOST_MODEL, HOST_PASSTHROUGH].contains(&model);
-    let model = named.then(|| format!("{}{model}", labels::CPU_MODEL_PREFIX));
+    let model = match guest.cpu_model {
+        CpuModel::Named(model) => Some(format!("{}{model}", labels::CPU_MODEL_PREFIX)),
+        CpuModel::Unset | CpuModel::HostModel | CpuModel::HostPassthrough => None,
+    };
     let required = cpu
         .features
         .iter()
@@ -82,10 +84,10 @@ fn cpu(vmi: &VirtualMachineInstance) -> Vec<String> {
         .collect()
 }
 
-/// Enlightenments that not every node has. Those missing here (`relaxed`, `vapic`, `spinlocks`,
-/// `vendorid`) need nothing of the node.
+/// Enlightenments that not every node has. The others (`relaxed`, `vapic`, `spinlocks`, `vendorid`)
+/// do not depend on the node.
 fn hyperv(input: &Input<'_>) -> Vec<String> {
-    let features = input.vmi.spec.domain.features.as_ref();
+    let features = input.guest.vmi.spec.domain.features.as_ref();
     let Some(hyperv) = features.and_then(|features| features.hyperv.as_ref()) else {
         return Vec::new();
     };
@@ -127,19 +129,19 @@ fn is_on(state: Option<&FeatureState>) -> bool {
     state.is_some_and(|state| state.enabled != Some(false))
 }
 
-/// A guest that counts on the frequency of its time stamp counter.
+/// The label of nodes with the frequency of the guest's time stamp counter.
 fn tsc_frequency(vmi: &VirtualMachineInstance) -> Option<String> {
     let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;
     let frequency = hints.tsc_frequency?;
     Some(format!("{}{frequency}", labels::TSC_FREQUENCY_PREFIX))
 }
 
-/// What of the processor keeps the guest's memory to itself.
-fn protection(vmi: &VirtualMachineInstance) -> Vec<&'static str> {
-    let Some(security) = &vmi.spec.domain.launch_security else {
+/// Labels of nodes whose processors can encrypt the guest's memory.
+fn protection(guest: &Guest<'_>) -> Vec<&'static str> {
+    let Some(security) = &guest.vmi.spec.domain.launch_security else {
         return Vec::new();
     };
-    if guest::architecture(vmi) == "s390x" {
+    if guest.architecture == Architecture::S390x {
         return vec![labels::S390_PV];
     }
     let sev = security.sev.as_ref();
@@ -157,19 +159,19 @@ fn protection(vmi: &VirtualMachineInstance) -> Vec<&'static str> {
     .collect()
 }
 
-/// The VMI's own affinity, with what its CPU must not meet added to every term, and whom its
-/// reservations must not meet.
+/// The VMI's own affinity. Every term also excludes nodes that its CPU model forbids, and the pod
+/// avoids nodes with other reservations of its claims.
 pub(crate) fn affinity(input: &Input<'_>) -> Option<Affinity> {
-    let mut affinity = input.vmi.spec.affinity.clone();
-    keep_from_nodes(&mut affinity, &forbidden(input.vmi));
+    let mut affinity = input.guest.vmi.spec.affinity.clone();
+    exclude_nodes(&mut affinity, &forbidden(input.guest));
     if input.settings.has(Feature::CrossArchitecture) {
-        prefer_native(&mut affinity, guest::architecture(input.vmi));
+        prefer_native(&mut affinity, input.guest.architecture.as_str());
     }
-    keep_apart(&mut affinity, &metadata::reservation_labels(input));
+    separate_reservations(&mut affinity, &metadata::reservation_labels(input));
     affinity
 }
 
-fn keep_from_nodes(affinity: &mut Option<Affinity>, added: &[NodeSelectorRequirement]) {
+fn exclude_nodes(affinity: &mut Option<Affinity>, added: &[NodeSelectorRequirement]) {
     if added.is_empty() {
         return;
     }
@@ -206,7 +208,7 @@ fn prefer_native(affinity: &mut Option<Affinity>, architecture: &str) {
         });
 }
 
-fn keep_apart(affinity: &mut Option<Affinity>, reservations: &[String]) {
+fn separate_reservations(affinity: &mut Option<Affinity>, reservations: &[String]) {
     if reservations.is_empty() {
         return;
     }
@@ -238,17 +240,17 @@ fn node_affinity(affinity: &mut Option<Affinity>) -> &mut NodeAffinity {
         .get_or_insert_with(NodeAffinity::default)
 }
 
-fn forbidden(vmi: &VirtualMachineInstance) -> Vec<NodeSelectorRequirement> {
+fn forbidden(guest: &Guest<'_>) -> Vec<NodeSelectorRequirement> {
     let absent = |key: String| NodeSelectorRequirement {
         key,
         operator: "DoesNotExist".to_owned(),
         values: None,
     };
-    let Some(cpu) = &vmi.spec.domain.cpu else {
+    let Some(cpu) = &guest.vmi.spec.domain.cpu else {
         return Vec::new();
     };
-    let host_model = cpu.model.as_deref() == Some(HOST_MODEL);
-    let obsolete = host_model.then(|| absent(labels::OBSOLETE_HOST_MODEL.to_owned()));
+    let is_host_model = guest.cpu_model == CpuModel::HostModel;
+    let obsolete = is_host_model.then(|| absent(labels::OBSOLETE_HOST_MODEL.to_owned()));
     let features = cpu
         .features
         .iter()

@@ -1,4 +1,4 @@
-//! Who the pod runs as and what it may do.
+//! User, group and privileges of the pod.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 use crate::Settings;
 use crate::pod::RUNTIME_USER;
 
-pub(crate) fn of_pod(settings: &Settings) -> PodSecurityContext {
+pub(crate) fn pod_context(settings: &Settings) -> PodSecurityContext {
     let selinux_type = settings
         .selinux_type
         .clone()
@@ -26,8 +26,8 @@ pub(crate) fn of_pod(settings: &Settings) -> PodSecurityContext {
     }
 }
 
-/// The same for every container: a plain user with nothing to gain.
-pub(crate) fn of_container() -> SecurityContext {
+/// The same for every container: an unprivileged user who cannot gain privileges.
+pub(crate) fn container_context() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         capabilities: Some(Capabilities {

@@ -1,4 +1,4 @@
-//! What the cluster and its nodes are like, as far as pods care.
+//! Settings of the cluster and its nodes that pods depend on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,41 +6,41 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::cluster_config::{InterfaceBindingPlugin, ResourceRequirementsWithoutClaims};
 use kubevirt_api::quantity::{Amount, NotAQuantity};
 
-/// Of the whole cluster.
+/// Settings of the whole cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub launcher_image: String,
-    /// Of the launcher image.
+    /// Pull policy of the launcher image.
     pub image_pull_policy: String,
     /// Secrets for the launcher image.
     pub image_pull_secrets: Vec<String>,
     pub acceleration: Acceleration,
     pub container_disks: ContainerDisks,
-    /// Every launcher pod asks for these labels of its node.
+    /// Labels that every launcher pod requires of its node.
     pub node_selectors: BTreeMap<String, String>,
-    /// How many virtual CPUs share a real one.
+    /// Virtual CPUs per physical CPU.
     pub cpu_allocation_ratio: u32,
-    /// How much guest memory stands on a hundredth of requested memory.
+    /// Guest memory as a percentage of the requested memory.
     pub memory_overcommit_percent: u32,
-    /// Factor for the memory counted besides the guest's.
+    /// Factor for the memory overhead.
     pub overhead_ratio: Ratio,
     pub runtime_class: Option<String>,
-    /// A seccomp profile on the nodes, instead of the runtime's own.
+    /// A seccomp profile on the nodes that replaces the runtime's default.
     pub seccomp_profile: Option<String>,
     /// `SELinux` type of launcher pods.
     pub selinux_type: Option<String>,
-    /// Resource names that guests may ask for; `None` lets them ask for any.
+    /// Resource names that guests may request; `None` permits all.
     pub permitted_devices: Option<BTreeSet<String>>,
     /// Network bindings that the administrator registered.
     pub binding_plugins: BTreeMap<String, InterfaceBindingPlugin>,
-    /// For the init containers of container disks, instead of what is built in.
+    /// Resources for the init containers of container disks that replace the defaults.
     pub container_disk_resources: Option<ResourceRequirementsWithoutClaims>,
     pub features: BTreeSet<Feature>,
 }
 
 impl Settings {
-    /// What a cluster does that is not told otherwise.
-    pub fn usual(launcher_image: impl Into<String>, acceleration: Acceleration) -> Self {
+    /// The settings of a cluster without any configuration.
+    pub fn defaults(launcher_image: impl Into<String>, acceleration: Acceleration) -> Self {
         Self {
             launcher_image: launcher_image.into(),
             image_pull_policy: "IfNotPresent".into(),
@@ -70,33 +70,33 @@ impl Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acceleration {
     Kvm,
-    /// By software; the pod then asks for no KVM device.
+    /// By software; the pod requests no KVM device.
     Emulation,
 }
 
 /// How the images of container disks get into the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerDisks {
-    /// Mounted as volumes by the node.
+    /// The node mounts them as volumes.
     ImageVolumes,
-    /// Copied by an init container that runs in the image, for clusters without image volumes.
+    /// An init container in the image copies them, for clusters without image volumes.
     Copied,
 }
 
-/// What a pod has only where something makes use of it. Off unless named.
+/// Parts of a pod that only some clusters use. Off unless listed in [`Settings::features`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
-    /// Nodes must offer every Hyper-V enlightenment that a guest switches on.
+    /// Nodes must offer every Hyper-V enlightenment that a guest enables.
     HypervStrictCheck,
     /// Nodes may run guests of other architectures.
     CrossArchitecture,
-    /// Backup tools freeze the guest by a program in the pod.
+    /// Backup tools freeze the guest with a program in the pod.
     BackupHooks,
-    /// A paused guest's pod is not ready; somebody writes the condition into the pod's status.
+    /// A readiness gate keeps a paused guest's pod unready; another component writes its condition.
     UnpausedGate,
-    /// Disks may come while the guest runs.
+    /// Disks may be attached while the guest runs.
     HotplugDisks,
-    /// Devices are passed through by way of `iommufd`.
+    /// Devices are passed through with `iommufd`.
     Iommufd,
 }
 

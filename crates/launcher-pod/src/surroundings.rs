@@ -1,4 +1,4 @@
-//! What a pod depends on besides its VMI: other objects, looked up by whoever renders.
+//! Other objects that a pod depends on besides its VMI. The caller looks them up.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,25 @@ use kubevirt_api::vmi_status::PersistentVolumeClaimInfo;
 
 use crate::Ratio;
 
-/// Other objects that a pod is made from.
+/// Other objects that a pod is rendered from.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Surroundings {
-    /// Claims in the namespace of the VMI, by name. Every claim that the VMI uses must be here.
+    /// Persistent volume claims in the namespace of the VMI, by name. Every claim that the VMI uses
+    /// must be here.
     pub claims: BTreeMap<String, Claim>,
-    /// The claim that keeps firmware variables, TPM and the record of changed blocks.
+    /// Name of the claim that keeps firmware variables, TPM and the record of changed blocks.
     pub state_claim: Option<String>,
     pub namespace: Namespace,
-    /// Resource that a network needs, by the network's name in the VMI: where nothing else puts it
-    /// into the pod.
+    /// Resource that a network needs, by the network's name in the VMI, if no other component adds it
+    /// to the pod.
     pub network_resources: BTreeMap<String, String>,
 }
 
-/// A claim, as far as pods and guests depend on it.
+/// The properties of a persistent volume claim that pods and guests depend on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Claim {
     pub uid: String,
-    /// As the status of the guest shows it, and as the node agent reads it from the pod.
+    /// The form in which the VMI's status shows it and virt-handler reads it from the pod.
     pub info: PersistentVolumeClaimInfo,
 }
 
@@ -67,11 +68,11 @@ pub enum ClaimMode {
     Block,
 }
 
-/// What the namespace and its quotas ask of pods.
+/// Requirements of the namespace and its quotas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Namespace {
-    /// Guests without a CPU limit get one.
+    /// Guests without a CPU limit need one.
     pub needs_cpu_limit: bool,
-    /// Guests without a memory limit get one: this much of what they ask for.
+    /// Guests without a memory limit need one: the request times this ratio.
     pub memory_limit_ratio: Option<Ratio>,
 }

@@ -1,8 +1,8 @@
 //! VMIs as data, pods as golden files.
 //!
 //! Every row of `cases/*.yaml` is a patch of a plain guest, with settings and surroundings that
-//! differ from the usual ones. It says what it shows and which row of the description of launcher
-//! pods it covers. Its pod, whole, is `pods/<name>.snap`; `INSTA_UPDATE=always` writes them anew.
+//! differ from the defaults. It has a description, and names the row of the description of launcher
+//! pods that it covers. The rendered pod is `pods/<name>.snap`; `INSTA_UPDATE=always` rewrites them.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -17,6 +17,7 @@ use launcher_pod::{
     Acceleration, Claim, ContainerDisks, Feature, Namespace, PodError, Ratio, Settings,
     Surroundings, pod, provisioning_pod,
 };
+use model::Unsupported;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -42,7 +43,7 @@ spec:
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Row {
     name: String,
-    /// What a reader learns from the pod.
+    /// A sentence on what the pod demonstrates.
     shows: String,
     /// Section and row of the description of launcher pods.
     covers: String,
@@ -53,14 +54,14 @@ struct Row {
     settings: Given,
     #[serde(default)]
     around: Around,
-    /// The pod that only binds claims.
+    /// Renders the pod that only binds claims.
     #[serde(default)]
     provisions: bool,
-    /// There is no pod, and this is why.
+    /// The expected error, instead of a pod.
     error: Option<String>,
 }
 
-/// What differs from the usual settings.
+/// Settings that differ from the defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Given {
@@ -118,7 +119,7 @@ fn settings(given: &Given) -> Settings {
     } else {
         Acceleration::Kvm
     };
-    let mut all = Settings::usual("registry.example/virt-launcher:1", acceleration);
+    let mut all = Settings::defaults("registry.example/virt-launcher:1", acceleration);
     if given.copied_disks {
         all.container_disks = ContainerDisks::Copied;
     }
@@ -197,7 +198,7 @@ fn vmi(row: &Row) -> VirtualMachineInstance {
 }
 
 #[test]
-fn every_row_gives_its_golden_pod() {
+fn every_row_renders_its_golden_pod() {
     let rows = rows();
     let mut golden = insta::Settings::new();
     golden.set_snapshot_path("pods");
@@ -238,14 +239,14 @@ fn every_row_gives_its_golden_pod() {
 }
 
 #[test]
-fn rows_have_names_of_their_own() {
+fn row_names_are_unique() {
     let rows = rows();
     let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names.len(), rows.len());
 }
 
 #[test]
-fn a_pod_asks_for_all_that_its_status_counts() {
+fn memory_overhead_annotation_has_the_computed_overhead() {
     for row in rows().iter().filter(|row| row.error.is_none()) {
         let (vmi, settings) = (vmi(row), settings(&row.settings));
         let overhead = launcher_pod::memory_overhead(&vmi, &settings).unwrap();
@@ -261,7 +262,7 @@ fn a_pod_asks_for_all_that_its_status_counts() {
 }
 
 #[test]
-fn no_container_of_any_pod_gains_anything() {
+fn every_container_is_unprivileged() {
     for row in rows().iter().filter(|row| row.error.is_none()) {
         let pod = pod(
             &vmi(row),
@@ -288,7 +289,10 @@ fn reasons_of_errors_are_stable() {
     let field = || "f".to_owned();
     let name = || "n".to_owned();
     let all = [
-        PodError::Unsupported { field: field() },
+        PodError::Unsupported(Unsupported {
+            field: field(),
+            remedy: "leave it out",
+        }),
         PodError::Invalid {
             field: field(),
             problem: name(),
@@ -303,7 +307,7 @@ fn reasons_of_errors_are_stable() {
             device: name(),
         },
     ];
-    let reasons: Vec<&str> = all.iter().map(PodError::reason).collect();
+    let reasons: Vec<&str> = all.iter().map(|one| one.reason().as_str()).collect();
     assert_eq!(
         reasons,
         [

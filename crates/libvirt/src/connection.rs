@@ -1,7 +1,6 @@
-//! Calls in flight, matched to their answers, and the task that moves the bytes.
+//! Calls in flight, matched to their replies, and the task that reads and writes the socket.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -19,12 +18,12 @@ use crate::{Error, ProtocolError, RemoteError, Stream, procedure, socket};
 
 /// Frames waiting for the socket. Callers wait when it is full, so it only smooths bursts.
 const OUTGOING: usize = 16;
-/// A guest makes a handful of events a second at worst, and the owner reads them between calls.
+/// Unread events. A guest causes a few a second at most, and the owner reads them between calls.
 const EVENTS: usize = 256;
-/// Unless a call says otherwise.
+/// The default time limit of a call.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Takes over a connected socket. Nothing moves until [`Driver::run`] is polled.
+/// Takes over a connected socket. Nothing is sent or received until [`Driver::run`] is polled.
 pub fn attach(stream: UnixStream) -> (Connection, Driver, Events) {
     let (out, outgoing) = mpsc::channel(OUTGOING);
     let (events, received) = mpsc::channel(EVENTS);
@@ -54,48 +53,43 @@ pub fn attach(stream: UnixStream) -> (Connection, Driver, Events) {
     )
 }
 
-/// Where calls are made. Clones share the socket; it closes when the last one is dropped.
+/// Makes calls. Clones share the socket, which closes when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
-    out: mpsc::Sender<Outgoing>,
+    out: mpsc::Sender<Bytes>,
     limit: Duration,
 }
 
 #[derive(Debug)]
 struct Shared {
     serial: AtomicU32,
-    /// `None` once the connection has ended: nobody can start to wait any more.
+    /// `None` once the connection has ended: no call can start to wait.
     waiting: Mutex<Option<Waiting>>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    calls: HashMap<u32, oneshot::Sender<Answer>>,
+    calls: HashMap<u32, oneshot::Sender<Reply>>,
     streams: HashMap<u32, Sink>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    bytes: Vec<u8>,
-    fds: Vec<OwnedFd>,
-}
+/// An encoded frame.
+type Bytes = Vec<u8>;
 
-/// The body of an answer and the descriptors that came with it.
+/// The reply to a call.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     status: Status,
     pub(crate) body: Vec<u8>,
-    pub(crate) fds: Vec<OwnedFd>,
 }
 
-/// A call to be made.
+/// A call.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) program: u32,
     pub(crate) procedure: i32,
     pub(crate) arguments: Encoder,
-    pub(crate) fds: Vec<OwnedFd>,
 }
 
 impl Call {
@@ -104,29 +98,19 @@ impl Call {
             program: procedure::REMOTE,
             procedure,
             arguments,
-            fds: Vec::new(),
         }
     }
 
-    fn frame(self, serial: u32) -> Result<Outgoing, ProtocolError> {
-        let mut body = self.arguments.finish();
-        let mut kind = Kind::Call;
-        if !self.fds.is_empty() {
-            kind = Kind::CallWithFds;
-            let count = u32::try_from(self.fds.len()).unwrap_or(u32::MAX);
-            body.splice(0..0, count.to_be_bytes());
-        }
+    fn encode(self, serial: u32) -> Result<Bytes, ProtocolError> {
+        let body = self.arguments.finish();
         let header = Header {
             program: self.program,
             procedure: self.procedure,
-            kind,
+            kind: Kind::Call,
             serial,
             status: Status::Ok,
         };
-        Ok(Outgoing {
-            bytes: Frame { header, body }.encode()?,
-            fds: self.fds,
-        })
+        Frame { header, body }.encode()
     }
 
     fn name(&self) -> &'static str {
@@ -139,7 +123,7 @@ impl Call {
 }
 
 impl Connection {
-    /// The same connection, whose calls may take this long.
+    /// The same connection with another time limit for its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Duration) -> Self {
         Self {
@@ -153,72 +137,68 @@ impl Connection {
         self.shared.waiting.lock().is_some()
     }
 
-    /// Makes a call and waits for its answer.
-    pub(crate) async fn call(&self, call: Call) -> Result<Answer, Error> {
+    /// Makes a call and waits for its reply.
+    pub(crate) async fn call(&self, call: Call) -> Result<Reply, Error> {
         let serial = self.shared.next_serial();
         self.call_numbered(call, serial).await
     }
 
-    /// Makes a call that opens a stream; the stream is known before the first byte of it can come.
-    pub(crate) async fn call_with_stream(&self, call: Call) -> Result<(Answer, Stream), Error> {
+    /// Makes a call that opens a stream. The stream is registered before its first byte can arrive.
+    pub(crate) async fn call_with_stream(&self, call: Call) -> Result<(Reply, Stream), Error> {
         let serial = self.shared.next_serial();
         let (sink, chunks) = Sink::new();
         self.shared
             .with(|waiting| waiting.streams.insert(serial, sink))?;
         let stream = Stream::new(self.clone(), call.procedure, serial, chunks);
         match self.call_numbered(call, serial).await {
-            Ok(answer) => Ok((answer, stream)),
-            Err(err) => {
-                stream.never_opened();
-                Err(err)
+            Ok(reply) => Ok((reply, stream)),
+            Err(error) => {
+                stream.discard_unopened();
+                Err(error)
             }
         }
     }
 
-    async fn call_numbered(&self, call: Call, serial: u32) -> Result<Answer, Error> {
+    async fn call_numbered(&self, call: Call, serial: u32) -> Result<Reply, Error> {
         let name = call.name();
-        let frame = call.frame(serial)?;
-        let (answer, answered) = oneshot::channel();
+        let frame = call.encode(serial)?;
+        let (sender, reply) = oneshot::channel();
         self.shared
-            .with(|waiting| waiting.calls.insert(serial, answer))?;
+            .with(|waiting| waiting.calls.insert(serial, sender))?;
         let _forget = Forget {
             shared: &self.shared,
             serial,
         };
         let exchange = async {
             self.out.send(frame).await.map_err(|_| Error::Closed)?;
-            answered.await.map_err(|_| Error::Closed)
+            reply.await.map_err(|_| Error::Closed)
         };
-        let answer = tokio::time::timeout(self.limit, exchange)
+        let reply = tokio::time::timeout(self.limit, exchange)
             .await
             .map_err(|_| Error::TimedOut {
                 procedure: name,
                 limit: self.limit,
             })??;
-        match answer.status {
-            Status::Ok => Ok(answer),
-            Status::Error => Err(Box::new(RemoteError::decode(&answer.body)?).into()),
-            Status::Continue => Err(ProtocolError::Malformed("an answer that goes on").into()),
+        match reply.status {
+            Status::Ok => Ok(reply),
+            Status::Error => Err(Box::new(RemoteError::decode(&reply.body)?).into()),
+            Status::Continue => Err(ProtocolError::Malformed("a reply that continues").into()),
         }
     }
 
-    pub(crate) async fn send_stream(
-        &self,
-        procedure: i32,
-        serial: u32,
-        part: (Status, &[u8]),
-    ) -> Result<(), Error> {
+    /// Tells the server that the stream is complete.
+    pub(crate) async fn finish_stream(&self, procedure: i32, serial: u32) -> Result<(), Error> {
         self.out
-            .send(stream_frame(procedure, serial, part)?)
+            .send(stream_end(procedure, serial, Status::Ok)?)
             .await
             .map_err(|_| Error::Closed)
     }
 
-    /// Tells the server that nobody wants this stream any more, if there is room to tell it.
+    /// Tells the server to abort the stream, unless the queue is full.
     pub(crate) fn abort_stream(&self, procedure: i32, serial: u32) {
-        let told = stream_frame(procedure, serial, (Status::Error, &[]))
+        let sent = stream_end(procedure, serial, Status::Error)
             .map(|frame| self.out.try_send(frame).is_ok());
-        tracing::debug!(serial, ?told, "gave up a stream");
+        tracing::debug!(serial, ?sent, "stream aborted");
     }
 
     pub(crate) fn forget_stream(&self, serial: u32) {
@@ -232,11 +212,8 @@ impl Connection {
     }
 }
 
-fn stream_frame(
-    procedure: i32,
-    serial: u32,
-    (status, body): (Status, &[u8]),
-) -> Result<Outgoing, ProtocolError> {
+/// The frame that ends a stream.
+fn stream_end(procedure: i32, serial: u32, status: Status) -> Result<Bytes, ProtocolError> {
     let header = Header {
         program: procedure::REMOTE,
         procedure,
@@ -244,17 +221,11 @@ fn stream_frame(
         serial,
         status,
     };
-    let frame = Frame {
-        header,
-        body: body.to_vec(),
-    };
-    Ok(Outgoing {
-        bytes: frame.encode()?,
-        fds: Vec::new(),
-    })
+    let body = Vec::new();
+    Frame { header, body }.encode()
 }
 
-/// Takes a call out of the table however its future ends.
+/// Removes a call from the table however its future ends.
 struct Forget<'a> {
     shared: &'a Shared,
     serial: u32,
@@ -269,7 +240,7 @@ impl Drop for Forget<'_> {
 }
 
 impl Shared {
-    /// Serial 0 is the server's own, for messages.
+    /// Serial 0 is reserved for the server's messages.
     fn next_serial(&self) -> u32 {
         loop {
             let serial = self.serial.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +255,7 @@ impl Shared {
     }
 }
 
-/// Moves the bytes of one connection.
+/// Reads and writes the socket of one connection.
 #[derive(Debug)]
 pub struct Driver {
     reader: Reader,
@@ -292,14 +263,14 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Runs until the connection ends and says why; [`Error::Closed`] is an orderly end by either
-    /// side. Every call in flight then fails with [`Error::Closed`].
+    /// Runs until the connection ends and returns the reason; [`Error::Closed`] is an orderly end by
+    /// either side. Every call in flight then fails with [`Error::Closed`].
     pub async fn run(mut self) -> Error {
         let shared = Arc::clone(&self.reader.shared);
         let _closes = Closes(&shared);
         tokio::select! {
-            err = self.reader.run() => err,
-            err = self.writer.run() => err,
+            error = self.reader.run() => error,
+            error = self.writer.run() => error,
         }
     }
 }
@@ -316,14 +287,14 @@ impl Drop for Closes<'_> {
 #[derive(Debug)]
 struct Writer {
     write: OwnedWriteHalf,
-    outgoing: mpsc::Receiver<Outgoing>,
+    outgoing: mpsc::Receiver<Bytes>,
 }
 
 impl Writer {
     async fn run(&mut self) -> Error {
-        while let Some(Outgoing { bytes, fds }) = self.outgoing.recv().await {
-            if let Err(err) = socket::write_frame(&mut self.write, &bytes, &fds).await {
-                return err;
+        while let Some(bytes) = self.outgoing.recv().await {
+            if let Err(error) = socket::write_frame(&mut self.write, &bytes).await {
+                return error;
             }
         }
         Error::Closed
@@ -333,8 +304,8 @@ impl Writer {
 #[derive(Debug)]
 struct Reader {
     read: OwnedReadHalf,
-    /// Weak: answering pings must not keep the connection open when every caller is gone.
-    out: mpsc::WeakSender<Outgoing>,
+    /// Weak: replying to pings must not keep the connection open when all callers are gone.
+    out: mpsc::WeakSender<Bytes>,
     shared: Arc<Shared>,
     events: mpsc::Sender<Event>,
 }
@@ -342,47 +313,40 @@ struct Reader {
 impl Reader {
     async fn run(&mut self) -> Error {
         loop {
-            let taken = match socket::read_frame(&mut self.read).await {
-                Ok((frame, fds)) => self.take(frame, fds).await,
-                Err(err) => Err(err),
+            let handled = match socket::read_frame(&mut self.read).await {
+                Ok(frame) => self.handle(frame).await,
+                Err(error) => Err(error),
             };
-            if let Err(err) = taken {
-                return err;
+            if let Err(error) = handled {
+                return error;
             }
         }
     }
 
-    async fn take(&mut self, frame: Frame, fds: Vec<OwnedFd>) -> Result<(), Error> {
+    async fn handle(&mut self, frame: Frame) -> Result<(), Error> {
         let Frame { header, body } = frame;
         match header.kind {
-            Kind::Reply | Kind::ReplyWithFds => self.answer(
-                header.serial,
-                Answer {
-                    status: header.status,
-                    body,
-                    fds,
-                },
-            ),
+            Kind::Reply => {
+                let status = header.status;
+                self.deliver(header.serial, Reply { status, body })
+            }
             Kind::Message if header.program == procedure::KEEPALIVE => self.pong(header).await,
             Kind::Message if header.program == procedure::REMOTE => {
                 self.event(header.procedure, &body)
             }
             Kind::Message => Ok(()),
             Kind::Stream => self.chunk(header, body),
-            Kind::Call | Kind::CallWithFds | Kind::StreamHole => {
-                Err(ProtocolError::Malformed("a frame that only a client may send").into())
+            Kind::Call | Kind::CallWithFds | Kind::ReplyWithFds | Kind::StreamHole => {
+                Err(ProtocolError::Malformed("an unexpected type of frame").into())
             }
         }
     }
 
-    /// An answer for nobody is one whose caller gave up.
-    fn answer(&self, serial: u32, answer: Answer) -> Result<(), Error> {
+    /// Hands a reply to its caller, unless the call has timed out.
+    fn deliver(&self, serial: u32, reply: Reply) -> Result<(), Error> {
         let caller = self.shared.with(|waiting| waiting.calls.remove(&serial))?;
-        if caller
-            .and_then(|caller| caller.send(answer).err())
-            .is_some()
-        {
-            tracing::debug!(serial, "an answer came too late");
+        if caller.and_then(|caller| caller.send(reply).err()).is_some() {
+            tracing::debug!(serial, "late reply dropped");
         }
         Ok(())
     }
@@ -402,12 +366,7 @@ impl Reader {
             body: Vec::new(),
         }
         .encode()?;
-        out.send(Outgoing {
-            bytes,
-            fds: Vec::new(),
-        })
-        .await
-        .map_err(|_| Error::Closed)
+        out.send(bytes).await.map_err(|_| Error::Closed)
     }
 
     fn event(&self, number: i32, body: &[u8]) -> Result<(), Error> {

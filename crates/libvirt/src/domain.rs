@@ -1,4 +1,4 @@
-//! Domains and their states, as numbers of the wire become words.
+//! Domains and their states, decoded from numbers on the wire.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::xdr::{Decoder, Encoder};
 pub struct DomainUuid(pub [u8; 16]);
 
 impl DomainUuid {
-    /// Reads the usual form with dashes.
+    /// Parses the usual form with dashes.
     pub fn parse(text: &str) -> Option<Self> {
         let mut digits = text.bytes().filter(|byte| *byte != b'-');
         let mut uuid = [0; 16];
@@ -50,12 +50,12 @@ impl fmt::Debug for DomainUuid {
     }
 }
 
-/// A domain as calls name it.
+/// A domain as calls identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
     pub name: String,
     pub uuid: DomainUuid,
-    /// `None` while it does not run.
+    /// `None` while it is not running.
     pub id: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Domain {
     }
 }
 
-/// What a domain is doing, with the reason where it matters to anyone.
+/// The state of a domain, with the reason where callers need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainState {
     NoState,
@@ -147,17 +147,17 @@ impl PausedReason {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutoffReason {
-    /// Never started since the server knows it, or the server was restarted since.
+    /// Not started since it was defined, or since the server was restarted.
     Unknown,
     Shutdown,
     Destroyed,
     Crashed,
     Migrated,
     Saved,
-    /// It could not be started.
+    /// The start failed.
     Failed,
     FromSnapshot,
-    /// The server gave it up.
+    /// The server lost its connection to QEMU.
     Daemon,
 }
 
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_uuid_is_written_as_it_was_read() {
+    fn uuid_is_written_as_parsed() {
         let text = "69a61d3f-50cc-4611-b6e2-e53205a02bad";
         assert_eq!(DomainUuid::parse(text).unwrap().to_string(), text);
         for bad in [

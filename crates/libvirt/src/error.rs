@@ -1,58 +1,60 @@
-//! What can go wrong, and libvirt's own errors as they come over the wire.
+//! Errors of this crate, and libvirt's own errors as they come over the wire.
 
 use std::time::Duration;
+
+use reasons::Reason;
 
 use crate::xdr::Decoder;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server answered with an error.
+    /// The server replied with an error.
     #[error(transparent)]
     Remote(#[from] Box<RemoteError>),
     #[error("connection to libvirt has ended")]
     Closed,
-    #[error("no answer to {procedure} within {limit:?}")]
+    #[error("no reply to {procedure} within {limit:?}")]
     TimedOut {
         procedure: &'static str,
         limit: Duration,
     },
-    #[error("speak libvirt's protocol")]
+    #[error("violation of libvirt's protocol")]
     Protocol(#[from] ProtocolError),
-    #[error("use libvirt's socket")]
+    #[error("libvirt socket failed")]
     Io(#[from] std::io::Error),
-    /// The server wants a proof of identity, which this client does not have.
-    #[error("libvirt asks for authentication")]
+    /// This client cannot authenticate.
+    #[error("libvirt requires authentication")]
     AuthenticationRequired,
 }
 
 impl Error {
-    /// Whether the connection is of no use any more.
+    /// Whether the connection can no longer be used.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed | Self::Io(_) | Self::Protocol(_))
     }
 
-    /// The server's code, if it was the server who refused.
+    /// The code of an error from the server.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
-            Self::Remote(err) => Some(err.code),
+            Self::Remote(error) => Some(error.code),
             _ => None,
         }
     }
 
-    /// A stable word for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    /// A stable reason for conditions, events and metrics.
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Remote(_) => "LibvirtRefused",
-            Self::Closed | Self::Io(_) => "LibvirtUnavailable",
-            Self::TimedOut { .. } => "LibvirtTimedOut",
-            Self::Protocol(_) => "LibvirtProtocol",
-            Self::AuthenticationRequired => "LibvirtAuthentication",
+            Self::Remote(_) => Reason::LibvirtRefused,
+            Self::Closed | Self::Io(_) => Reason::LibvirtUnavailable,
+            Self::TimedOut { .. } => Reason::LibvirtTimedOut,
+            Self::Protocol(_) => Reason::LibvirtProtocol,
+            Self::AuthenticationRequired => Reason::LibvirtAuthentication,
         }
     }
 }
 
-/// Bytes that are not what the protocol allows.
+/// Bytes that violate the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     #[error("a value ends too early")]
@@ -70,23 +72,15 @@ pub enum ProtocolError {
 pub struct ErrorCode(pub i32);
 
 impl ErrorCode {
-    pub const INTERNAL: Self = Self(1);
-    pub const UNSUPPORTED: Self = Self(3);
-    pub const XML: Self = Self(27);
-    pub const DOMAIN_EXISTS: Self = Self(28);
-    pub const OPERATION_FAILED: Self = Self(9);
-    pub const RPC: Self = Self(39);
     pub const NO_DOMAIN: Self = Self(42);
-    pub const OPERATION_INVALID: Self = Self(55);
-    pub const CONFIG_UNSUPPORTED: Self = Self(67);
 }
 
 /// An error that the server sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", message.as_deref().unwrap_or("libvirt gave no message"))]
+#[error("{}", message.as_deref().unwrap_or("libvirt sent no message"))]
 pub struct RemoteError {
     pub code: ErrorCode,
-    /// The part of libvirt that raised it.
+    /// libvirt's number of the component that raised it.
     pub origin: i32,
     pub message: Option<String>,
     pub level: i32,
@@ -145,7 +139,7 @@ mod tests {
     use crate::xdr::Encoder;
 
     #[test]
-    fn a_full_error_is_read_to_its_last_byte() {
+    fn remote_error_is_decoded_completely() {
         let body = Encoder::new()
             .i32(42)
             .i32(10)
@@ -159,10 +153,10 @@ mod tests {
             .i32(-1)
             .u32(0)
             .finish();
-        let err = RemoteError::decode(&body).unwrap();
-        assert_eq!(err.code, ErrorCode::NO_DOMAIN);
-        assert_eq!(err.to_string(), "Domain not found");
-        assert_eq!(err.parts[1].as_deref(), Some("no domain"));
+        let error = RemoteError::decode(&body).unwrap();
+        assert_eq!(error.code, ErrorCode::NO_DOMAIN);
+        assert_eq!(error.to_string(), "Domain not found");
+        assert_eq!(error.parts[1].as_deref(), Some("no domain"));
         assert!(RemoteError::decode(&body[..body.len() - 1]).is_err());
     }
 }

@@ -1,14 +1,14 @@
-//! What the server tells unasked.
+//! Events from the server.
 
 use tokio::sync::mpsc;
 
 use crate::xdr::Decoder;
 use crate::{Domain, ProtocolError, procedure};
 
-/// The number of the agent's state.
+/// libvirt's number of the connected state of the guest agent.
 const AGENT_CONNECTED: i32 = 1;
 
-/// The events of one connection, oldest first; it ends with the connection.
+/// The events of one connection, oldest first, until the connection ends.
 #[derive(Debug)]
 pub struct Events(pub(crate) mpsc::Receiver<Event>);
 
@@ -19,7 +19,7 @@ impl Events {
     }
 }
 
-/// What can be asked for.
+/// The kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     Lifecycle,
@@ -44,6 +44,14 @@ impl EventKind {
     }
 }
 
+/// Whether the guest agent is connected to its channel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AgentState {
+    Connected,
+    #[default]
+    Disconnected,
+}
+
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -61,23 +69,23 @@ pub enum Event {
         action: i32,
         reason: String,
     },
-    /// The guest's watchdog expired; the number says what is done about it.
+    /// The guest's watchdog expired; `action` is libvirt's number of what it does.
     Watchdog {
         domain: Domain,
         action: i32,
     },
-    /// The guest's agent came or went.
+    /// The guest agent connected or disconnected.
     Agent {
         domain: Domain,
-        connected: bool,
+        state: AgentState,
     },
-    /// The server cannot talk to this guest's QEMU any more.
+    /// The server has lost control of this guest's QEMU.
     ControlError {
         domain: Domain,
     },
 }
 
-/// How a domain's life went on; numbers are details that libvirt documents.
+/// A change in a domain's life; the numbers are details that libvirt documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifecycle {
     Defined(i32),
@@ -110,7 +118,7 @@ impl Lifecycle {
     }
 }
 
-/// Reads the message of an event; `None` for one this crate does not know.
+/// Decodes an event; `None` for one that this crate does not know.
 pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, ProtocolError> {
     let mut from = Decoder::new(body);
     let known = [
@@ -137,12 +145,12 @@ pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, Protocol
             action: from.i32()?,
         },
         procedure::DOMAIN_EVENT_CALLBACK_AGENT_LIFECYCLE => {
-            let state = from.i32()?;
+            let state = match from.i32()? {
+                AGENT_CONNECTED => AgentState::Connected,
+                _ => AgentState::Disconnected,
+            };
             let _reason = from.i32()?;
-            Event::Agent {
-                domain,
-                connected: state == AGENT_CONNECTED,
-            }
+            Event::Agent { domain, state }
         }
         procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON => Event::IoError {
             domain,

@@ -1,32 +1,29 @@
-//! Frames: a length that counts itself, a header of six words, a body.
+//! Frames: a length that includes itself, a header of six 32-bit values, a body.
 //!
-//! Descriptors that belong to a frame travel after it, one byte and one descriptor each, and are
-//! not counted in the length; the count of them is the first word of the body.
+//! The protocol can pass file descriptors with a frame; no call of this crate uses that.
 
 use crate::ProtocolError;
 use crate::xdr::{Decoder, Encoder};
 
-/// The largest frame that is read or written, with its length word.
+/// The largest frame that is read or written, including its length field.
 pub const MAX_FRAME: usize = (32 << 20) + 4;
-/// The most descriptors one frame may announce.
-pub const MAX_FDS: usize = 32;
-/// A length word and six words of header.
+/// The length field and the header.
 pub(crate) const MIN_FRAME: usize = 28;
 
 const VERSION: u32 = 1;
 
-/// What a frame is for.
+/// The type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Call,
     Reply,
-    /// Sent unasked: events, pings, pongs.
+    /// Sent without a request: events, pings, pongs.
     Message,
     /// Data of a stream.
     Stream,
     CallWithFds,
     ReplyWithFds,
-    /// A gap in a sparse stream; never asked for here.
+    /// A gap in a sparse stream, which this crate never requests.
     StreamHole,
 }
 
@@ -60,18 +57,14 @@ impl Kind {
             Self::StreamHole => 6,
         }
     }
-
-    pub(crate) fn carries_fds(self) -> bool {
-        matches!(self, Self::CallWithFds | Self::ReplyWithFds)
-    }
 }
 
-/// How the thing that a frame answers went.
+/// The outcome of a call, or the state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Ok,
     Error,
-    /// A stream goes on.
+    /// The stream continues.
     Continue,
 }
 
@@ -94,7 +87,7 @@ impl Status {
     }
 }
 
-/// The six words after the length.
+/// The six values after the length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) program: u32,
@@ -104,14 +97,14 @@ pub(crate) struct Header {
     pub(crate) status: Status,
 }
 
-/// A whole frame without its length word.
+/// A frame without its length field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) header: Header,
     pub(crate) body: Vec<u8>,
 }
 
-/// How many bytes follow the length word.
+/// The number of bytes after the length field.
 pub(crate) fn rest_length(length: [u8; 4]) -> Result<usize, ProtocolError> {
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if (MIN_FRAME..=MAX_FRAME).contains(&length) {
@@ -122,7 +115,7 @@ pub(crate) fn rest_length(length: [u8; 4]) -> Result<usize, ProtocolError> {
 }
 
 impl Frame {
-    /// Parses what follows the length word.
+    /// Parses the bytes after the length field.
     pub(crate) fn parse(rest: &[u8]) -> Result<Self, ProtocolError> {
         let mut from = Decoder::new(rest);
         let program = from.u32()?;
@@ -141,12 +134,12 @@ impl Frame {
         Ok(Self { header, body })
     }
 
-    /// The bytes on the wire, length word included.
+    /// The bytes on the wire, including the length field.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, ProtocolError> {
         let length = MIN_FRAME + self.body.len();
-        let word = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
+        let field = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME);
         let mut bytes = Encoder::new()
-            .u32(word.ok_or(ProtocolError::FrameLength { length })?)
+            .u32(field.ok_or(ProtocolError::FrameLength { length })?)
             .u32(self.header.program)
             .u32(VERSION)
             .i32(self.header.procedure)
@@ -156,16 +149,6 @@ impl Frame {
             .finish();
         bytes.extend_from_slice(&self.body);
         Ok(bytes)
-    }
-
-    /// How many descriptors follow this frame; the word is taken off the body.
-    pub(crate) fn take_fd_count(&mut self) -> Result<usize, ProtocolError> {
-        if !self.header.kind.carries_fds() {
-            return Ok(0);
-        }
-        let count = Decoder::new(&self.body).count(MAX_FDS)?;
-        self.body.drain(..4);
-        Ok(count)
     }
 }
 
@@ -177,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_survives_the_wire(procedure: i32, serial: u32, kind in 0_u32..7, body: Vec<u8>) {
+        fn encoded_frame_is_parsed_back(procedure: i32, serial: u32, kind in 0_u32..7, body: Vec<u8>) {
             let header = Header {
                 program: crate::procedure::REMOTE,
                 procedure,

@@ -1,18 +1,16 @@
 //! libvirt's wire protocol, for one client on one thread.
 //!
-//! [`attach`] takes a connected unix socket and gives three things: a [`Connection`] to make calls
-//! on, a [`Driver`] whose `run` must be polled by a task of the caller's, and the [`Events`] that
-//! the server sends unasked. Calls may be in flight at the same time; answers are matched by
-//! serial. Nothing here spawns, and nothing here reconnects: when the socket ends, every call in
-//! flight fails with [`Error::Closed`] and a new [`attach`] starts from nothing (registrations of
-//! events are gone too).
+//! [`attach`] takes a connected unix socket and returns three things: a [`Connection`] that makes
+//! calls, a [`Driver`] whose `run` must be polled by a task of the caller, and the server's
+//! [`Events`]. Several calls may be in flight; replies are matched by serial. Nothing here spawns
+//! tasks or reconnects: when the socket ends, every call in flight fails with [`Error::Closed`], and
+//! a new [`attach`] starts without any state (event subscriptions are gone too).
 //!
 //! **Invariants**: every length, count and string read from the wire has a bound that is checked
-//! before memory is taken for it; no decoder panics on any input; a descriptor that arrives for
-//! nobody is closed; an overfull event queue ends the connection instead of dropping an event, so
-//! that the owner lists and compares again.
+//! before memory is allocated for it; no decoder panics on any input; a full event queue ends the
+//! connection instead of dropping an event, so that the owner queries the state again.
 //!
-//! What it must not know: Kubernetes, domain XML, and what a caller does after an error.
+//! What it must not know: Kubernetes, domain XML, and how a caller handles errors.
 
 mod calls;
 mod connection;
@@ -32,12 +30,12 @@ pub use calls::{DomainCapabilitiesQuery, Screenshot, StartMode};
 pub use connection::{Connection, Driver, attach};
 pub use domain::{Domain, DomainState, DomainUuid, PausedReason, ShutoffReason};
 pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
-pub use event::{Event, EventKind, Events, Lifecycle};
-pub use frame::{MAX_FDS, MAX_FRAME};
-pub use stream::Stream;
+pub use event::{AgentState, Event, EventKind, Events, Lifecycle};
+pub use frame::MAX_FRAME;
+use stream::Stream;
 
-/// Runs every pure decoder of this crate over `bytes`; for fuzzing. Any return is fine, a panic
-/// or an unbounded allocation is the bug.
+/// Runs every decoder of this crate over `bytes`, for fuzzing. Any result is fine; a panic or an
+/// unbounded allocation is a bug.
 pub fn fuzz_decoders(bytes: &[u8]) {
     let frame = frame::Frame::parse(bytes).ok();
     let body = frame.as_ref().map_or(bytes, |frame| &frame.body);
@@ -47,7 +45,6 @@ pub fn fuzz_decoders(bytes: &[u8]) {
             .iter()
             .filter(|number| matches!(event::decode(**number, body), Ok(Some(_))))
             .count(),
-        calls::decode_domains(body).is_ok(),
         calls::decode_auth_types(body).is_ok(),
         calls::decode_memory_stats(body).is_ok(),
         calls::decode_messages(body).is_ok(),

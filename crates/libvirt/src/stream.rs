@@ -1,4 +1,4 @@
-//! Data that belongs to a call and goes on after its answer.
+//! Data that the server sends after the reply to a call.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,15 +9,13 @@ use tokio::sync::mpsc;
 use crate::frame::Status;
 use crate::{Connection, Error, ProtocolError, RemoteError};
 
-/// What a stream may hold that nobody has read yet. The wire has no flow control of its own, so
-/// a reader that falls behind further loses the stream.
-const UNREAD: usize = 32 << 20;
-/// One frame's worth, well under what the server accepts.
-const CHUNK: usize = 128 << 10;
+/// Bytes that a stream may buffer. The protocol has no flow control, so a slower reader loses the
+/// stream.
+const MAX_UNREAD: usize = 32 << 20;
 
-/// Both directions of an open stream. Dropped before its end, it is aborted.
+/// An open stream. If it is dropped before its end, it is aborted.
 #[derive(Debug)]
-pub struct Stream {
+pub(crate) struct Stream {
     connection: Connection,
     procedure: i32,
     serial: u32,
@@ -28,21 +26,21 @@ pub struct Stream {
 #[derive(Debug)]
 enum Chunk {
     Data(Vec<u8>),
-    /// The server has no more data; the stream is still to be finished by the client.
+    /// The server has no more data; the client has to finish the stream.
     End,
-    /// The server has let go of the stream.
+    /// The server has finished the stream.
     Finished,
     Failed(Error),
 }
 
-/// The reading end of a [`Sink`]. The channel counts no items because [`UNREAD`] bounds its bytes.
+/// The reading end of a [`Sink`]. The channel is unbounded because [`MAX_UNREAD`] bounds its bytes.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     received: mpsc::UnboundedReceiver<Chunk>,
     unread: Arc<AtomicUsize>,
 }
 
-/// Where the connection's reader puts what comes for one stream.
+/// Receives the frames of one stream from the connection's reader.
 #[derive(Debug)]
 pub(crate) struct Sink {
     to: mpsc::UnboundedSender<Chunk>,
@@ -62,22 +60,22 @@ impl Sink {
         )
     }
 
-    /// Takes one frame; `Break` when no more may come.
+    /// Takes one frame; `Break` after the last one.
     pub(crate) fn take(&self, status: Status, body: Vec<u8>) -> ControlFlow<()> {
         let chunk = match status {
             Status::Ok => Chunk::Finished,
             Status::Error => Chunk::Failed(match RemoteError::decode(&body) {
-                Ok(err) => Box::new(err).into(),
-                Err(err) => err.into(),
+                Ok(error) => Box::new(error).into(),
+                Err(error) => error.into(),
             }),
             Status::Continue if body.is_empty() => Chunk::End,
             Status::Continue => {
                 let count = self.unread.fetch_add(body.len(), Ordering::Relaxed) + body.len();
-                if count > UNREAD {
+                if count > MAX_UNREAD {
                     Chunk::Failed(
                         ProtocolError::TooMany {
                             count,
-                            limit: UNREAD,
+                            limit: MAX_UNREAD,
                         }
                         .into(),
                     )
@@ -105,13 +103,13 @@ impl Stream {
         }
     }
 
-    /// The call that would have opened it failed: there is nothing to abort.
-    pub(crate) fn never_opened(mut self) {
+    /// Drops a stream whose call has failed: there is nothing to abort.
+    pub(crate) fn discard_unopened(mut self) {
         self.open = false;
     }
 
-    /// The next piece of data; `None` at the end of it.
-    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    /// The next piece of data; `None` at its end.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         match self.chunks.received.recv().await {
             Some(Chunk::Data(bytes)) => {
                 self.chunks.unread.fetch_sub(bytes.len(), Ordering::Relaxed);
@@ -122,38 +120,27 @@ impl Stream {
                 self.open = false;
                 Ok(None)
             }
-            Some(Chunk::Failed(err)) => Err(err),
+            Some(Chunk::Failed(error)) => Err(error),
             None => Err(Error::Closed),
         }
     }
 
-    /// Sends data to the server.
-    pub async fn send(&self, bytes: &[u8]) -> Result<(), Error> {
-        for chunk in bytes.chunks(CHUNK) {
-            let part = (Status::Continue, chunk);
-            self.connection
-                .send_stream(self.procedure, self.serial, part)
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// Ends the stream and waits until the server has agreed.
-    pub async fn finish(mut self) -> Result<(), Error> {
+    /// Finishes the stream and waits for the server's confirmation.
+    async fn finish(mut self) -> Result<(), Error> {
         if !self.open {
             return Ok(());
         }
         self.connection
-            .send_stream(self.procedure, self.serial, (Status::Ok, &[]))
+            .finish_stream(self.procedure, self.serial)
             .await?;
         let limit = self.connection.limit();
-        let agreed = async {
+        let confirmed = async {
             while self.open {
                 self.next().await?;
             }
             Ok(())
         };
-        let ended = tokio::time::timeout(limit, agreed).await;
+        let ended = tokio::time::timeout(limit, confirmed).await;
         ended.unwrap_or(Err(Error::TimedOut {
             procedure: "the end of a stream",
             limit,
@@ -161,7 +148,7 @@ impl Stream {
     }
 
     /// Reads to the end of the data, at most `limit` bytes, and finishes the stream.
-    pub async fn read_to_end(mut self, limit: usize) -> Result<Vec<u8>, Error> {
+    pub(crate) async fn read_to_end(mut self, limit: usize) -> Result<Vec<u8>, Error> {
         let mut all = Vec::new();
         while let Some(chunk) = self.next().await? {
             let count = all.len() + chunk.len();

@@ -1,4 +1,4 @@
-//! XDR (RFC 4506) as far as libvirt uses it: big endian, everything padded to four bytes.
+//! The part of XDR (RFC 4506) that libvirt uses: big endian, all values padded to four bytes.
 
 use crate::{DomainUuid, ProtocolError};
 
@@ -24,8 +24,8 @@ impl Encoder {
         self
     }
 
-    /// A length, the bytes, and zeros up to the next multiple of four. A text that is too long
-    /// for its length word makes a frame that is over its own bound and is refused there.
+    /// The length, the bytes, and zeros up to the next multiple of four. A text that is too long for
+    /// its length field makes the frame exceed its own bound, and is refused there.
     pub(crate) fn string(mut self, text: &str) -> Self {
         self = self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(text.as_bytes());
@@ -50,7 +50,7 @@ impl Encoder {
     }
 }
 
-/// Takes values off the front of a body.
+/// Reads values from the front of a body.
 #[derive(Debug, Clone)]
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
@@ -90,7 +90,7 @@ impl<'a> Decoder<'a> {
         self.array().map(DomainUuid)
     }
 
-    /// A count of items, at most `limit`.
+    /// The number of items, at most `limit`.
     pub(crate) fn count(&mut self, limit: usize) -> Result<usize, ProtocolError> {
         let count = usize::try_from(self.u32()?).unwrap_or(usize::MAX);
         if count > limit {
@@ -100,7 +100,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Text that is not UTF-8 is repaired, not refused: messages may quote a guest's bytes.
+    /// A text. Invalid UTF-8 is replaced, not refused: messages may quote a guest's bytes.
     pub(crate) fn string(&mut self) -> Result<String, ProtocolError> {
         let length = self.count(MAX_STRING)?;
         let text = String::from_utf8_lossy(self.bytes(length)?).into_owned();
@@ -118,7 +118,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Nothing may be left: a longer body is another layout than the one we know.
+    /// Checks that nothing is left: a longer body has an unknown layout.
     pub(crate) fn finish(self) -> Result<(), ProtocolError> {
         if self.0.is_empty() {
             Ok(())
@@ -136,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(a: u32, b: i32, text: String, maybe: Option<String>, uuid: [u8; 16]) {
+        fn encoded_values_are_decoded_back(a: u32, b: i32, text: String, maybe: Option<String>, uuid: [u8; 16]) {
             let bytes = Encoder::new()
                 .u32(a).i32(b).string(&text).optional_string(maybe.as_deref()).uuid(DomainUuid(uuid)).finish();
             prop_assert_eq!(bytes.len() % 4, 0);
@@ -150,13 +150,13 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_make_a_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn decoders_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             crate::fuzz_decoders(&bytes);
         }
     }
 
     #[test]
-    fn a_length_without_its_bytes_is_refused() {
+    fn length_without_its_bytes_is_refused() {
         let claims_four_gigabytes = u32::MAX.to_be_bytes();
         assert!(matches!(
             Decoder::new(&claims_four_gigabytes).string(),

@@ -11,10 +11,10 @@ use std::{
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// The fixed address of every bridge that translates; a guest must not use it.
+    /// The fixed address of every masquerade bridge; a guest must not use it.
     pub const BRIDGE: Self = Self([2, 0, 0, 0, 0, 0]);
 
-    /// Whether one station can own this address: neither a group nor all zero.
+    /// Whether one station can own this address: it is neither a group nor zero.
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self.0 != [0; 6]
     }
@@ -44,7 +44,7 @@ pub struct BadMacAddress(pub String);
 impl FromStr for MacAddress {
     type Err = BadMacAddress;
 
-    /// Bytes parted by `:` or `-`, as the API accepts them.
+    /// Bytes separated by `:` or `-`, as the API accepts them.
     fn from_str(text: &str) -> Result<Self, BadMacAddress> {
         let bad = || BadMacAddress(text.chars().take(32).collect());
         let separator = if text.contains('-') { '-' } else { ':' };

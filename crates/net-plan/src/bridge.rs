@@ -1,5 +1,5 @@
-//! The bridge binding: the pod's interface becomes a port of a bridge that the guest is on, too, and
-//! the guest has the pod's addresses for its own.
+//! The bridge binding: the pod's interface and the guest's tap become ports of one bridge, and the
+//! guest takes over the pod's addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,38 +7,38 @@ use launcher_channel::Route;
 
 use crate::{Cidr, GivenInterface, MacAddress, PlanError, PodInterface, PodRoute, StandIn, Sysctl};
 
-/// Under this name a pod's interface is a port.
+/// The name of a pod's interface as a port of the bridge.
 pub fn port_name(pod_interface: &str) -> String {
     format!("{}-nic", suffix(pod_interface))
 }
 
-/// The part of a pod interface's name that the names of others are made from.
+/// The part of a pod interface's name from which the names of other links are derived.
 pub(crate) fn suffix(pod_interface: &str) -> &str {
     pod_interface.strip_prefix("pod").unwrap_or(pod_interface)
 }
 
-/// The address of the bridge and of the port: one of the pod's own that no guest has. Each pod's
-/// is another, since its neighbours may hear of it.
+/// The hardware address of the bridge and of the port, derived from the pod's address, which the guest
+/// uses. It differs between pods, since it may be visible outside of the pod.
 pub(crate) fn mac(pod: &PodInterface) -> MacAddress {
     let mut mac = pod.mac;
     mac.0[0] = (mac.0[0] ^ 0x40) | 0x02;
     mac
 }
 
-/// The bridge's own address, by which the DHCP server for the interface at this position in the
-/// VMI speaks: `169.254.75.1`, and the position's digits. It leads nowhere.
-pub(crate) fn server(position: usize) -> Ipv4Addr {
-    let last = match u8::try_from(position) {
+/// The bridge's own address, which the DHCP server uses: `169.254.75.1`, followed by the digits of the
+/// interface's index in the VMI. Nothing is routed to it.
+pub(crate) fn server(index: usize) -> Ipv4Addr {
+    let last = match u8::try_from(index) {
         Ok(digit @ 0..=9) => 10 + digit,
         Ok(digits @ 10..=99) => 100 + digits,
-        // There is one such interface, so they need not differ.
+        // A guest has one such interface, so the address need not be unique.
         _ => 199,
     };
     Ipv4Addr::new(169, 254, 75, last)
 }
 
 pub(crate) fn given(pod: &PodInterface, bridge: &str) -> Result<GivenInterface, PlanError> {
-    let remark = pod.remark().ok_or_else(|| PlanError::TooManyRoutes {
+    let alias = pod.to_alias().ok_or_else(|| PlanError::TooManyRoutes {
         interface: pod.name.clone(),
     })?;
     Ok(GivenInterface {
@@ -46,7 +46,7 @@ pub(crate) fn given(pod: &PodInterface, bridge: &str) -> Result<GivenInterface, 
         renamed: port_name(&pod.name),
         bridge: bridge.to_owned(),
         mac: mac(pod),
-        remark,
+        alias,
         stand_in: StandIn {
             mac: pod.mac,
             mtu: pod.mtu,
@@ -55,17 +55,17 @@ pub(crate) fn given(pod: &PodInterface, bridge: &str) -> Result<GivenInterface, 
     })
 }
 
-/// The pod must not answer for the address that is the guest's now, though its stand-in has it.
+/// The pod must not answer ARP requests for the guest's address, although its stand-in has it.
 pub(crate) fn sysctls(pod: &PodInterface) -> Vec<Sysctl> {
-    let silent = Sysctl {
+    let arp_ignore = Sysctl {
         name: "net/ipv4/conf/all/arp_ignore".to_owned(),
         value: "1".to_owned(),
     };
-    pod.ipv4.map(|_| silent).into_iter().collect()
+    pod.ipv4.map(|_| arp_ignore).into_iter().collect()
 }
 
-/// The router of the pod, and its other routes: those on the link first, since others may lead
-/// through them. What follows from the guest's own address is left out.
+/// The router of the pod, and its other routes. Routes on the link come first, since others may use
+/// them. The route that follows from the guest's own address is left out.
 pub(crate) fn routes(pod: &PodInterface) -> (Option<Ipv4Addr>, Vec<Route>) {
     let own = pod
         .ipv4
@@ -100,26 +100,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_hashed_interfaces_stay_short_enough() {
+    fn port_names_of_hashed_interfaces_fit_the_kernel() {
         assert_eq!(port_name("eth0"), "eth0-nic");
         assert_eq!(port_name("pod0123456789a"), "0123456789a-nic");
     }
 
     #[test]
-    fn servers_are_told_apart_by_a_digit() {
-        for (position, expected) in [
+    fn server_address_ends_with_the_index() {
+        for (index, expected) in [
             (0, "169.254.75.10"),
             (3, "169.254.75.13"),
             (12, "169.254.75.112"),
             (400, "169.254.75.199"),
         ] {
-            assert_eq!(server(position).to_string(), expected);
+            assert_eq!(server(index).to_string(), expected);
         }
     }
 
     #[test]
-    fn the_guest_learns_the_routes_of_its_pod() {
-        // Address, routes as the kernel lists them, what the guest is told.
+    fn guest_gets_the_routes_of_its_pod() {
+        // Address, routes as the kernel lists them, router and routes of the guest.
         type Case = (
             &'static str,
             &'static [(&'static str, &'static str)],
@@ -161,10 +161,10 @@ mod tests {
             ),
             ("10.1.2.3/24", &[("::/0", "fd00::1")], None, &[]),
         ];
-        for (address, seen, router, expected) in cases {
+        for (address, observed, router, expected) in cases {
             let own: Cidr = address.parse().unwrap();
             let IpAddr::V4(ipv4) = own.address else {
-                panic!("{address} is of the other family")
+                panic!("{address} is not IPv4")
             };
             let route = |(destination, via): &(&str, &str)| PodRoute {
                 destination: destination.parse().unwrap(),
@@ -176,7 +176,7 @@ mod tests {
                 mtu: 1500,
                 ipv4: Some((ipv4, own.prefix_length)),
                 ipv6: None,
-                routes: seen.iter().map(route).collect(),
+                routes: observed.iter().map(route).collect(),
             };
             let (found, rest) = routes(&pod);
             assert_eq!(found.map(|found| found.to_string()).as_deref(), router);
@@ -194,7 +194,7 @@ mod tests {
                 .iter()
                 .map(|(to, length, via)| (&**to, *length, &**via))
                 .collect();
-            assert_eq!(rest, expected, "{address} {seen:?}");
+            assert_eq!(rest, expected, "{address} {observed:?}");
         }
     }
 }

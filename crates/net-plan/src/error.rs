@@ -1,17 +1,17 @@
 //! Why a VMI has no plan.
 
-/// Each names the field of the VMI to change. None goes away by trying again.
+use model::Unsupported;
+use reasons::Reason;
+
+/// Each names the field of the VMI to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    #[error(
-        "interface {interface} uses the {binding} binding, which is not supported yet: \
-         use masquerade or bridge on the pod network"
-    )]
-    BindingNotSupported { interface: String, binding: String },
+    #[error("not supported yet: {0}")]
+    Unsupported(#[from] Unsupported),
+    #[error("{field}: needs a value")]
+    Missing { field: String },
     #[error("interface {interface} has no network of the same name in spec.networks")]
     NoSuchNetwork { interface: String },
-    #[error("network {network} is not the pod network, and others are not supported yet")]
-    NotThePodNetwork { network: String },
     #[error("interface {interface} is the second on the pod network; a VMI can have one")]
     SecondInterface { interface: String },
     #[error("network {network}: {field} {value:?} is not {wanted}")]
@@ -33,31 +33,31 @@ pub enum PlanError {
         port: String,
         problem: &'static str,
     },
-    #[error("interface {interface}: dhcpOptions are not supported yet: remove them")]
-    DhcpOptionsNotSupported { interface: String },
     #[error("the pod's interface {interface} has no global address: use bridge")]
     PodHasNoAddress { interface: String },
     #[error(
-        "the pod's interface {interface} has too many routes to be given to the guest: \
-         use masquerade"
+        "the pod's interface {interface} has too many routes for the bridge binding: use masquerade"
     )]
     TooManyRoutes { interface: String },
 }
 
 impl PlanError {
-    /// A stable word for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    /// A stable reason for conditions, events and metrics.
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::BindingNotSupported { .. } => "BindingNotSupported",
-            Self::NoSuchNetwork { .. } => "NoSuchNetwork",
-            Self::NotThePodNetwork { .. } => "NotThePodNetwork",
-            Self::SecondInterface { .. } => "SecondInterface",
-            Self::BadNetworkCidr { .. } => "BadNetworkCidr",
-            Self::BadMacAddress { .. } => "BadMacAddress",
-            Self::BadPort { .. } => "BadPort",
-            Self::DhcpOptionsNotSupported { .. } => "DhcpOptionsNotSupported",
-            Self::PodHasNoAddress { .. } => "PodHasNoAddress",
-            Self::TooManyRoutes { .. } => "TooManyRoutes",
+            Self::Unsupported(_) | Self::Missing { .. } => Reason::DomainNotRenderable,
+            Self::NoSuchNetwork { .. } => Reason::NoSuchNetwork,
+            Self::SecondInterface { .. } => Reason::SecondInterface,
+            Self::BadNetworkCidr { .. } => Reason::BadNetworkCidr,
+            Self::BadMacAddress { .. } => Reason::BadMacAddress,
+            Self::BadPort { .. } => Reason::BadPort,
+            Self::PodHasNoAddress { .. } => Reason::PodHasNoAddress,
+            Self::TooManyRoutes { .. } => Reason::TooManyRoutes,
         }
+    }
+
+    /// Whether the pod's network may still resolve it; otherwise the VMI has to change.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::PodHasNoAddress { .. })
     }
 }

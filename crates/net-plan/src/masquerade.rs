@@ -1,9 +1,9 @@
-//! The masquerade binding: the guest lives in a private network behind a bridge in its pod and
-//! shares the pod's addresses by translation.
+//! The masquerade binding: the guest has a private network behind a bridge in its pod, and network
+//! address translation to the pod's addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use kubevirt_api::network::{Interface, Network};
+use kubevirt_api::network::{Interface, PodNetwork};
 
 use crate::{
     Cidr, PlanError, PodInterface, Sysctl,
@@ -30,9 +30,12 @@ impl Side {
     }
 }
 
-/// One side for each family that the pod has a global address of, IPv4 first.
-pub(crate) fn sides(network: &Network, pod: &PodInterface) -> Result<Vec<Side>, PlanError> {
-    let settings = network.pod.clone().unwrap_or_default();
+/// One side for each family of which the pod has a global address, IPv4 first.
+pub(crate) fn sides(
+    network: &str,
+    settings: &PodNetwork,
+    pod: &PodInterface,
+) -> Result<Vec<Side>, PlanError> {
     let mut sides = Vec::new();
     if pod.ipv4.is_some() {
         let text = settings
@@ -59,13 +62,13 @@ pub(crate) fn sides(network: &Network, pod: &PodInterface) -> Result<Vec<Side>, 
 }
 
 fn side(
-    network: &Network,
+    network: &str,
     field: &'static str,
     text: Option<&str>,
     default: Cidr,
 ) -> Result<Side, PlanError> {
     let bad = |wanted| PlanError::BadNetworkCidr {
-        network: network.name.clone(),
+        network: network.to_owned(),
         field,
         value: text.unwrap_or_default().to_owned(),
         wanted,
@@ -79,11 +82,11 @@ fn side(
     if cidr.address.is_ipv4() != default.address.is_ipv4() {
         return Err(bad(family));
     }
-    let roomy = "large enough: it must leave two bits to hosts";
+    let large = "large enough: it must leave two bits to hosts";
     if cidr.host_bits() < 2 {
-        return Err(bad(roomy));
+        return Err(bad(large));
     }
-    let host = |n| cidr.nth(n).ok_or_else(|| bad(roomy));
+    let host = |n| cidr.nth(n).ok_or_else(|| bad(large));
     Ok(Side {
         gateway: Cidr {
             address: host(1)?,
@@ -93,7 +96,7 @@ fn side(
     })
 }
 
-/// What lets packets cross between the pod's interface, loopback and the bridge.
+/// Settings that permit forwarding between the pod's interface, loopback and the bridge.
 pub(crate) fn sysctls(sides: &[Side], bridge: &str) -> Vec<Sysctl> {
     let on = |name: String| Sysctl {
         name,
@@ -111,7 +114,7 @@ pub(crate) fn sysctls(sides: &[Side], bridge: &str) -> Vec<Sysctl> {
     all
 }
 
-/// Ports of the guest that the pod's addresses lead to.
+/// Ports of the guest that are reachable at the pod's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ports {
     protocol: Transport,
@@ -134,7 +137,7 @@ impl Ports {
     }
 }
 
-/// The listed ports, then the ranges; empty means all.
+/// The listed ports, then the ranges; an empty list means all ports.
 fn ports(interface: &Interface) -> Result<Vec<Ports>, PlanError> {
     let bad = |port: String, problem| PlanError::BadPort {
         interface: interface.name.clone(),
@@ -247,7 +250,7 @@ fn table(side: &Side, ports: &[Ports], pod_interface: &str, bridge: &str) -> Tab
     }
 }
 
-/// The rules that lead connections to the guest.
+/// The rules that forward connections to the guest.
 #[derive(Default)]
 struct Inbound {
     before: Vec<Rule>,
@@ -256,8 +259,8 @@ struct Inbound {
 }
 
 impl Inbound {
-    /// Opens these ports, or all, to the outside and to the pod itself. What comes from the pod's
-    /// loopback must seem to come from the gateway: the guest could not answer to its own loopback.
+    /// Opens these ports, or all, to the outside and to the pod itself. Packets from the pod's loopback
+    /// get the gateway's address as source: the guest could not reply to a loopback address.
     fn open(&mut self, side: &Side, ports: Option<Ports>) {
         let ports: Vec<_> = ports.map(Ports::matched).into_iter().collect();
         let to_guest = Action::DestinationNat(side.guest);

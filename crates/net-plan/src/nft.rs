@@ -1,6 +1,6 @@
 //! Packet rules as plain values: the part of nftables that a pod's network needs.
 //!
-//! Every rule counts its packets. Names and families are only checked where they are applied.
+//! Every rule counts its packets. `host-net` checks names and families when it applies them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,7 +30,7 @@ pub struct Table {
     pub chains: Vec<Chain>,
 }
 
-/// A chain that the kernel calls at its hook, or one that only other chains jump to.
+/// A base chain at a hook, or a chain that only other chains jump to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     pub name: String,
@@ -38,7 +38,7 @@ pub struct Chain {
     pub rules: Vec<Rule>,
 }
 
-/// Where a base chain hangs; its policy is to accept.
+/// The hook of a base chain; its policy is to accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hook {
     pub kind: HookKind,
@@ -61,7 +61,7 @@ pub enum HookPoint {
     Postrouting,
 }
 
-/// The action is taken when every match holds.
+/// The action applies if every match holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub matches: Vec<Match>,
@@ -81,9 +81,9 @@ pub enum Match {
         first: u16,
         last: u16,
     },
-    /// One of so many packets, at random.
+    /// A random one of that many packets.
     OneOf(u32),
-    /// The connection goes elsewhere than its first packet said.
+    /// The destination of the connection was translated.
     DestinationWasTranslated,
 }
 
@@ -101,7 +101,7 @@ pub enum Action {
     Jump(String),
     Masquerade,
     DestinationNat(IpAddr),
-    /// To another port as well; the rule must match one transport protocol.
+    /// Also changes the port; the rule must match one transport protocol.
     DestinationNatTo(SocketAddr),
     SourceNat(IpAddr),
 }

@@ -1,5 +1,5 @@
-//! Tables in the words of `nft --stateless list ruleset`: for golden files, logs, and for comparing
-//! what was meant with what a kernel holds.
+//! Tables in the format of `nft --stateless list ruleset`: for golden files, logs, and for comparing a
+//! plan with the kernel's rules.
 
 use std::{fmt, net::IpAddr};
 

@@ -1,10 +1,10 @@
-//! What is known of a pod's network before anything is made.
+//! The observed network of a pod, before it is plumbed.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Cidr, MacAddress};
 
-/// The interface that the pod got from its cluster.
+/// The interface that the cluster's network plugin gave the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodInterface {
     pub name: String,
@@ -17,7 +17,7 @@ pub struct PodInterface {
 }
 
 impl PodInterface {
-    /// The addresses it has, IPv4 first.
+    /// Its addresses, IPv4 first.
     pub(crate) fn addresses(&self) -> Vec<Cidr> {
         let ipv4 = self.ipv4.map(|(address, length)| Cidr::v4(address, length));
         let ipv6 = self.ipv6.map(|(address, length)| Cidr::v6(address, length));
@@ -33,7 +33,7 @@ pub struct PodRoute {
     pub via: Option<std::net::IpAddr>,
 }
 
-/// All the plan may look at besides the VMI.
+/// Everything that a plan depends on besides the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     pub interface: PodInterface,

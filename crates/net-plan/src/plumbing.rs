@@ -1,15 +1,15 @@
-//! What to make inside a pod's network namespace, in the order it is made.
+//! Links, addresses and rules for a pod's network namespace, in the order of their creation.
 
 use crate::{Cidr, MacAddress, nft};
 
-/// Everything to be there before the guest starts. Making it twice is the same as once.
+/// The network that has to exist before the guest starts. Applying it is idempotent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plumbing {
     pub bridges: Vec<Bridge>,
     pub given: Vec<GivenInterface>,
     pub taps: Vec<Tap>,
     pub sysctls: Vec<Sysctl>,
-    /// Chains of these tables; chains of other owners in a table of the same name stay.
+    /// Only the chains of these tables are replaced; other chains in a table of the same name stay.
     pub tables: Vec<nft::Table>,
 }
 
@@ -21,23 +21,23 @@ pub struct Bridge {
     pub addresses: Vec<Cidr>,
 }
 
-/// An interface of the pod that is given to the guest: it becomes a port of a bridge under another
-/// name and has no addresses any more.
+/// An interface of the pod that is handed to the guest: it is renamed, loses its addresses and becomes
+/// a port of a bridge.
 ///
-/// A link that stays down stands in for it, so that who looks for the interface by its name or its
-/// addresses finds what it knows.
+/// A link that stays down stands in for it, so that other programs in the pod still find the name and
+/// the addresses of the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenInterface {
-    /// Its own name, which the stand-in has later.
+    /// Its own name, which the stand-in takes over.
     pub name: String,
     /// Its name as a port.
     pub renamed: String,
     pub bridge: String,
-    /// Its hardware address as a port; its own is the guest's now.
+    /// Its hardware address as a port; the guest takes over its own.
     pub mac: MacAddress,
-    /// What was seen of it, written down at the interface itself: who is cut off in the middle finds
-    /// it again there.
-    pub remark: String,
+    /// The observed state of the interface, which the kernel keeps as the alias of the link: after a
+    /// crash in the middle of the handover, the plan is made from the alias.
+    pub alias: String,
     pub stand_in: StandIn,
 }
 
@@ -48,21 +48,20 @@ pub struct StandIn {
     pub addresses: Vec<Cidr>,
 }
 
-/// A tap device that its owner may open without privileges.
+/// A tap device that an unprivileged owner may open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tap {
     pub name: String,
-    /// The bridge it is a port of.
+    /// The bridge that it is a port of.
     pub bridge: String,
     pub mtu: u32,
-    /// User and group id of who may open it.
+    /// User and group id of its owner.
     pub owner: u32,
     /// More than one makes it a multi-queue device.
     pub queues: u32,
 }
 
-/// A setting under `/proc/sys`, with `/` between the parts of its name: interface names may hold
-/// dots.
+/// A setting under `/proc/sys`. Its name is separated by `/`, since interface names may contain dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     pub name: String,

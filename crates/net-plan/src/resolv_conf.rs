@@ -1,8 +1,8 @@
-//! What a guest is told of the pod's `/etc/resolv.conf`.
+//! The guest's DNS settings, from the pod's `/etc/resolv.conf`.
 
 use std::net::Ipv4Addr;
 
-/// Asked when the pod names no server of its own.
+/// The name server if the pod has none.
 const FALLBACK: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
 
 /// The IPv4 name servers, in order; never empty.
@@ -16,8 +16,8 @@ pub(crate) fn name_servers(text: &str) -> Vec<Ipv4Addr> {
     servers
 }
 
-/// The search list: the last `search` line counts, as for the resolver itself. A subdomain of the
-/// VMI comes first, under the services' domain of its namespace.
+/// The search list: the last `search` line counts, as in the resolver. The VMI's subdomain comes first,
+/// below the service domain of its namespace.
 pub(crate) fn search(text: &str, namespace: &str, subdomain: Option<&str>) -> Vec<String> {
     let mut list: Vec<String> = fields(text, "search")
         .last()
@@ -47,8 +47,8 @@ fn fields<'a>(
 ) -> impl Iterator<Item = std::str::SplitWhitespace<'a>> + 'a {
     text.lines().filter_map(move |line| {
         let line = line.split(['#', ';']).next()?;
-        let mut words = line.split_whitespace();
-        (words.next()? == key).then_some(words)
+        let mut fields = line.split_whitespace();
+        (fields.next()? == key).then_some(fields)
     })
 }
 
@@ -60,7 +60,7 @@ mod tests {
         search default.svc.cluster.local svc.cluster.local cluster.local.\noptions ndots:5\n";
 
     #[test]
-    fn only_ipv4_servers_are_handed_out_and_there_is_always_one() {
+    fn name_servers_are_ipv4_and_never_empty() {
         let server = |text: &str| vec![text.parse::<Ipv4Addr>().unwrap()];
         assert_eq!(name_servers(CLUSTER), server("10.96.0.10"));
         for none in [
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_subdomain_comes_first_under_the_services_of_its_namespace() {
+    fn subdomain_comes_first_below_the_service_domain() {
         let cluster = [
             "default.svc.cluster.local",
             "svc.cluster.local",
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_search_line_counts() {
+    fn last_search_line_counts() {
         assert_eq!(search("search a b\nsearch c\n", "default", None), ["c"]);
         assert_eq!(search("", "default", Some("db")), Vec::<String>::new());
     }

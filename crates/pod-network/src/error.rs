@@ -4,6 +4,7 @@ use std::{io, net::Ipv4Addr, path::PathBuf};
 
 use host_net::{NetError, Retry};
 use net_plan::Cidr;
+use reasons::Reason;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PodNetworkError {
@@ -39,15 +40,15 @@ pub enum PodNetworkError {
 
 impl PodNetworkError {
     /// A stable word for conditions, events and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::BadRange { .. } => "BadPodRange",
-            Self::RangeTaken { .. } => "PodRangeTaken",
-            Self::RangeFull { .. } => "PodRangeFull",
-            Self::BadPodUid { .. } => "BadPodUid",
-            Self::StateLocked { .. } => "PodNetworkLocked",
-            Self::StateOfAnotherRange { .. } => "PodRangeChanged",
-            Self::State { .. } => "PodNetworkState",
+            Self::BadRange { .. } => Reason::BadPodRange,
+            Self::RangeTaken { .. } => Reason::PodRangeTaken,
+            Self::RangeFull { .. } => Reason::PodRangeFull,
+            Self::BadPodUid { .. } => Reason::BadPodUid,
+            Self::StateLocked { .. } => Reason::PodNetworkLocked,
+            Self::StateOfAnotherRange { .. } => Reason::PodRangeChanged,
+            Self::State { .. } => Reason::PodNetworkState,
             Self::Net(err) => err.reason(),
         }
     }

@@ -1,7 +1,8 @@
-//! Cgroups by their files, version 1 and 2 alike: enter, list, kill, remove, count OOM kills.
+//! Control groups of version 1 and 2 through their files: enter, list, kill, remove, count OOM
+//! kills.
 //!
-//! A path names the same group in every hierarchy. Limits are written by `libcontainer`; nothing
-//! here sets one.
+//! A path means the same group in every hierarchy. `libcontainer` writes the limits; nothing here
+//! sets one.
 
 use std::{
     fs, io,
@@ -24,17 +25,17 @@ struct Hierarchy {
     options: String,
 }
 
-/// Moves this process into `path`, made where it is missing, in every hierarchy.
+/// Moves this process into `path` in every hierarchy, and creates the group where it is missing.
 pub fn enter(path: &str) -> io::Result<()> {
     let me = std::process::id().to_string();
     for hierarchy in hierarchies()? {
-        let dir = hierarchy.make(path)?;
+        let dir = hierarchy.create(path)?;
         fs::write(dir.join("cgroup.procs"), &me)?;
     }
     Ok(())
 }
 
-/// Every process in `path` and below it.
+/// All processes in `path` and below it.
 pub fn pids(path: &str) -> io::Result<Vec<i32>> {
     let mut found = Vec::new();
     for hierarchy in hierarchies()? {
@@ -45,7 +46,7 @@ pub fn pids(path: &str) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// SIGKILL to every process in `path` and below it.
+/// Sends SIGKILL to all processes in `path` and below it.
 pub fn kill(path: &str) -> io::Result<()> {
     for pid in pids(path)? {
         if let Some(pid) = Pid::from_raw(pid) {
@@ -58,7 +59,7 @@ pub fn kill(path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes `path` and everything below it from every hierarchy. Processes in it make this fail.
+/// Removes `path` and all groups below it from every hierarchy. Fails if they have processes.
 pub fn remove(path: &str) -> io::Result<()> {
     let mut first_error = None;
     for hierarchy in hierarchies()? {
@@ -69,7 +70,7 @@ pub fn remove(path: &str) -> io::Result<()> {
     first_error.map_or(Ok(()), Err)
 }
 
-/// Removes `path` where nothing is in it, neither process nor group.
+/// Removes `path` where it has neither processes nor groups.
 pub fn remove_empty(path: &str) -> io::Result<()> {
     for hierarchy in hierarchies()? {
         match fs::remove_dir(hierarchy.dir(path)) {
@@ -89,14 +90,14 @@ pub fn remove_empty(path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Does the group exist anywhere?
+/// Whether the group exists in any hierarchy.
 pub fn exists(path: &str) -> io::Result<bool> {
     Ok(hierarchies()?
         .iter()
         .any(|hierarchy| hierarchy.dir(path).exists()))
 }
 
-/// How many processes of this group the kernel killed for want of memory.
+/// How many processes of this group the OOM killer has killed.
 pub(crate) fn oom_kills(path: &str) -> u64 {
     let Ok(all) = hierarchies() else { return 0 };
     all.iter()
@@ -119,7 +120,7 @@ impl Hierarchy {
         self.mount.join(path.trim_start_matches('/'))
     }
 
-    fn make(&self, path: &str) -> io::Result<PathBuf> {
+    fn create(&self, path: &str) -> io::Result<PathBuf> {
         let mut dir = self.mount.clone();
         for part in Path::new(path.trim_start_matches('/')) {
             let parent = dir.clone();
@@ -129,7 +130,7 @@ impl Hierarchy {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
-            // A fresh cpuset group has neither processors nor memory and takes nobody in.
+            // A new cpuset group has neither CPUs nor memory nodes, and accepts no process without.
             if self.version == Version::V1 && self.has("cpuset") {
                 for file in ["cpuset.cpus", "cpuset.mems"] {
                     if fs::read_to_string(dir.join(file))?.trim().is_empty() {
@@ -166,7 +167,7 @@ fn parse_mounts(mountinfo: &str) -> Vec<Hierarchy> {
         let Some(mount) = front.split(' ').nth(4) else {
             continue;
         };
-        // The same hierarchy may be mounted twice.
+        // A hierarchy may be mounted more than once.
         if found
             .iter()
             .any(|one| one.version == version && one.options == options)

@@ -22,7 +22,7 @@ pub struct Client {
 impl Client {
     /// Connects to the supervisor of the pod in `pod_dir`.
     pub fn connect(pod_dir: &Path) -> io::Result<Self> {
-        // A socket address holds about 100 bytes, a state directory may be deeper.
+        // A socket address is limited to about 100 bytes; the path may be longer.
         let dir = File::open(pod_dir)?;
         let path = format!(
             "/proc/self/fd/{}/{}",
@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// Returns when the supervisor has gone.
+    /// Stops the pod and returns when the supervisor has exited.
     pub fn shut_down(mut self, grace: Duration) -> io::Result<()> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.call(&Request::Shutdown { grace_ms })?;

@@ -1,4 +1,4 @@
-//! The wall clock, and the text that logs want of it.
+//! Clocks, and RFC 3339 time stamps for logs.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(crate) fn now_ms() -> i64 {
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000
 }
 
-/// Milliseconds that only ever grow, also across suspend.
+/// Monotonic milliseconds that include suspended time.
 pub(crate) fn steady_ms() -> i64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec * 1000 + now.tv_nsec / 1_000_000

@@ -1,4 +1,4 @@
-//! Why a supervisor cannot begin or go on.
+//! Errors that end a supervisor or keep it from starting.
 
 use std::{io, path::PathBuf};
 
@@ -10,15 +10,15 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
-    #[error("read {}: it is not what this version of the node writes", file.display())]
+    #[error("read {}: its format does not match this version of the node", file.display())]
     Malformed {
         file: PathBuf,
         #[source]
         source: serde_json::Error,
     },
-    #[error("own pod directory {}: another supervisor does already", dir.display())]
+    #[error("lock pod directory {}: another supervisor owns it", dir.display())]
     AlreadyOwned { dir: PathBuf },
-    #[error("make the pod's namespaces: root rights (CAP_SYS_ADMIN) are needed")]
+    #[error("create the pod's namespaces: this needs root privileges (CAP_SYS_ADMIN)")]
     Namespaces {
         #[source]
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
-    #[error("enter cgroup {path}: mount the cgroup file systems below /sys/fs/cgroup")]
+    #[error("enter cgroup {path}: are the cgroup file systems mounted below /sys/fs/cgroup?")]
     Cgroup {
         path: String,
         #[source]
@@ -46,41 +46,9 @@ pub enum SupervisorError {
         #[source]
         source: io::Error,
     },
-    #[error("keep the status: is the disk full?")]
+    #[error("write the status: is the disk full?")]
     Status {
         #[source]
         source: io::Error,
     },
-}
-
-impl SupervisorError {
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Directory { .. } => "PodDirectoryUnusable",
-            Self::Malformed { .. } => "SandboxMalformed",
-            Self::AlreadyOwned { .. } => "SupervisorRunning",
-            Self::Namespaces { .. } => "NamespacesFailed",
-            Self::Sysctl { .. } => "SysctlFailed",
-            Self::Cgroup { .. } => "CgroupFailed",
-            Self::Listen { .. } => "ListenFailed",
-            Self::Wait { .. } => "WaitFailed",
-            Self::Status { .. } => "StatusNotKept",
-        }
-    }
-}
-
-/// An error and all its sources, once, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        // Some layers repeat what they wrap.
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text
 }

@@ -1,14 +1,15 @@
-//! The helper that runs one more program in a running container and stays until it has ended.
+//! The helper that runs a further program in a running container and exits after it.
 //!
-//! It is a child of whoever asks, not of the supervisor, and dies with it; its standard streams are
-//! the program's, unless that gets a terminal of its own, whose other end is sent to a socket. What
-//! became of the program is left in a file.
+//! It is a child of its caller, not of the supervisor, and dies with the caller. The program uses the
+//! helper's standard streams, or a terminal of its own, whose other end is sent to a socket. The
+//! outcome is written to a file.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
+use error_chain::error_chain;
 use libcontainer::{
     container::builder::ContainerBuilder, error::LibcontainerError, syscall::syscall::SyscallType,
 };
@@ -20,21 +21,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    SupervisorError,
-    container::kill_now,
-    create::{Launch, Told, bounding_set, is_in},
-    error::chain,
-    exit, layout,
+    SupervisorError, capabilities, exit,
+    launch::{Launch, ReportTo},
+    layout,
     model::ContainerSpec,
     oci, sandbox, signals,
     status::{self, State},
 };
 
-/// In the directory of the program, written by whoever asks.
+/// The request, written by the caller to the program's directory.
 pub const REQUEST_FILE: &str = "request.json";
-/// A unix socket that takes the terminal; listening before the helper is started.
+/// A unix socket that receives the terminal; the caller listens on it before it starts the helper.
 pub const CONSOLE_SOCKET: &str = "console.sock";
-/// Written by the helper before it ends.
+/// The outcome, written by the helper before it exits.
 pub const OUTCOME_FILE: &str = "outcome.json";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +47,7 @@ pub struct ExecRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Terminal {
     None,
-    /// Of the container's own, sent to the console socket.
+    /// A new terminal, sent to the console socket.
     Own,
 }
 
@@ -58,7 +57,7 @@ pub enum Outcome {
     Exited {
         code: i32,
     },
-    /// It never ran.
+    /// The program was not started.
     Failed {
         message: String,
     },
@@ -90,7 +89,7 @@ pub fn run(pod_dir: &Path, id: &str) -> io::Result<()> {
     let outcome = match execute(&dir) {
         Ok(code) => Outcome::Exited { code },
         Err(error) => Outcome::Failed {
-            message: chain(&error),
+            message: error_chain(&error),
         },
     };
     let fresh = dir.join("outcome.new");
@@ -110,7 +109,7 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
         _ => return Err(not_running()),
     };
     let signals = signals::descriptor()?;
-    // The container inherited these from the pod; they are not the runtime's to enter.
+    // The container inherited these from the pod, so libcontainer does not enter them.
     sandbox::join(process.pid)?;
     let pod_dir = std::env::current_dir()?;
     let attempt_dir = pod_dir.join(layout::attempt_dir(name, attempt));
@@ -126,7 +125,7 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
         .with_console_socket(console)
         .with_executor(Launch {
             seccomp: spec.security.seccomp,
-            told: Told::Caller,
+            report_to: ReportTo::Caller,
         })
         .as_tenant()
         .with_process(Some(pod_dir.join(program)))
@@ -135,10 +134,10 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
     Ok(wait_for(pid.as_raw(), &signals))
 }
 
-/// What the container runs, but for the words of the command.
+/// The container's process with the request's command.
 fn program_of(spec: &ContainerSpec, request: &ExecRequest) -> Vec<u8> {
-    let available = bounding_set();
-    let mut process = oci::process(spec, &|name| is_in(available, name));
+    let available = capabilities::bounding_set();
+    let mut process = oci::process(spec, &|name| capabilities::contains(available, name));
     process["args"] = json!(request.args);
     if request.terminal == Terminal::Own {
         process["terminal"] = json!(true);
@@ -151,7 +150,7 @@ fn program_of(spec: &ContainerSpec, request: &ExecRequest) -> Vec<u8> {
     process.to_string().into_bytes()
 }
 
-/// Waits for the end of our child; kills it when we are told to end.
+/// Waits for the end of the program, and kills it when this process is asked to terminate.
 fn wait_for(pid: i32, signals: &std::os::fd::OwnedFd) -> i32 {
     loop {
         while let Some((ended, exit)) = exit::reap_one() {
@@ -161,11 +160,11 @@ fn wait_for(pid: i32, signals: &std::os::fd::OwnedFd) -> i32 {
         }
         match poll(&mut [PollFd::new(signals, PollFlags::IN)], None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => kill_now(pid),
+            Err(_) => signals::kill(pid),
         }
         while let Some(signal) = signals::next(signals) {
             if signal != libc::SIGCHLD {
-                kill_now(pid);
+                signals::kill(pid);
             }
         }
     }

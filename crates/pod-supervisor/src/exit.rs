@@ -1,4 +1,4 @@
-//! How a process ended: of our own children by waiting, of adopted ones by what the kernel keeps.
+//! Exit statuses: of children by waiting, of adopted processes from data that the kernel keeps.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
@@ -24,7 +24,7 @@ impl Exit {
         })
     }
 
-    /// The encoding that the kernel uses inside: code in the second byte, signal in the first.
+    /// Decodes the kernel's encoding: code in the second byte, signal in the first.
     fn from_raw(raw: i32) -> Self {
         match raw & 0x7f {
             0 => Self {
@@ -39,7 +39,7 @@ impl Exit {
     }
 }
 
-/// One child that has ended, if there is one; it is gone afterwards.
+/// Reaps one child that has ended, if there is one.
 pub(crate) fn reap_one() -> Option<(i32, Exit)> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -54,8 +54,8 @@ pub(crate) fn reap_one() -> Option<(i32, Exit)> {
     }
 }
 
-/// How a process that is not our child ended, once its pidfd says that it did.
-pub(crate) fn of_stranger(pid: i32, pidfd: BorrowedFd<'_>) -> Option<Exit> {
+/// The exit of a process that is not a child, after its pidfd has signalled the end.
+pub(crate) fn of_adopted(pid: i32, pidfd: BorrowedFd<'_>) -> Option<Exit> {
     if stat_field(pid, 0).is_some_and(|state| state == "Z") {
         let raw = stat_field(pid, EXIT_CODE)?.parse().ok()?;
         return Some(Exit::from_raw(raw));
@@ -63,7 +63,7 @@ pub(crate) fn of_stranger(pid: i32, pidfd: BorrowedFd<'_>) -> Option<Exit> {
     after_reaping(pidfd)
 }
 
-/// Since Linux 6.15 a pidfd remembers the end of a process that somebody else reaped.
+/// Since Linux 6.15 a pidfd keeps the exit status of a process that another process reaped.
 fn after_reaping(pidfd: BorrowedFd<'_>) -> Option<Exit> {
     const INFO_EXIT: u64 = 1 << 3;
     const GET_INFO: libc::Ioctl = (3 << 30) | (64 << 16) | (0xff << 8) | 0xb;
@@ -81,8 +81,8 @@ fn after_reaping(pidfd: BorrowedFd<'_>) -> Option<Exit> {
         ids: [0; 11],
         exit_code: 0,
     };
-    // SAFETY: the descriptor is open, `info` is the 64 bytes that the request announces, and the
-    // kernel writes at most these.
+    // SAFETY: the descriptor is open, `info` has the 64 bytes that the request number declares, and
+    // the kernel writes at most these.
     let result = unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) };
     (result == 0 && info.mask & INFO_EXIT != 0).then(|| Exit::from_raw(info.exit_code))
 }

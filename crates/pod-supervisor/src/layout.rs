@@ -1,4 +1,4 @@
-//! Where things lie in a pod's directory. The node and the supervisor share this and nothing else.
+//! The layout of a pod's directory, which node and supervisor share.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ pub const SANDBOX_FILE: &str = "pod.json";
 /// The status, written by the supervisor.
 pub const STATUS_FILE: &str = "status.json";
 pub const CONTROL_SOCKET: &str = "control.sock";
-/// Held locked by the living supervisor, so that there is never a second one.
+/// Locked by the running supervisor, so that there is never a second one.
 pub const LOCK_FILE: &str = "supervisor.lock";
-/// What the supervisor has to say for itself.
+/// The supervisor's own log.
 pub const SUPERVISOR_LOG: &str = "supervisor.log";
 
-/// All of these are relative to the pod's directory.
+/// The directory of a container; like all paths here it is relative to the pod's directory.
 pub fn container_dir(container: &str) -> PathBuf {
     PathBuf::from("containers").join(container)
 }
@@ -21,7 +21,7 @@ pub fn spec_file(container: &str) -> PathBuf {
     container_dir(container).join("spec.json")
 }
 
-/// Writable layer, pipes and bundle of one attempt.
+/// The writable layer, pipes and OCI bundle of one attempt.
 pub fn attempt_dir(container: &str, attempt: u32) -> PathBuf {
     container_dir(container).join(attempt.to_string())
 }
@@ -32,14 +32,14 @@ pub fn log_file(container: &str, attempt: u32) -> PathBuf {
         .join(format!("{attempt}.log"))
 }
 
-/// The older half of a log that grew past its bound.
+/// The older half of a rotated log.
 pub fn rotated_log_file(container: &str, attempt: u32) -> PathBuf {
     PathBuf::from("logs")
         .join(container)
         .join(format!("{attempt}.log.1"))
 }
 
-/// One more program in a container: what is asked for and what became of it.
+/// The directory of an exec: its request and outcome.
 pub fn exec_dir(id: &str) -> PathBuf {
     PathBuf::from("exec").join(id)
 }

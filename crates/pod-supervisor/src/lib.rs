@@ -1,12 +1,12 @@
 //! The process that owns one pod: its namespaces, its cgroup, its containers and their logs.
 //!
-//! One such process runs per pod, started by the node and outliving it. It is single-threaded,
-//! because containers are made by forking, and small, because there is one per virtual machine.
+//! One such process runs per pod. The node starts it, and it outlives the node's process. It is
+//! single-threaded, because creating containers forks, and small, because there is one per VM.
 //!
-//! - [`model`], [`status`], [`protocol`]: what node and supervisor say to each other.
+//! - [`model`], [`status`], [`protocol`]: the interface between node and supervisor.
 //! - [`client`]: the blocking client of the control socket.
-//! - [`supervise`]: the loop. [`create`]: the short-lived helper that makes one container.
-//! - [`exec`]: the helper that runs one more program in a container, for whoever started it.
+//! - [`supervise`]: the loop. [`create`]: the short-lived helper that creates one container.
+//! - [`exec`]: the helper that runs a further program in a container for its caller.
 //!
 //! **Invariants.** The supervisor never forks without exec: `libcontainer` runs in the helper
 //! only. It never talks to an API server, never pulls, never configures a network. Mounts of a
@@ -22,14 +22,17 @@ pub mod status;
 pub mod client;
 pub mod protocol;
 
+pub mod capabilities;
 pub mod cgroup;
 mod clock;
 mod error;
 mod exit;
+mod launch;
 mod links;
 mod log;
 mod oci;
 mod overlay;
+mod report;
 mod restart;
 mod sandbox;
 mod seccomp;

@@ -1,10 +1,10 @@
-//! Brings up the loopback interface of the namespace we are in.
+//! Brings up the loopback interface of the current network namespace.
 
 use std::{io, mem, os::fd::AsRawFd as _};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
-/// `SIOCSIFFLAGS`, whose type is not the same with every C library.
+/// `SIOCSIFFLAGS`, whose type differs between C libraries.
 const SET_FLAGS: libc::Ioctl = 0x8914;
 
 pub(crate) fn loopback_up() -> io::Result<()> {

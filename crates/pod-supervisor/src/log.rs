@@ -1,4 +1,4 @@
-//! Container output in the format that `kubectl logs` reads: time, stream, full or partial, text.
+//! Container output in the kubelet's log format: time, stream, full or partial, text.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -9,9 +9,9 @@ use std::{
 
 use crate::clock;
 
-/// A line longer than this is cut into partial ones.
+/// Longer lines are split into partial ones.
 const LONGEST_LINE: usize = 16 * 1024;
-/// Two files of this size are kept at most.
+/// The size of a log file, of which there are at most two.
 const MAX_FILE: u64 = 10 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Stream {
     }
 }
 
-/// Cuts one stream into log lines; keeps what has no end yet.
+/// Splits one stream into log lines, and keeps an incomplete line.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     stream: Stream,
@@ -44,7 +44,7 @@ impl Splitter {
         }
     }
 
-    /// Appends to `out` every line that `bytes` completes.
+    /// Appends every line that `bytes` completes to `out`.
     pub(crate) fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let mut stamp = String::new();
         clock::append_rfc3339(&mut stamp, clock::now());
@@ -58,7 +58,7 @@ impl Splitter {
         self.keep(rest, &stamp, out);
     }
 
-    /// Appends what never got its end of line.
+    /// Appends the last line if it has no end.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             let mut stamp = String::new();
@@ -86,7 +86,7 @@ impl Splitter {
     }
 }
 
-/// The file of one attempt and its older half.
+/// The log file of one attempt and its older half.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     path: PathBuf,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_joined_over_reads_and_the_last_needs_no_end() {
+    fn lines_are_joined_across_reads_and_the_last_may_be_incomplete() {
         let (mut splitter, mut out) = (Splitter::new(Stream::Stderr), Vec::new());
         splitter.take(b"one\ntw", &mut out);
         splitter.take(b"o\n\nlast", &mut out);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_into_partial_ones() {
+    fn long_lines_are_split_into_partial_ones() {
         let (mut splitter, mut out) = (Splitter::new(Stream::Stdout), Vec::new());
         splitter.take(&vec![b'x'; LONGEST_LINE + 5], &mut out);
         splitter.take(b"\n", &mut out);

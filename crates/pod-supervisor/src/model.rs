@@ -1,12 +1,12 @@
-//! What the node tells a supervisor: the sandbox once (`pod.json`), containers one by one.
+//! The node's input: the sandbox once (`pod.json`), then the containers.
 //!
-//! Everything here is resolved: numeric users, host paths, no reference to any Kubernetes object.
+//! Everything is resolved: numeric users, host paths, no references to Kubernetes objects.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The pod itself, written by the node as `pod.json` before it starts the supervisor.
+/// The pod itself, which the node writes to `pod.json` before it starts the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
@@ -17,18 +17,18 @@ pub struct Sandbox {
     pub network: NetworkMode,
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
-    /// Used when the supervisor itself is asked to end by SIGTERM.
+    /// The grace period after a SIGTERM to the supervisor itself.
     pub grace_seconds: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NetworkMode {
-    /// A network namespace of the pod's own, with loopback up and nothing else.
+    /// An own network namespace, with only the loopback interface.
     Pod,
     Host,
 }
 
-/// One container, complete: the supervisor can start it again and again from this alone.
+/// One container, complete: the supervisor needs nothing else to restart it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerSpec {
@@ -45,7 +45,7 @@ pub struct ContainerSpec {
     pub security: Security,
     pub resources: Resources,
     pub rlimits: Vec<Rlimit>,
-    /// Where the container may leave its last words; absolute inside the container.
+    /// The path of the termination message; absolute inside the container.
     pub termination_message_path: PathBuf,
     pub restart: RestartPolicy,
 }
@@ -64,7 +64,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A directory, file or unpacked image of the host that the container sees.
+/// A directory, file or unpacked image of the host, mounted into the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
@@ -76,7 +76,7 @@ pub struct Mount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// Device node on the host; its numbers are read when the container is made.
+    /// Device node on the host; its numbers are read when the container is created.
     pub host_path: PathBuf,
     pub path: PathBuf,
     pub mode: u32,
@@ -93,7 +93,7 @@ pub struct Security {
     pub isolation: Isolation,
 }
 
-/// May a program in the container gain more rights than it was started with?
+/// Whether programs in the container can gain privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Escalation {
     Allowed,
@@ -133,7 +133,7 @@ pub struct Rlimit {
     pub hard: u64,
 }
 
-/// What the supervisor does on its own when the container ends, node or no node.
+/// What the supervisor does when the container ends, even while the node is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestartPolicy {
     Always,

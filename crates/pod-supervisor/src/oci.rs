@@ -1,7 +1,7 @@
-//! Renders one container as the runtime specification that `libcontainer` reads: pure.
+//! Renders one container as an OCI runtime specification for `libcontainer`. Pure.
 //!
-//! Network, IPC and UTS namespaces are not named: the helper that makes the container stands in
-//! the pod's already, and the container inherits them.
+//! Network, IPC and UTS namespaces are omitted: the helper that creates the container is in the
+//! pod's namespaces, and the container inherits them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::model::{Access, ContainerSpec, Escalation, Isolation, Mount};
 
-/// A device node with the numbers it has on this host.
+/// A device node with its numbers on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Node<'a> {
     pub(crate) device: &'a crate::model::Device,
@@ -18,7 +18,7 @@ pub(crate) struct Node<'a> {
     pub(crate) minor: i64,
 }
 
-/// Kernel files that tell about, or change, more than the container.
+/// Kernel files that expose or change more than the container.
 const MASKED: &[&str] = &[
     "/proc/acpi",
     "/proc/asound",
@@ -41,28 +41,29 @@ const READ_ONLY: &[&str] = &[
     "/proc/sysrq-trigger",
 ];
 
-pub(crate) struct Place<'a> {
-    /// Mounted root, absolute.
+/// The container's paths, and what the host can grant.
+pub(crate) struct Context<'a> {
+    /// The mounted root, absolute.
     pub(crate) root: &'a Path,
     pub(crate) cgroup: &'a str,
     pub(crate) termination_file: &'a Path,
-    /// Capabilities that this host can give at all.
+    /// Whether this process can grant a capability.
     pub(crate) available: &'a dyn Fn(&str) -> bool,
 }
 
-pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], place: &Place<'_>) -> Value {
+pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context<'_>) -> Value {
     let confined = spec.security.isolation == Isolation::Confined;
     json!({
         "ociVersion": "1.1.0",
         "root": {
-            "path": place.root,
+            "path": context.root,
             "readonly": spec.root_access == Access::ReadOnly,
         },
-        "mounts": mounts(spec, place.termination_file),
-        "process": process(spec, place.available),
+        "mounts": mounts(spec, context.termination_file),
+        "process": process(spec, context.available),
         "linux": {
             "namespaces": [{"type": "pid"}, {"type": "mount"}],
-            "cgroupsPath": place.cgroup,
+            "cgroupsPath": context.cgroup,
             "devices": nodes.iter().map(|node| json!({
                 "path": node.device.path,
                 "type": node.kind,
@@ -79,7 +80,7 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], place: &Place<'_>
     })
 }
 
-/// The program of a container, and who it is.
+/// The container's program, user and privileges.
 pub(crate) fn process(spec: &ContainerSpec, available: &dyn Fn(&str) -> bool) -> Value {
     let capabilities: Vec<&str> = spec
         .security
@@ -121,7 +122,7 @@ fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
     devices.extend(nodes.iter().map(|node| {
         json!({
             "allow": true, "type": node.kind, "major": node.major, "minor": node.minor,
-            // A user with every right passes by the node's mode, but not by this.
+            // Root ignores the device node's mode, but not this.
             "access": if node.device.mode & 0o222 == 0 { "rm" } else { "rwm" },
         })
     }));
@@ -194,7 +195,7 @@ fn mounts(spec: &ContainerSpec, termination_file: &Path) -> Vec<Value> {
         let options = ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"];
         all.push(special("/dev/shm", "tmpfs", "shm", &options));
     }
-    // Parents before what is mounted inside them, whatever the order they were asked for in.
+    // Sorted, so that a mount comes after the mounts that it is inside of.
     let mut wanted: Vec<&Mount> = spec.mounts.iter().collect();
     wanted.sort_by_key(|mount| mount.destination.components().count());
     all.extend(

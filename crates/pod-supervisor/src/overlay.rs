@@ -1,4 +1,4 @@
-//! The root of a container: an unpacked image below, a writable layer above.
+//! The root of a container: an overlay of an unpacked image and a writable layer.
 
 use std::{
     ffi::CString,
@@ -43,7 +43,7 @@ pub(crate) fn mount_overlay(
         data.extend_from_slice(key.as_bytes());
         append_escaped(&mut data, path);
     }
-    let data = CString::new(data).expect("paths hold no zero byte");
+    let data = CString::new(data).expect("paths have no zero byte");
     mount(
         "overlay",
         target,
@@ -60,7 +60,7 @@ pub(crate) fn mount_overlay(
     })
 }
 
-/// Commas part options and colons part layers, unless escaped.
+/// Escapes the separators of options (commas) and layers (colons).
 fn append_escaped(data: &mut Vec<u8>, path: &Path) {
     for byte in path.as_os_str().as_bytes() {
         if matches!(byte, b',' | b':' | b'\\') {

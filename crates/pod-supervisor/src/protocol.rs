@@ -1,13 +1,13 @@
-//! The control socket: JSON lines, a request per line, a reply per line, in order.
+//! The control socket's protocol: JSON lines, one reply for each request, in order.
 //!
-//! After `Subscribe` the connection gets a status at once and after every change. Only uid 0 is
-//! heard. Lines are bounded on both sides.
+//! After `Subscribe` the connection gets the status at once and after every change. Only uid 0 may
+//! connect. The length of lines is bounded on both sides.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{model::ContainerSpec, status::PodStatus};
 
-/// Longest line either side accepts.
+/// The longest line that either side accepts.
 pub const MAX_LINE: usize = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +17,8 @@ pub const MAX_LINE: usize = 1 << 20;
     rename_all_fields = "camelCase"
 )]
 pub enum Request {
-    /// Starts a container and keeps it going by its restart policy. A name that is known already
-    /// is left alone: asking twice starts once.
+    /// Starts a container and restarts it by its policy. A container that exists is left unchanged,
+    /// so a repeated request starts it once.
     Start {
         container: Box<ContainerSpec>,
     },
@@ -28,8 +28,8 @@ pub enum Request {
     },
     Status,
     Subscribe,
-    /// SIGTERM to all, SIGKILL after the grace, then the supervisor ends. Asked again, the
-    /// shorter grace counts.
+    /// Sends SIGTERM to all containers and SIGKILL after the grace period; then the supervisor
+    /// exits. Of repeated requests the shorter grace period counts.
     Shutdown {
         grace_ms: u64,
     },
@@ -43,7 +43,7 @@ pub enum Reply {
     Status(PodStatus),
 }
 
-/// The one line a supervisor writes to its standard output when it is ready or cannot be.
+/// The line that a supervisor writes to its standard output when it is ready or has failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Greeting {

@@ -1,4 +1,8 @@
-//! When an ended container is started again: pure.
+//! When an ended container is restarted. Pure.
+
+use std::time::Duration;
+
+use backoff::Delays;
 
 use crate::model::RestartPolicy;
 
@@ -8,10 +12,9 @@ pub(crate) enum Next {
     Restart { delay_ms: i64, strikes: u32 },
 }
 
-const FIRST_DELAY_MS: i64 = 10_000;
-const LONGEST_DELAY_MS: i64 = 300_000;
-/// A container that ran this long is forgiven what it did before.
-const FORGIVEN_AFTER_MS: i64 = 600_000;
+const DELAYS: Delays = Delays::new(Duration::from_secs(10), Duration::from_mins(5));
+/// After a run of this length earlier failures no longer count.
+const RESET_AFTER_MS: i64 = 600_000;
 
 pub(crate) fn after_end(policy: RestartPolicy, exit_code: i32, ran_ms: i64, strikes: u32) -> Next {
     let wanted = match policy {
@@ -22,18 +25,9 @@ pub(crate) fn after_end(policy: RestartPolicy, exit_code: i32, ran_ms: i64, stri
     if !wanted {
         return Next::Stay;
     }
-    let strikes = if ran_ms >= FORGIVEN_AFTER_MS {
-        0
-    } else {
-        strikes
-    };
-    // The first restart is immediate, as with kubelets: most ends are not the program's fault.
-    let delay_ms = match strikes {
-        0 => 0,
-        _ => FIRST_DELAY_MS
-            .saturating_mul(1_i64.checked_shl(strikes - 1).unwrap_or(i64::MAX))
-            .min(LONGEST_DELAY_MS),
-    };
+    let strikes = if ran_ms >= RESET_AFTER_MS { 0 } else { strikes };
+    // The first restart is immediate, as with the kubelet.
+    let delay_ms = i64::try_from(DELAYS.after(strikes).as_millis()).unwrap_or(i64::MAX);
     Next::Restart {
         delay_ms,
         strikes: (strikes + 1).min(16),

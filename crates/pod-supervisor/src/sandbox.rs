@@ -1,4 +1,4 @@
-//! The namespaces that all containers of the pod share, held by the supervisor itself.
+//! The namespaces that all containers of the pod share; the supervisor itself is in them.
 
 use std::{
     fs::{self, File},
@@ -21,8 +21,8 @@ use crate::{
     model::{NetworkMode, Sandbox},
 };
 
-/// Makes the namespaces of a new pod and enters them.
-pub(crate) fn make(sandbox: &Sandbox) -> Result<(), SupervisorError> {
+/// Creates the namespaces of a new pod and enters them.
+pub(crate) fn create(sandbox: &Sandbox) -> Result<(), SupervisorError> {
     let mut flags = UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     if sandbox.network == NetworkMode::Pod {
         flags |= UnshareFlags::NEWNET;
@@ -45,7 +45,7 @@ pub(crate) fn make(sandbox: &Sandbox) -> Result<(), SupervisorError> {
     Ok(())
 }
 
-/// Enters the namespaces of a pod whose supervisor died, through one of its containers.
+/// Enters the namespaces of an existing pod through a process of one of its containers.
 pub(crate) fn join(pid: i32) -> Result<(), SupervisorError> {
     let failed = |source: io::Error| SupervisorError::Namespaces { source };
     for (name, kind) in [

@@ -1,9 +1,8 @@
-//! The system call filter of `RuntimeDefault`: a list of calls that no workload needs and that
-//! have opened kernels before. Everything else is left to capabilities, namespaces and cgroups.
+//! The system call filter of `RuntimeDefault`: denies calls that no workload needs and that have
+//! exposed kernel vulnerabilities. Capabilities, namespaces and cgroups restrict the rest.
 //!
-//! It forbids rather than permits, so that a newer libc or QEMU is not broken by a call that did
-//! not exist when this was written; what it costs is that a new dangerous call is open until named
-//! here.
+//! It is a deny list, so that a new system call does not break a newer libc or QEMU; the drawback is
+//! that a new dangerous call is allowed until it is added here.
 
 use std::io;
 
@@ -12,7 +11,7 @@ const AUDIT_ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const AUDIT_ARCH: u32 = 0xc000_00b7;
 
-const FORBIDDEN: &[libc::c_long] = &[
+const DENIED: &[libc::c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -60,9 +59,9 @@ const FORBIDDEN: &[libc::c_long] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// `clone` with any of these makes a namespace.
+/// `clone` with any of these flags creates a namespace.
 const NAMESPACE_FLAGS: u32 = 0x7e02_0000;
-/// System calls of the x32 ABI carry this bit.
+/// System calls of the x32 ABI have this bit set.
 const X32: u32 = 0x4000_0000;
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -77,7 +76,7 @@ const OFFSET_NUMBER: u32 = 0;
 const OFFSET_ARCH: u32 = 4;
 const OFFSET_FIRST_ARGUMENT: u32 = 16;
 
-/// Filters this process and all that come of it. Needs no-new-privileges or `CAP_SYS_ADMIN`.
+/// Filters this process and its descendants. Needs no-new-privileges or `CAP_SYS_ADMIN`.
 pub(crate) fn install() -> io::Result<()> {
     let mut program = program();
     let program = libc::sock_fprog {
@@ -104,13 +103,13 @@ fn program() -> Vec<libc::sock_filter> {
     let unknown = ERRNO | libc::ENOSYS.cast_unsigned();
     let mut program = vec![
         step(LOAD, OFFSET_ARCH),
-        // Every check is "if so, fall to the return, else skip it".
+        // Every check falls through to its return, or skips it.
         jump(JUMP_IF_EQUAL, AUDIT_ARCH, 1, 0),
         step(RETURN, unknown),
         step(LOAD, OFFSET_NUMBER),
         jump(JUMP_IF_ANY_BIT, X32, 0, 1),
         step(RETURN, unknown),
-        // Its flags are in memory, out of a filter's reach; libc falls back to `clone`.
+        // A filter cannot read its flags, which are in memory; libc falls back to `clone`.
         jump(JUMP_IF_EQUAL, number(libc::SYS_clone3), 0, 1),
         step(RETURN, unknown),
         jump(JUMP_IF_EQUAL, number(libc::SYS_clone), 0, 4),
@@ -119,7 +118,7 @@ fn program() -> Vec<libc::sock_filter> {
         step(RETURN, denied),
         step(RETURN, ALLOW),
     ];
-    for call in FORBIDDEN {
+    for call in DENIED {
         program.push(jump(JUMP_IF_EQUAL, number(*call), 0, 1));
         program.push(step(RETURN, denied));
     }
@@ -143,8 +142,8 @@ fn jump(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 mod tests {
     use super::*;
 
-    /// Runs the program as the kernel would.
-    fn verdict(number: u32, first_argument: u32) -> u32 {
+    /// Runs the program as the kernel does.
+    fn action(number: u32, first_argument: u32) -> u32 {
         let program = program();
         let (mut at, mut loaded) = (0, 0);
         loop {
@@ -166,18 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn dangerous_calls_are_refused_and_ordinary_ones_pass() {
+    fn dangerous_calls_are_denied_and_ordinary_ones_allowed() {
         let eperm = ERRNO | 1;
-        assert_eq!(verdict(number(libc::SYS_read), 0), ALLOW);
-        assert_eq!(verdict(number(libc::SYS_ioctl), 0), ALLOW);
-        assert_eq!(verdict(number(libc::SYS_mount), 0), eperm);
-        assert_eq!(verdict(number(libc::SYS_unshare), 0), eperm);
-        assert_eq!(verdict(number(libc::SYS_clone), 0x003d_0f00), ALLOW);
-        assert_eq!(verdict(number(libc::SYS_clone), 0x1000_0000), eperm);
+        assert_eq!(action(number(libc::SYS_read), 0), ALLOW);
+        assert_eq!(action(number(libc::SYS_ioctl), 0), ALLOW);
+        assert_eq!(action(number(libc::SYS_mount), 0), eperm);
+        assert_eq!(action(number(libc::SYS_unshare), 0), eperm);
+        assert_eq!(action(number(libc::SYS_clone), 0x003d_0f00), ALLOW);
+        assert_eq!(action(number(libc::SYS_clone), 0x1000_0000), eperm);
         assert_eq!(
-            verdict(number(libc::SYS_clone3), 0),
+            action(number(libc::SYS_clone3), 0),
             ERRNO | libc::ENOSYS.cast_unsigned()
         );
-        assert_eq!(verdict(X32 | 1, 0), ERRNO | libc::ENOSYS.cast_unsigned());
+        assert_eq!(action(X32 | 1, 0), ERRNO | libc::ENOSYS.cast_unsigned());
     }
 }

@@ -1,4 +1,4 @@
-//! Signals as a descriptor to poll; and a clean slate for what we start.
+//! Signals as a pollable descriptor, and the reset of signal handling for started programs.
 
 use std::{
     io, mem,
@@ -6,18 +6,23 @@ use std::{
     ptr,
 };
 
-/// SIGCHLD and the signals that ask for an end, readable as a descriptor.
+use error_chain::error_chain;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::report::report;
+
+/// A descriptor for SIGCHLD and the signals that request termination.
 pub(crate) fn descriptor() -> io::Result<OwnedFd> {
     let mut set = empty_set();
     for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         // SAFETY: the set is initialised and the signal number is valid.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
-    // SAFETY: the set is initialised; no old set is asked for.
+    // SAFETY: the set is initialised; no old set is requested.
     if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the set is initialised; -1 asks for a new descriptor.
+    // SAFETY: the set is initialised; -1 requests a new descriptor.
     let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -31,15 +36,15 @@ pub(crate) fn next(descriptor: &OwnedFd) -> Option<i32> {
     // SAFETY: all bytes zero is a valid value of this plain structure.
     let mut info: libc::signalfd_siginfo = unsafe { mem::zeroed() };
     let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: the buffer is as long as said.
+    // SAFETY: `size` is the length of the buffer.
     let got = unsafe { libc::read(descriptor.as_raw_fd(), (&raw mut info).cast(), size) };
     (usize::try_from(got) == Ok(size)).then(|| info.ssi_signo.cast_signed())
 }
 
-/// Undoes what the supervisor and Rust's runtime changed, for the program we become.
+/// Undoes the changes of the supervisor and of Rust's runtime, before a program is executed.
 pub(crate) fn reset() -> io::Result<()> {
     let set = empty_set();
-    // SAFETY: the set is initialised; no old set is asked for.
+    // SAFETY: the set is initialised; no old set is requested.
     if unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -48,6 +53,16 @@ pub(crate) fn reset() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Kills a process for which there is no pidfd.
+pub(crate) fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid)
+        && let Err(error) = kill_process(pid, Signal::KILL)
+    {
+        let number = pid.as_raw_nonzero();
+        report(&format!("failed to kill {number}: {}", error_chain(&error)));
+    }
 }
 
 fn empty_set() -> libc::sigset_t {

@@ -1,10 +1,11 @@
-//! What a supervisor knows about its pod, as it stands in `status.json` and in every answer.
+//! The status of a pod, in `status.json` and in replies.
 //!
-//! The file is replaced atomically at each change, so that whoever comes next, a node or another
-//! supervisor, can go on from it. It is worthless after a reboot, which `boot_id` reveals.
+//! The file is replaced atomically at each change, so that a later node or supervisor can continue
+//! from it. It is invalid after a reboot, which `boot_id` reveals.
 
 use std::{fs, io, path::Path};
 
+use reasons::Reason;
 use serde::{Deserialize, Serialize};
 
 use crate::layout;
@@ -14,14 +15,14 @@ use crate::layout;
 pub struct PodStatus {
     pub supervisor: Process,
     pub boot_id: String,
-    /// Inode of the network namespace. When it differs from the one the node plumbed, the pod
-    /// lost its network and must get it anew.
+    /// Inode of the network namespace. If it differs from the one that the node has set up, the pod
+    /// needs a new network.
     pub network_namespace: u64,
     pub stopping: bool,
     pub containers: Vec<ContainerStatus>,
 }
 
-/// A process id that cannot be confused with a later one of the same number.
+/// A process ID with the start time, which distinguishes it from a later process with the same ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
@@ -33,14 +34,14 @@ pub struct Process {
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStatus {
     pub name: String,
-    /// How often it was started before this time: Kubernetes' restart count.
+    /// How often the container was restarted: the restart count of Kubernetes.
     pub attempt: u32,
-    /// Failures in a row, which decide the next delay.
+    /// Failures in a row, which determine the next delay.
     pub strikes: u32,
     pub state: State,
-    /// How the attempt before this one ended.
+    /// The end of the previous attempt.
     pub last: Option<Termination>,
-    /// The first reason why output could not be kept, for example a full disk.
+    /// The first error when output was written to the log, for example a full disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_error: Option<String>,
 }
@@ -57,7 +58,7 @@ pub enum State {
         process: Process,
         started_ms: i64,
     },
-    /// Ended and to be started again.
+    /// Ended and waiting for a restart.
     BackOff {
         until_ms: i64,
         delay_ms: i64,
@@ -84,21 +85,22 @@ pub enum EndReason {
     Completed,
     Error,
     OOMKilled,
-    /// It never ran: the container could not be made.
+    /// The container could not be created.
     StartError,
-    /// It ended while no supervisor watched.
+    /// It ended while no supervisor was running.
     Unknown,
 }
 
 impl EndReason {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Completed => "Completed",
-            Self::Error => "Error",
-            Self::OOMKilled => "OOMKilled",
-            Self::StartError => "StartError",
-            Self::Unknown => "ContainerStatusUnknown",
+            Self::Completed => Reason::Completed,
+            Self::Error => Reason::Error,
+            Self::OOMKilled => Reason::OOMKilled,
+            Self::StartError => Reason::StartError,
+            Self::Unknown => Reason::ContainerStatusUnknown,
         }
+        .as_str()
     }
 }
 
@@ -112,20 +114,20 @@ impl ContainerStatus {
 }
 
 impl Process {
-    /// The process that has this number now.
+    /// The process that has this ID now.
     pub fn of(pid: i32) -> Option<Self> {
         let start_ticks = stat_field(pid, START_TIME)?.parse().ok()?;
         Some(Self { pid, start_ticks })
     }
 
-    /// Still the same process, and not merely a corpse waiting for its parent?
+    /// Whether it is still the same process and not a zombie.
     pub fn is_alive(self) -> bool {
         Self::of(self.pid) == Some(self)
             && stat_field(self.pid, STATE).is_some_and(|state| state != "Z" && state != "X")
     }
 }
 
-/// Positions after the closing parenthesis of the command name.
+/// Indexes of fields after the command name.
 const STATE: usize = 0;
 const START_TIME: usize = 19;
 pub(crate) const EXIT_CODE: usize = 49;
@@ -142,7 +144,7 @@ pub fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// The last status of the pod in `pod_dir`, if it is of this boot.
+/// The last status of the pod in `pod_dir`, if it is from this boot.
 pub fn read(pod_dir: &Path) -> io::Result<Option<PodStatus>> {
     let bytes = match fs::read(pod_dir.join(layout::STATUS_FILE)) {
         Ok(bytes) => bytes,
@@ -164,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive_and_another_start_time_is_another_process() {
+    fn start_time_distinguishes_processes() {
         let me = Process::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(me.is_alive());
         assert!(

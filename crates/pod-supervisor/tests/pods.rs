@@ -1,4 +1,5 @@
-//! Real containers as root: a busybox root, real namespaces and cgroups, and supervisors that die.
+//! Runs real containers as root: a busybox image, real namespaces and cgroups, and supervisors that
+//! are killed.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -28,9 +29,9 @@ use pod_supervisor::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A pod directory with an image, and the supervisor that this test process is a parent of.
+/// A pod directory with an image, and its supervisor, which is a child of the test.
 struct Pod {
     dir: tempfile::TempDir,
     sandbox: Sandbox,
@@ -137,7 +138,7 @@ impl Pod {
 
     fn wait_for(&self, what: &str, done: impl Fn(&ContainerStatus) -> bool) -> ContainerStatus {
         let mut client = self.client();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut reply = client.call(&Request::Subscribe).unwrap();
         loop {
             let Reply::Status(status) = reply else {
@@ -163,10 +164,10 @@ impl Pod {
         process.pid
     }
 
-    /// The text of every log line, and a wait until `count` of them are there.
+    /// Waits for `count` log lines and returns the text of all lines.
     fn log(&self, attempt: u32, count: usize) -> Vec<String> {
         let file = self.path().join(layout::log_file("main", attempt));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let text = fs::read_to_string(&file).unwrap_or_default();
             if text.lines().count() >= count {
@@ -185,7 +186,7 @@ impl Pod {
 }
 
 impl Drop for Pod {
-    /// Leaves nothing, whatever the test did.
+    /// Removes everything, even after a failed test.
     fn drop(&mut self) {
         if let Ok(client) = Client::connect(self.path()) {
             client.shut_down(Duration::ZERO).unwrap();
@@ -194,7 +195,7 @@ impl Drop for Pod {
             child.wait().unwrap();
         }
         cgroup::kill(&self.sandbox.cgroup).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while cgroup::remove(&self.sandbox.cgroup).is_err() {
             assert!(Instant::now() < deadline, "cgroup is still in use");
             std::thread::yield_now();
@@ -205,8 +206,8 @@ impl Drop for Pod {
     }
 }
 
-/// The program as it was built last: `cargo build --workspace --bins` comes before the tests. To
-/// build it from here would replace it under tests that run it.
+/// The last build of the program: run `cargo build --workspace --bins` before the tests. A build from
+/// here would replace the program while other tests run it.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("pod-supervisor");
@@ -235,7 +236,7 @@ fn termination(status: &ContainerStatus) -> &pod_supervisor::status::Termination
 }
 
 #[test]
-fn output_exit_code_and_last_words_are_kept() {
+fn output_exit_code_and_termination_message_are_kept() {
     let pod = Pod::new("ends");
     let script = "echo out; echo err >&2; echo -n last > /dev/termination-log; exit 3";
     let (status, log) = pod.run_to_end(pod.container(script));
@@ -250,7 +251,7 @@ fn output_exit_code_and_last_words_are_kept() {
 }
 
 #[test]
-fn last_words_without_end_are_cut() {
+fn termination_message_is_truncated() {
     let pod = Pod::new("talks");
     let script = "dd if=/dev/zero of=/dev/termination-log bs=1000 count=5; exit 1";
     let (status, _) = pod.run_to_end(pod.container(script));
@@ -258,7 +259,7 @@ fn last_words_without_end_are_cut() {
 }
 
 #[test]
-fn container_is_confined_as_asked() {
+fn container_is_confined() {
     let pod = Pod::new("confined");
     let mut container = pod.container(
         "id -u; id -G; hostname; ip -o link | cat; cat /proc/self/status; ls -l /dev/null2; \
@@ -280,7 +281,7 @@ fn container_is_confined_as_asked() {
         uid: 0,
         gid: 107,
     };
-    // A folder that /dev does not have yet, as for /dev/net/tun.
+    // /dev/net/tun needs a directory that /dev does not have.
     container.devices = vec![
         device("/dev/null", "/dev/null2"),
         device("/dev/zero", "/dev/net/tun"),
@@ -320,7 +321,7 @@ fn container_is_confined_as_asked() {
 }
 
 #[test]
-fn signal_and_memory_limit_are_told_apart() {
+fn oom_kill_is_distinguished_from_a_signal() {
     let pod = Pod::new("killed");
     let mut container = pod.container("dd if=/dev/zero of=/dev/null bs=200M count=1");
     container.resources.memory_bytes = Some(20 << 20);
@@ -354,7 +355,7 @@ fn signal_and_memory_limit_are_told_apart() {
 }
 
 #[test]
-fn failing_container_is_restarted_at_once_and_then_later() {
+fn failing_container_is_restarted_at_once_and_then_with_a_delay() {
     let pod = Pod::new("restarts");
     let mut container = pod.container("echo again; exit 1");
     container.restart = RestartPolicy::OnFailure;
@@ -375,7 +376,7 @@ fn failing_container_is_restarted_at_once_and_then_later() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn failed_start_is_explained() {
     let pod = Pod::new("wrong");
     let mut container = pod.container("");
     container.args = vec!["/bin/missing".into()];
@@ -396,7 +397,7 @@ fn what_cannot_start_says_why() {
 }
 
 #[test]
-fn containers_outlive_their_supervisor_and_are_adopted() {
+fn container_survives_supervisor_kill_and_is_adopted() {
     let mut pod = Pod::new("adopted");
     pod.start(pod.container(
         "trap 'echo bye; exit 5' TERM; echo one; while ! ls /tmp/go 2> /dev/null; do sleep 0.01; \
@@ -406,7 +407,7 @@ fn containers_outlive_their_supervisor_and_are_adopted() {
     pod.log(0, 1);
     let namespace = pod.client().status().unwrap().network_namespace;
     pod.kill_supervisor();
-    // It writes while nobody reads.
+    // The container writes while no supervisor reads.
     let go = PathBuf::from(format!("/proc/{before}/root/tmp/go"));
     fs::write(go, "").unwrap();
     pod.supervise();
@@ -425,7 +426,7 @@ fn containers_outlive_their_supervisor_and_are_adopted() {
     assert_eq!(pod.client().call(&request).unwrap(), Reply::Done);
     let status = pod.wait_for_end();
     let end = termination(&status);
-    // The kernel tells the exit code to later parents only since 6.15.
+    // Only since Linux 6.15 is the exit code available to a process that is not the parent.
     assert!(
         matches!(
             (end.exit_code, end.reason),
@@ -437,13 +438,13 @@ fn containers_outlive_their_supervisor_and_are_adopted() {
 }
 
 #[test]
-fn container_that_ended_under_a_dead_supervisor_is_known_to_have_ended() {
+fn container_that_ended_without_a_supervisor_is_reported_as_ended() {
     let mut pod = Pod::new("lost");
     pod.start(pod.container("sleep 1000"));
     let pid = pod.wait_for_running();
     pod.kill_supervisor();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Process::of(pid).is_some_and(Process::is_alive) {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
@@ -462,18 +463,21 @@ fn second_supervisor_is_refused() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("another supervisor does already"), "{said}");
+    let greeting = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        greeting.contains("another supervisor owns it"),
+        "{greeting}"
+    );
 }
 
 #[test]
-fn shutdown_asks_first_and_leaves_no_process() {
+fn shutdown_sends_sigterm_and_leaves_no_process() {
     let mut pod = Pod::new("stops");
-    pod.start(pod.container("trap 'echo asked; exit 0' TERM; echo ready; sleep 1000 & wait"));
+    pod.start(pod.container("trap 'echo terminated; exit 0' TERM; echo ready; sleep 1000 & wait"));
     pod.log(0, 1);
-    pod.client().shut_down(PATIENCE).unwrap();
+    pod.client().shut_down(TIMEOUT).unwrap();
     assert!(pod.supervisor.take().unwrap().wait().unwrap().success());
-    assert_eq!(pod.log(0, 2), ["stdout F ready", "stdout F asked"]);
+    assert_eq!(pod.log(0, 2), ["stdout F ready", "stdout F terminated"]);
     assert_eq!(
         cgroup::pids(&pod.sandbox.cgroup).unwrap(),
         Vec::<i32>::new()
@@ -481,7 +485,7 @@ fn shutdown_asks_first_and_leaves_no_process() {
 }
 
 #[test]
-fn shutdown_kills_what_does_not_listen() {
+fn shutdown_kills_container_that_ignores_sigterm() {
     let pod = Pod::new("stubborn");
     pod.start(pod.container("trap '' TERM; echo ready; while true; do sleep 1000; done"));
     pod.log(0, 1);
@@ -490,7 +494,7 @@ fn shutdown_kills_what_does_not_listen() {
     assert_eq!(termination(&status.containers[0]).signal, Some(9));
 }
 
-/// Runs a command in the pod's container: what became of it, and its output.
+/// Runs a command in the pod's container; returns the outcome and the output.
 fn exec(pod: &Pod, id: &str, args: &[&str], input: &str) -> (Outcome, String) {
     let dir = pod.path().join(layout::exec_dir(id));
     fs::create_dir_all(&dir).unwrap();
@@ -503,7 +507,7 @@ fn exec(pod: &Pod, id: &str, args: &[&str], input: &str) -> (Outcome, String) {
     fs::write(dir.join(REQUEST_FILE), bytes).unwrap();
     let mut child = exec_helper(pod, id);
     let mut stdin = child.stdin.take().unwrap();
-    // A program that does not listen may have gone by now.
+    // A program that does not read its input may have exited by now.
     drop(std::io::Write::write_all(&mut stdin, input.as_bytes()));
     drop(stdin);
     let output = child.wait_with_output().unwrap();
@@ -528,7 +532,7 @@ fn exec_helper(pod: &Pod, id: &str) -> Child {
 }
 
 #[test]
-fn program_runs_inside_as_the_container_does() {
+fn exec_runs_with_the_containers_settings() {
     let pod = Pod::new("exec");
     let mut container = pod.container("echo mine > /tmp/file; sleep 1000");
     container.env.push("FROM=spec".into());
@@ -543,7 +547,7 @@ fn program_runs_inside_as_the_container_does() {
     for confined in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
         assert!(text.contains(confined), "{text}");
     }
-    // The container's own processes and no others.
+    // Only the container's own processes are visible.
     assert!(text.lines().any(|line| line == "1"), "{text}");
     let (outcome, _) = exec(&pod, "2", &["no-such-program"], "");
     let Outcome::Failed { message } = outcome else {
@@ -553,7 +557,7 @@ fn program_runs_inside_as_the_container_does() {
 }
 
 #[test]
-fn program_ends_with_whoever_asked_for_it() {
+fn exec_ends_with_its_helper() {
     let pod = Pod::new("exec-ends");
     pod.start(pod.container("sleep 1000"));
     let main = pod.wait_for_running();
@@ -582,9 +586,9 @@ fn program_ends_with_whoever_asked_for_it() {
     let helper = Pid::from_child(&child);
     kill_process(helper, Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while cgroup::pids(&group).unwrap() != [main] {
-        assert!(Instant::now() < deadline, "it runs on");
+        assert!(Instant::now() < deadline, "the program still runs");
         std::thread::yield_now();
     }
 }

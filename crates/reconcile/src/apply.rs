@@ -1,32 +1,34 @@
-//! Writes to the API server, and what may become of them.
+//! Writes to the API server, and how they fail.
 
 use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use reasons::Reason;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{Key, Retry};
 
-/// What a write may come to.
+/// Why a write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Somebody else was faster; look again.
-    #[error("write {what}: it was changed meanwhile")]
+    /// Another writer was faster; read the object again.
+    #[error("write {what}: the object has changed")]
     Conflict { what: String },
     #[error("write {what}: there is no such object")]
     NotFound { what: String },
-    #[error("create {what}: it exists")]
+    #[error("create {what}: it already exists")]
     AlreadyExists { what: String },
-    /// The server will not have it, and not later either.
+    /// The server rejects it, and would reject it later as well.
     #[error("write {what}: {message}")]
     Refused { what: String, message: String },
-    /// The server cannot do it now and says why, such as a webhook that does not answer.
+    /// The server cannot do it now and reports why, such as a webhook that does not respond.
     #[error("write {what}: {message}")]
-    Hindered { what: String, message: String },
+    ServerError { what: String, message: String },
+    /// There was no response.
     #[error("write {what}")]
     Unavailable {
         what: String,
@@ -36,13 +38,13 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Conflict { .. } => "Conflict",
-            Self::NotFound { .. } => "NotFound",
-            Self::AlreadyExists { .. } => "AlreadyExists",
-            Self::Refused { .. } => "Refused",
-            Self::Hindered { .. } | Self::Unavailable { .. } => "ServerUnavailable",
+            Self::Conflict { .. } => Reason::Conflict,
+            Self::NotFound { .. } => Reason::NotFound,
+            Self::AlreadyExists { .. } => Reason::AlreadyExists,
+            Self::Refused { .. } => Reason::Refused,
+            Self::ServerError { .. } | Self::Unavailable { .. } => Reason::ServerUnavailable,
         }
     }
 
@@ -51,7 +53,7 @@ impl WriteError {
             Self::Conflict { .. } | Self::NotFound { .. } | Self::AlreadyExists { .. } => {
                 Retry::Soon
             }
-            Self::Refused { .. } | Self::Hindered { .. } | Self::Unavailable { .. } => {
+            Self::Refused { .. } | Self::ServerError { .. } | Self::Unavailable { .. } => {
                 Retry::BackOff
             }
         }
@@ -68,7 +70,7 @@ impl WriteError {
                     what,
                     message: status.message.clone(),
                 },
-                _ => Self::Hindered {
+                _ => Self::ServerError {
                     what,
                     message: status.message.clone(),
                 },
@@ -81,10 +83,10 @@ impl WriteError {
     }
 }
 
-/// A piece of an object, to be applied under a field manager.
+/// A part of an object, to be applied under a field manager.
 ///
-/// The piece holds every field its manager owns: one that was applied before and is missing now
-/// is given up. With `metadata.resourceVersion` inside, a stale write is a conflict.
+/// The part holds every field its manager owns: the server drops the ownership of a field that was
+/// applied before and is missing now. With `metadata.resourceVersion` inside, a stale write is a conflict.
 #[derive(Debug)]
 pub struct Fragment<'a> {
     pub manager: &'a str,
@@ -94,8 +96,7 @@ pub struct Fragment<'a> {
     pub body: Value,
 }
 
-/// Applies the fragment, taking over fields that another manager owns. The answer is the whole
-/// object.
+/// Applies the fragment, taking over fields that another manager owns. Returns the whole object.
 pub async fn apply<K>(api: &Api<K>, fragment: &Fragment<'_>) -> Result<K, WriteError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -154,7 +155,7 @@ where
         .map_err(error)
 }
 
-/// Deletes the object of that name, whichever it is; one that is gone already counts as deleted.
+/// Deletes the object of that name, whatever its UID; a missing object counts as deleted.
 pub async fn delete_named<K>(api: &Api<K>, key: &Key) -> Result<(), WriteError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -162,7 +163,7 @@ where
     remove(api, key, &DeleteParams::background()).await
 }
 
-/// Deletes the object with that UID; one that is gone already counts as deleted.
+/// Deletes the object with that UID; a missing object counts as deleted.
 pub async fn delete<K>(
     api: &Api<K>,
     key: &Key,
@@ -179,12 +180,16 @@ where
     remove(api, key, &parameters).await
 }
 
-/// Deletes the object if it is still as it was seen: whose it is may have changed.
-pub async fn delete_as_seen<K>(api: &Api<K>, key: &Key, seen: &ObjectMeta) -> Result<(), WriteError>
+/// Deletes the object if it has not changed since it was observed: its owner may be another now.
+pub async fn delete_unchanged<K>(
+    api: &Api<K>,
+    key: &Key,
+    observed: &ObjectMeta,
+) -> Result<(), WriteError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    let parameters = only(seen.uid.clone(), seen.resource_version.clone());
+    let parameters = only(observed.uid.clone(), observed.resource_version.clone());
     remove(api, key, &parameters).await
 }
 

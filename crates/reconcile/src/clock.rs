@@ -1,16 +1,16 @@
-//! Wall-clock time that a test can stop.
+//! Wall-clock time that a test can pause.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where timestamps in objects come from.
+/// The source of timestamps in objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock(Source);
 
 #[derive(Debug, Clone, Copy)]
 enum Source {
     System,
-    /// A fixed start plus what tokio's clock has run since.
+    /// A fixed start plus the time that tokio's clock has advanced since.
     Tokio {
         start: Timestamp,
         since: Instant,
@@ -22,8 +22,8 @@ impl Clock {
         Self(Source::System)
     }
 
-    /// A clock that starts at that time and follows tokio's, which a test may pause and advance.
-    /// Call it inside a runtime.
+    /// A clock that starts at the given time and follows tokio's, which a test may pause and
+    /// advance. Call it inside a runtime.
     pub fn starting_at(start: Timestamp) -> Self {
         Self(Source::Tokio {
             start,

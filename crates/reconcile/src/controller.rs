@@ -1,38 +1,44 @@
-//! The work queue and its workers.
+//! The workers of a controller.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backoff::{Delays, Failures, Severity};
+use error_chain::error_chain;
 use futures::FutureExt as _;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use reasons::Reason;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::Key;
-use crate::chain::error_chain;
-use crate::failures::{Backoff, Failures};
+use crate::queue::{Queue, Trigger, Triggers};
 
-/// How long a pass may still run after the stop was asked for.
+/// How long a running reconcile may take to end after the stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// For failures that may pass quickly, such as a server being restarted.
+const DELAYS: Delays = Delays::new(Duration::from_millis(200), Duration::from_mins(1));
 
-/// One controller: turns the state of one object into what it should be, a step at a time.
+/// One controller: brings one object at a time from its actual to its desired state.
 pub trait Reconciler: Send + Sync + 'static {
     /// Lower-case name for logs.
     const NAME: &'static str;
     type Error: ReconcileError;
 
-    /// Looks at the object of that key, which may be gone, and acts. May be cut off at any await
+    /// Observes the object of that key, which may be gone, and acts. May be dropped at any await
     /// and called again.
     fn reconcile(&self, key: &Key) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
+
+    /// The UID of the object of that key as last observed, for logs.
+    fn uid_of(&self, _key: &Key) -> Option<String> {
+        None
+    }
 }
 
-/// When to look again after a pass that went well.
+/// When to reconcile again after a success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requeue {
     /// When something changes.
@@ -41,49 +47,25 @@ pub enum Requeue {
     After(Duration),
 }
 
-/// What a failure means for the next try.
+/// When to reconcile again after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// Only when something changes.
     Never,
-    /// At once or nearly so: what was looked at had become stale.
+    /// Almost at once: the observed state was stale.
     Soon,
     /// After a time that grows with each failure.
     BackOff,
 }
 
 pub trait ReconcileError: Error + Send + Sync + 'static {
-    /// A stable CamelCase word.
-    fn reason(&self) -> &'static str;
+    /// A stable reason in CamelCase.
+    fn reason(&self) -> Reason;
     fn retry(&self) -> Retry;
-}
 
-/// Says which objects need a look. Bounded by the number of objects: a key counts once.
-#[derive(Debug, Clone, Default)]
-pub struct Triggers {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    /// In order, so that the same history gives the same passes.
-    keys: Mutex<BTreeSet<Key>>,
-    added: Notify,
-}
-
-impl Triggers {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    pub fn add(&self, key: Key) {
-        if self.shared.keys.lock().insert(key) {
-            self.shared.added.notify_one();
-        }
-    }
-
-    fn take(&self) -> BTreeSet<Key> {
-        std::mem::take(&mut self.shared.keys.lock())
+    /// Whether trying again may help without any change to the object.
+    fn is_transient(&self) -> bool {
+        self.retry() != Retry::Never
     }
 }
 
@@ -96,38 +78,43 @@ pub async fn run_controller<R: Reconciler>(
     stop: CancellationToken,
 ) {
     let mut queue = Queue::default();
-    let mut passes = JoinSet::new();
-    let mut failures = Failures::new(Backoff::RECONCILE);
+    let mut running = JoinSet::new();
+    let mut failures = Failures::new(DELAYS);
     loop {
-        while passes.len() < concurrency
-            && let Some(key) = queue.start_next(Instant::now())
+        while running.len() < concurrency
+            && let Some((key, trigger)) = queue.start_next(Instant::now())
         {
-            passes.spawn(pass(Arc::clone(&reconciler), key));
+            let run = Run {
+                failures: failures.count(&key),
+                key,
+                trigger,
+            };
+            running.spawn(run.reconcile(Arc::clone(&reconciler)));
         }
-        let due = queue.next_due().filter(|_| passes.len() < concurrency);
+        let next = queue.next_at().filter(|_| running.len() < concurrency);
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            () = triggers.shared.added.notified() => {
+            () = triggers.added() => {
                 let now = Instant::now();
-                for key in triggers.take() {
-                    queue.add(key, now);
+                for (key, trigger) in triggers.take() {
+                    queue.add(key, now, trigger);
                 }
             }
-            Some(ended) = passes.join_next() => {
-                // A pass catches its own panics, so joining fails only for aborted ones, of
+            Some(ended) = running.join_next() => {
+                // A reconcile catches its own panics, so joining fails only for aborted ones, of
                 // which there are none before the stop.
                 if let Ok((key, outcome)) = ended {
-                    let again = settle(&key, outcome, &mut failures);
+                    let again = again_in(&key, outcome, &mut failures);
                     queue.finish(key, again);
                 }
             }
-            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
         }
     }
-    let ended = async { while passes.join_next().await.is_some() {} };
+    let ended = async { while running.join_next().await.is_some() {} };
     if tokio::time::timeout(STOP_GRACE, ended).await.is_err() {
-        tracing::warn!(controller = R::NAME, "reconciles were cut off by the stop");
+        tracing::warn!(controller = R::NAME, "stop interrupted running reconciles");
     }
 }
 
@@ -137,21 +124,42 @@ enum Outcome {
     Failed(Retry),
 }
 
-async fn pass<R: Reconciler>(reconciler: Arc<R>, key: Key) -> (Key, Outcome) {
-    let span = tracing::info_span!(
-        "reconcile",
-        controller = R::NAME,
-        namespace = key.namespace,
-        name = key.name
-    );
-    let outcome = async {
-        match AssertUnwindSafe(reconciler.reconcile(&key))
-            .catch_unwind()
-            .await
-        {
-            Ok(Ok(requeue)) => Outcome::Done(requeue),
+/// One reconcile of one object.
+#[derive(Debug)]
+struct Run {
+    key: Key,
+    trigger: Trigger,
+    /// Consecutive failures before this run.
+    failures: u32,
+}
+
+impl Run {
+    async fn reconcile<R: Reconciler>(self, reconciler: Arc<R>) -> (Key, Outcome) {
+        let span = tracing::info_span!(
+            "reconcile",
+            controller = R::NAME,
+            namespace = self.key.namespace,
+            name = self.key.name,
+            uid = reconciler.uid_of(&self.key),
+            trigger = self.trigger.name,
+            triggers = self.trigger.count,
+        );
+        let outcome = self.outcome(&*reconciler).instrument(span).await;
+        (self.key, outcome)
+    }
+
+    async fn outcome<R: Reconciler>(&self, reconciler: &R) -> Outcome {
+        tracing::debug!("reconcile started");
+        let result = AssertUnwindSafe(reconciler.reconcile(&self.key)).catch_unwind();
+        match result.await {
+            Ok(Ok(requeue)) => {
+                if Severity::has_warned(self.failures) {
+                    tracing::info!(failures = self.failures, "reconcile succeeded again");
+                }
+                Outcome::Done(requeue)
+            }
             Ok(Err(error)) => {
-                report(&error);
+                self.report(&error);
                 Outcome::Failed(error.retry())
             }
             Err(_) => {
@@ -160,92 +168,52 @@ async fn pass<R: Reconciler>(reconciler: Arc<R>, key: Key) -> (Key, Outcome) {
             }
         }
     }
-    .instrument(span)
-    .await;
-    (key, outcome)
-}
 
-fn report(error: &impl ReconcileError) {
-    let chain = error_chain(error);
-    match error.retry() {
-        Retry::Soon => tracing::debug!(reason = error.reason(), error = chain, "looking again"),
-        Retry::Never | Retry::BackOff => {
-            tracing::warn!(reason = error.reason(), error = chain, "reconcile failed");
+    /// Logs a failure: at debug level at first, as a warning when it repeats or is permanent.
+    fn report(&self, error: &impl ReconcileError) {
+        let failures = self.failures.saturating_add(1);
+        let (reason, chain) = (error.reason(), error_chain(error));
+        let severity = if error.is_transient() {
+            Severity::of(failures)
+        } else {
+            Severity::Warn
+        };
+        match severity {
+            Severity::Debug => {
+                tracing::debug!(%reason, error = chain, failures, "reconcile failed");
+            }
+            Severity::Warn => tracing::warn!(%reason, error = chain, failures, "reconcile failed"),
         }
     }
 }
 
-fn settle(key: &Key, outcome: Outcome, failures: &mut Failures<Key>) -> Option<Duration> {
+/// When to reconcile the object again without a change, and the trigger to name then.
+fn again_in(
+    key: &Key,
+    outcome: Outcome,
+    failures: &mut Failures<Key>,
+) -> Option<(Duration, Trigger)> {
     match outcome {
         Outcome::Done(requeue) => {
             failures.succeeded(key);
             match requeue {
                 Requeue::OnChange => None,
-                Requeue::After(wait) => Some(wait),
+                Requeue::After(wait) => Some((wait, Trigger::TIMER)),
             }
         }
         Outcome::Failed(Retry::Never) => {
             failures.succeeded(key);
             None
         }
-        // A stale view is cured by the watch within moments; the growing wait only keeps a
-        // watch that lags from being asked in a tight loop.
-        Outcome::Failed(Retry::Soon) => Some(failures.failed(key.clone()) / 20),
-        Outcome::Failed(Retry::BackOff) => Some(failures.failed(key.clone())),
-    }
-}
-
-/// Which object is due when, and which are being worked on. A key waits at most once.
-#[derive(Debug, Default)]
-struct Queue {
-    /// In order of time; the number keeps equal times apart and in order.
-    due: BTreeMap<(Instant, u64), Key>,
-    waiting: HashMap<Key, (Instant, u64)>,
-    running: HashSet<Key>,
-    /// Triggered while running.
-    again: HashSet<Key>,
-    number: u64,
-}
-
-impl Queue {
-    fn add(&mut self, key: Key, at: Instant) {
-        if self.running.contains(&key) {
-            self.again.insert(key);
-            return;
+        // The watch refreshes a stale view within moments; the growing wait only keeps a watch
+        // that lags from causing a tight loop.
+        Outcome::Failed(Retry::Soon) => {
+            let delay = failures.failed(key.clone()).delay;
+            Some((delay / 20, Trigger::RETRY))
         }
-        if let Some(slot) = self.waiting.get(&key).copied() {
-            if slot.0 <= at {
-                return;
-            }
-            self.due.remove(&slot);
-        }
-        self.number += 1;
-        let slot = (at, self.number);
-        self.due.insert(slot, key.clone());
-        self.waiting.insert(key, slot);
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        self.due.keys().next().map(|(at, _)| *at)
-    }
-
-    fn start_next(&mut self, now: Instant) -> Option<Key> {
-        if self.next_due()? > now {
-            return None;
-        }
-        let (_, key) = self.due.pop_first()?;
-        self.waiting.remove(&key);
-        self.running.insert(key.clone());
-        Some(key)
-    }
-
-    fn finish(&mut self, key: Key, again_in: Option<Duration>) {
-        self.running.remove(&key);
-        let now = Instant::now();
-        if self.again.remove(&key) {
-            self.add(key, now);
-        } else if let Some(wait) = again_in {
-            self.add(key, now + wait);
+        Outcome::Failed(Retry::BackOff) => {
+            let delay = failures.failed(key.clone()).delay;
+            Some((delay, Trigger::RETRY))
         }
     }
 }
@@ -254,15 +222,17 @@ impl Queue {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use tokio::sync::Notify;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
-    #[error("does not work")]
+    #[error("broken")]
     struct Broken;
 
     impl ReconcileError for Broken {
-        fn reason(&self) -> &'static str {
-            "Broken"
+        fn reason(&self) -> Reason {
+            Reason::FailedUpdate
         }
 
         fn retry(&self) -> Retry {
@@ -270,11 +240,11 @@ mod tests {
         }
     }
 
-    /// Fails or panics until it was called often enough, and notes how many ran at once.
+    /// Fails or panics for a number of calls, and counts the concurrent calls.
     struct Counting {
         calls: AtomicU32,
-        at_once: AtomicU32,
-        most_at_once: AtomicU32,
+        concurrent: AtomicU32,
+        most_concurrent: AtomicU32,
         fail_until: u32,
         done: Notify,
     }
@@ -283,8 +253,8 @@ mod tests {
         fn new(fail_until: u32) -> Arc<Self> {
             Arc::new(Self {
                 calls: AtomicU32::new(0),
-                at_once: AtomicU32::new(0),
-                most_at_once: AtomicU32::new(0),
+                concurrent: AtomicU32::new(0),
+                most_concurrent: AtomicU32::new(0),
                 fail_until,
                 done: Notify::new(),
             })
@@ -296,10 +266,10 @@ mod tests {
         type Error = Broken;
 
         async fn reconcile(&self, _: &Key) -> Result<Requeue, Broken> {
-            let running = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most_at_once.fetch_max(running, Ordering::SeqCst);
+            let running = self.concurrent.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_concurrent.fetch_max(running, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(10)).await;
-            self.at_once.fetch_sub(1, Ordering::SeqCst);
+            self.concurrent.fetch_sub(1, Ordering::SeqCst);
             let calls = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
             assert!(calls > self.fail_until / 2, "the first half panics");
             if calls <= self.fail_until {
@@ -313,7 +283,7 @@ mod tests {
     async fn run_until_done(reconciler: &Arc<Counting>, keys: u32, concurrency: usize) {
         let (triggers, stop) = (Triggers::new(), CancellationToken::new());
         for n in 0..keys {
-            triggers.add(Key::new("default", format!("a{n}")));
+            triggers.add(Key::new("default", format!("a{n}")), "test");
         }
         let run = run_controller(Arc::clone(reconciler), triggers, concurrency, stop.clone());
         let finish = async {
@@ -346,33 +316,6 @@ mod tests {
     async fn concurrency_is_bounded() {
         let reconciler = Counting::new(0);
         run_until_done(&reconciler, 20, 3).await;
-        assert_eq!(reconciler.most_at_once.load(Ordering::SeqCst), 3);
-    }
-
-    #[test]
-    fn key_triggered_while_running_runs_once_more_and_never_beside_itself() {
-        let mut queue = Queue::default();
-        let (key, now) = (Key::new("n", "a"), Instant::now());
-        queue.add(key.clone(), now);
-        queue.add(key.clone(), now);
-        assert_eq!(queue.start_next(now), Some(key.clone()));
-        assert_eq!(queue.start_next(now), None);
-        queue.add(key.clone(), now);
-        assert_eq!(queue.start_next(now), None);
-        queue.finish(key.clone(), Some(Duration::from_mins(1)));
-        assert_eq!(queue.start_next(Instant::now()), Some(key.clone()));
-        queue.finish(key.clone(), None);
-        assert_eq!(queue.next_due(), None);
-    }
-
-    #[test]
-    fn earlier_time_wins() {
-        let mut queue = Queue::default();
-        let (key, now) = (Key::new("n", "a"), Instant::now());
-        queue.add(key.clone(), now + Duration::from_secs(9));
-        queue.add(key.clone(), now + Duration::from_secs(3));
-        queue.add(key, now + Duration::from_secs(5));
-        assert_eq!(queue.next_due(), Some(now + Duration::from_secs(3)));
-        assert_eq!(queue.due.len(), 1);
+        assert_eq!(reconciler.most_concurrent.load(Ordering::SeqCst), 3);
     }
 }

@@ -1,7 +1,7 @@
-//! Events on objects: what users read with `kubectl describe`.
+//! Kubernetes events about objects, which users read with `kubectl describe`.
 //!
-//! Publishing never waits and never fails a reconcile; one task writes. The same event on the
-//! same object again is one Event object with a higher count.
+//! Publishing never waits and never fails a reconcile; one task writes. A repeated event about the
+//! same object is one Event object with a higher count.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,22 +9,23 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use error_chain::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Api, Client, Resource};
+use reasons::Reason;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::{WriteError, create, merge};
-use crate::chain::error_chain;
 use crate::{Clock, Key};
 
-/// Events that may wait to be written. A burst beyond it (hundreds of objects failing at the same
-/// moment with a server that answers slowly) loses the newest, which are counted.
+/// Events that may wait to be written. A larger burst (hundreds of objects failing at the same
+/// moment with a slow server) drops the newest, which are counted.
 const WAITING: usize = 512;
-/// Different events whose counts are remembered; past it, counting starts over.
+/// Different events whose counts are remembered; beyond that, counting starts over.
 const REMEMBERED: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,23 +43,23 @@ impl EventType {
     }
 }
 
-/// The end that publishes. Clones share the task.
+/// The publishing end. Clones share the task.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<Noted>,
+    queue: mpsc::Sender<Published>,
     clock: Clock,
-    lost: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
 }
 
-/// The end that writes; spawn [`RecorderTask::run`].
+/// The writing end; spawn [`RecorderTask::run`].
 pub struct RecorderTask {
     client: Client,
     component: &'static str,
-    queue: mpsc::Receiver<Noted>,
+    queue: mpsc::Receiver<Published>,
     counts: HashMap<String, (i32, Timestamp)>,
-    lost: Arc<AtomicU64>,
-    /// Of those that were lost.
-    told: u64,
+    dropped: Arc<AtomicU64>,
+    /// How many dropped events were logged so far.
+    logged: u64,
 }
 
 impl fmt::Debug for RecorderTask {
@@ -70,52 +71,55 @@ impl fmt::Debug for RecorderTask {
 }
 
 #[derive(Debug)]
-struct Noted {
-    on: ObjectReference,
+struct Published {
+    object: ObjectReference,
     kind: EventType,
-    reason: String,
-    note: String,
+    reason: Reason,
+    message: String,
     at: Timestamp,
 }
 
 /// A recorder for one component, such as `virtualmachine-controller`.
 pub fn recorder(client: Client, component: &'static str, clock: Clock) -> (Recorder, RecorderTask) {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let lost = Arc::new(AtomicU64::new(0));
+    let dropped = Arc::new(AtomicU64::new(0));
     let task = RecorderTask {
         client,
         component,
         queue: receiver,
         counts: HashMap::new(),
-        lost: Arc::clone(&lost),
-        told: 0,
+        dropped: Arc::clone(&dropped),
+        logged: 0,
     };
-    let queue = sender;
-    let recorder = Recorder { queue, clock, lost };
+    let recorder = Recorder {
+        queue: sender,
+        clock,
+        dropped,
+    };
     (recorder, task)
 }
 
 impl Recorder {
-    pub fn publish<K>(&self, on: &K, kind: EventType, reason: &str, note: impl Into<String>)
+    pub fn publish<K>(&self, object: &K, kind: EventType, reason: Reason, message: impl Into<String>)
     where
         K: Resource<DynamicType = ()>,
     {
-        let noted = Noted {
-            on: on.object_ref(&()),
+        let event = Published {
+            object: object.object_ref(&()),
             kind,
-            reason: reason.to_owned(),
-            note: note.into(),
+            reason,
+            message: message.into(),
             at: self.clock.now(),
         };
-        if let Err(lost) = self.queue.try_send(noted) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(reason, error = %lost, "event is lost");
+        if let Err(error) = self.queue.try_send(event) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%reason, %error, "event dropped");
         }
     }
 
-    /// How many events were lost so far, because too many waited or nobody writes any more.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    /// How many events were dropped so far, because too many waited or the writing task ended.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 }
 
@@ -123,81 +127,81 @@ impl RecorderTask {
     /// Writes events until stopped and the queue is drained.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
-            let noted = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                noted = self.queue.recv() => noted,
+                event = self.queue.recv() => event,
                 () = stop.cancelled() => None,
             };
-            let Some(noted) = noted else { return };
-            if let Err(error) = self.write(&noted).await {
+            let Some(event) = event else { return };
+            if let Err(error) = self.write(&event).await {
                 tracing::warn!(
-                    reason = noted.reason,
+                    reason = %event.reason,
                     error = error_chain(&error),
-                    "event cannot be written"
+                    "failed to write an event"
                 );
             }
-            // Once for a burst: as many lines as events would be no help.
-            let lost = self.newly_lost();
-            if lost > 0 {
+            // One line for a burst, not one for each event.
+            let dropped = self.newly_dropped();
+            if dropped > 0 {
                 tracing::warn!(
-                    lost,
+                    dropped,
                     component = self.component,
-                    "events were lost: too many came at once"
+                    "event queue is full: events dropped"
                 );
             }
         }
     }
 
-    /// How many were lost since this was last asked.
-    fn newly_lost(&mut self) -> u64 {
-        let all = self.lost.load(Ordering::Relaxed);
-        let fresh = all - self.told;
-        self.told = all;
-        fresh
+    /// How many events were dropped since the last call.
+    fn newly_dropped(&mut self) -> u64 {
+        let all = self.dropped.load(Ordering::Relaxed);
+        let new = all - self.logged;
+        self.logged = all;
+        new
     }
 
-    async fn write(&mut self, noted: &Noted) -> Result<(), WriteError> {
-        let namespace = noted.on.namespace.clone().unwrap_or_default();
+    async fn write(&mut self, event: &Published) -> Result<(), WriteError> {
+        let namespace = event.object.namespace.clone().unwrap_or_default();
         let api = Api::<Event>::namespaced(self.client.clone(), &namespace);
-        let key = Key::new(namespace, event_name(noted));
+        let key = Key::new(namespace, event_name(event));
         if self.counts.len() > REMEMBERED {
             self.counts.clear();
         }
         if let Some((count, _)) = self.counts.get_mut(&key.name) {
             *count = count.saturating_add(1);
-            let body = json!({"count": *count, "lastTimestamp": Time(noted.at)});
+            let body = json!({"count": *count, "lastTimestamp": Time(event.at)});
             match merge(&api, self.component, &key, &body).await {
-                // Events are removed after a while; then this one starts anew.
+                // The server removes old events; then this one is created again.
                 Err(WriteError::NotFound { .. }) => {}
                 outcome => return outcome.map(drop),
             }
         }
-        self.counts.insert(key.name.clone(), (1, noted.at));
-        match create(&api, self.component, &key, &self.event(&key, noted)).await {
+        self.counts.insert(key.name.clone(), (1, event.at));
+        match create(&api, self.component, &key, &self.event(&key, event)).await {
             Ok(_) => Ok(()),
-            // Written by an earlier life of this process, which knew the count.
+            // Written by an earlier process, which knew the count.
             Err(WriteError::AlreadyExists { .. }) => {
-                let body = json!({"lastTimestamp": Time(noted.at)});
+                let body = json!({"lastTimestamp": Time(event.at)});
                 merge(&api, self.component, &key, &body).await.map(drop)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn event(&self, key: &Key, noted: &Noted) -> Event {
+    fn event(&self, key: &Key, event: &Published) -> Event {
         Event {
             metadata: ObjectMeta {
                 name: Some(key.name.clone()),
                 namespace: Some(key.namespace.clone()),
                 ..ObjectMeta::default()
             },
-            involved_object: noted.on.clone(),
-            type_: Some(noted.kind.as_str().to_owned()),
-            reason: Some(noted.reason.clone()),
-            message: Some(noted.note.clone()),
+            involved_object: event.object.clone(),
+            type_: Some(event.kind.as_str().to_owned()),
+            reason: Some(event.reason.into()),
+            message: Some(event.message.clone()),
             count: Some(1),
-            first_timestamp: Some(Time(noted.at)),
-            last_timestamp: Some(Time(noted.at)),
+            first_timestamp: Some(Time(event.at)),
+            last_timestamp: Some(Time(event.at)),
             source: Some(EventSource {
                 component: Some(self.component.to_owned()),
                 host: None,
@@ -208,12 +212,12 @@ impl RecorderTask {
     }
 }
 
-/// The same for the same thing said about the same object, in any life of the process.
-fn event_name(noted: &Noted) -> String {
+/// The same name for the same event about the same object, in every process.
+fn event_name(event: &Published) -> String {
     let mut hasher = DefaultHasher::new();
-    (&noted.on.uid, noted.kind, &noted.reason, &noted.note).hash(&mut hasher);
-    let name = noted.on.name.as_deref().unwrap_or("unknown");
-    // Room for the hash within the 253 characters of a name.
+    (&event.object.uid, event.kind, &event.reason, &event.message).hash(&mut hasher);
+    let name = event.object.name.as_deref().unwrap_or("unknown");
+    // Leaves space for the hash within the 253 characters of a name.
     let name: String = name.chars().take(230).collect();
     format!("{name}.{:016x}", hasher.finish())
 }
@@ -225,24 +229,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn events_beyond_the_queue_are_counted() {
         let (queue, mut waiting) = mpsc::channel(2);
         let recorder = Recorder {
             queue,
             clock: Clock::starting_at(Timestamp::UNIX_EPOCH),
-            lost: Arc::default(),
+            dropped: Arc::default(),
         };
-        let publish = |note: &str| {
+        let publish = |message: &str| {
             let clone = recorder.clone();
-            clone.publish(&Pod::default(), EventType::Normal, "Told", note);
+            clone.publish(&Pod::default(), EventType::Normal, Reason::Started, message);
         };
-        for note in ["a", "b", "c", "d"] {
-            publish(note);
+        for message in ["a", "b", "c", "d"] {
+            publish(message);
         }
-        assert_eq!(recorder.lost(), 2);
-        // The oldest stay, and there is room again once they are written.
-        assert_eq!(waiting.try_recv().unwrap().note, "a");
+        assert_eq!(recorder.dropped(), 2);
+        // The oldest stay; a slot is free once one of them is written.
+        assert_eq!(waiting.try_recv().unwrap().message, "a");
         publish("e");
-        assert_eq!(recorder.lost(), 2);
+        assert_eq!(recorder.dropped(), 2);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use kube::Resource;
 
-/// Namespace and name; of which kind is clear from where it is used.
+/// Namespace and name; the kind is clear from the context.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub namespace: String,
@@ -19,7 +19,7 @@ impl Key {
         }
     }
 
-    /// The key of an object from the API server; what is missing there is empty.
+    /// The key of an object from the API server; a missing part is empty.
     pub fn of(object: &impl Resource) -> Self {
         let meta = object.meta();
         Self::new(
@@ -28,7 +28,7 @@ impl Key {
         )
     }
 
-    /// The key of the controlling owner, if it is of that kind.
+    /// The key of the controlling owner, if the owner is of that kind.
     pub fn of_controller(object: &impl Resource, kind: &str) -> Option<Self> {
         let meta = object.meta();
         let owner = meta

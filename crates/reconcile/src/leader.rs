@@ -1,12 +1,13 @@
-//! One of many does the work: election by a lease.
+//! Leader election by a lease.
 //!
-//! **Invariants**: the work is stopped, and has ended, before anybody else may take the lease; a
-//! holder that goes in order gives it back, so that the next does not wait. Clocks are not
-//! compared: a lease is free when nothing in it changed for its duration by our own clock.
+//! **Invariants**: the work has ended before another candidate may take the lease; a holder that
+//! stops in an orderly way releases the lease, so that the next leader does not wait. Clocks are
+//! not compared: a lease is free when it has not changed for its duration by our own clock.
 
 use std::fmt;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -16,29 +17,27 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::{WriteError, create, merge};
-use crate::chain::error_chain;
 use crate::{Clock, Key};
 
-/// How long a lease is good that is not renewed.
+/// How long a lease is valid without renewal.
 const DURATION: Duration = Duration::from_secs(15);
-/// How long a holder goes on that cannot renew: it must have ended before others begin.
+/// How long a holder works on without renewal: it must have ended before others begin.
 const DEADLINE: Duration = Duration::from_secs(8);
 const RENEW: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Which lease, and who we are.
+/// The lease, and the identity of this candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
     pub namespace: String,
     pub name: String,
-    /// Of this candidate alone. One that comes back under the same name has the lease at once,
-    /// which is right only where no two can run.
+    /// Unique to this candidate. A candidate that restarts under the same identity gets the lease
+    /// at once, which is right only where no two can run.
     pub identity: String,
 }
 
-/// Runs `work` while we hold the lease, again and again until stopped. The token it gets is
-/// cancelled when the lease is lost or the stop is asked for; it has `DURATION` less `DEADLINE`
-/// to end then.
+/// Runs `work` whenever we hold the lease, until stopped. The token of `work` is cancelled when
+/// the lease is lost or on `stop`; the work then has `DURATION` less `DEADLINE` to end.
 pub async fn lead<F: Future<Output = ()>>(
     client: Client,
     election: Election,
@@ -58,15 +57,15 @@ pub async fn lead<F: Future<Output = ()>>(
         match tried.await {
             None => return,
             Some(Ok(Some(held))) => {
-                tracing::info!(identity = candidate.election.identity, "leads");
+                tracing::info!(identity = candidate.election.identity, "became the leader");
                 let token = stop.child_token();
                 candidate.hold(held, &token, work(token.clone())).await;
                 watched = Watched::default();
             }
             Some(Ok(None)) => wait(&stop).await,
             Some(Err(error)) => {
-                // Faster candidates and servers that restart are daily business.
-                tracing::debug!(error = error_chain(&error), "cannot take the lease");
+                // Faster candidates and restarting servers are normal.
+                tracing::debug!(error = error_chain(&error), "failed to take the lease");
                 wait(&stop).await;
             }
         }
@@ -90,50 +89,50 @@ struct Held {
     at: Instant,
 }
 
-/// What another holder last wrote, and since when we know it.
+/// The version that another holder last wrote, and when we first observed it.
 #[derive(Debug, Default)]
 struct Watched(Option<(Option<String>, Instant)>);
 
 #[derive(Debug, thiserror::Error)]
 enum LeaseError {
-    #[error("look at the lease")]
-    Look(#[source] Box<kube::Error>),
+    #[error("read the lease")]
+    Read(#[source] Box<kube::Error>),
     #[error("write the lease")]
     Write(#[source] WriteError),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    /// There is none.
+enum Decision {
+    /// There is no lease.
     Create,
-    /// It is ours already, or free.
+    /// The lease is ours already, or free.
     Take,
     Wait,
 }
 
-fn judge(lease: Option<&Lease>, identity: &str, watched: &mut Watched, now: Instant) -> Verdict {
+fn decide(lease: Option<&Lease>, identity: &str, watched: &mut Watched, now: Instant) -> Decision {
     let Some(lease) = lease else {
-        return Verdict::Create;
+        return Decision::Create;
     };
     let spec = lease.spec.clone().unwrap_or_default();
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder.is_empty() || holder == identity {
-        return Verdict::Take;
+        return Decision::Take;
     }
     let version = lease.resource_version();
     match &watched.0 {
-        Some((seen, since)) if *seen == version => {
+        Some((observed, since)) if *observed == version => {
             let seconds = spec.lease_duration_seconds.unwrap_or(0);
             let duration = u64::try_from(seconds).map_or(DURATION, Duration::from_secs);
             if now.duration_since(*since) >= duration {
-                Verdict::Take
+                Decision::Take
             } else {
-                Verdict::Wait
+                Decision::Wait
             }
         }
         _ => {
             watched.0 = Some((version, now));
-            Verdict::Wait
+            Decision::Wait
         }
     }
 }
@@ -142,12 +141,12 @@ impl Candidate {
     async fn try_once(&self, watched: &mut Watched) -> Result<Option<Held>, LeaseError> {
         let at = Instant::now();
         let lease = self.api.get_opt(&self.election.name).await;
-        let lease = lease.map_err(|error| LeaseError::Look(Box::new(error)))?;
+        let lease = lease.map_err(|error| LeaseError::Read(Box::new(error)))?;
         let identity = &self.election.identity;
-        // Known since the answer, which may have been long in coming, and not since the question.
-        let written = match judge(lease.as_ref(), identity, watched, Instant::now()) {
-            Verdict::Wait => return Ok(None),
-            Verdict::Create => {
+        // Observed at the time of the response, which may be much later than the request.
+        let written = match decide(lease.as_ref(), identity, watched, Instant::now()) {
+            Decision::Wait => return Ok(None),
+            Decision::Create => {
                 let spec = self.spec(self.clock.now(), 0);
                 let body = json!({
                     "apiVersion": "coordination.k8s.io/v1",
@@ -157,7 +156,7 @@ impl Candidate {
                 });
                 create(&self.api, identity, &self.key, &body).await
             }
-            Verdict::Take => {
+            Decision::Take => {
                 let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
                 let changes = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
                 let body = json!({
@@ -183,7 +182,7 @@ impl Candidate {
         }
     }
 
-    /// Works until the lease is lost or the stop is asked for.
+    /// Works until the lease is lost or the token is cancelled.
     async fn hold(
         &self,
         mut held: Held,
@@ -195,11 +194,11 @@ impl Candidate {
             token.cancel();
         };
         tokio::join!(working, renewing);
-        tracing::info!(identity = self.election.identity, "no longer leads");
+        tracing::info!(identity = self.election.identity, "stopped leading");
         self.release(&held).await;
     }
 
-    /// Renews once it is time. `false` when the lease is lost.
+    /// Renews the lease when its time has come. `false` when the lease is lost.
     async fn renew(&self, held: &mut Held) -> bool {
         sleep(RENEW.saturating_sub(held.at.elapsed())).await;
         loop {
@@ -216,14 +215,14 @@ impl Candidate {
                     held.at = at;
                     return true;
                 }
-                // The answer to an earlier try may have been lost, or somebody else has it.
+                // The response to an earlier try may have been lost, or another candidate has the lease.
                 Ok(Err(WriteError::Conflict { .. })) => match self.still_ours(left).await {
                     Some(version) => held.version = Some(version),
                     None => return false,
                 },
                 Ok(Err(WriteError::NotFound { .. })) | Err(_) => return false,
                 Ok(Err(error)) => {
-                    tracing::debug!(error = error_chain(&error), "cannot renew the lease");
+                    tracing::debug!(error = error_chain(&error), "failed to renew the lease");
                     sleep(RETRY).await;
                 }
             }
@@ -250,8 +249,8 @@ impl Candidate {
         });
         let released = merge(&self.api, &self.election.identity, &self.key, &body);
         if let Ok(Err(error)) = timeout(RETRY, released).await {
-            // It was lost, or runs out by itself.
-            tracing::debug!(error = error_chain(&error), "lease is not given back");
+            // Another candidate has the lease, or it expires by itself.
+            tracing::debug!(error = error_chain(&error), "failed to release the lease");
         }
     }
 }
@@ -284,33 +283,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_taken_when_free_or_silent_for_its_duration() {
+    async fn lease_is_taken_when_free_or_unchanged_for_its_duration() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut watched = Watched::default();
-        let mut judge = |lease: Option<Lease>, now| judge(lease.as_ref(), "a", &mut watched, now);
-        assert_eq!(judge(None, at(0)), Verdict::Create);
-        assert_eq!(judge(Some(lease(Some("a"), "1")), at(0)), Verdict::Take);
-        assert_eq!(judge(Some(lease(Some(""), "1")), at(0)), Verdict::Take);
-        assert_eq!(judge(Some(lease(None, "1")), at(0)), Verdict::Take);
-        assert_eq!(judge(Some(lease(Some("b"), "2")), at(0)), Verdict::Wait);
-        assert_eq!(judge(Some(lease(Some("b"), "2")), at(14)), Verdict::Wait);
-        // Renewed meanwhile.
-        assert_eq!(judge(Some(lease(Some("b"), "3")), at(15)), Verdict::Wait);
-        assert_eq!(judge(Some(lease(Some("b"), "3")), at(29)), Verdict::Wait);
-        assert_eq!(judge(Some(lease(Some("b"), "3")), at(30)), Verdict::Take);
+        let mut choose = |lease: Option<Lease>, now| decide(lease.as_ref(), "a", &mut watched, now);
+        assert_eq!(choose(None, at(0)), Decision::Create);
+        assert_eq!(choose(Some(lease(Some("a"), "1")), at(0)), Decision::Take);
+        assert_eq!(choose(Some(lease(Some(""), "1")), at(0)), Decision::Take);
+        assert_eq!(choose(Some(lease(None, "1")), at(0)), Decision::Take);
+        assert_eq!(choose(Some(lease(Some("b"), "2")), at(0)), Decision::Wait);
+        assert_eq!(choose(Some(lease(Some("b"), "2")), at(14)), Decision::Wait);
+        // Renewed.
+        assert_eq!(choose(Some(lease(Some("b"), "3")), at(15)), Decision::Wait);
+        assert_eq!(choose(Some(lease(Some("b"), "3")), at(29)), Decision::Wait);
+        assert_eq!(choose(Some(lease(Some("b"), "3")), at(30)), Decision::Take);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_not_taken_because_the_answer_about_it_was_slow() {
-        let asked = Arc::new(AtomicU32::new(0));
+    async fn slow_response_does_not_make_a_lease_expire() {
+        let requests = Arc::new(AtomicU32::new(0));
         let service = tower::service_fn({
-            let asked = Arc::clone(&asked);
+            let requests = Arc::clone(&requests);
             move |request: http::Request<kube::client::Body>| {
-                let asked = Arc::clone(&asked);
+                let requests = Arc::clone(&requests);
                 async move {
-                    assert_eq!(request.method(), http::Method::GET, "it was taken");
-                    let version = match asked.fetch_add(1, Ordering::Relaxed) {
+                    assert_eq!(request.method(), http::Method::GET, "the lease was taken");
+                    let version = match requests.fetch_add(1, Ordering::Relaxed) {
                         0 => "1",
                         1 => {
                             sleep(DURATION * 4).await;
@@ -338,6 +337,6 @@ mod tests {
             let tried = candidate.try_once(&mut watched).await.unwrap();
             assert!(tried.is_none());
         }
-        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        assert_eq!(requests.load(Ordering::Relaxed), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! The objects of one kind, as a watch last saw them.
+//! The objects of one kind, as a watch last observed them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,8 +11,8 @@ use tokio::sync::SetOnce;
 
 use crate::Key;
 
-/// In place of the UID of an owner.
-const NOBODY: &str = "";
+/// In place of the UID of a controlling owner.
+const NO_OWNER: &str = "";
 
 /// Objects by key, and by the UID of their controlling owner. Clones share the content.
 pub struct Store<K> {
@@ -21,7 +21,7 @@ pub struct Store<K> {
 
 struct Inner<K> {
     content: RwLock<Content<K>>,
-    /// Who waits goes on in the order of coming, so that a history can be told again.
+    /// Wakes waiting tasks in their order of arrival, so that runs are reproducible.
     ready: SetOnce<()>,
     is_defined: AtomicBool,
 }
@@ -35,7 +35,7 @@ struct Content<K> {
 impl<K: Resource> Store<K> {
     #[expect(
         clippy::new_without_default,
-        reason = "a store without a watch is no default"
+        reason = "a store without a watch is not a sensible default"
     )]
     pub fn new() -> Self {
         Self {
@@ -50,13 +50,12 @@ impl<K: Resource> Store<K> {
         }
     }
 
-    /// Waits until the first list is in.
+    /// Waits for the first list.
     pub async fn ready(&self) {
         self.inner.ready.wait().await;
     }
 
-    /// Whether the cluster knows the kind at all; only [`crate::watch_if_defined`] finds that it
-    /// does not.
+    /// Whether the cluster defines the kind. False only for stores of [`crate::watch_if_defined`].
     pub fn is_defined(&self) -> bool {
         self.inner.is_defined.load(Ordering::Acquire)
     }
@@ -91,7 +90,7 @@ impl<K: Resource> Store<K> {
         self.len() == 0
     }
 
-    /// All of one namespace, by name.
+    /// All objects of one namespace, by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let content = self.inner.content.read();
         let from = content.objects.range(Key::new(namespace, "")..);
@@ -100,12 +99,12 @@ impl<K: Resource> Store<K> {
             .collect()
     }
 
-    /// What nobody controls, by name.
+    /// Objects without a controlling owner, by name.
     pub fn uncontrolled(&self) -> Vec<Arc<K>> {
-        self.controlled_by(NOBODY)
+        self.controlled_by(NO_OWNER)
     }
 
-    /// What an owner of that UID controls, by name.
+    /// Objects whose controlling owner has that UID, by name.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         let content = self.inner.content.read();
         let keys = content.controlled.get(uid).into_iter().flatten();
@@ -114,8 +113,8 @@ impl<K: Resource> Store<K> {
             .collect()
     }
 
-    /// Puts in what one of our own writes answered, if the store still holds the version that the
-    /// write was based on: the next pass then does not have to wait for the watch to see it.
+    /// Stores the response to one of our own writes, if the store still holds the version that the
+    /// write was based on: the next reconcile then does not have to wait for the watch.
     pub fn wrote(&self, base: &K, mut written: K) {
         written.meta_mut().managed_fields = None;
         let key = Key::of(&written);
@@ -137,7 +136,7 @@ impl<K: Resource> Store<K> {
         self.inner.content.write().remove(key)
     }
 
-    /// Replaces everything by a fresh list; answers what is gone.
+    /// Replaces all objects by a fresh list; returns those that are gone.
     pub(crate) fn replace(&self, objects: Vec<K>) -> Vec<Arc<K>> {
         let fresh: BTreeSet<Key> = objects.iter().map(Key::of).collect();
         let mut content = self.inner.content.write();
@@ -186,7 +185,7 @@ fn controller_uid(object: &impl Resource) -> String {
     let owner = owners
         .into_iter()
         .find(|owner| owner.controller == Some(true));
-    owner.map_or_else(|| NOBODY.to_owned(), |owner| owner.uid.clone())
+    owner.map_or_else(|| NO_OWNER.to_owned(), |owner| owner.uid.clone())
 }
 
 impl<K> Clone for Store<K> {

@@ -1,4 +1,4 @@
-//! Objects that reconciles of another kind look at by name: who looked at which.
+//! Tracks which reconciled objects depend on which objects of another kind, by name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,41 +8,44 @@ use parking_lot::Mutex;
 
 use crate::{Key, Store};
 
-/// A store that remembers who asked for what, so that a change wakes just those. Clones share
-/// the memory; it is bounded by what is looked at.
+/// A store that records the dependents of each object, so that a change triggers just those.
+/// Clones share the record; it is bounded by the number of dependents.
 #[derive(Debug)]
 pub struct Tracked<K> {
     store: Store<K>,
-    /// Object to those who looked at it, there or not.
-    looked: Arc<Mutex<HashMap<Key, BTreeSet<Key>>>>,
+    /// Object, whether it exists or not, to the keys that depend on it.
+    dependents: Arc<Mutex<HashMap<Key, BTreeSet<Key>>>>,
 }
 
 impl<K: Resource> Tracked<K> {
     pub fn new(store: Store<K>) -> Self {
         Self {
             store,
-            looked: Arc::default(),
+            dependents: Arc::default(),
         }
     }
 
-    /// The object of that name, if it is there; `who` is told of its next change.
-    pub fn look(&self, name: &Key, who: &Key) -> Option<Arc<K>> {
-        // Noted first: a change between the two is then told.
-        let mut looked = self.looked.lock();
-        looked.entry(name.clone()).or_default().insert(who.clone());
-        drop(looked);
+    /// The object of that name, if it exists; its next change triggers `dependent`.
+    pub fn get(&self, name: &Key, dependent: &Key) -> Option<Arc<K>> {
+        // Recorded first, so that a change between the two is not missed.
+        let mut dependents = self.dependents.lock();
+        dependents
+            .entry(name.clone())
+            .or_default()
+            .insert(dependent.clone());
+        drop(dependents);
         self.store.get(name)
     }
 
-    /// As [`Store::is_defined`].
+    /// See [`Store::is_defined`].
     pub fn is_defined(&self) -> bool {
         self.store.is_defined()
     }
 
-    /// Who is to look again because this object changed. They are told once; looking again
-    /// notes them again.
+    /// Takes the keys to reconcile because this object changed. Each is returned once;
+    /// [`Self::get`] records it again.
     pub fn changed(&self, name: &Key) -> BTreeSet<Key> {
-        self.looked.lock().remove(name).unwrap_or_default()
+        self.dependents.lock().remove(name).unwrap_or_default()
     }
 }
 
@@ -50,7 +53,7 @@ impl<K> Clone for Tracked<K> {
     fn clone(&self) -> Self {
         Self {
             store: self.store.clone(),
-            looked: Arc::clone(&self.looked),
+            dependents: Arc::clone(&self.dependents),
         }
     }
 }
@@ -62,15 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_wakes_once_whoever_looked_even_at_nothing() {
+    fn change_triggers_dependents_once_even_of_a_missing_object() {
         let tracked = Tracked::new(Store::<ConfigMap>::new());
         let (name, a, b) = (Key::new("n", "x"), Key::new("n", "a"), Key::new("n", "b"));
-        assert!(tracked.look(&name, &a).is_none());
-        assert!(tracked.look(&name, &b).is_none());
+        assert!(tracked.get(&name, &a).is_none());
+        assert!(tracked.get(&name, &b).is_none());
         assert_eq!(tracked.changed(&Key::new("n", "y")), BTreeSet::new());
         assert_eq!(tracked.changed(&name), BTreeSet::from([a.clone(), b]));
         assert_eq!(tracked.changed(&name), BTreeSet::new());
-        assert!(tracked.look(&name, &a).is_none());
+        assert!(tracked.get(&name, &a).is_none());
         assert_eq!(tracked.changed(&name), BTreeSet::from([a]));
     }
 }

@@ -5,12 +5,14 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
+use backoff::{Delays, Failures};
+use error_chain::error_chain;
 use futures::TryStreamExt as _;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
-use kube::runtime::utils::Backoff as PausesOfStream;
+use kube::runtime::utils::Backoff as StreamBackoff;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::{DeserializeOwned, Error as _};
@@ -20,28 +22,29 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::chain::error_chain;
-use crate::failures::{Backoff, Failures};
 use crate::{Key, Store};
 
-/// A watch that held for so long starts over with short pauses when it fails.
-const HELD: Duration = Duration::from_secs(30);
+/// The view is stale while a watch pauses, and a process has few watches, so even after a long
+/// outage the pause is short.
+const DELAYS: Delays = Delays::new(Duration::from_millis(800), Duration::from_secs(6));
+/// A watch that lasted this long starts over with short pauses when it fails.
+const STABLE: Duration = Duration::from_secs(30);
 
-/// Watches all namespaces until cancelled, keeps the store current and calls `wake` with each
-/// object that came, changed (its state before and after) or went.
+/// Watches all namespaces until cancelled, keeps the store current and calls `trigger` with each
+/// object that was added, modified (its state before and after) or deleted.
 ///
-/// Managed fields are dropped. An object that cannot be read is logged and passed over (after a
-/// fresh list it counts as absent), so that one odd object never stops the others.
+/// Managed fields are dropped. An object that its type cannot represent is logged and skipped
+/// (after a fresh list it counts as absent), so that one malformed object never stops the others.
 pub async fn watch<K>(
     client: Client,
     config: watcher::Config,
     store: Store<K>,
-    wake: impl Fn(&K),
+    trigger: impl Fn(&K),
     stop: CancellationToken,
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let api = Api::<Unread>::all_with(client, &ApiResource::erase::<K>(&()));
+    let api = Api::<Raw>::all_with(client, &ApiResource::erase::<K>(&()));
     let pauses = Pauses::of(&format!("{} {config:?}", K::kind(&())));
     let mut events = pin!(watcher(api, config).backoff(pauses));
     let mut listed = Vec::new();
@@ -52,28 +55,28 @@ pub async fn watch<K>(
             event = events.try_next() => event,
         };
         match event {
-            Ok(Some(event)) => follow(event, &store, &mut listed, &wake),
+            Ok(Some(event)) => follow(event, &store, &mut listed, &trigger),
             Ok(None) => return,
-            // The stream goes on by itself after its own back-off.
+            // The stream continues by itself after its back-off.
             Err(error) => tracing::warn!(
                 kind = %K::kind(&()),
                 error = error_chain(&error),
-                "watch failed, watching again"
+                "watch failed, restarting it"
             ),
         }
     }
 }
 
-/// An object of any kind as it came. One type for all watches: each type of object makes the whole
-/// machinery of a watch anew, which a program of many watches would feel in its size.
+/// An object of any kind, not parsed yet. One type for all watches: each type would instantiate all
+/// generic code of a watch again and grow the program.
 #[derive(Debug, Clone)]
-struct Unread {
+struct Raw {
     metadata: ObjectMeta,
-    /// Without managed fields, which nobody reads here.
+    /// Without managed fields.
     whole: Value,
 }
 
-impl<'de> Deserialize<'de> for Unread {
+impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut whole = Value::deserialize(deserializer)?;
         let metadata = whole.get_mut("metadata");
@@ -85,7 +88,7 @@ impl<'de> Deserialize<'de> for Unread {
     }
 }
 
-impl Resource for Unread {
+impl Resource for Raw {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -114,7 +117,7 @@ impl Resource for Unread {
     }
 }
 
-/// Pauses between tries of one watch. An answer alone does not shorten them: a watch may fail
+/// Pauses between attempts of one watch. A response alone does not shorten them: a watch may fail
 /// after each.
 struct Pauses {
     what: String,
@@ -126,7 +129,7 @@ impl Pauses {
     fn of(what: &str) -> Self {
         Self {
             what: what.to_owned(),
-            failures: Failures::new(Backoff::WATCH),
+            failures: Failures::new(DELAYS),
             failed: Instant::now(),
         }
     }
@@ -136,19 +139,19 @@ impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        if self.failed.elapsed() >= HELD {
+        if self.failed.elapsed() >= STABLE {
             self.failures.succeeded(&self.what);
         }
         self.failed = Instant::now();
-        Some(self.failures.failed(self.what.clone()))
+        Some(self.failures.failed(self.what.clone()).delay)
     }
 }
 
-impl PausesOfStream for Pauses {
+impl StreamBackoff for Pauses {
     fn reset(&mut self) {}
 }
 
-/// The definition of a custom kind, as far as it matters here: it is there.
+/// The definition of a custom kind; only its existence matters here.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Definition {
@@ -184,13 +187,13 @@ impl Resource for Definition {
     }
 }
 
-/// As [`watch`], for a custom kind that the cluster may do without: the store is empty and ready
-/// while the kind is not defined.
+/// Like [`watch`], for a custom kind that the cluster may lack: the store is empty and ready while
+/// the kind is not defined.
 pub async fn watch_if_defined<K>(
     client: Client,
     config: watcher::Config,
     store: Store<K>,
-    wake: impl Fn(&K),
+    trigger: impl Fn(&K),
     stop: CancellationToken,
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -199,7 +202,7 @@ pub async fn watch_if_defined<K>(
     let name = format!("{}.{}", K::plural(&()), K::group(&()));
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let is_defined = || !definitions.list().is_empty();
-    let look = watch(
+    let watch_definition = watch(
         client.clone(),
         only,
         definitions.clone(),
@@ -212,7 +215,7 @@ pub async fn watch_if_defined<K>(
             store.set_defined(is_defined());
             if !is_defined() {
                 for gone in store.replace(Vec::new()) {
-                    wake(&gone);
+                    trigger(&gone);
                 }
                 changed.notified().await;
                 continue;
@@ -226,7 +229,7 @@ pub async fn watch_if_defined<K>(
                 client.clone(),
                 config.clone(),
                 store.clone(),
-                &wake,
+                &trigger,
                 stop.clone(),
             );
             tokio::select! {
@@ -238,65 +241,66 @@ pub async fn watch_if_defined<K>(
     };
     tokio::select! {
         biased;
-        () = look => {}
+        () = watch_definition => {}
         () = follow => {}
     }
 }
 
 fn follow<K>(
-    event: watcher::Event<Unread>,
+    event: watcher::Event<Raw>,
     store: &Store<K>,
     listed: &mut Vec<K>,
-    wake: &impl Fn(&K),
+    trigger: &impl Fn(&K),
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     match event {
         watcher::Event::Init => listed.clear(),
-        watcher::Event::InitApply(object) => listed.extend(read(object)),
+        watcher::Event::InitApply(object) => listed.extend(parse(object)),
         watcher::Event::InitDone => {
             let fresh = std::mem::take(listed);
             let keys: Vec<Key> = fresh.iter().map(Key::of).collect();
             for gone in store.replace(fresh) {
-                wake(&gone);
+                trigger(&gone);
             }
             for object in keys.iter().filter_map(|key| store.get(key)) {
-                wake(&object);
+                trigger(&object);
             }
         }
         watcher::Event::Apply(object) => {
-            if let Some(object) = read(object) {
+            if let Some(object) = parse(object) {
                 let key = Key::of(&object);
                 if let Some(before) = store.put(object) {
-                    wake(&before);
+                    trigger(&before);
                 }
                 if let Some(now) = store.get(&key) {
-                    wake(&now);
+                    trigger(&now);
                 }
             }
         }
         watcher::Event::Delete(object) => {
             if let Some(gone) = store.remove(&Key::of(&object)) {
-                wake(&gone);
+                trigger(&gone);
             }
         }
     }
 }
 
-/// The object, or nothing in place of one that its type does not fit.
-fn read<K: Resource<DynamicType = ()> + DeserializeOwned>(object: Unread) -> Option<K> {
+/// Parses the object; `None` if its type cannot represent it.
+fn parse<K: Resource<DynamicType = ()> + DeserializeOwned>(object: Raw) -> Option<K> {
     let key = Key::of(&object);
-    let read = serde_json::from_value::<K>(object.whole);
-    read.inspect_err(|error| {
-        tracing::warn!(
-            kind = %K::kind(&()),
-            namespace = key.namespace,
-            name = key.name,
-            %error,
-            "object cannot be read and is passed over"
-        );
-    })
-    .ok()
+    let parsed = serde_json::from_value::<K>(object.whole);
+    parsed
+        .inspect_err(|error| {
+            tracing::warn!(
+                kind = %K::kind(&()),
+                namespace = key.namespace,
+                name = key.name,
+                %error,
+                "malformed object skipped"
+            );
+        })
+        .ok()
 }
 
 #[cfg(test)]
@@ -306,25 +310,25 @@ mod tests {
 
     use super::*;
 
-    fn unread(name: &str, data: &Value) -> Unread {
+    fn raw(name: &str, data: &Value) -> Raw {
         let managed = json!([{"manager": "kubectl", "operation": "Update"}]);
         let metadata = json!({"namespace": "one", "name": name, "managedFields": managed});
         serde_json::from_value(json!({"metadata": metadata, "data": data})).unwrap()
     }
 
     #[test]
-    fn an_object_that_cannot_be_read_stops_no_other() {
+    fn malformed_object_is_skipped() {
         use watcher::Event::{Apply, Init, InitApply, InitDone};
         let store = Store::<ConfigMap>::new();
         let mut listed = Vec::new();
-        let odd = unread("odd", &json!("a map, it should be"));
+        let malformed = raw("malformed", &json!("not a map"));
         for event in [
             Init,
-            InitApply(odd.clone()),
-            InitApply(unread("a", &json!({"is": "good"}))),
+            InitApply(malformed.clone()),
+            InitApply(raw("a", &json!({"is": "good"}))),
             InitDone,
-            Apply(odd),
-            Apply(unread("b", &json!({"is": "good"}))),
+            Apply(malformed),
+            Apply(raw("b", &json!({"is": "good"}))),
         ] {
             follow(event, &store, &mut listed, &|_| {});
         }

@@ -1,12 +1,12 @@
-//! What users and components may do: roles, bindings and accounts, as data with their reasons.
+//! Roles, bindings and accounts of users and components, as tables.
 //!
-//! `users.txt` are the roles of people, `components.txt` those of the components on every home,
-//! `host.txt` those of parts that only a single host has, `cluster.txt` what components need on a
-//! cluster beside theirs. All are in the form of
-//! [`apimachinery::rbac::table`], with `{namespace}` and `{node}` in places.
+//! `users.txt` has the roles of users, `components.txt` those of the components in every environment,
+//! `host.txt` those of parts that only a single host has, `cluster.txt` additional rights of components
+//! on a cluster. The format is that of [`apimachinery::rbac::table`], with the placeholders `{namespace}`
+//! and `{node}`.
 //!
-//! Invariant: every right of a component says what it is needed for; no part has one that is not
-//! written here. Must not know: who runs the components.
+//! Invariant: every right of a component has a comment with its purpose; no component has a right that
+//! is not in these tables. Must not know: how the components run.
 
 use std::collections::BTreeSet;
 
@@ -23,14 +23,14 @@ const CLUSTER: &str = include_str!("cluster.txt");
 
 /// Where the components run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Home<'a> {
-    /// On many nodes, whose names are not known beforehand.
+pub enum Environment<'a> {
+    /// A cluster, whose nodes are not known in advance.
     Cluster { namespace: &'a str },
-    /// On this one.
+    /// A single host.
     Host { namespace: &'a str, node: &'a str },
 }
 
-/// A table that is not as it should be. Tests see to it that ours are.
+/// A table that cannot be parsed. Tests parse all tables of this crate.
 #[derive(Debug, thiserror::Error)]
 #[error("read the roles in {file}")]
 pub struct RolesError {
@@ -39,9 +39,9 @@ pub struct RolesError {
     source: TableError,
 }
 
-/// Everything that has to be there: accounts first, then roles, then bindings.
-pub fn objects(home: Home<'_>) -> Result<Vec<Value>, RolesError> {
-    let entries = entries(home)?;
+/// All objects: accounts first, then roles, then bindings.
+pub fn objects(environment: Environment<'_>) -> Result<Vec<Value>, RolesError> {
+    let entries = entries(environment)?;
     let mut out = accounts(&entries);
     let (bindings, roles): (Vec<Value>, Vec<Value>) = entries
         .into_iter()
@@ -52,34 +52,34 @@ pub fn objects(home: Home<'_>) -> Result<Vec<Value>, RolesError> {
     Ok(out)
 }
 
-fn entries(home: Home<'_>) -> Result<Vec<Entry>, RolesError> {
+fn entries(environment: Environment<'_>) -> Result<Vec<Entry>, RolesError> {
     let mut files = vec![("users.txt", USERS), ("components.txt", COMPONENTS)];
-    files.push(match home {
-        Home::Host { .. } => ("host.txt", HOST),
-        Home::Cluster { .. } => ("cluster.txt", CLUSTER),
+    files.push(match environment {
+        Environment::Host { .. } => ("host.txt", HOST),
+        Environment::Cluster { .. } => ("cluster.txt", CLUSTER),
     });
     let mut out = Vec::new();
     for (file, text) in files {
-        let read = table::parse(&filled(text, home));
+        let read = table::parse(&fill(text, environment));
         out.extend(read.map_err(|source| RolesError { file, source })?);
     }
     Ok(out)
 }
 
-/// The text with names in place of what stands for them. On a cluster no role holds anybody to one
-/// node (an admission policy does): there, a column that names the own node goes.
-fn filled(text: &str, home: Home<'_>) -> String {
-    match home {
-        Home::Cluster { namespace } => text
+/// Replaces the placeholders. On a cluster an admission policy restricts a component to its node, not its
+/// role, so a column with the own node is removed.
+fn fill(text: &str, environment: Environment<'_>) -> String {
+    match environment {
+        Environment::Cluster { namespace } => text
             .replace("| {node}", "")
             .replace("{namespace}", namespace),
-        Home::Host { namespace, node } => text
+        Environment::Host { namespace, node } => text
             .replace("{node}", node)
             .replace("{namespace}", namespace),
     }
 }
 
-/// The accounts that bindings are about.
+/// The service accounts that bindings name.
 fn accounts(entries: &[Entry]) -> Vec<Value> {
     let subjects = entries
         .iter()
@@ -87,14 +87,14 @@ fn accounts(entries: &[Entry]) -> Vec<Value> {
         .flatten()
         .filter(|subject| subject["kind"] == "ServiceAccount");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let places: BTreeSet<(String, String)> = subjects
+    let names: BTreeSet<(String, String)> = subjects
         .map(|subject| (text(&subject["namespace"]), text(&subject["name"])))
         .collect();
     let account = |(namespace, name)| {
         json!({"apiVersion": "v1", "kind": "ServiceAccount",
                "metadata": {"name": name, "namespace": namespace}})
     };
-    places.into_iter().map(account).collect()
+    names.into_iter().map(account).collect()
 }
 
 /// `ClusterRole name`, for messages.
@@ -106,39 +106,39 @@ pub fn shown(object: &Value) -> String {
 mod tests {
     use super::*;
 
-    const HOMES: [Home<'static>; 2] = [
-        Home::Cluster {
+    const ENVIRONMENTS: [Environment<'static>; 2] = [
+        Environment::Cluster {
             namespace: "kubevirt",
         },
-        Home::Host {
+        Environment::Host {
             namespace: "kubevirt",
             node: "one",
         },
     ];
 
     #[test]
-    fn every_right_of_a_component_has_its_reason() {
-        for entry in HOMES
-            .map(|home| entries(home).expect("good tables"))
+    fn every_right_of_a_component_has_a_comment() {
+        for entry in ENVIRONMENTS
+            .map(|environment| entries(environment).expect("good tables"))
             .concat()
         {
             let name = meta::name(&entry.object);
-            let of_people = name.contains(".io:");
+            let is_of_users = name.contains(".io:");
             for (rule, reason) in entry.reasons.iter().enumerate() {
-                assert!(of_people || !reason.is_empty(), "{name}, rule {rule}");
+                assert!(is_of_users || !reason.is_empty(), "{name}, rule {rule}");
             }
         }
     }
 
     #[test]
-    fn every_binding_names_a_role_that_is_there() {
+    fn every_binding_names_an_existing_role() {
         let built_in = [
             "system:auth-delegator",
             "extension-apiserver-authentication-reader",
         ];
-        for home in HOMES {
-            let objects = objects(home).expect("good tables");
-            let is_there = |kind: &Value, name: &Value| {
+        for environment in ENVIRONMENTS {
+            let objects = objects(environment).expect("good tables");
+            let exists = |kind: &Value, name: &Value| {
                 objects
                     .iter()
                     .any(|one| one["kind"] == *kind && one["metadata"]["name"] == *name)
@@ -146,20 +146,20 @@ mod tests {
             for binding in objects.iter().filter(|one| one["roleRef"].is_object()) {
                 let role = &binding["roleRef"];
                 let name = role["name"].as_str().unwrap_or_default();
-                let known = built_in.contains(&name) || is_there(&role["kind"], &role["name"]);
+                let known = built_in.contains(&name) || exists(&role["kind"], &role["name"]);
                 assert!(known, "{} binds {name}", shown(binding));
             }
         }
     }
 
     #[test]
-    fn handler_changes_its_own_node_only_where_that_is_known() {
-        for (home, expected) in HOMES.into_iter().zip([Value::Null, json!(["one"])]) {
-            let objects = objects(home).expect("good tables");
+    fn handler_role_names_its_node_on_a_single_host() {
+        for (environment, expected) in ENVIRONMENTS.into_iter().zip([Value::Null, json!(["one"])]) {
+            let objects = objects(environment).expect("good tables");
             let role = objects
                 .iter()
                 .find(|one| shown(one) == "ClusterRole kubevirt-handler")
-                .expect("is there");
+                .expect("the role exists");
             let rules = role["rules"].as_array().expect("rules");
             let of_nodes = |rule: &&Value| {
                 rule["resources"] == json!(["nodes"]) && rule["verbs"] == json!(["patch"])

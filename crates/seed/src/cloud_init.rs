@@ -1,17 +1,14 @@
-//! Which files a cloud-init seed holds.
+//! The files of a cloud-init seed.
 //!
-//! Data from a secret never passes through here: the file is named by where the pod has it
-//! mounted, and the launcher reads it.
+//! The content of a secret never passes through here: a file names the path at which the pod mounts
+//! the secret, and the launcher reads it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use launcher_channel::{FileSource, SeedFile};
 use serde_json::json;
 
-/// Where the pod mounts the secrets of a cloud-init volume, one directory each.
-const SECRETS: &str = "/var/run/kubevirt-private/secret";
-
-/// The two layouts that cloud-init looks for.
+/// The two layouts that cloud-init recognises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     NoCloud,
@@ -26,23 +23,17 @@ impl Flavour {
             Self::ConfigDrive => "config-2",
         }
     }
-
-    /// The name of the image file.
-    pub fn file_name(self) -> &'static str {
-        match self {
-            Self::NoCloud => "noCloud.iso",
-            Self::ConfigDrive => "configdrive.iso",
-        }
-    }
 }
 
-/// Where user data or network data comes from.
+/// The source of user data or network data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data<'a> {
     Plain(&'a str),
     Base64(&'a str),
-    /// A secret that the pod has mounted for this volume.
-    Secret,
+    /// A secret that the pod mounts at this directory.
+    Secret {
+        directory: &'a str,
+    },
 }
 
 /// One cloud-init volume of one VMI.
@@ -86,8 +77,7 @@ pub fn cloud_init_files(seed: &CloudInit<'_>) -> Result<Vec<SeedFile>, CloudInit
         ],
     };
     let mut files = vec![file(meta, FileSource::Text(meta_data(seed)))];
-    // A NoCloud seed counts only with both meta-data and user-data, so the latter is never left
-    // out.
+    // cloud-init ignores a NoCloud seed without user-data, so the file is always present.
     let user_data = seed.user_data.unwrap_or(Data::Plain(""));
     files.push(file(user, source(seed, "userData", user_data)?));
     if let Some(data) = seed.network_data {
@@ -126,7 +116,7 @@ fn source(
     match data {
         Data::Plain(text) => Ok(FileSource::Text(text.to_owned())),
         Data::Base64(text) => {
-            // Line breaks inside are common in hand-made manifests.
+            // Manifests often break the text into lines.
             let packed: String = text.split_ascii_whitespace().collect();
             let bytes = STANDARD
                 .decode(packed)
@@ -141,23 +131,15 @@ fn source(
             })?;
             Ok(FileSource::Text(text))
         }
-        Data::Secret => {
+        Data::Secret { directory } => {
             // Both spellings of the key are in use.
             let keys = [field.to_lowercase(), field.to_owned()];
             Ok(FileSource::FirstOf(
                 keys.iter()
-                    .map(|key| format!("{SECRETS}/{}/{key}", secret_mount(volume, field)))
+                    .map(|key| format!("{directory}/{key}"))
                     .collect(),
             ))
         }
-    }
-}
-
-/// Name of the directory that holds the secret: one volume may have two secrets.
-fn secret_mount(volume: &str, field: &str) -> String {
-    match field {
-        "networkData" => format!("{volume}-ndata"),
-        _ => format!("{volume}-udata"),
     }
 }
 
@@ -181,7 +163,9 @@ mod tests {
             instance_type: None,
             volume: "init",
             user_data: Some(Data::Base64("aGVs\nbG8=")),
-            network_data: Some(Data::Secret),
+            network_data: Some(Data::Secret {
+                directory: "/secrets/init-ndata",
+            }),
         }
     }
 
@@ -197,8 +181,8 @@ mod tests {
             file(
                 "network-config",
                 FileSource::FirstOf(vec![
-                    "/var/run/kubevirt-private/secret/init-ndata/networkdata".into(),
-                    "/var/run/kubevirt-private/secret/init-ndata/networkData".into(),
+                    "/secrets/init-ndata/networkdata".into(),
+                    "/secrets/init-ndata/networkData".into(),
                 ]),
             ),
         ];
@@ -206,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn config_drive_keeps_to_the_openstack_paths() {
+    fn config_drive_has_the_openstack_paths() {
         let names: Vec<String> = cloud_init_files(&seed(Flavour::ConfigDrive))
             .unwrap()
             .into_iter()

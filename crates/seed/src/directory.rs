@@ -1,20 +1,20 @@
 //! The files of an image as a tree of directories.
 //!
-//! **Invariant**: directories are listed parents first, breadth first and by name, which is the
-//! order a path table needs; a name is unique in its directory.
+//! **Invariant**: directories are listed breadth first and by name, as the path table requires; a name
+//! is unique in its directory.
 
 use std::collections::BTreeMap;
 
 use crate::SeedError;
 
-/// Longest name in UTF-16 units that Joliet promises to keep.
+/// Longest name in UTF-16 units that Joliet guarantees.
 const MAX_NAME: usize = 64;
 /// Deepest path, counted in names, that ISO 9660 allows (the root is the first of eight levels).
 const MAX_DEPTH: usize = 7;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
-    /// Index into the files the tree was made of.
+    /// Index into the files of the tree.
     File(usize),
     /// Index into [`Tree::directories`].
     Directory(usize),
@@ -49,7 +49,7 @@ impl Tree {
                 path: path.to_owned(),
             });
         }
-        let taken = || SeedError::Taken {
+        let taken = || SeedError::Duplicate {
             path: path.to_owned(),
         };
         let (name, parents) = names.split_last().expect("split gives at least one part");

@@ -1,8 +1,8 @@
 //! A writer of ISO 9660 images with Joliet names.
 //!
-//! Two directory trees describe the same file contents: the primary one with short upper-case
-//! names, which every reader knows, and the Joliet one, where names are kept as given. There are
-//! no times and no owners in the image: each date is a constant.
+//! Two directory trees describe the same file contents: the primary tree with short upper-case names,
+//! which every reader supports, and the Joliet tree with the given names. The image has no times and
+//! no owners: each date is a constant.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ const FIRST_FREE: u32 = 19;
 /// 1 January 1980, midnight, in the seven bytes of a directory record.
 const RECORD_DATE: [u8; 7] = [80, 1, 1, 0, 0, 0, 0];
 
-/// Why an image cannot be made.
+/// Why an image cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SeedError {
     #[error("put {path:?} on the seed image: not a relative path of at most seven plain names")]
     Name { path: String },
-    #[error("put {path:?} on the seed image: the name is taken")]
-    Taken { path: String },
+    #[error("put {path:?} on the seed image: the name is used twice")]
+    Duplicate { path: String },
     #[error("label the seed image {label:?}: not 1 to 16 printable ASCII characters")]
     Label { label: String },
-    #[error("make the seed image: its content exceeds 4 GiB")]
+    #[error("render the seed image: its content exceeds 4 GiB")]
     TooLarge,
 }
 
@@ -66,17 +66,17 @@ enum Naming {
     Joliet,
 }
 
-/// Where something lies and how many bytes of it count.
+/// The sectors of a file, directory or table, and its length in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     sector: u32,
     bytes: u32,
 }
 
-/// A directory under one naming: its own identifier and its records in their order.
+/// A directory of one of the trees: its identifier and its records in order.
 struct Named {
     identifier: Vec<u8>,
-    /// Place of the parent in the path table, which counts from one.
+    /// Number of the parent in the path table, which counts from one.
     parent_number: u16,
     records: Vec<(Vec<u8>, Entry)>,
 }
@@ -120,7 +120,7 @@ impl Volume {
         out.push(if naming == Naming::Primary { 1 } else { 2 });
         out.extend(b"CD001\x01\0");
         out.extend(text("", 32));
-        // Not with blanks here: some readers take those for a part of the label.
+        // Some readers would show padding blanks as part of a Joliet label.
         out.extend(match naming {
             Naming::Primary => text(label, 32),
             Naming::Joliet => pad(utf16_be(label), &[0], 32),
@@ -195,7 +195,7 @@ struct Image {
 impl Image {
     fn put(&mut self, part: &[u8]) {
         self.bytes.extend(part);
-        // An empty part still owns a sector, as it does in the layout.
+        // An empty part has a sector of its own, as in the layout.
         let end = self.bytes.len().next_multiple_of(SECTOR);
         let end = if part.is_empty() { end + SECTOR } else { end };
         self.bytes.resize(end, 0);
@@ -216,12 +216,12 @@ fn place_files(files: &[(&str, &[u8])], next: &mut u32) -> Result<Vec<Extent>, S
         .collect()
 }
 
-/// Reserves whole sectors, at least one.
+/// Reserves whole sectors, but at least one.
 fn take(next: &mut u32, bytes: usize) -> Result<Extent, SeedError> {
     let sector = *next;
     let sectors = u32::try_from(bytes.div_ceil(SECTOR).max(1)).map_err(|_| SeedError::TooLarge)?;
     let after = sector.checked_add(sectors).ok_or(SeedError::TooLarge)?;
-    // Keeps the whole image addressable by 32 bits of bytes.
+    // Every byte of the image has a 32-bit offset.
     if u64::from(after) * 2048 > u64::from(u32::MAX) {
         return Err(SeedError::TooLarge);
     }
@@ -307,7 +307,7 @@ fn name_all(
         .collect())
 }
 
-/// An upper-case name of eight and three characters, unlike those already used.
+/// An unused upper-case name of eight and three characters.
 fn short_name(name: &str, entry: Entry, used: &mut BTreeSet<String>) -> Vec<u8> {
     let clean = |part: &str, width: usize| -> String {
         part.chars()

@@ -1,10 +1,10 @@
-//! Seed images for cloud-init: which files a seed holds, and how they become an ISO 9660 image.
+//! Seed images for cloud-init: the files of a seed, and an ISO 9660 image of them.
 //!
-//! Everything here is pure: bytes in, bytes out. The same input gives the same image, bit for
-//! bit, so an image may be made again at any time and compared.
+//! Everything here is pure: bytes in, bytes out. The same input gives the same image, bit for bit, so
+//! an image can be rendered again at any time and compared.
 //!
-//! It must not know Kubernetes types (the launcher carries this crate and has none), nor where
-//! images are kept; secrets are named by their path in the pod and read by the launcher alone.
+//! It must not know Kubernetes types (the launcher uses this crate and has none), nor paths in the
+//! pod; the caller passes the directory of a secret, which only the launcher reads.
 
 mod cloud_init;
 mod directory;

@@ -1,5 +1,5 @@
-//! Images are read back by programs that know nothing of our writer: `bsdtar` (libarchive) takes
-//! the Joliet names, `isoinfo` (genisoimage) both trees.
+//! Independent programs read the images: `bsdtar` (libarchive) uses the Joliet names, `isoinfo`
+//! (genisoimage) both trees.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use proptest::prelude::*;
 use seed::{SeedError, iso9660};
 
-/// Writes the image to a directory of its own and runs a program on it.
+/// An image in a temporary directory, for programs that read it.
 struct OnDisk {
     directory: tempfile::TempDir,
 }
@@ -42,7 +42,7 @@ impl OnDisk {
 }
 
 #[test]
-fn names_and_contents_of_a_seed_survive() {
+fn names_and_contents_are_read_back() {
     let big = vec![7_u8; 5000];
     let files: [(&str, &[u8]); 5] = [
         ("user-data", b"#cloud-config\n"),
@@ -69,7 +69,7 @@ fn names_and_contents_of_a_seed_survive() {
 }
 
 #[test]
-fn directory_of_many_files_spans_sectors() {
+fn large_directory_spans_sectors() {
     let names: Vec<String> = (0..200)
         .map(|n| format!("configuration-file-{n}.yaml"))
         .collect();
@@ -101,8 +101,8 @@ fn unusable_names_are_refused() {
         (&["a;1"], name("a;1")),
         (&["a\n"], name("a\n")),
         (&["1/2/3/4/5/6/7/8"], name("1/2/3/4/5/6/7/8")),
-        (&["a", "a"], SeedError::Taken { path: path("a") }),
-        (&["a", "a/b"], SeedError::Taken { path: path("a/b") }),
+        (&["a", "a"], SeedError::Duplicate { path: path("a") }),
+        (&["a", "a/b"], SeedError::Duplicate { path: path("a/b") }),
     ];
     for (paths, expected) in cases {
         let files: Vec<(&str, &[u8])> = paths.iter().map(|p| (*p, &b""[..])).collect();
@@ -117,7 +117,7 @@ fn unusable_names_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn any_tree_reads_back(files in prop::collection::btree_map(
+    fn any_tree_is_read_back(files in prop::collection::btree_map(
         "([a-z][a-z0-9_.-]{0,20}/){0,3}[A-Za-z][A-Za-z0-9_.-]{0,30}x",
         prop::collection::vec(any::<u8>(), 0..3000),
         0..12,
@@ -132,13 +132,13 @@ proptest! {
                 }
             }
             // A generated name may be both a file and a directory.
-            Err(error) => assert!(matches!(error, SeedError::Taken { .. }), "{error}"),
+            Err(error) => assert!(matches!(error, SeedError::Duplicate { .. }), "{error}"),
         }
     }
 }
 
 #[test]
-fn the_wide_label_ends_where_its_text_ends() {
+fn joliet_label_is_padded_with_zeros() {
     let image = iso9660("cidata", &[("meta-data", b"x")]).unwrap();
     let label = &image[17 * 2048 + 40..17 * 2048 + 72];
     let text: Vec<u8> = "cidata".bytes().flat_map(|letter| [0, letter]).collect();

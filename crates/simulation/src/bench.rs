@@ -1,8 +1,8 @@
-//! What ten thousand VMIs cost the controllers.
+//! Measures the cost of ten thousand VMIs in the controllers.
 //!
-//! The controllers run in a process of their own, so that nothing else is in its memory, and talk
-//! HTTP to the stand-in here, where scripted nodes do their part at once. So the figures are the
-//! controllers' and the wire's, not an API server's.
+//! The controllers run in a separate process, so that nothing else is in its memory, and talk HTTP
+//! to the simulated API server in this process, where simulated nodes react at once. So the figures
+//! are those of the controllers and the transport, not of an API server.
 
 use std::fs;
 use std::path::Path;
@@ -28,48 +28,51 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use virt_controller::{AccelerationPolicy, Settings};
 
-use crate::cluster::{self, By, Cluster, Door, Kind};
-use crate::faults::Fate;
+use crate::cluster::{self, Author, Cluster, Connection, Kind, WatchFault};
+use crate::connection::Fault;
+use crate::control_plane::ControlPlane;
 use crate::guests::Guests;
-use crate::nodes::{Manners, Node, Power};
-use crate::plane::Plane;
+use crate::nodes::{Behaviour, Node, Power};
 use crate::processes::NAMESPACE;
 use crate::random::Random;
-use crate::tally::Tally;
-use crate::told::Told;
+use crate::record::Record;
 use crate::user;
+use crate::watch::Watch;
 
 const NODES: usize = 4;
-/// How long is waited for anything.
+/// The longest wait for anything.
 const DEADLINE: Duration = Duration::from_mins(20);
 /// Ticks of the kernel's clock in a second.
 const TICKS: f64 = 100.0;
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Clone)]
 pub struct Bench {
-    /// VMIs.
+    /// Number of VMIs.
     pub count: usize,
-    /// How long is watched what happens while nothing changes.
+    /// How long to measure while nothing changes.
     pub idle: Duration,
 }
 
-/// A name, a value, a unit.
+/// Name, value and unit of each figure.
 pub type Figures = Vec<(&'static str, f64, &'static str)>;
 
-/// A door that stands open.
+/// A connection without faults.
 #[derive(Debug)]
-struct Open(Tally);
+struct Reliable(Record);
 
-impl Door for Open {
+impl Connection for Reliable {
     async fn enter(&self) {}
 
-    fn fate(&self, _: &Method, _: &str) -> Fate {
-        Fate::default()
+    fn fault(&self, _: &Method, _: &str) -> Fault {
+        Fault::default()
     }
 
-    fn watch(&self) -> (Duration, Duration) {
-        (Duration::from_hours(1), Duration::ZERO)
+    fn watch(&self) -> WatchFault {
+        WatchFault {
+            lasts: Duration::from_hours(1),
+            lag: Duration::ZERO,
+        }
     }
 
     fn note(&self, method: &Method, path: &str, status: StatusCode) {
@@ -82,10 +85,10 @@ pub async fn measure(bench: &Bench, program: &Path) -> Result<Figures> {
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let guard = stop.clone().drop_guard();
     let cluster = Cluster::new(Clock::system());
-    let tally = Tally::new();
-    let server = serve(&cluster, &tally, &tasks, &stop).await?;
-    let power = Told::new(Power::On);
-    start_world(&cluster, &power, &tasks, &stop);
+    let record = Record::new();
+    let server = serve(&cluster, &record, &tasks, &stop).await?;
+    let power = Watch::new(Power::On);
+    start_nodes(&cluster, &power, &tasks, &stop);
 
     let mut child = start_controllers(program, &server)?;
     let pid = child.id().context("the controllers have ended")?;
@@ -94,20 +97,20 @@ pub async fn measure(bench: &Bench, program: &Path) -> Result<Figures> {
     })
     .await?;
     sleep(Duration::from_secs(3)).await;
-    let (empty, asked) = (Memory::of(pid)?, tally.requests());
+    let (empty, asked) = (Memory::of(pid)?, record.requests());
 
     let begin = Instant::now();
     for n in 0..bench.count {
         let vmi = json!({"metadata": {"name": format!("vmi-{n:05}")}, "spec": user::guest()});
         cluster
-            .create(Kind::Vmi, NAMESPACE, vmi, By::whole("user"))
+            .create(Kind::Vmi, NAMESPACE, vmi, Author::main("user"))
             .map_err(|status| anyhow::anyhow!("{}", status.message()))?;
     }
     let count = |kind| move |cluster: &Cluster| cluster.count(kind);
     let pods = count(Kind::Pod);
     until("all pods", &mut child, || pods(&cluster) >= bench.count).await?;
     let with_pods = begin.elapsed();
-    until("all to run", &mut child, || {
+    until("all VMIs to run", &mut child, || {
         cluster
             .list(Kind::Vmi)
             .iter()
@@ -115,13 +118,13 @@ pub async fn measure(bench: &Bench, program: &Path) -> Result<Figures> {
     })
     .await?;
     let running = begin.elapsed();
-    let requests = tally.requests() - asked;
+    let requests = record.requests() - asked;
     sleep(Duration::from_secs(10)).await;
     let full = Memory::of(pid)?;
 
-    let (asked, writes, ticks) = (tally.requests(), tally.writes(), cpu_seconds(pid)?);
+    let (asked, writes, ticks) = (record.requests(), record.writes(), cpu_seconds(pid)?);
     sleep(bench.idle).await;
-    let (idle, idle_writes) = (tally.requests() - asked, tally.writes() - writes);
+    let (idle, idle_writes) = (record.requests() - asked, record.writes() - writes);
     let idle_cpu = cpu_seconds(pid)? - ticks;
     child.kill().await.context("end the controllers")?;
     drop(guard);
@@ -169,7 +172,7 @@ pub async fn serve_controllers(server: &str) -> Result<()> {
     let config = kube::Config::new(server.parse().context("address of the server")?);
     let settings = Settings {
         client: kube::Client::try_from(config).context("make a client")?,
-        launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+        launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
         acceleration: AccelerationPolicy::ByNodes,
         clock: Clock::system(),
         concurrency: 8,
@@ -192,9 +195,9 @@ fn start_controllers(program: &Path, server: &str) -> Result<Child> {
         .with_context(|| format!("start {}", program.display()))
 }
 
-fn start_world(
+fn start_nodes(
     cluster: &Cluster,
-    power: &Told<Power>,
+    power: &Watch<Power>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) {
@@ -202,34 +205,34 @@ fn start_world(
     let mut nodes = std::collections::BTreeMap::new();
     for n in 0..NODES {
         let name = format!("node{n}");
-        nodes.insert(name.clone(), power.listen());
+        nodes.insert(name.clone(), power.watcher());
         let node = Node {
             name,
             cluster: cluster.clone(),
             guests: guests.clone(),
             random: random.fork(),
-            manners: Manners {
+            behaviour: Behaviour {
                 step: Duration::ZERO,
-                is_bad: Arc::new(AtomicBool::new(false)),
+                has_faults: Arc::new(AtomicBool::new(false)),
             },
-            power: power.listen(),
+            power: power.watcher(),
             skew: SignedDuration::ZERO,
         };
         tasks.spawn(node.run(stop.clone()));
     }
-    let plane = Plane {
+    let control_plane = ControlPlane {
         cluster: cluster.clone(),
         random: random.fork(),
         step: Duration::ZERO,
         nodes,
     };
-    tasks.spawn(plane.run(stop.clone()));
+    tasks.spawn(control_plane.run(stop.clone()));
 }
 
-/// Listens; answers the address.
+/// Serves HTTP; returns the address.
 async fn serve(
     cluster: &Cluster,
-    tally: &Tally,
+    record: &Record,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Result<String> {
@@ -237,7 +240,7 @@ async fn serve(
         .await
         .context("listen")?;
     let address = listener.local_addr()?;
-    let (cluster, door) = (cluster.clone(), Arc::new(Open(tally.clone())));
+    let (cluster, connection) = (cluster.clone(), Arc::new(Reliable(record.clone())));
     let (inner, stop) = (tasks.clone(), stop.clone());
     tasks.spawn(async move {
         loop {
@@ -245,15 +248,15 @@ async fn serve(
             let Some(Ok((stream, _))) = accepted else {
                 return;
             };
-            let (cluster, door) = (cluster.clone(), Arc::clone(&door));
+            let (cluster, connection) = (cluster.clone(), Arc::clone(&connection));
             let service = service_fn(move |request: Request<Incoming>| {
-                let (cluster, door) = (cluster.clone(), Arc::clone(&door));
-                async move { cluster::serve(&cluster, &door, request).await }
+                let (cluster, connection) = (cluster.clone(), Arc::clone(&connection));
+                async move { cluster::serve(&cluster, &connection, request).await }
             });
             let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let stop = stop.clone();
             inner.spawn(async move {
-                // A client that goes away ends its connection; that is all.
+                // A client that disconnects ends its connection only.
                 let _served = stop.run_until_cancelled(serving).await;
             });
         }
@@ -275,7 +278,7 @@ async fn until(what: &str, child: &mut Child, holds: impl Fn() -> bool) -> Resul
     Ok(())
 }
 
-/// In KB of a thousand bytes.
+/// Memory in KB of 1000 bytes.
 struct Memory {
     rss: f64,
 }

@@ -1,6 +1,6 @@
-//! The guests that really run, whatever any object says.
+//! The guests that actually run, whatever the objects report.
 //!
-//! **Invariant**, watched here at every start: never two for one name.
+//! **Invariant**, checked here at every start: never two guests of one name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ pub(crate) enum End {
     Crash,
 }
 
-/// How a guest stands, by the pod it is in.
+/// The state of the guest of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum GuestState {
     NotStarted,
-    Runs,
+    Running,
     Ended(End),
 }
 
@@ -33,40 +33,40 @@ struct Guest {
 
 /// Clones share the guests.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Guests(Arc<Mutex<House>>);
+pub(crate) struct Guests(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
-struct House {
-    /// By the UID of the pod.
+struct State {
+    /// Guests by the UID of their pod.
     guests: BTreeMap<String, Guest>,
     violations: Vec<String>,
 }
 
 impl Guests {
-    pub(crate) fn standing(&self, pod_uid: &str) -> Standing {
+    pub(crate) fn state(&self, pod_uid: &str) -> GuestState {
         match self.0.lock().guests.get(pod_uid).map(|guest| guest.ended) {
-            None => Standing::NotStarted,
-            Some(None) => Standing::Runs,
-            Some(Some(end)) => Standing::Ended(end),
+            None => GuestState::NotStarted,
+            Some(None) => GuestState::Running,
+            Some(Some(end)) => GuestState::Ended(end),
         }
     }
 
     pub(crate) fn start(&self, pod_uid: &str, vmi: &Id, vmi_uid: &str) {
-        let mut house = self.0.lock();
+        let mut state = self.0.lock();
         let runs = |guest: &&Guest| guest.vmi == *vmi && guest.ended.is_none();
-        if let Some(other) = house.guests.values().find(runs) {
+        if let Some(other) = state.guests.values().find(runs) {
             let violation = format!(
-                "two guests of {}/{}: of instance {} and of {vmi_uid}",
+                "two guests of {}/{}: of VMI {} and of {vmi_uid}",
                 vmi.namespace, vmi.name, other.vmi_uid
             );
-            house.violations.push(violation);
+            state.violations.push(violation);
         }
         let guest = Guest {
             vmi: vmi.clone(),
             vmi_uid: vmi_uid.to_owned(),
             ended: None,
         };
-        house.guests.insert(pod_uid.to_owned(), guest);
+        state.guests.insert(pod_uid.to_owned(), guest);
     }
 
     pub(crate) fn end(&self, pod_uid: &str, end: End) {
@@ -75,15 +75,15 @@ impl Guests {
         }
     }
 
-    /// Nothing is left of it.
+    /// Removes the guest without a trace.
     pub(crate) fn remove(&self, pod_uid: &str) {
         self.0.lock().guests.remove(pod_uid);
     }
 
-    /// UIDs of pods and of VMIs of guests that run.
+    /// UIDs of the pods and the VMIs of running guests.
     pub(crate) fn running(&self) -> Vec<(String, String)> {
-        let house = self.0.lock();
-        let running = house
+        let state = self.0.lock();
+        let running = state
             .guests
             .iter()
             .filter(|(_, guest)| guest.ended.is_none());

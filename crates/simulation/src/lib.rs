@@ -1,26 +1,25 @@
-//! The controllers on virtual time, with faults: stories that a seed tells the same each time.
+//! Runs the controllers through randomised scenarios with faults, on virtual time.
 //!
-//! The controllers are the real ones. Around them all is made up: the API server, nodes, people,
-//! and what goes wrong. A story ends well when everything is as it was asked for, what is said of
-//! it is true, nothing is left over, and nobody writes any more.
+//! The controllers are the real ones. Everything around them is synthetic: the API server, nodes,
+//! users and faults. A scenario passes when the actual state matches the desired one, every status
+//! is true, nothing is left over, and no controller writes any more.
 //!
 //! **Invariant**: one thread, no time but tokio's paused clock, no randomness but the seed's, no
-//! order that differs from run to run; so a story that failed fails again.
+//! order that differs from run to run; so a scenario that failed fails again.
 
 mod bench;
+mod checks;
 mod cluster;
-mod faults;
+mod connection;
+mod control_plane;
 mod guests;
-mod judge;
 mod nodes;
-mod plane;
 mod processes;
 mod random;
-mod story;
-mod tally;
-mod told;
-
+mod record;
+mod scenario;
 mod user;
+mod watch;
 
 pub use bench::{Bench, Figures, measure, serve_controllers};
-pub use story::{Ending, tell};
+pub use scenario::{Outcome, run};

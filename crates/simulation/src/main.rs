@@ -1,4 +1,4 @@
-//! `cargo xtask simulate` and `cargo xtask bench controller` run this.
+//! The program behind `cargo xtask simulate` and `cargo xtask bench controller`.
 
 mod progress;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use simulation::{Bench, Ending, measure, serve_controllers, tell};
+use simulation::{Bench, Outcome, measure, serve_controllers};
 
 use progress::Progress;
 
@@ -22,26 +22,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Tell stories until they are told or one ends badly.
-    Stories {
-        /// How many, from the first seed on.
+    /// Run randomised scenarios.
+    Scenarios {
+        /// How many, from seed 0 on.
         #[arg(long, default_value_t = 500)]
         seeds: u64,
-        /// The first seed; alone, only this one is told, in full.
+        /// Run only the scenario of this seed, and show its outcome in full.
         #[arg(long)]
         seed: Option<u64>,
-        /// At once; as many as there are processors when left out.
+        /// How many run concurrently; by default the number of processors.
         #[arg(long)]
         threads: Option<usize>,
-        /// Seconds that one story may take.
+        /// Seconds that one scenario may take.
         #[arg(long, default_value_t = 300)]
-        patience: u64,
+        time_limit: u64,
     },
-    /// Measure what many VMIs cost.
+    /// Measure the cost of many VMIs.
     Bench {
         #[arg(long, default_value_t = 10_000)]
         count: usize,
-        /// Seconds in which nothing changes.
+        /// Seconds to measure while nothing changes.
         #[arg(long, default_value_t = 60)]
         idle: u64,
     },
@@ -55,17 +55,15 @@ enum Task {
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
-        Task::Stories {
-            seeds: _,
-            seed: Some(seed),
-            ..
-        } => tell_one(seed),
-        Task::Stories {
+        Task::Scenarios {
+            seed: Some(seed), ..
+        } => run_one(seed),
+        Task::Scenarios {
             seeds,
             threads,
-            patience,
+            time_limit,
             ..
-        } => tell_all(seeds, threads, Duration::from_secs(patience)),
+        } => run_all(seeds, threads, Duration::from_secs(time_limit)),
         Task::Bench { count, idle } => {
             let idle = Duration::from_secs(idle);
             let program = std::env::current_exe().context("find this program")?;
@@ -84,81 +82,82 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-fn tell_one(seed: u64) -> Result<ExitCode> {
-    let ending = tell(seed);
-    writeln!(io::stdout(), "{ending:#?}")?;
-    report(&ending)
+fn run_one(seed: u64) -> Result<ExitCode> {
+    let outcome = simulation::run(seed);
+    writeln!(io::stdout(), "{outcome:#?}")?;
+    report(&outcome)
 }
 
-fn report(ending: &Ending) -> Result<ExitCode> {
-    let Some(violation) = &ending.violation else {
+fn report(outcome: &Outcome) -> Result<ExitCode> {
+    let Some(violation) = &outcome.violation else {
         return Ok(ExitCode::SUCCESS);
     };
-    writeln!(io::stderr(), "seed {} ends badly: {violation}", ending.seed)?;
+    writeln!(io::stderr(), "seed {} failed: {violation}", outcome.seed)?;
     Ok(ExitCode::FAILURE)
 }
 
-fn tell_all(seeds: u64, threads: Option<usize>, patience: Duration) -> Result<ExitCode> {
+fn run_all(seeds: u64, threads: Option<usize>, time_limit: Duration) -> Result<ExitCode> {
     let begin = Instant::now();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(0);
-    let progress = Progress::new(seeds, patience);
-    let endings = std::thread::scope(|scope| {
-        let tellers: Vec<_> = (0..threads.unwrap_or(processors))
-            .map(|_| scope.spawn(|| tell_some(&next, seeds, &progress)))
+    let progress = Progress::new(seeds, time_limit);
+    let outcomes = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.unwrap_or(processors))
+            .map(|_| scope.spawn(|| run_some(&next, seeds, &progress)))
             .collect();
         let (done, is_done) = std::sync::mpsc::channel();
         scope.spawn(|| progress.watch(is_done));
-        let joined = tellers.into_iter().map(std::thread::ScopedJoinHandle::join);
-        let endings = joined.collect::<Result<Vec<_>, _>>();
+        let joined = workers.into_iter().map(std::thread::ScopedJoinHandle::join);
+        let outcomes = joined.collect::<Result<Vec<_>, _>>();
         drop(done);
-        endings
+        outcomes
     });
-    let Ok(endings) = endings else {
-        anyhow::bail!("a story broke off");
+    let Ok(outcomes) = outcomes else {
+        anyhow::bail!("a scenario panicked");
     };
-    let mut endings: Vec<Ending> = endings.into_iter().flatten().collect();
-    endings.sort_by_key(|ending| ending.seed);
-    let sum = |of: fn(&Ending) -> u64| endings.iter().map(of).sum::<u64>();
-    let bad: Vec<&Ending> = endings
+    let mut outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+    outcomes.sort_by_key(|outcome| outcome.seed);
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let failed: Vec<&Outcome> = outcomes
         .iter()
-        .filter(|ending| ending.violation.is_some())
+        .filter(|outcome| outcome.violation.is_some())
         .collect();
     writeln!(
         io::stdout(),
-        "{} stories in {:.1} s: {} ended badly; {} requests, {} writes by controllers (at most {} in \
-         one), {} changes by others",
-        endings.len(),
+        "{} scenarios in {:.1} s: {} failed; {} requests, {} writes by controllers (at most {} in \
+         one), {} other changes",
+        outcomes.len(),
         begin.elapsed().as_secs_f64(),
-        bad.len(),
-        sum(|ending| ending.requests),
-        sum(|ending| ending.writes),
-        endings
+        failed.len(),
+        sum(|outcome| outcome.requests),
+        sum(|outcome| outcome.writes),
+        outcomes
             .iter()
-            .map(|ending| ending.writes)
+            .map(|outcome| outcome.writes)
             .max()
             .unwrap_or(0),
-        sum(|ending| ending.changes),
+        sum(|outcome| outcome.changes),
     )?;
-    bad.first()
+    failed
+        .first()
         .map_or(Ok(ExitCode::SUCCESS), |first| report(first))
 }
 
-fn tell_some(next: &AtomicU64, seeds: u64, progress: &Progress) -> Vec<Ending> {
-    let mut endings = Vec::new();
+fn run_some(next: &AtomicU64, seeds: u64, progress: &Progress) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= seeds {
-            return endings;
+            return outcomes;
         }
-        progress.begins(seed);
-        let ending = tell(seed);
-        progress.ends(seed, &ending);
-        if let Some(violation) = &ending.violation {
+        progress.begin(seed);
+        let outcome = simulation::run(seed);
+        progress.end(seed, &outcome);
+        if let Some(violation) = &outcome.violation {
             let first = violation.lines().next().unwrap_or_default();
-            // At once: the rest may take hours. Where nobody reads, the summary tells again.
-            let _told = writeln!(io::stderr(), "seed {seed}: {first}").is_ok();
+            // Reported at once, because the rest may take hours; the summary repeats it.
+            let _written = writeln!(io::stderr(), "seed {seed}: {first}").is_ok();
         }
-        endings.push(ending);
+        outcomes.push(outcome);
     }
 }

@@ -1,4 +1,4 @@
-//! Controller processes: the real controllers, each with a line to the cluster that may be cut.
+//! Controller processes: the real controllers, each with its own connection to the cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,50 +12,51 @@ use tokio_util::task::TaskTracker;
 use virt_controller::{AccelerationPolicy, Settings};
 
 use crate::cluster::{self, Cluster};
-use crate::faults::Line;
+use crate::connection::FaultyConnection;
 use crate::random::Random;
-use crate::tally::Tally;
+use crate::record::Record;
 
 pub(crate) const NAMESPACE: &str = "default";
 
-/// Time of day when every story begins.
+/// The time at which every scenario begins.
 pub(crate) fn begin() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap_or_default()
 }
 
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) line: Arc<Line>,
+    pub(crate) connection: Arc<FaultyConnection>,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
 
-/// Where processes are started.
+/// Starts processes.
 #[derive(Debug)]
-pub(crate) struct Machines {
+pub(crate) struct Starter {
     pub(crate) cluster: Cluster,
-    pub(crate) tally: Tally,
-    pub(crate) is_bad: Arc<AtomicBool>,
+    pub(crate) record: Record,
+    pub(crate) has_faults: Arc<AtomicBool>,
     pub(crate) tasks: TaskTracker,
     pub(crate) random: Random,
     pub(crate) started: u32,
 }
 
-impl Machines {
+impl Starter {
     pub(crate) fn start(&mut self) -> Process {
         self.started += 1;
         let random = self.random.fork();
-        let line = Line::new(random, Arc::clone(&self.is_bad), self.tally.clone());
-        let line = Arc::new(line);
-        // Clocks are wrong, by up to ten minutes either way.
+        let connection =
+            FaultyConnection::new(random, Arc::clone(&self.has_faults), self.record.clone());
+        let connection = Arc::new(connection);
+        // Clocks differ by up to ten minutes either way.
         let skew = i64::try_from(self.random.below(1200)).unwrap_or(0) - 600;
         let start = begin()
             .checked_add(SignedDuration::from_secs(skew))
             .unwrap_or_default();
         let since = self.cluster.clock().now().duration_since(begin());
         let settings = Settings {
-            client: cluster::client(&self.cluster, &line),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            client: cluster::client(&self.cluster, &connection),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: Clock::starting_at(start.checked_add(since).unwrap_or(start)),
             concurrency: 4,
@@ -68,7 +69,7 @@ impl Machines {
         let stop = CancellationToken::new();
         let run = virt_controller::run(settings, stop.clone());
         Process {
-            line,
+            connection,
             running: self.tasks.spawn(run),
             stop,
         }
@@ -76,19 +77,19 @@ impl Machines {
 }
 
 impl Process {
-    /// As when it is killed: nothing it still says arrives.
+    /// Like SIGKILL: nothing it still sends arrives.
     pub(crate) fn kill(self) {
-        self.line.cut();
+        self.connection.close();
         self.stop.cancel();
-        // It may be waiting for an answer that never comes.
+        // It may be waiting for a response that never comes.
         self.running.abort();
     }
 
-    /// As when it is told to end.
+    /// Like SIGTERM.
     pub(crate) async fn end(self) {
         self.stop.cancel();
-        self.line.thaw();
-        // Its own end is bounded; a panic inside shows as a story that does not settle.
+        self.connection.resume();
+        // Its own shutdown is bounded; a panic inside shows as a scenario that does not converge.
         let _ended = self.running.await.is_ok();
     }
 }

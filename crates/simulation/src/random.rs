@@ -1,8 +1,8 @@
-//! Numbers that look random and are the same again for the same seed.
+//! Pseudo-random numbers, the same for the same seed.
 
 use std::time::Duration;
 
-/// `SplitMix64`: small, quick, good enough to make up stories.
+/// `SplitMix64`: small, quick, good enough to generate scenarios.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -11,7 +11,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Numbers of their own for one actor, so that another's draws do not shift them.
+    /// A separate sequence for one actor, so that another actor's draws do not shift it.
     pub(crate) fn fork(&mut self) -> Self {
         Self(self.next())
     }

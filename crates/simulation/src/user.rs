@@ -1,9 +1,9 @@
-//! People: what they ask for, at any moment.
+//! Users: random requests at random times.
 
 use apimachinery::meta;
 use serde_json::{Value, json};
 
-use crate::cluster::{By, Cluster, Deletion, Id, Kind, Patch, Propagation};
+use crate::cluster::{Author, Cluster, Deletion, Id, Kind, Patch, Propagation};
 use crate::guests::{End, Guests};
 use crate::processes::NAMESPACE;
 use crate::random::Random;
@@ -20,7 +20,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Does something; answers what.
+    /// Does something random; returns a description.
     pub(crate) fn act(&mut self) -> String {
         let name = *self.random.pick(&NAMES).unwrap_or(&NAMES[0]);
         let vm = Id::new(Kind::Vm, NAMESPACE, name);
@@ -29,15 +29,15 @@ impl User {
         }
         match self.random.below(14) {
             0 | 1 => self.change_strategy(&vm),
-            2 | 3 => self.ask_for(&vm, "start"),
-            4 => self.ask_for(&vm, "stop"),
-            5 => self.ask_for(&vm, "restart"),
+            2 | 3 => self.request(&vm, "start"),
+            4 => self.request(&vm, "stop"),
+            5 => self.request(&vm, "restart"),
             6 => self.change_template(&vm),
             7 => self.delete_vm(&vm),
             8 => self.delete(Kind::Vmi),
             9 => self.delete(Kind::Pod),
-            10 | 11 => self.end_a_guest(),
-            _ => self.tend_set(),
+            10 | 11 => self.end_guest(),
+            _ => self.change_set(),
         }
     }
 
@@ -49,18 +49,18 @@ impl User {
         });
         let made = self
             .cluster
-            .create(Kind::Vm, NAMESPACE, vm, By::whole(USER));
+            .create(Kind::Vm, NAMESPACE, vm, Author::main(USER));
         format!("create {name} {strategy}: {}", made.is_ok())
     }
 
-    fn patch(&self, id: &Id, body: Value, by: By<'_>) -> bool {
-        self.cluster.patch(id, &Patch::Merge(body), by).is_ok()
+    fn patch(&self, id: &Id, body: Value, author: Author<'_>) -> bool {
+        self.cluster.patch(id, &Patch::Merge(body), author).is_ok()
     }
 
     fn change_strategy(&mut self, vm: &Id) -> String {
         let strategy = *self.random.pick(&STRATEGIES).unwrap_or(&"Always");
         let body = json!({"spec": {"runStrategy": strategy}});
-        let is_done = self.patch(vm, body, By::whole(USER));
+        let is_done = self.patch(vm, body, Author::main(USER));
         format!("{} becomes {strategy}: {is_done}", vm.name)
     }
 
@@ -68,12 +68,12 @@ impl User {
         let size = format!("{}Mi", 128 << self.random.below(3));
         let memory = json!({"memory": {"guest": size}});
         let body = json!({"spec": {"template": {"spec": {"domain": memory}}}});
-        let is_done = self.patch(vm, body, By::whole(USER));
+        let is_done = self.patch(vm, body, Author::main(USER));
         format!("{} gets {size}: {is_done}", vm.name)
     }
 
-    /// As the subresources do it.
-    fn ask_for(&mut self, vm: &Id, what: &str) -> String {
+    /// The same as the subresources of virt-api.
+    fn request(&mut self, vm: &Id, what: &str) -> String {
         let Some(object) = self.cluster.get(vm) else {
             return format!("{what} {}: no such VM", vm.name);
         };
@@ -89,7 +89,7 @@ impl User {
                 return format!(
                     "start {}: {}",
                     vm.name,
-                    self.patch(vm, body, By::whole(USER))
+                    self.patch(vm, body, Author::main(USER))
                 );
             }
             ("stop", "Always" | "Once", _) => {
@@ -97,7 +97,7 @@ impl User {
                 return format!(
                     "stop {}: {}",
                     vm.name,
-                    self.patch(vm, body, By::whole(USER))
+                    self.patch(vm, body, Author::main(USER))
                 );
             }
             ("start", "RerunOnFailure" | "Manual", false) => vec![start],
@@ -109,10 +109,10 @@ impl User {
         };
         let waiting = object["status"]["stateChangeRequests"].as_array();
         if waiting.is_some_and(|all| !all.is_empty()) {
-            return format!("{what} {}: one is under way", vm.name);
+            return format!("{what} {}: a request is pending", vm.name);
         }
         let body = json!({"status": {"stateChangeRequests": requests, "startFailure": null}});
-        let is_done = self.patch(vm, body, By::status(USER));
+        let is_done = self.patch(vm, body, Author::status(USER));
         format!("{what} {}: {is_done}", vm.name)
     }
 
@@ -142,7 +142,7 @@ impl User {
         format!("delete {kind:?} {}: {is_done}", id.name)
     }
 
-    fn end_a_guest(&mut self) -> String {
+    fn end_guest(&mut self) -> String {
         let all = self.guests.running();
         let end = if self.random.chance(500) {
             End::Shutdown
@@ -157,7 +157,7 @@ impl User {
         format!("guest of {pod} ends by {end:?}")
     }
 
-    /// The node's agent is told by the launcher; here a change of the pod wakes it.
+    /// In reality the launcher notifies virt-handler; here a change of the pod wakes the node.
     fn touch(&self, pod_uid: &str) {
         for pod in self.cluster.list(Kind::Pod) {
             if meta::uid(&pod) == pod_uid {
@@ -166,12 +166,12 @@ impl User {
                     .as_str()
                     .map_or(0, str::len);
                 let body = json!({"metadata": {"annotations": {"ended": "x".repeat(beats + 1)}}});
-                let _told = self.patch(&id, body, By::whole("launcher"));
+                let _touched = self.patch(&id, body, Author::main("launcher"));
             }
         }
     }
 
-    fn tend_set(&mut self) -> String {
+    fn change_set(&mut self) -> String {
         let id = Id::new(Kind::ReplicaSet, NAMESPACE, SET);
         let replicas = self.random.below(4);
         if self.cluster.get(&id).is_none() {
@@ -185,7 +185,7 @@ impl User {
             });
             let made = self
                 .cluster
-                .create(Kind::ReplicaSet, NAMESPACE, set, By::whole(USER));
+                .create(Kind::ReplicaSet, NAMESPACE, set, Author::main(USER));
             return format!("create set of {replicas}: {}", made.is_ok());
         }
         let body = match self.random.below(8) {
@@ -198,13 +198,13 @@ impl User {
             _ => json!({"spec": {"replicas": replicas}}),
         };
         let text = format!("set: {body}");
-        format!("{text}: {}", self.patch(&id, body, By::whole(USER)))
+        format!("{text}: {}", self.patch(&id, body, Author::main(USER)))
     }
 
-    /// Leaves nothing on hold.
-    pub(crate) fn go_home(&mut self) {
+    /// Resumes the replica set, so that it can converge.
+    pub(crate) fn resume_set(&mut self) {
         let id = Id::new(Kind::ReplicaSet, NAMESPACE, SET);
-        let _gone = self.patch(&id, json!({"spec": {"paused": false}}), By::whole(USER));
+        let _gone = self.patch(&id, json!({"spec": {"paused": false}}), Author::main(USER));
     }
 }
 

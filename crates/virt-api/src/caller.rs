@@ -1,8 +1,7 @@
-//! Who asks, and whether they may.
+//! The user of a request, and the access check.
 //!
-//! The API server forwards a request with its own client certificate and the user's name in
-//! headers. The headers count only with that certificate; the right is then asked of the API
-//! server itself.
+//! The API server forwards a request with its own client certificate and the user's name in headers.
+//! The headers count only with that certificate; the API server then checks the user's right.
 
 use axum::extract::Request;
 use http::HeaderMap;
@@ -14,7 +13,7 @@ use serving::Peer;
 
 use crate::{refusal::Refusal, settings::Shared};
 
-/// What is to be allowed.
+/// The right that a request needs.
 #[derive(Debug)]
 pub(crate) struct Access<'a> {
     pub(crate) namespace: &'a str,
@@ -24,7 +23,7 @@ pub(crate) struct Access<'a> {
     pub(crate) verb: &'a str,
 }
 
-/// Lets the user pass or says why not.
+/// Checks that the user has the right.
 pub(crate) async fn authorize(
     shared: &Shared,
     user: User,
@@ -35,8 +34,8 @@ pub(crate) async fn authorize(
         ..SubjectAccessReview::default()
     };
     let api: Api<SubjectAccessReview> = Api::all(shared.client.clone());
-    let answer = api.create(&PostParams::default(), &review).await?;
-    let status = answer.status.unwrap_or_default();
+    let reviewed = api.create(&PostParams::default(), &review).await?;
+    let status = reviewed.status.unwrap_or_default();
     if status.allowed {
         return Ok(());
     }
@@ -63,20 +62,20 @@ pub(crate) async fn authorize(
     Err(Refusal::forbidden(message))
 }
 
-/// Who asks, by the word of the API server.
+/// The user that the API server names.
 pub(crate) struct User {
     name: String,
     groups: Vec<String>,
 }
 
-/// Reads who asks.
+/// Reads the user from the headers.
 pub(crate) fn user(shared: &Shared, request: &Request) -> Result<User, Refusal> {
     let peer = request.extensions().get::<Peer>();
     let certificate = peer.and_then(|peer| peer.certificate.as_ref());
     let common_name = certificate.and_then(|certificate| certificate.common_name.as_deref());
     if !common_name.is_some_and(|name| shared.front_proxy.allows(name)) {
         return Err(Refusal::unauthorized(
-            "this server is reached through the Kubernetes API server only",
+            "this server accepts requests from the Kubernetes API server only",
         ));
     }
     let header = |headers: &HeaderMap, name: &str| -> Vec<String> {

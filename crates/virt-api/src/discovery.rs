@@ -1,4 +1,4 @@
-//! What the aggregated group says of itself, made from the list of verbs.
+//! Discovery of the aggregated group, made from the list of verbs.
 
 use axum::{Json, Router, routing::get};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn resources(version: &str) -> Value {
     })
 }
 
-/// As clients of `KubeVirt` read it; the versions are ours.
+/// The format that clients of `KubeVirt` read, with our version.
 fn version_info() -> Value {
     json!({
         "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),

@@ -1,13 +1,13 @@
 //! Admission webhooks and the aggregated API `subresources.kubevirt.io`.
 //!
-//! - `verbs`: what users do to a running VM, one module each; routes, discovery and the list of
-//!   rights are made from the one list of them;
-//! - `streams`: consoles and screens, joined byte by byte to the node that has them;
+//! - `verbs`: operations on a running VM, one module each; routes, discovery and rights come from one
+//!   list;
+//! - `streams`: consoles and screens, connected byte by byte to the node of the guest;
 //! - `webhooks`: HTTP around the pure functions of `admission`;
-//! - `caller`: who asks, and whether they may.
+//! - `caller`: the user of a request, and the access check.
 //!
-//! **Invariants**: stateless, any number of replicas; nothing is asked of a node whose certificate
-//! does not name it; a user's right is checked for every request, by the API server's own word.
+//! **Invariants**: stateless, any number of replicas; no request goes to a node whose certificate does
+//! not name it; the API server checks the user's right for every request.
 
 mod caller;
 mod discovery;
@@ -20,4 +20,4 @@ mod webhooks;
 
 pub use installation::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
 pub use settings::{FrontProxy, Settings, run};
-pub use verbs::{ALL as VERBS, Entry, Object};
+pub use verbs::{ALL as VERBS, Entry, Level, Object};

@@ -1,7 +1,7 @@
-//! Reaching the node agent of a VMI.
+//! Requests to virt-handler on the node of a VMI.
 //!
-//! A node publishes its agent's address in an annotation; its certificate must name the very
-//! node, so that a node that lies about its address reaches nobody else's guests.
+//! virt-handler publishes its address in an annotation of its node; its certificate must name that node,
+//! so that a node with a false address cannot reach guests of other nodes.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use axum::{
     body::{Body, Bytes},
     response::{IntoResponse, Response},
 };
+use error_chain::error_chain;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use reconcile::error_chain;
 use serving::Target;
 
 use crate::{refusal::Refusal, settings::Shared};
 
-/// For an answer. A guest's agent has five seconds for each of several questions.
-const ANSWER_WITHIN: Duration = Duration::from_secs(40);
-/// Largest answer that is passed on.
-const ANSWER_LIMIT: usize = 1 << 20;
+/// Time limit of a response. The guest agent has five seconds for each of several commands.
+const TIMEOUT: Duration = Duration::from_secs(40);
+/// Largest response that is forwarded, in bytes.
+const RESPONSE_LIMIT: usize = 1 << 20;
 
-/// Where the agent of the VMI's node is.
+/// The address of virt-handler on the VMI's node.
 pub(crate) async fn target(
     shared: &Shared,
     vmi: &VirtualMachineInstance,
@@ -33,7 +33,7 @@ pub(crate) async fn target(
         .status
         .as_ref()
         .and_then(|status| status.node_name.clone());
-    let node = node.ok_or_else(|| Refusal::bad_request("the VMI is on no node yet"))?;
+    let node = node.ok_or_else(|| Refusal::bad_request("the VMI has no node yet"))?;
     let api: Api<Node> = Api::all(shared.client.clone());
     let object = api.get_metadata(&node).await?;
     let address = object.annotations().get(annotations::HANDLER_ADDRESS);
@@ -41,79 +41,80 @@ pub(crate) async fn target(
     let address = address.ok_or_else(|| {
         let key = annotations::HANDLER_ADDRESS;
         Refusal::unavailable(format!(
-            "node {node} has no agent: its annotation {key} is missing"
+            "virt-handler does not run on node {node}: the annotation {key} is missing"
         ))
     })?;
     Ok(Target::at(address, format!("virt-handler.{node}")))
 }
 
-/// The path on the node, which ends like the one asked for.
+/// The path on the node; it ends like the path of the request.
 pub(crate) fn path(vmi: &VirtualMachineInstance, subresource: &str) -> String {
     let namespace = vmi.namespace().unwrap_or_default();
     let name = vmi.name_any();
     format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{subresource}")
 }
 
-/// Sends a plain verb and passes the answer on.
+/// Sends `PUT` and forwards the response.
 pub(crate) async fn put(
     shared: &Shared,
     vmi: &VirtualMachineInstance,
     verb: &str,
 ) -> Result<Response, Refusal> {
-    let (code, body) = ask(shared, vmi, (Method::PUT, verb)).await?;
+    let (code, body) = send(shared, vmi, Method::PUT, verb).await?;
     if code == StatusCode::OK {
         return Ok(code.into_response());
     }
-    Ok(passed_on(code, body))
+    Ok(forward(code, body))
 }
 
-/// Asks a question and passes the answer on.
+/// Sends `GET` and forwards the response.
 pub(crate) async fn get(
     shared: &Shared,
     vmi: &VirtualMachineInstance,
-    question: &str,
+    subresource: &str,
 ) -> Result<Response, Refusal> {
-    let (code, body) = ask(shared, vmi, (Method::GET, question)).await?;
-    Ok(passed_on(code, body))
+    let (code, body) = send(shared, vmi, Method::GET, subresource).await?;
+    Ok(forward(code, body))
 }
 
-fn passed_on(code: StatusCode, body: Bytes) -> Response {
+fn forward(code: StatusCode, body: Bytes) -> Response {
     (code, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn ask(
+async fn send(
     shared: &Shared,
     vmi: &VirtualMachineInstance,
-    (method, verb): (Method, &str),
+    method: Method,
+    subresource: &str,
 ) -> Result<(StatusCode, Bytes), Refusal> {
     let target = target(shared, vmi).await?;
     let request = Request::builder()
         .method(method)
-        .uri(path(vmi, verb))
+        .uri(path(vmi, subresource))
         .header(header::HOST, &target.server_name)
         .body(Body::empty())
         .map_err(|err| Refusal::internal(err.to_string()))?;
-    let asking = async {
-        let answer = shared.nodes.send(&target, request).await.map_err(|err| {
+    let exchange = async {
+        let response = shared.nodes.send(&target, request).await.map_err(|err| {
             Refusal::unavailable(format!(
-                "the node's agent does not answer: {}",
+                "virt-handler on the node does not answer: {}",
                 error_chain(&err)
             ))
         })?;
-        let code = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_LIMIT)
+        let code = response.status();
+        let body = Limited::new(response.into_body(), RESPONSE_LIMIT)
             .collect()
             .await;
         let body =
-            body.map_err(|err| Refusal::unavailable(format!("the answer broke off: {err}")))?;
+            body.map_err(|err| Refusal::unavailable(format!("the response was cut off: {err}")))?;
         Ok::<_, Refusal>((code, body.to_bytes()))
     };
-    tokio::time::timeout(ANSWER_WITHIN, asking)
+    tokio::time::timeout(TIMEOUT, exchange)
         .await
         .map_err(|_elapsed| {
-            let seconds = ANSWER_WITHIN.as_secs();
+            let seconds = TIMEOUT.as_secs();
             Refusal::unavailable(format!(
-                "the node's agent did not answer within {seconds} s"
+                "virt-handler on the node did not answer within {seconds} s"
             ))
         })?
 }

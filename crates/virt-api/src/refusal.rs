@@ -1,4 +1,4 @@
-//! Saying no, in the shape of a Kubernetes `Status`.
+//! Errors of requests, as a Kubernetes `Status`.
 
 use axum::{
     Json,
@@ -7,13 +7,13 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-/// A request that is not carried out.
+/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: StatusCode,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// The object that it is about: its kind as resource, and its name.
+    /// The object of the request: its resource and its name.
     object: Option<(String, String)>,
 }
 
@@ -34,7 +34,7 @@ impl Refusal {
         }
     }
 
-    /// Something that an object names is not there.
+    /// An object that another one names does not exist.
     pub(crate) fn missing(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message)
     }
@@ -68,12 +68,12 @@ impl Refusal {
         }
     }
 
-    /// Names the object of a conflict, in the words that all of Kubernetes has for it.
+    /// Adds the object to the message of a conflict, as Kubernetes does.
     pub(crate) fn about(mut self, kind: &str, name: &str) -> Self {
-        const WORDS: &str = "Operation cannot be fulfilled on";
+        const PREFIX: &str = "Operation cannot be fulfilled on";
         if self.code == StatusCode::CONFLICT && self.object.is_none() {
-            if !self.message.starts_with(WORDS) {
-                self.message = format!("{WORDS} {kind}.kubevirt.io {name:?}: {}", self.message);
+            if !self.message.starts_with(PREFIX) {
+                self.message = format!("{PREFIX} {kind}.kubevirt.io {name:?}: {}", self.message);
             }
             self.object = Some((kind.to_owned(), name.to_owned()));
         }
@@ -107,7 +107,7 @@ impl From<kube::Error> for Refusal {
                 };
                 Self::new(code, reason, status.message.clone())
             }
-            err => Self::internal(format!("ask the API server: {err}")),
+            err => Self::internal(format!("call the API server: {err}")),
         }
     }
 }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_conflict_names_its_object_once() {
+    fn conflict_names_its_object_once() {
         let refusal = Refusal::conflict("VM is already running").about("virtualmachine", "tiny");
         let again = refusal.clone().about("virtualmachine", "tiny");
         assert_eq!(again, refusal);

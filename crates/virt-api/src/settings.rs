@@ -1,4 +1,4 @@
-//! What the server is given, and how its parts are joined.
+//! Settings of the server, and its router.
 
 use std::{fmt, sync::Arc};
 
@@ -19,14 +19,14 @@ pub struct Settings {
     /// Our certificate; client certificates are optional (webhooks come without) and checked
     /// against the front proxy's authority.
     pub tls: TlsSource,
-    /// Whose word about users counts.
+    /// The API servers that may name users.
     pub front_proxy: FrontProxy,
-    /// To the node agents: it trusts their authority, and they know us by its certificate with the
-    /// common name `virt-api`.
+    /// The client for virt-handlers: it trusts their authority and has a certificate with the common name
+    /// `virt-api`.
     pub nodes: HttpsClient,
-    /// What counts while the administrator has written nothing.
+    /// The configuration until the administrator writes one.
     pub cluster: ClusterConfig,
-    /// Where the administrator's configuration is.
+    /// The namespace of the administrator's configuration.
     pub namespace: String,
     pub clock: Clock,
 }
@@ -39,8 +39,8 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Common names that a forwarding API server may have; none given allows any that the authority
-/// signed.
+/// Common names that a forwarding API server may have; an empty list allows every certificate of the
+/// authority.
 #[derive(Debug, Clone, Default)]
 pub struct FrontProxy {
     pub names: Vec<String>,
@@ -52,7 +52,7 @@ impl FrontProxy {
     }
 }
 
-/// What every request shares.
+/// State that all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) client: Client,

@@ -1,14 +1,14 @@
-//! A user's websocket joined to the node's, byte by byte: no frame is read in between.
+//! Connects the websocket of a user to that of the node, byte by byte, without parsing frames.
 
 use axum::{body::Body, extract::Request, response::Response};
+use error_chain::error_chain;
 use http::{HeaderMap, header};
 use kubevirt_api::VirtualMachineInstance;
-use reconcile::error_chain;
 use serving::upgrade;
 
 use crate::{node, refusal::Refusal, settings::Shared};
 
-/// Headers of the handshake, which is between the two ends.
+/// Headers of the handshake, which the two ends negotiate.
 const HANDSHAKE: [header::HeaderName; 6] = [
     header::CONNECTION,
     header::UPGRADE,
@@ -26,7 +26,7 @@ pub(crate) async fn join(
 ) -> Result<Response, Refusal> {
     if !upgrade::is_upgrade(request.headers()) {
         return Err(Refusal::bad_request(format!(
-            "{device} is a websocket: ask for an upgrade"
+            "{device} is a websocket: request an upgrade"
         )));
     }
     let target = node::target(shared, vmi).await?;
@@ -35,28 +35,28 @@ pub(crate) async fn join(
         .query()
         .map(|query| format!("?{query}"))
         .unwrap_or_default();
-    let mut onward = http::Request::builder()
+    let mut forwarded = http::Request::builder()
         .uri(node::path(vmi, device) + &query)
         .header(header::HOST, &target.server_name)
         .body(Body::empty())
         .map_err(|err| Refusal::internal(err.to_string()))?;
-    carry(request.headers(), onward.headers_mut());
+    copy_handshake(request.headers(), forwarded.headers_mut());
     let user = upgrade::take(&mut request);
-    let answer = shared.nodes.send(&target, onward).await.map_err(|err| {
+    let response = shared.nodes.send(&target, forwarded).await.map_err(|err| {
         Refusal::unavailable(format!(
-            "the node's agent does not answer: {}",
+            "virt-handler on the node does not answer: {}",
             error_chain(&err)
         ))
     })?;
     Ok(upgrade::join(
         user,
-        answer,
+        response,
         &shared.tasks,
         shared.stop.clone(),
     ))
 }
 
-fn carry(from: &HeaderMap, to: &mut HeaderMap) {
+fn copy_handshake(from: &HeaderMap, to: &mut HeaderMap) {
     for name in HANDSHAKE {
         for value in from.get_all(&name) {
             to.append(&name, value.clone());

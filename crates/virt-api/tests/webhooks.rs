@@ -1,4 +1,4 @@
-//! Our API server asks our webhooks over TLS, as the installation registers them: kinds, statuses,
+//! Our API server calls our webhooks over TLS, as the installation registers them: kinds, statuses,
 //! evictions.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
 #![expect(
@@ -34,13 +34,13 @@ const NAMESPACE: &str = "default";
 /// The installation's own components may write what users may not.
 const CONTROLLER: &str = "kubevirt-controller";
 
-struct World {
+struct Environment {
     client: Client,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl World {
+impl Environment {
     async fn new() -> Self {
         let settings = embedded_api::Settings {
             database: Database::Memory,
@@ -49,23 +49,23 @@ impl World {
             kubelet: None,
         };
         let api = EmbeddedApi::open(settings).await.unwrap();
-        let world = Self {
+        let environment = Self {
             client: api.client(User::component(CONTROLLER), NAMESPACE),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        api.run(&world.tasks, world.stop.clone());
+        api.run(&environment.tasks, environment.stop.clone());
         for (_, manifest) in kubevirt_api::crds::ALL {
-            world
+            environment
                 .create(&serde_saphyr::from_str(manifest).unwrap())
                 .await
                 .unwrap();
         }
-        world.serve_webhooks().await;
-        world
+        environment.serve_webhooks().await;
+        environment
     }
 
-    /// Runs the server and registers all it answers.
+    /// Runs the server and registers all its webhooks.
     async fn serve_webhooks(&self) {
         let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
         let authority = Authority::create("test", validity).unwrap();
@@ -123,7 +123,7 @@ impl World {
             .await;
     }
 
-    /// As a cluster has it, with its conditions.
+    /// Registers the guard as a cluster has it, with its conditions.
     async fn guard(&self, base: &str, bundle: &str) {
         let settings = installation::Settings::usual();
         let objects = installation::objects(&settings, &["virtualmachines.kubevirt.io"]).unwrap();
@@ -210,20 +210,20 @@ fn guest() -> Value {
 }
 
 #[tokio::test]
-async fn statuses_are_put_to_the_webhook() {
-    let world = World::new().await;
+async fn statuses_are_validated() {
+    let environment = Environment::new().await;
     let spec = json!({ "runStrategy": "Halted", "template": { "spec": guest() } });
     let vm = object("kubevirt.io/v1", "VirtualMachine", "a", spec);
-    world.create(&vm).await.unwrap();
+    environment.create(&vm).await.unwrap();
     let unplug = json!({ "removeVolumeOptions": { "name": "more" } });
-    let written = world
+    let written = environment
         .patch_status(&vm, json!({ "created": false, "volumeRequests": [unplug] }))
         .await
         .unwrap();
     assert_eq!(written.data["status"]["volumeRequests"][0], unplug);
-    // The schema has nothing against this; only the webhook knows.
+    // The schema accepts this; only the webhook refuses it.
     let (code, message, field) = refused(
-        world
+        environment
             .patch_status(&vm, json!({ "volumeRequests": [unplug, unplug] }))
             .await,
     );
@@ -231,18 +231,18 @@ async fn statuses_are_put_to_the_webhook() {
     let asked = "admission webhook \"kubevirt-crd-status-validator.kubevirt.io\" denied";
     assert!(message.starts_with(asked), "{message}");
 
-    // Requests are told from the volumes of the instance, which is looked up.
+    // The webhook reads the VMI to compare requests with its volumes.
     let mut plugged = guest();
     plugged["volumes"][0]["name"] = json!("other");
     plugged["domain"]["devices"]["disks"][0]["name"] = json!("other");
     let vmi = object("kubevirt.io/v1", "VirtualMachineInstance", "a", plugged);
-    world.create(&vmi).await.unwrap();
+    environment.create(&vmi).await.unwrap();
     let add = json!({ "addVolumeOptions": {
         "name": "other", "disk": { "name": "other", "disk": { "bus": "scsi" } },
         "volumeSource": { "dataVolume": { "name": "d" } },
     }});
     let (_, message, field) = refused(
-        world
+        environment
             .patch_status(&vm, json!({ "volumeRequests": [add] }))
             .await,
     );
@@ -259,18 +259,18 @@ async fn statuses_are_put_to_the_webhook() {
         "s",
         spec,
     );
-    world.create(&set).await.unwrap();
-    let written = world
+    environment.create(&set).await.unwrap();
+    let written = environment
         .patch_status(&set, json!({ "replicas": 1 }))
         .await
         .unwrap();
     assert_eq!(written.data["status"]["replicas"], 1);
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn kinds_are_judged_among_their_neighbours() {
-    let world = World::new().await;
+async fn kinds_are_validated_with_related_objects() {
+    let environment = Environment::new().await;
     let migration = |name: &str| {
         let spec = json!({ "vmiName": "a" });
         object(
@@ -280,21 +280,21 @@ async fn kinds_are_judged_among_their_neighbours() {
             spec,
         )
     };
-    let (code, message, _) = refused(world.create(&migration("m")).await);
+    let (code, message, _) = refused(environment.create(&migration("m")).await);
     assert_eq!(code, 400);
     assert!(message.contains("no VirtualMachineInstance"), "{message}");
     let mut vmi = object("kubevirt.io/v1", "VirtualMachineInstance", "a", guest());
     vmi["status"] = json!({ "phase": "Running" });
-    world.create(&vmi).await.unwrap();
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(world.client.clone(), NAMESPACE);
+    environment.create(&vmi).await.unwrap();
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(environment.client.clone(), NAMESPACE);
     let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
     vmis.patch("a", &PatchParams::default(), &running)
         .await
         .unwrap();
-    let made = world.create(&migration("m")).await.unwrap();
+    let made = environment.create(&migration("m")).await.unwrap();
     // Defaults come from the other webhook.
     assert_eq!(made.metadata.labels.unwrap()["kubevirt.io/vmi-name"], "a");
-    let (code, message, _) = refused(world.create(&migration("n")).await);
+    let (code, message, _) = refused(environment.create(&migration("n")).await);
     assert_eq!(code, 400);
     assert!(
         message.contains("\"m\" of this instance is under way"),
@@ -306,19 +306,19 @@ async fn kinds_are_judged_among_their_neighbours() {
         "metadata": { "name": "kubevirt", "namespace": "kubevirt" },
         "spec": { "uninstallStrategy": "BlockUninstallIfWorkloadsExist" },
     });
-    world.create(&one).await.unwrap();
+    environment.create(&one).await.unwrap();
     let mut other = one.clone();
     other["metadata"]["name"] = json!("other");
-    let (_, message, _) = refused(world.create(&other).await);
+    let (_, message, _) = refused(environment.create(&other).await);
     assert!(
         message.contains("kubevirt/kubevirt exists already"),
         "{message}"
     );
-    world
+    environment
         .patch_status(&one, json!({ "phase": "Deployed" }))
         .await
         .unwrap();
-    let kubevirts = world.api(&one);
+    let kubevirts = environment.api(&one);
     let parameters = DeleteParams::default();
     let deleted = kubevirts.delete("kubevirt", &parameters);
     let (_, message, _) = refused(deleted.await);
@@ -327,7 +327,7 @@ async fn kinds_are_judged_among_their_neighbours() {
         "{message}"
     );
 
-    // Every kind that the webhooks are registered for is known to them.
+    // The webhooks support every kind that they are registered for.
     let spec = json!({ "source": {
         "apiGroup": "kubevirt.io", "kind": "VirtualMachineInstance", "name": "a",
     }});
@@ -337,20 +337,20 @@ async fn kinds_are_judged_among_their_neighbours() {
         "s",
         spec,
     );
-    let (code, _, field) = refused(world.create(&snapshot).await);
+    let (code, _, field) = refused(environment.create(&snapshot).await);
     assert_eq!((code, field.as_str()), (422, "spec.source.kind"));
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn evictions_mark_the_guest_and_come_later() {
-    let world = World::new().await;
-    let pods: Api<Pod> = Api::namespaced(world.client.clone(), NAMESPACE);
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(world.client.clone(), NAMESPACE);
+async fn evictions_mark_the_guest_and_are_postponed() {
+    let environment = Environment::new().await;
+    let pods: Api<Pod> = Api::namespaced(environment.client.clone(), NAMESPACE);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(environment.client.clone(), NAMESPACE);
     let mut spec = guest();
     spec["evictionStrategy"] = json!("External");
     let vmi = object("kubevirt.io/v1", "VirtualMachineInstance", "a", spec);
-    world.create(&vmi).await.unwrap();
+    environment.create(&vmi).await.unwrap();
     let status = Patch::Merge(json!({ "status": { "phase": "Running", "nodeName": "one" } }));
     vmis.patch("a", &PatchParams::default(), &status)
         .await
@@ -370,7 +370,7 @@ async fn evictions_mark_the_guest_and_come_later() {
             },
             "spec": { "nodeName": "one", "containers": [{ "name": "compute", "image": "i:1" }] },
         });
-        world.create(&pod).await.unwrap();
+        environment.create(&pod).await.unwrap();
     }
     let evict = async |name: &str| pods.evict(name, &EvictParams::default()).await;
     assert!(evict("plain").await.is_ok());
@@ -378,7 +378,7 @@ async fn evictions_mark_the_guest_and_come_later() {
     assert_eq!(code, 429, "{message}");
     let marked = vmis.get("a").await.unwrap().status.unwrap();
     assert_eq!(marked.evacuation_node_name.as_deref(), Some("one"));
-    // Once marked, it is not marked again.
+    // A marked VMI is not marked again.
     let version = vmis.get("a").await.unwrap().metadata.resource_version;
     let (code, ..) = refused(evict("virt-launcher-a-x").await);
     assert_eq!(code, 429);
@@ -386,14 +386,14 @@ async fn evictions_mark_the_guest_and_come_later() {
         vmis.get("a").await.unwrap().metadata.resource_version,
         version
     );
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn an_installation_stays_while_there_are_machines() {
-    let world = World::new().await;
+async fn installation_cannot_be_deleted_while_vms_exist() {
+    let environment = Environment::new().await;
     let definition = |name: &str| {
-        world.api(&json!({
+        environment.api(&json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": name},
         }))
@@ -406,14 +406,14 @@ async fn an_installation_stays_while_there_are_machines() {
     };
     let (ours, theirs) = (role("kubevirt-controller"), role("somebodys"));
     for role in [&ours, &theirs] {
-        world.create(role).await.unwrap();
+        environment.create(role).await.unwrap();
     }
     let vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": {"name": "kept", "namespace": NAMESPACE},
         "spec": {"runStrategy": "Halted", "template": {"spec": guest()}},
     });
-    world.create(&vm).await.unwrap();
+    environment.create(&vm).await.unwrap();
     let delete = DeleteParams::default();
     let machines = "virtualmachines.kubevirt.io";
     let answer = definition(machines).delete(machines, &delete).await;
@@ -421,21 +421,21 @@ async fn an_installation_stays_while_there_are_machines() {
     assert_eq!(code, 403);
     assert!(message.contains("1 VirtualMachine(s) and 0"), "{message}");
     assert!(message.contains(machines), "{message}");
-    let answer = world
+    let answer = environment
         .api(&ours)
         .delete("kubevirt-controller", &delete)
         .await;
     assert_eq!(refused(answer.map(drop)).0, 403);
     let other = "virtualmachinepools.pool.kubevirt.io";
     definition(other).delete(other, &delete).await.unwrap();
-    world
+    environment
         .api(&theirs)
         .delete("somebodys", &delete)
         .await
         .unwrap();
 
-    world.api(&vm).delete("kept", &delete).await.unwrap();
-    world
+    environment.api(&vm).delete("kept", &delete).await.unwrap();
+    environment
         .api(&ours)
         .delete("kubevirt-controller", &delete)
         .await
@@ -444,5 +444,5 @@ async fn an_installation_stays_while_there_are_machines() {
         .delete(machines, &delete)
         .await
         .unwrap();
-    world.end().await;
+    environment.end().await;
 }

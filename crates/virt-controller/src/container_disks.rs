@@ -1,41 +1,41 @@
-//! How the disks in images get into pods: as volumes that nodes mount, or as copies.
+//! How container disks get into pods: as image volumes that nodes mount, or as copies.
 //!
-//! Pure. An image volume on a node that cannot mount it is a guest that never starts, and nobody
-//! knows yet which node the guest will run on; so volumes are chosen only where every node that
-//! takes guests is known to mount them. A copy works everywhere.
+//! Pure. A guest with an image volume never starts on a node that cannot mount it, and its node is
+//! not known yet; so volumes are chosen only if every node that runs guests is known to mount them.
+//! A copy works everywhere.
 
 use std::cmp::Ordering;
 
 use admission::ClusterConfig;
 use launcher_pod::ContainerDisks;
 
-/// The gate by which an administrator chooses.
+/// The feature gate by which an administrator chooses.
 pub(crate) const GATE: &str = "ImageVolume";
 
-/// What a node makes of image volumes, as far as its programs tell.
+/// Whether a node supports image volumes, according to its kubelet and runtime versions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ImageVolumes {
     #[default]
     Never,
-    /// Kubernetes has them, switched off unless the administrator of the cluster says otherwise.
+    /// Supported, but off unless the administrator of the cluster switches them on.
     IfSwitchedOn,
     ByDefault,
 }
 
-/// What the administrator says of them.
+/// The setting of the feature gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum GateSetting {
     Off,
-    None,
+    Unset,
     On,
 }
 
-/// Minor versions of Kubernetes 1 from which on it has them, and has them switched on.
+/// Kubelet versions from which on image volumes are supported, and on by default.
 const KUBELET: Version = Version(1, 33);
 const KUBELET_BY_DEFAULT: Version = Version(1, 35);
-/// Container runtimes, and since when they mount images.
+/// Container runtimes, and the version from which on they mount images.
 const RUNTIMES: [(&str, Version); 2] = [("containerd", Version(2, 1)), ("cri-o", Version(1, 31))];
-/// Our own node, which is kubelet and runtime in one.
+/// The embedded node, which is kubelet and runtime in one.
 const OWN_NODE: &str = "ferrovirt";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,17 +73,17 @@ impl Version {
     }
 }
 
-/// How it is done now, on nodes that take guests like these.
+/// Chooses for a cluster whose nodes support image volumes like this.
 pub(crate) fn choose(
     config: &ClusterConfig,
     nodes: impl IntoIterator<Item = ImageVolumes>,
 ) -> ContainerDisks {
-    // No node at all is no obstacle: whoever waits for one is ours.
+    // Without nodes, image volumes: the first node will be an embedded one.
     let least = nodes.into_iter().min().unwrap_or(ImageVolumes::ByDefault);
-    let needed = match wish(config) {
-        Wish::Off => return ContainerDisks::Copied,
-        Wish::None => ImageVolumes::ByDefault,
-        Wish::On => ImageVolumes::IfSwitchedOn,
+    let needed = match gate_setting(config) {
+        GateSetting::Off => return ContainerDisks::Copied,
+        GateSetting::Unset => ImageVolumes::ByDefault,
+        GateSetting::On => ImageVolumes::IfSwitchedOn,
     };
     match least.cmp(&needed) {
         Ordering::Less => ContainerDisks::Copied,
@@ -91,11 +91,11 @@ pub(crate) fn choose(
     }
 }
 
-fn wish(config: &ClusterConfig) -> Wish {
+fn gate_setting(config: &ClusterConfig) -> GateSetting {
     match (config.has_gate(GATE), config.gates.is_listed(GATE)) {
-        (false, _) => Wish::Off,
-        (true, false) => Wish::None,
-        (true, true) => Wish::On,
+        (false, _) => GateSetting::Off,
+        (true, false) => GateSetting::Unset,
+        (true, true) => GateSetting::On,
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_tell_what_a_node_can_mount() {
+    fn support_follows_from_versions() {
         for (kubelet, runtime, expected) in [
             ("v1.36.0", "containerd://2.2.1", ByDefault),
             ("v1.35.0", "containerd://2.1.0", ByDefault),
@@ -121,11 +121,11 @@ mod tests {
             ("v1.9.0", "cri-o://1.31.0", Never),
             ("v1.35.0", "cri-o://1.31.0", ByDefault),
             ("v1.35.0", "cri-o://1.30.9", Never),
-            // Of the runtimes of old, the newest with the newest kubelet.
+            // The newest runtimes without support, with the newest kubelet.
             ("v1.36.0", "containerd://2.0.5", Never),
             ("v1.36.0", "containerd://1.7.28", Never),
             ("v1.36.0", "docker://28.0.0", Never),
-            ("v1.36.0", "somebodys://9.9.9", Never),
+            ("v1.36.0", "unknown://9.9.9", Never),
             ("v1.36.0", "containerd://", Never),
             ("v1.36.0", "containerd", Never),
             ("", "containerd://2.1.0", Never),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_chosen_where_every_node_has_them_and_nobody_objects() {
+    fn image_volumes_are_chosen_if_every_node_supports_them_and_the_gate_is_not_off() {
         use ContainerDisks::{Copied, ImageVolumes as Volumes};
         let nodes: [&[ImageVolumes]; 6] = [
             &[],
@@ -164,8 +164,8 @@ mod tests {
                 [Volumes, Volumes, Volumes, Volumes, Copied, Copied],
             ),
             (config(&[], &[GATE]), [Copied; 6]),
-            // What is switched on counts before what is switched off; both are refused where they
-            // are written, but not by clusters of old.
+            // An enabled gate wins over a disabled one; admission refuses both together, but older
+            // objects may contain them.
             (
                 config(&[GATE], &[GATE]),
                 [Volumes, Volumes, Volumes, Volumes, Copied, Copied],

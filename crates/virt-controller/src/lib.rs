@@ -1,16 +1,17 @@
-//! The reconcilers from VM to VMI to pod.
+//! The controllers from VM to VMI to pod.
 //!
-//! Small controllers that talk through objects only: `vm` makes and removes the VMI of a VM and
-//! reports on the VM; `vmi` makes and removes the pod of a VMI and carries the VMI from Pending
-//! to Scheduled, where the node's handler takes over; `replica_set` keeps a number of VMIs;
-//! `node` tells when a node is lost. Of many processes one works, by a lease.
+//! Small controllers that communicate through objects only: `vm` creates and deletes the VMI of a
+//! VM and writes the status of the VM; `vmi` creates and deletes the pod of a VMI and takes the VMI
+//! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
+//! `node` detects lost nodes. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
-//! is an apply under [`MANAGER`] that fails when what it was based on has changed; children have
-//! names that follow from their owner, so that none is ever made twice.
+//! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
+//! from their owner, so that none is ever created twice.
 //!
-//! It must not know how a guest is run, nor which kind of API server answers.
+//! It must not know how a guest is run, nor which API server responds.
 
+mod caches;
 mod container_disks;
 mod node;
 mod replica_set;

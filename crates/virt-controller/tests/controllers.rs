@@ -1,45 +1,45 @@
-//! Both controllers against our own API server, in process, on a stopped clock.
+//! The controllers against embedded-api, in process, on a paused clock.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod cluster;
 #[path = "controllers/container_disks.rs"]
 mod container_disks;
 #[path = "controllers/data_volumes.rs"]
 mod data_volumes;
+#[path = "controllers/failpoints.rs"]
+mod failpoints;
+#[path = "controllers/instancetypes.rs"]
+mod instancetypes;
+#[path = "controllers/interference.rs"]
+mod interference;
 #[path = "controllers/lost_nodes.rs"]
 mod lost_nodes;
 #[path = "controllers/namespaces.rs"]
 mod namespaces;
-#[path = "controllers/places.rs"]
-mod places;
-#[path = "controllers/sizes.rs"]
-mod sizes;
-#[path = "controllers/strangers.rs"]
-mod strangers;
-mod world;
 
 use std::time::Duration;
 
+use cluster::{FaultMode, TestCluster};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use world::{Weather, World};
 
 #[tokio::test(start_paused = true)]
-async fn vm_starts_with_two_writes_to_its_instance_and_then_rests() {
-    let world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    world
-        .until("ready", async || {
-            world.vms().get("a").await.unwrap().status.unwrap().ready == Some(true)
+async fn start_takes_two_writes_to_the_vmi() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    cluster
+        .wait_until("ready", async || {
+            cluster.vms().get("a").await.unwrap().status.unwrap().ready == Some(true)
         })
         .await;
 
-    let vmi = world.vmis().get("a").await.unwrap();
+    let vmi = cluster.vmis().get("a").await.unwrap();
     let status = vmi.status.clone().unwrap();
     assert_eq!(vmi.labels()["kubevirt.io/nodeName"], "node1");
     assert_eq!(status.node_name.as_deref(), Some("node1"));
@@ -52,66 +52,67 @@ async fn vm_starts_with_two_writes_to_its_instance_and_then_rests() {
         .collect();
     assert_eq!(phases, ["Pending", "Scheduling", "Scheduled", "Running"]);
 
-    assert_eq!(world.writes_to("/virtualmachineinstances/a").len(), 2);
+    assert_eq!(cluster.writes_to("/virtualmachineinstances/a").len(), 2);
     assert_eq!(
-        world.writes_to("/pods").len(),
+        cluster.writes_to("/pods").len(),
         1,
         "{:?}",
-        world.writes_to("/pods")
+        cluster.writes_to("/pods")
     );
-    let writes = world.all_writes();
-    world.pass(Duration::from_mins(3)).await;
-    assert_eq!(world.all_writes(), writes, "rest");
+    let writes = cluster.all_writes();
+    cluster.advance(Duration::from_mins(3)).await;
+    assert_eq!(cluster.all_writes(), writes, "writes without a change");
 
-    let revisions = Api::<ControllerRevision>::namespaced(world.client.clone(), world::NAMESPACE);
+    let revisions =
+        Api::<ControllerRevision>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
     let name = status.virtual_machine_revision_name.unwrap();
     let revision = revisions.get(&name).await.unwrap();
     let spec = &revision.data.unwrap().0["spec"];
     assert_eq!(spec["runStrategy"], "Always");
     assert!(spec["template"]["spec"]["domain"].is_object());
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn halted_vm_loses_its_instance_and_pod_and_starts_again() {
-    let world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    let first = world.vmis().get("a").await.unwrap().uid();
+async fn halted_vm_is_stopped_and_can_be_started_again() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let first = cluster.vmis().get("a").await.unwrap().uid();
 
-    world
+    cluster
         .patch_vm("a", json!({"spec": {"runStrategy": "Halted"}}))
         .await;
-    world.until_printable("a", "Stopped").await;
-    world.until_gone("a").await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster.wait_until_gone("a").await;
 
-    world
+    cluster
         .patch_vm("a", json!({"spec": {"runStrategy": "Always"}}))
         .await;
-    world.until_printable("a", "Running").await;
-    assert_ne!(world.vmis().get("a").await.unwrap().uid(), first);
-    world.end().await;
+    cluster.wait_for_printable("a", "Running").await;
+    assert_ne!(cluster.vmis().get("a").await.unwrap().uid(), first);
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleted_vm_takes_everything_with_it() {
-    let world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    world
+async fn deleted_vm_leaves_nothing() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    cluster
         .vms()
         .delete("a", &DeleteParams::default())
         .await
         .unwrap();
-    world
-        .until("gone", async || {
-            world.vms().get_opt("a").await.unwrap().is_none()
+    cluster
+        .wait_until("gone", async || {
+            cluster.vms().get_opt("a").await.unwrap().is_none()
         })
         .await;
-    assert!(world.vmis().get_opt("a").await.unwrap().is_none());
-    world
-        .until("no pods", async || {
-            world
+    assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());
+    cluster
+        .wait_until("no pods", async || {
+            cluster
                 .pods()
                 .list(&ListParams::default())
                 .await
@@ -120,17 +121,17 @@ async fn deleted_vm_takes_everything_with_it() {
                 .is_empty()
         })
         .await;
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn guest_that_never_runs_is_tried_less_and_less_often() {
-    let world = World::new().await;
-    world.set_weather(Weather::Broken);
-    world.create_vm("a", "Always").await;
+async fn failing_starts_back_off() {
+    let cluster = TestCluster::new().await;
+    cluster.set_fault_mode(FaultMode::PodsFail);
+    cluster.create_vm("a", "Always").await;
     let begin = tokio::time::Instant::now();
     let count = async || {
-        let status = world
+        let status = cluster
             .vms()
             .get("a")
             .await
@@ -142,57 +143,57 @@ async fn guest_that_never_runs_is_tried_less_and_less_often() {
             .and_then(|failure| failure.consecutive_fail_count)
             .unwrap_or(0)
     };
-    world
-        .until("three failures", async || count().await >= 3)
+    cluster
+        .wait_until("three failures", async || count().await >= 3)
         .await;
     assert!(
         begin.elapsed() >= Duration::from_secs(50),
         "{:?}",
         begin.elapsed()
     );
-    world.until_printable("a", "CrashLoopBackOff").await;
+    cluster.wait_for_printable("a", "CrashLoopBackOff").await;
 
-    world.set_weather(Weather::Fair);
-    world.until_printable("a", "Running").await;
+    cluster.set_fault_mode(FaultMode::None);
+    cluster.wait_for_printable("a", "Running").await;
     assert_eq!(count().await, 0);
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn rerun_on_failure_restarts_a_failed_guest_but_not_one_that_ended_well() {
-    let world = World::new().await;
-    world.create_vm("a", "RerunOnFailure").await;
-    world.until_printable("a", "Running").await;
-    let first = world.vmis().get("a").await.unwrap().uid();
+async fn rerun_on_failure_restarts_failed_guests_only() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "RerunOnFailure").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let first = cluster.vmis().get("a").await.unwrap().uid();
 
-    world.set_phase("a", "Failed").await;
-    world
-        .until("a second instance", async || {
-            let vmi = world.vmis().get_opt("a").await.unwrap();
+    cluster.set_phase("a", "Failed").await;
+    cluster
+        .wait_until("a second VMI", async || {
+            let vmi = cluster.vmis().get_opt("a").await.unwrap();
             vmi.is_some_and(|vmi| vmi.uid() != first)
         })
         .await;
-    world.until_printable("a", "Running").await;
+    cluster.wait_for_printable("a", "Running").await;
 
-    world.set_phase("a", "Succeeded").await;
-    world.until_printable("a", "Stopped").await;
-    world.pass(Duration::from_mins(10)).await;
-    assert_eq!(world.printable("a").await, "Stopped");
-    world.end().await;
+    cluster.set_phase("a", "Succeeded").await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster.advance(Duration::from_mins(10)).await;
+    assert_eq!(cluster.printable("a").await, "Stopped");
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn manual_vm_obeys_requests_only() {
-    let world = World::new().await;
-    world.create_vm("a", "Manual").await;
-    world.pass(Duration::from_mins(1)).await;
-    assert_eq!(world.printable("a").await, "Stopped");
+async fn manual_vm_starts_on_request_only() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Manual").await;
+    cluster.advance(Duration::from_mins(1)).await;
+    assert_eq!(cluster.printable("a").await, "Stopped");
 
-    world.request("a", json!([{"action": "Start"}])).await;
-    world.until_printable("a", "Running").await;
-    let first = world.vmis().get("a").await.unwrap().uid().unwrap();
+    cluster.request("a", json!([{"action": "Start"}])).await;
+    cluster.wait_for_printable("a", "Running").await;
+    let first = cluster.vmis().get("a").await.unwrap().uid().unwrap();
     let requests = async || {
-        world
+        cluster
             .vms()
             .get("a")
             .await
@@ -204,63 +205,63 @@ async fn manual_vm_obeys_requests_only() {
     };
     assert_eq!(requests().await, 0);
 
-    world
+    cluster
         .request(
             "a",
             json!([{"action": "Stop", "uid": first}, {"action": "Start"}]),
         )
         .await;
-    world
-        .until("a second instance", async || {
-            let vmi = world.vmis().get_opt("a").await.unwrap();
+    cluster
+        .wait_until("a second VMI", async || {
+            let vmi = cluster.vmis().get_opt("a").await.unwrap();
             vmi.is_some_and(|vmi| vmi.uid().unwrap() != first)
         })
         .await;
-    world.until_printable("a", "Running").await;
+    cluster.wait_for_printable("a", "Running").await;
     assert_eq!(requests().await, 0);
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_request_to_a_halted_vm_makes_it_run_always() {
-    let world = World::new().await;
-    world.create_vm("a", "Halted").await;
-    world.until_printable("a", "Stopped").await;
-    world
+async fn start_request_switches_a_halted_vm_to_always() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Halted").await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster
         .request(
             "a",
             json!([{"action": "Start", "data": {"paused": "true"}}]),
         )
         .await;
-    world.until_printable("a", "Running").await;
-    let vm = world.vms().get("a").await.unwrap();
+    cluster.wait_for_printable("a", "Running").await;
+    let vm = cluster.vms().get("a").await.unwrap();
     assert_eq!(vm.spec.run_strategy.unwrap().as_str(), "Always");
-    let vmi = world.vmis().get("a").await.unwrap();
+    let vmi = cluster.vmis().get("a").await.unwrap();
     assert!(vmi.spec.start_strategy.is_some());
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn vm_that_finds_no_node_says_so_and_can_be_stopped() {
-    let world = World::new().await;
-    world.set_weather(Weather::Full);
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "ErrorUnschedulable").await;
-    world
+async fn unschedulable_vm_is_reported_and_can_be_stopped() {
+    let cluster = TestCluster::new().await;
+    cluster.set_fault_mode(FaultMode::Unschedulable);
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "ErrorUnschedulable").await;
+    cluster
         .patch_vm("a", json!({"spec": {"runStrategy": "Halted"}}))
         .await;
-    world.until_printable("a", "Stopped").await;
-    world.until_gone("a").await;
-    world.end().await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster.wait_until_gone("a").await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_pod_fails_the_instance_and_the_vm_is_started_again() {
-    let world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    let first = world.vmis().get("a").await.unwrap().uid();
-    let pod = world
+async fn vm_with_a_lost_pod_is_started_again() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let first = cluster.vmis().get("a").await.unwrap().uid();
+    let pod = cluster
         .pods()
         .list(&ListParams::default())
         .await
@@ -271,29 +272,29 @@ async fn lost_pod_fails_the_instance_and_the_vm_is_started_again() {
         grace_period_seconds: Some(0),
         ..DeleteParams::default()
     };
-    world.pods().delete(&pod.name_any(), &now).await.unwrap();
-    world
-        .until("a second instance runs", async || {
-            let vmi = world.vmis().get_opt("a").await.unwrap();
-            vmi.is_some_and(|vmi| vmi.uid() != first) && world.printable("a").await == "Running"
+    cluster.pods().delete(&pod.name_any(), &now).await.unwrap();
+    cluster
+        .wait_until("a second VMI runs", async || {
+            let vmi = cluster.vmis().get_opt("a").await.unwrap();
+            vmi.is_some_and(|vmi| vmi.uid() != first) && cluster.printable("a").await == "Running"
         })
         .await;
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn controllers_that_are_stopped_anywhere_go_on_where_they_were() {
-    let mut world = World::new().await;
+async fn restarted_controllers_continue() {
+    let mut cluster = TestCluster::new().await;
     for n in 0..8_u64 {
         let name = format!("a{n}");
-        world.create_vm(&name, "Always").await;
-        // Cut at another place each time.
-        world.pass(Duration::from_millis(30 * n)).await;
-        world.stop_controllers().await;
-        world.start_controllers();
-        world.until_printable(&name, "Running").await;
+        cluster.create_vm(&name, "Always").await;
+        // Stopped at another point each time.
+        cluster.advance(Duration::from_millis(30 * n)).await;
+        cluster.stop_controllers().await;
+        cluster.start_controllers();
+        cluster.wait_for_printable(&name, "Running").await;
     }
-    let pods = world
+    let pods = cluster
         .pods()
         .list(&ListParams::default())
         .await
@@ -301,7 +302,7 @@ async fn controllers_that_are_stopped_anywhere_go_on_where_they_were() {
         .items;
     assert_eq!(pods.len(), 8);
     assert_eq!(
-        world
+        cluster
             .vmis()
             .list(&ListParams::default())
             .await
@@ -311,238 +312,258 @@ async fn controllers_that_are_stopped_anywhere_go_on_where_they_were() {
         8
     );
     for n in 0..8 {
-        let writes = world.writes_to(&format!("/virtualmachineinstances/a{n}"));
+        let writes = cluster.writes_to(&format!("/virtualmachineinstances/a{n}"));
         assert!(writes.len() <= 3, "{writes:?}");
     }
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_under_a_running_guest_asks_for_a_restart_until_it_is_taken_back() {
-    let world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    let is_asked = async || {
-        let status = world.vms().get("a").await.unwrap().status.unwrap();
+async fn change_of_a_running_vm_requires_a_restart_until_reverted() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let is_required = async || {
+        let status = cluster.vms().get("a").await.unwrap().status.unwrap();
         let mut all = status.conditions.iter();
         all.any(|condition| condition.type_.as_str() == "RestartRequired")
     };
     let memory =
         |size| json!({"spec": {"template": {"spec": {"domain": {"memory": {"guest": size}}}}}});
-    world.patch_vm("a", memory("256Mi")).await;
-    world.until("asked for", async || is_asked().await).await;
-    world.patch_vm("a", memory("128Mi")).await;
-    world.until("taken back", async || !is_asked().await).await;
-    let vm = world.vms().get("a").await.unwrap();
+    cluster.patch_vm("a", memory("256Mi")).await;
+    cluster
+        .wait_until("restart required", async || is_required().await)
+        .await;
+    cluster.patch_vm("a", memory("128Mi")).await;
+    cluster
+        .wait_until("change reverted", async || !is_required().await)
+        .await;
+    let vm = cluster.vms().get("a").await.unwrap();
     let status = vm.status.unwrap();
     assert_eq!(status.observed_generation, vm.metadata.generation);
 
-    world.patch_vm("a", memory("512Mi")).await;
-    world
-        .until("asked for again", async || is_asked().await)
+    cluster.patch_vm("a", memory("512Mi")).await;
+    cluster
+        .wait_until("restart required again", async || is_required().await)
         .await;
-    let uid = world.vmis().get("a").await.unwrap().uid();
-    world
+    let uid = cluster.vmis().get("a").await.unwrap().uid();
+    cluster
         .request(
             "a",
             json!([{"action": "Stop", "uid": uid}, {"action": "Start"}]),
         )
         .await;
-    world
-        .until("restarted", async || {
-            let vmi = world.vmis().get_opt("a").await.unwrap();
-            vmi.is_some_and(|vmi| vmi.uid() != uid) && world.printable("a").await == "Running"
+    cluster
+        .wait_until("restarted", async || {
+            let vmi = cluster.vmis().get_opt("a").await.unwrap();
+            vmi.is_some_and(|vmi| vmi.uid() != uid) && cluster.printable("a").await == "Running"
         })
         .await;
-    world.until("done", async || !is_asked().await).await;
+    cluster
+        .wait_until("done", async || !is_required().await)
+        .await;
 
-    let revisions = Api::<ControllerRevision>::namespaced(world.client.clone(), world::NAMESPACE);
+    let revisions =
+        Api::<ControllerRevision>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
     let left = revisions.list(&ListParams::default()).await.unwrap().items;
     assert_eq!(left.len(), 1, "{left:?}");
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_propagation_policy_takes_or_leaves_the_instance() {
-    let world = World::new().await;
+async fn propagation_policy_decides_about_the_vmi() {
+    let cluster = TestCluster::new().await;
     for policy in [PropagationPolicy::Background, PropagationPolicy::Foreground] {
-        world.create_vm("a", "Always").await;
-        world.until_printable("a", "Running").await;
+        cluster.create_vm("a", "Always").await;
+        cluster.wait_for_printable("a", "Running").await;
         let parameters = DeleteParams {
             propagation_policy: Some(policy.clone()),
             ..DeleteParams::default()
         };
-        world.vms().delete("a", &parameters).await.unwrap();
-        world
-            .until(&format!("{policy:?}: gone"), async || {
-                world.vms().get_opt("a").await.unwrap().is_none()
+        cluster.vms().delete("a", &parameters).await.unwrap();
+        cluster
+            .wait_until(&format!("{policy:?}: gone"), async || {
+                cluster.vms().get_opt("a").await.unwrap().is_none()
             })
             .await;
-        world.until_gone("a").await;
+        cluster.wait_until_gone("a").await;
     }
 
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    let uid = world.vmis().get("a").await.unwrap().uid();
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let uid = cluster.vmis().get("a").await.unwrap().uid();
     let orphan = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Orphan),
         ..DeleteParams::default()
     };
-    world.vms().delete("a", &orphan).await.unwrap();
-    world
-        .until("the VM alone is gone", async || {
-            world.vms().get_opt("a").await.unwrap().is_none()
+    cluster.vms().delete("a", &orphan).await.unwrap();
+    cluster
+        .wait_until("the VM alone is gone", async || {
+            cluster.vms().get_opt("a").await.unwrap().is_none()
         })
         .await;
-    world.pass(Duration::from_mins(1)).await;
-    let vmi = world.vmis().get("a").await.unwrap();
+    cluster.advance(Duration::from_mins(1)).await;
+    let vmi = cluster.vmis().get("a").await.unwrap();
     assert_eq!(
         (vmi.uid(), vmi.metadata.deletion_timestamp),
         (uid.clone(), None)
     );
-    let revisions = Api::<ControllerRevision>::namespaced(world.client.clone(), world::NAMESPACE);
+    let revisions =
+        Api::<ControllerRevision>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
     let left = revisions.list(&ListParams::default()).await.unwrap().items;
     assert!(left.is_empty(), "{left:?}");
 
-    // Another VM of the name takes it over, and ends it like its own.
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    assert_eq!(world.vmis().get("a").await.unwrap().uid(), uid);
-    world
+    // Another VM of the name adopts it, and deletes it like its own.
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(cluster.vmis().get("a").await.unwrap().uid(), uid);
+    cluster
         .vms()
         .delete("a", &DeleteParams::default())
         .await
         .unwrap();
-    world.until_gone("a").await;
-    world.end().await;
+    cluster.wait_until_gone("a").await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphaned_instance_can_be_deleted_by_hand() {
-    let world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
+async fn orphaned_vmi_can_be_deleted() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
     let orphan = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Orphan),
         ..DeleteParams::default()
     };
-    world.vms().delete("a", &orphan).await.unwrap();
-    world
-        .until("the VM is gone", async || {
-            world.vms().get_opt("a").await.unwrap().is_none()
+    cluster.vms().delete("a", &orphan).await.unwrap();
+    cluster
+        .wait_until("the VM is gone", async || {
+            cluster.vms().get_opt("a").await.unwrap().is_none()
         })
         .await;
-    world
+    cluster
         .vmis()
         .delete("a", &DeleteParams::default())
         .await
         .unwrap();
-    world.until_gone("a").await;
-    world.end().await;
+    cluster.wait_until_gone("a").await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_that_is_stuck_says_why_and_goes_on_once_mended() {
-    let world = World::new().await;
-    for (n, (weather, word, reason)) in [
-        (Weather::NoImage, "ImagePullBackOff", "ImagePullBackOff"),
-        (Weather::NoSecret, "Starting", "CreateContainerConfigError"),
-        (Weather::Full, "ErrorUnschedulable", "Unschedulable"),
+async fn blocked_start_is_reported_and_continues_after_the_fault() {
+    let cluster = TestCluster::new().await;
+    for (n, (fault_mode, status, reason)) in [
+        (
+            FaultMode::ImageMissing,
+            "ImagePullBackOff",
+            "ImagePullBackOff",
+        ),
+        (
+            FaultMode::SecretMissing,
+            "Starting",
+            "CreateContainerConfigError",
+        ),
+        (
+            FaultMode::Unschedulable,
+            "ErrorUnschedulable",
+            "Unschedulable",
+        ),
     ]
     .into_iter()
     .enumerate()
     {
         let name = format!("a{n}");
-        world.set_weather(weather);
-        world.create_vm(&name, "Always").await;
-        world.until_printable(&name, word).await;
-        world
-            .until(reason, async || {
-                let vm = world.vms().get(&name).await.unwrap();
+        cluster.set_fault_mode(fault_mode);
+        cluster.create_vm(&name, "Always").await;
+        cluster.wait_for_printable(&name, status).await;
+        cluster
+            .wait_until(reason, async || {
+                let vm = cluster.vms().get(&name).await.unwrap();
                 let conditions = vm.status.unwrap().conditions;
                 let mut reasons = conditions.iter().filter_map(|one| one.reason.as_deref());
                 reasons.any(|one| one == reason)
             })
             .await;
-        world.pass(Duration::from_secs(20)).await;
-        let uid = world.vmis().get(&name).await.unwrap().uid();
-        world.set_weather(Weather::Fair);
-        world.until_printable(&name, "Running").await;
-        assert_eq!(world.vmis().get(&name).await.unwrap().uid(), uid);
+        cluster.advance(Duration::from_secs(20)).await;
+        let uid = cluster.vmis().get(&name).await.unwrap().uid();
+        cluster.set_fault_mode(FaultMode::None);
+        cluster.wait_for_printable(&name, "Running").await;
+        assert_eq!(cluster.vmis().get(&name).await.unwrap().uid(), uid);
     }
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_waits_for_a_claim_and_goes_on_when_it_comes() {
-    let world = World::new().await;
-    world.create_vm_on_claim("a", "data").await;
-    world.until_printable("a", "ErrorPvcNotFound").await;
-    world.pass(Duration::from_secs(20)).await;
-    assert!(world.writes_to("/pods").is_empty());
-    world.create_claim("data").await;
-    // Bound or not, a pod is made: a node may have to be chosen first.
-    world
-        .until("it runs", async || {
-            let vmi = world.vmis().get("a").await.unwrap();
+async fn start_waits_for_a_missing_claim() {
+    let cluster = TestCluster::new().await;
+    cluster.create_vm_on_claim("a", "data").await;
+    cluster.wait_for_printable("a", "ErrorPvcNotFound").await;
+    cluster.advance(Duration::from_secs(20)).await;
+    assert!(cluster.writes_to("/pods").is_empty());
+    cluster.create_claim("data").await;
+    // The pod is created even before the claim is bound: the scheduler may have to choose a node.
+    cluster
+        .wait_until("it runs", async || {
+            let vmi = cluster.vmis().get("a").await.unwrap();
             vmi.status.unwrap().phase.unwrap().as_str() == "Running"
         })
         .await;
-    world.until_printable("a", "Running").await;
-    let events = Api::<Event>::namespaced(world.client.clone(), world::NAMESPACE);
+    cluster.wait_for_printable("a", "Running").await;
+    let events = Api::<Event>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
     let events = events.list(&ListParams::default()).await.unwrap().items;
-    let is_told = |event: &Event| event.reason.as_deref() == Some("FailedPvcNotFound");
-    assert_eq!(events.iter().filter(|event| is_told(event)).count(), 1);
-    world.end().await;
+    let is_reported = |event: &Event| event.reason.as_deref() == Some("FailedPvcNotFound");
+    assert_eq!(events.iter().filter(|event| is_reported(event)).count(), 1);
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_set_is_scaled_and_replaces_what_ends() {
-    let world = World::new().await;
-    world.create_set("web", 0).await;
-    world.until_replicas("web", 0).await;
-    world.scale("web", 3).await;
-    world.until_replicas("web", 3).await;
-    let scale = world.sets().get_scale("web").await.unwrap();
+async fn replica_set_is_scaled_and_replaces_ended_members() {
+    let cluster = TestCluster::new().await;
+    cluster.create_set("web", 0).await;
+    cluster.wait_for_replicas("web", 0).await;
+    cluster.scale("web", 3).await;
+    cluster.wait_for_replicas("web", 3).await;
+    let scale = cluster.sets().get_scale("web").await.unwrap();
     let status = scale.status.unwrap();
     assert_eq!(
         (status.replicas, status.selector.as_deref()),
         (3, Some("app=web"))
     );
 
-    let vmis = world.vmis().list(&ListParams::default()).await.unwrap();
+    let vmis = cluster.vmis().list(&ListParams::default()).await.unwrap();
     let first = vmis.items[0].name_any();
-    world.set_phase(&first, "Failed").await;
-    world
-        .until("replaced", async || {
-            world.vmis().get_opt(&first).await.unwrap().is_none()
+    cluster.set_phase(&first, "Failed").await;
+    cluster
+        .wait_until("replaced", async || {
+            cluster.vmis().get_opt(&first).await.unwrap().is_none()
         })
         .await;
-    world.until_replicas("web", 3).await;
+    cluster.wait_for_replicas("web", 3).await;
 
-    let vmis = world.vmis().list(&ListParams::default()).await.unwrap();
+    let vmis = cluster.vmis().list(&ListParams::default()).await.unwrap();
     let second = vmis.items[1].name_any();
     let now = DeleteParams::default();
-    world.vmis().delete(&second, &now).await.unwrap();
-    world
-        .until("replaced", async || {
-            world.vmis().get_opt(&second).await.unwrap().is_none()
+    cluster.vmis().delete(&second, &now).await.unwrap();
+    cluster
+        .wait_until("replaced", async || {
+            cluster.vmis().get_opt(&second).await.unwrap().is_none()
         })
         .await;
-    world.until_replicas("web", 3).await;
+    cluster.wait_for_replicas("web", 3).await;
 
-    world.scale("web", 1).await;
-    world.until_replicas("web", 1).await;
-    let made = world.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
+    cluster.scale("web", 1).await;
+    cluster.wait_for_replicas("web", 1).await;
+    let made = cluster.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
     assert_eq!(made.len(), 5, "{made:?}");
 
-    world
+    cluster
         .sets()
         .delete("web", &DeleteParams::default())
         .await
         .unwrap();
-    world.until_gone("web").await;
-    let events = Api::<Event>::namespaced(world.client.clone(), world::NAMESPACE);
+    cluster.wait_until_gone("web").await;
+    let events = Api::<Event>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let of_set = |event: &&Event| {
         event.involved_object.kind.as_deref() == Some("VirtualMachineInstanceReplicaSet")
@@ -555,63 +576,63 @@ async fn replica_set_is_scaled_and_replaces_what_ends() {
     reasons.sort_unstable();
     reasons.dedup();
     assert_eq!(reasons, ["SuccessfulCreate", "SuccessfulDelete"]);
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_set_whose_instances_are_refused_says_so_and_tries_ever_less_often() {
-    let world = World::new().await;
+async fn refused_members_are_reported_and_back_off() {
+    let cluster = TestCluster::new().await;
     let refused = json!({"app": "web", "motto": "no label may hold blanks"});
-    world.create_set_of("web", 2, refused).await;
-    world.pass(Duration::from_mins(5)).await;
-    let status = world.sets().get("web").await.unwrap().status.unwrap();
-    let told = &status.conditions[0];
-    assert_eq!(told.reason.as_deref(), Some("FailedCreate"));
-    let message = told.message.as_deref().unwrap();
+    cluster.create_set_of("web", 2, refused).await;
+    cluster.advance(Duration::from_mins(5)).await;
+    let status = cluster.sets().get("web").await.unwrap().status.unwrap();
+    let condition = &status.conditions[0];
+    assert_eq!(condition.reason.as_deref(), Some("FailedCreate"));
+    let message = condition.message.as_deref().unwrap();
     assert!(message.contains("blanks"), "{message}");
-    let tries = world.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
+    let tries = cluster.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
     assert!((5..40).contains(&tries.len()), "{}", tries.len());
-    let tellings = world.writes_to("/status");
-    assert!(tellings.len() <= 2, "{tellings:?}");
-    world.end().await;
+    let status_writes = cluster.writes_to("/status");
+    assert!(status_writes.len() <= 2, "{status_writes:?}");
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replica_set_works_off_hundreds_without_one_too_many() {
-    let world = World::new().await;
-    world.create_set("web", 300).await;
-    world.until_replicas("web", 300).await;
-    let made = world.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
+async fn replica_set_creates_hundreds_without_duplicates() {
+    let cluster = TestCluster::new().await;
+    cluster.create_set("web", 300).await;
+    cluster.wait_for_replicas("web", 300).await;
+    let made = cluster.writes_to("POST /apis/kubevirt.io/v1/namespaces/default/virtualmachine");
     assert_eq!(made.len(), 300);
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn next_leader_goes_on_at_once_after_an_orderly_end_and_later_after_a_crash() {
-    let mut world = World::new().await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    world.stop_controllers().await;
-    let leases = Api::<Lease>::namespaced(world.client.clone(), world::NAMESPACE);
+async fn next_leader_starts_at_once_after_a_stop_and_later_after_a_crash() {
+    let mut cluster = TestCluster::new().await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    cluster.stop_controllers().await;
+    let leases = Api::<Lease>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
     let lease = leases.get("virt-controller").await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity, None);
 
     let begin = tokio::time::Instant::now();
-    world.start_controllers_as("two");
-    world.create_vm("b", "Always").await;
-    world.until_printable("b", "Running").await;
+    cluster.start_controllers_as("two");
+    cluster.create_vm("b", "Always").await;
+    cluster.wait_for_printable("b", "Running").await;
     let quick = begin.elapsed();
     assert!(quick < Duration::from_secs(5), "{quick:?}");
 
-    world.crash_controllers();
+    cluster.crash_controllers();
     let begin = tokio::time::Instant::now();
-    world.start_controllers_as("three");
-    world.create_vm("c", "Always").await;
-    world.until_printable("c", "Running").await;
+    cluster.start_controllers_as("three");
+    cluster.create_vm("c", "Always").await;
+    cluster.wait_for_printable("c", "Running").await;
     let slow = begin.elapsed();
     assert!(
         slow > Duration::from_secs(10) && slow < Duration::from_secs(30),
         "{slow:?}"
     );
-    world.end().await;
+    cluster.end().await;
 }

@@ -5,12 +5,16 @@
 
 use std::sync::Arc;
 
-use domain_xml::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};
+use domain_xml::{
+    Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, RenderError, SmbiosFacts,
+};
 use host_net::{NetError, NetworkNamespace};
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
 use launcher_channel::GuestPlan;
+use model::{Supported, Unsupported};
 use net_plan::{Observed, PlanError};
+use reasons::Reason;
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
@@ -47,12 +51,14 @@ pub(crate) struct Prepared {
 /// Why a pod cannot be made ready.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
+    #[error("not supported yet: {0}")]
+    Unsupported(#[from] Unsupported),
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error("plumb the pod's network")]
     Network(#[from] NetError),
     #[error(transparent)]
-    Domain(#[from] domain_xml::RenderError),
+    Domain(#[from] RenderError),
     #[error(transparent)]
     Volume(#[from] StepError),
     #[error("reach into the pod")]
@@ -62,21 +68,17 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
             Self::Plan(err) => err.reason(),
             Self::Network(err) => err.reason(),
-            Self::Domain(_) => "DomainNotRenderable",
-            Self::Volume(StepError::CloudInit(_)) => "CloudInitNotUsable",
-            Self::Volume(StepError::Capacity(_)) => "CapacityNotUsable",
-            Self::Pod(_) => "PodNotReachable",
-            Self::HandOver(_) => "DiskNotUsable",
+            Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
+            Self::Unsupported(_) | Self::Domain(_) => Reason::DomainNotRenderable,
+            Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
+            Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
+            Self::Pod(_) => Reason::PodNotReachable,
+            Self::HandOver(_) => Reason::DiskNotUsable,
         }
-    }
-
-    /// Trying again gives the same answer: it lies in the VMI, whose spec never changes.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Plan(_) | Self::Domain(_) | Self::Volume(_))
     }
 }
 
@@ -90,8 +92,9 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         peer,
     } = request;
     let claims = Claims::of(pod);
-    let prepare = volumes::steps(vmi, &claims)?;
-    let network = plumb(vmi, &peer).await?;
+    let guest = Supported::of(vmi)?;
+    let prepare = volumes::steps(&guest, &claims)?;
+    let network = plumb(&guest, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
     let uid = vmi.metadata.uid.clone().unwrap_or_default();
@@ -102,7 +105,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     }
     failpoints::after("virt-handler/prepare/place-capabilities");
     let direct_io = direct_io(pods_dir, pod_uid);
-    let kept = volumes::hand_over(vmi, &claims, peer, direct_io).await;
+    let kept = volumes::hand_over(&guest, &claims, peer, direct_io).await;
     failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
         volumes: kept.map_err(PrepareError::HandOver)?,
@@ -113,15 +116,18 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         direct_io,
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
-        smbios: SmbiosFacts::usual(),
+        smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: BALLOON_STATS_SECONDS,
         efi: EfiFirmware::debian(),
     };
-    let input = Input { vmi, facts: &facts };
+    let input = Input {
+        guest: &guest,
+        facts: &facts,
+    };
     let domain_xml = domain_xml::render(&input)?;
     let plan = GuestPlan {
         vmi_uid: uid,
-        domain_name: domain_xml::domain_name(vmi),
+        domain_name: guest.domain_name(),
         domain_uuid: firmware_uuid(vmi),
         domain_xml,
         prepare,
@@ -153,17 +159,16 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
 }
 
 /// Looks at the pod's interface, plans, and makes it so, all inside the pod's namespace.
-async fn plumb(vmi: &VirtualMachineInstance, peer: &Peer) -> Result<net_plan::Plan, PrepareError> {
-    if vmi.spec.domain.devices.interfaces.is_empty() {
+async fn plumb(guest: &Supported<'_>, peer: &Peer) -> Result<net_plan::Plan, PrepareError> {
+    if guest.interfaces.is_empty() {
         return Ok(net_plan::Plan::default());
     }
-    let name = vmi.metadata.name.clone().unwrap_or_default();
-    let namespace = NetworkNamespace::of(peer.network_namespace()?, &name);
+    let namespace = NetworkNamespace::of(peer.network_namespace()?, guest.name());
     let resolv_conf = peer.resolv_conf()?;
     let observe = |net: &mut host_net::Net| host_net::observe_interface(net, POD_INTERFACE);
     let interface = host_net::in_namespace(namespace.clone(), observe).await?;
     let plan = net_plan::plan(
-        vmi,
+        guest,
         &Observed {
             interface,
             resolv_conf,
@@ -197,5 +202,32 @@ fn direct_io(pods_dir: &PodsDir, pod: &PodUid) -> DirectIo {
     match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
         Ok(_unnamed) => DirectIo::Supported,
         Err(_) => DirectIo::Unsupported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A VMI ends only for a permanent reason; the others are tried again.
+    #[test]
+    fn transient_problems_of_the_pod_do_not_end_the_vmi() {
+        let interface = || "default".to_owned();
+        let no_address = PlanError::PodHasNoAddress {
+            interface: interface(),
+        };
+        let not_plumbed = RenderError::NotPlumbed {
+            interface: interface(),
+        };
+        let no_network = PlanError::NoSuchNetwork {
+            interface: interface(),
+        };
+        for (error, is_permanent) in [
+            (PrepareError::from(no_address), false),
+            (PrepareError::from(not_plumbed), false),
+            (PrepareError::from(no_network), true),
+        ] {
+            assert_eq!(error.reason().is_permanent(), is_permanent, "{error}");
+        }
     }
 }

@@ -147,10 +147,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
 
 fn wake_vmi(triggers: Triggers) -> impl Fn(&VirtualMachineInstance) + Send + 'static {
     move |vmi| {
-        triggers.add(Key::new(
-            vmi.namespace().unwrap_or_default(),
-            vmi.name_any(),
-        ));
+        let key = Key::new(vmi.namespace().unwrap_or_default(), vmi.name_any());
+        triggers.add(key, "virtualmachineinstance");
     }
 }
 
@@ -171,7 +169,7 @@ async fn wake_all(
             }
         }
         for vmi in vmis.list() {
-            triggers.add(Key::of(vmi.as_ref()));
+            triggers.add(Key::of(vmi.as_ref()), "configuration");
         }
     }
 }
@@ -179,7 +177,7 @@ async fn wake_all(
 fn wake_pod(triggers: Triggers) -> impl Fn(&Pod) + Send + 'static {
     move |pod| {
         if let Some(key) = Key::of_controller(pod, "VirtualMachineInstance") {
-            triggers.add(key);
+            triggers.add(key, "pod");
         }
     }
 }

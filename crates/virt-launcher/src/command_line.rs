@@ -1,9 +1,10 @@
-//! Which mode this process is in, and its flags.
+//! The mode of this process, and its flags.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use error_chain::error_chain;
 use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, FINAL_EXIT_CODE};
@@ -13,9 +14,9 @@ use crate::{probe, run};
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
 const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE]
-       virt-launcher probe-node --output DIR [--image REFERENCE] [--kvm-reason WORDS]";
+       virt-launcher probe-node --output DIR [--image REFERENCE] [--kvm-reason TEXT]";
 
-/// What this process is for.
+/// The mode of this process.
 #[derive(Debug, PartialEq, Eq)]
 enum Mode {
     Monitor,
@@ -24,7 +25,7 @@ enum Mode {
     ProbeNode,
 }
 
-/// Why the command line was not understood.
+/// An invalid command line.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 enum UsageError {
     #[error("unknown flag {0:?}")]
@@ -33,23 +34,23 @@ enum UsageError {
     Missing(&'static str),
 }
 
-/// The whole program: reads arguments and environment, and runs to its end.
+/// The whole program: reads arguments and environment, and runs the mode they select.
 pub fn main() -> ExitCode {
     start_logging();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     let mut rest: Vec<OsString> = arguments.collect();
     let mode = mode(&name, rest.first(), std::process::id());
-    let named = rest
+    let has_mode = rest
         .first()
         .is_some_and(|first| !first.to_string_lossy().starts_with("--"));
-    if named {
+    if has_mode {
         rest.remove(0);
     }
     match start(&mode, &rest) {
         Ok(code) => code,
-        Err(err) => {
-            tracing::error!("{err}\n{USAGE}");
+        Err(error) => {
+            tracing::error!("{error}\n{USAGE}");
             ExitCode::from(FINAL_EXIT_CODE)
         }
     }
@@ -72,13 +73,13 @@ fn start(mode: &Mode, arguments: &[OsString]) -> Result<ExitCode, UsageError> {
             probe::run(&settings, arguments)
         }
     };
-    Ok(ended.unwrap_or_else(|err| {
-        tracing::error!("failed to {}", crate::file::chain(err.as_ref()));
+    Ok(ended.unwrap_or_else(|error| {
+        tracing::error!(error = error_chain(error.as_ref()), "virt-launcher failed");
         ExitCode::FAILURE
     }))
 }
 
-/// The name decides, then the first word, then whether we are process 1.
+/// The mode by the program's name, else by the first argument, else by being process 1.
 fn mode(name: &OsString, first: Option<&OsString>, pid: u32) -> Mode {
     if Path::new(name)
         .file_name()
@@ -109,18 +110,18 @@ struct Flags {
 impl Flags {
     fn parse(arguments: &[OsString]) -> Result<Self, UsageError> {
         let mut flags = Self::default();
-        let mut words = arguments
+        let mut rest = arguments
             .iter()
-            .map(|word| word.to_string_lossy().into_owned());
-        while let Some(word) = words.next() {
-            let (flag, value) = match word.split_once('=') {
+            .map(|argument| argument.to_string_lossy().into_owned());
+        while let Some(argument) = rest.next() {
+            let (flag, value) = match argument.split_once('=') {
                 Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
-                None => (word, None),
+                None => (argument, None),
             };
             let mut value = |name| {
                 value
                     .clone()
-                    .or_else(|| words.next())
+                    .or_else(|| rest.next())
                     .ok_or(UsageError::Missing(name))
             };
             match flag.as_str() {
@@ -130,7 +131,7 @@ impl Flags {
                 "--output" => flags.output = Some(value("--output")?.into()),
                 "--kvm-reason" => flags.kvm_reason = Some(value("--kvm-reason")?),
                 "--image" => flags.image = Some(value("--image")?),
-                // The plan carries the grace; the pod's flag is for people who read the pod.
+                // The plan has the grace period; the flag only shows it in the pod.
                 "--grace-period-seconds" => drop(value("--grace-period-seconds")?),
                 _ => return Err(UsageError::Unknown(flag)),
             }
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mode_follows_from_name_word_and_process_number() {
+    fn mode_follows_from_name_argument_and_process_id() {
         let check = |name: &str, first: Option<&str>, pid, expected: Mode| {
             let first = first.map(OsString::from);
             assert_eq!(
@@ -199,9 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn flags_take_their_value_with_a_blank_or_an_equals_sign() {
-        let parse =
-            |words: &[&str]| Flags::parse(&words.iter().map(OsString::from).collect::<Vec<_>>());
+    fn flag_values_follow_a_blank_or_an_equals_sign() {
+        let parse = |arguments: &[&str]| {
+            Flags::parse(&arguments.iter().map(OsString::from).collect::<Vec<_>>())
+        };
         let flags = parse(&["--uid", "u", "--name=n", "--grace-period-seconds", "45"]).unwrap();
         assert_eq!((flags.uid.as_str(), flags.name.as_str()), ("u", "n"));
         assert_eq!(

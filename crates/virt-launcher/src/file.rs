@@ -1,12 +1,11 @@
-//! Files that are there whole or not at all, and errors as one line.
+//! Atomic replacement of files.
 
-use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Puts `bytes` in place of whatever is at `path`; readable by the owner alone.
+/// Atomically replaces the file at `path` with `bytes`; only its owner may read it.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = beside(path)?;
     let mut file = fs::OpenOptions::new()
@@ -18,8 +17,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-/// A free name in the same directory, which is made if it is missing. What an earlier, killed
-/// attempt left under that name is removed.
+/// A free name in the same directory, which is created if it is missing. A leftover of an earlier
+/// attempt that was killed is removed.
 pub(crate) fn beside(path: &Path) -> io::Result<PathBuf> {
     let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::create_dir_all(parent)?;
@@ -30,18 +29,7 @@ pub(crate) fn beside(path: &Path) -> io::Result<PathBuf> {
     name.push(".new");
     let fresh = parent.join(name);
     match fs::remove_file(&fresh) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(fresh),
     }
-}
-
-/// The error and its causes, joined by colons.
-pub(crate) fn chain(err: &dyn Error) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(err) = cause {
-        text = format!("{text}: {err}");
-        cause = err.source();
-    }
-    text
 }

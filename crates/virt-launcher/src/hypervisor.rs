@@ -1,4 +1,4 @@
-//! The way to libvirtd: connecting, and what a fresh connection needs.
+//! Opening a connection to libvirtd and subscribing to its events.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::net::UnixStream;
 use tokio_util::task::TaskTracker;
 
 const URI: &str = "qemu:///session";
-/// Process 1 holds the socket, so connecting succeeds at once and the first answer comes when
-/// libvirtd is up, which takes some 30 ms, or seconds on a machine that starts many at once.
+/// Process 1 holds the socket, so connecting succeeds at once and the first response comes when
+/// libvirtd is up: after some 30 ms, or seconds on a node that starts many guests at once.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// An open connection that reports what happens to domains.
+/// An open connection and the events of its domains.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) connection: Connection,
@@ -20,7 +20,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Events are asked for before anything is looked at, so that no change falls between.
+    /// Subscribes before the first query, so that no change is missed in between.
     pub(crate) async fn open(socket: &Path, tasks: &TaskTracker) -> Result<Self, Error> {
         let stream = UnixStream::connect(socket).await?;
         let (connection, driver, events) = libvirt::attach(stream);
@@ -28,8 +28,8 @@ impl Link {
             let ended = driver.run().await;
             tracing::info!(%ended, "the connection to libvirtd ended");
         });
-        let hasty = connection.with_limit(OPEN_LIMIT);
-        hasty.open(URI).await?;
+        let limited = connection.with_limit(OPEN_LIMIT);
+        limited.open(URI).await?;
         for kind in [
             EventKind::Lifecycle,
             EventKind::IoError,
@@ -37,7 +37,7 @@ impl Link {
             EventKind::AgentLifecycle,
             EventKind::ControlError,
         ] {
-            hasty.subscribe(kind).await?;
+            limited.subscribe(kind).await?;
         }
         Ok(Self { connection, events })
     }

@@ -1,14 +1,15 @@
 //! The socket that the handler connects to.
 //!
-//! One conversation at a time: a new connection ends the one before, because a handler that was
-//! restarted must not wait for the death of its predecessor's. Only root may connect (and the
-//! launcher's own user, which could end the launcher anyway).
+//! One connection at a time: a new one closes the one before, because a restarted handler must not
+//! wait until its predecessor's connection is gone. Only root may connect (and the launcher's own
+//! user, which could kill the launcher anyway).
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::{
     FrameError, FromLauncher, GuestState, MAX_FRAME, ToLauncher, read_frame, write_frame,
 };
@@ -21,12 +22,12 @@ use tokio_util::task::TaskTracker;
 use crate::file;
 use crate::guest::Command;
 
-/// Answers that wait for the socket; a handler has a few requests in flight at most.
-const ANSWERS: usize = 16;
-/// A handler that reads nothing for so long is stuck; it can connect again.
+/// Replies that wait for the socket; a handler has a few requests in flight at most.
+const REPLIES: usize = 16;
+/// A handler that reads nothing for that long is stuck; it can reconnect.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Puts a listener at `path`, in place of one that an earlier launcher left.
+/// Listens at `path`, in place of a socket that an earlier launcher left.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     let fresh = file::beside(path)?;
     let listener = UnixListener::bind(&fresh)?;
@@ -35,16 +36,16 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What a conversation needs of the rest.
+/// A connection's channels to the guest's task.
 #[derive(Debug, Clone)]
-pub(crate) struct Desk {
+pub(crate) struct Channels {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) states: watch::Receiver<Option<GuestState>>,
     pub(crate) tasks: TaskTracker,
 }
 
-/// Accepts handlers until `stop`; the last conversation goes on until it has said all.
-pub(crate) async fn serve(listener: UnixListener, desk: Desk, stop: CancellationToken) {
+/// Accepts handlers until `stop`; the last connection continues until everything is written.
+pub(crate) async fn serve(listener: UnixListener, channels: Channels, stop: CancellationToken) {
     let mut current = CancellationToken::new();
     loop {
         let accepted = tokio::select! {
@@ -55,10 +56,10 @@ pub(crate) async fn serve(listener: UnixListener, desk: Desk, stop: Cancellation
             Ok(stream) => {
                 current.cancel();
                 current = CancellationToken::new();
-                desk.tasks
-                    .spawn(converse(stream, desk.clone(), current.clone()));
+                let connection = run_connection(stream, channels.clone(), current.clone());
+                channels.tasks.spawn(connection);
             }
-            Err(err) => tracing::warn!(%err, "a connection was turned away"),
+            Err(error) => tracing::warn!(%error, "connection refused"),
         }
     }
 }
@@ -74,57 +75,57 @@ fn admit(stream: UnixStream) -> io::Result<UnixStream> {
     ))
 }
 
-async fn converse(stream: UnixStream, desk: Desk, replaced: CancellationToken) {
-    tracing::info!("the handler is connected");
+async fn run_connection(stream: UnixStream, channels: Channels, replaced: CancellationToken) {
+    tracing::info!("handler connected");
     let (read, write) = stream.into_split();
-    let (answer, answers) = mpsc::channel(ANSWERS);
+    let (reply_to, replies) = mpsc::channel(REPLIES);
     let ended = tokio::select! {
-        () = replaced.cancelled() => Ok("another took its place"),
-        ended = hear(read, &desk, answer) => ended,
-        ended = speak(write, desk.states.clone(), answers) => ended,
+        () = replaced.cancelled() => Ok("replaced by another connection"),
+        ended = receive(read, &channels, reply_to) => ended,
+        ended = send(write, channels.states.clone(), replies) => ended,
     };
     match ended {
-        Ok(why) => tracing::info!(why, "the handler is gone"),
-        Err(err) => tracing::warn!(err = file::chain(&err), "the handler is gone"),
+        Ok(reason) => tracing::info!(reason, "handler disconnected"),
+        Err(error) => tracing::warn!(error = error_chain(&error), "handler connection failed"),
     }
 }
 
-async fn hear(
+async fn receive(
     mut from: OwnedReadHalf,
-    desk: &Desk,
-    answer: mpsc::Sender<FromLauncher>,
+    channels: &Channels,
+    reply_to: mpsc::Sender<FromLauncher>,
 ) -> Result<&'static str, FrameError> {
     while let Some(ToLauncher { id, request }) = read_frame(&mut from, MAX_FRAME).await? {
         let command = Command {
             id,
             request,
-            answer: answer.clone(),
+            reply_to: reply_to.clone(),
         };
-        if desk.commands.send(command).await.is_err() {
-            // The guest's owner has ended: the other half says what is left to say.
+        if channels.commands.send(command).await.is_err() {
+            // The guest's task has ended: `send` writes what is left and ends the connection.
             std::future::pending::<()>().await;
         }
     }
-    Ok("it hung up")
+    Ok("closed by the handler")
 }
 
-async fn speak(
+async fn send(
     mut to: OwnedWriteHalf,
     mut states: watch::Receiver<Option<GuestState>>,
-    mut answers: mpsc::Receiver<FromLauncher>,
+    mut replies: mpsc::Receiver<FromLauncher>,
 ) -> Result<&'static str, FrameError> {
     states.mark_changed();
     loop {
         let (message, last) = tokio::select! {
             biased;
-            Some(answer) = answers.recv() => (Some(answer), false),
+            Some(reply) = replies.recv() => (Some(reply), false),
             changed = states.changed() => {
                 let state = states.borrow_and_update().clone();
                 (state.map(FromLauncher::State), changed.is_err())
             }
         };
         if last {
-            return Ok("all is said");
+            return Ok("the guest is released");
         }
         let Some(message) = message else { continue };
         let written = tokio::time::timeout(WRITE_LIMIT, write_frame(&mut to, &message)).await;

@@ -1,8 +1,8 @@
-//! Where things are in the pod, and whose pod it is.
+//! Paths in the pod, and the identity of its guest.
 
 use std::path::{Path, PathBuf};
 
-/// The guest this pod was made for.
+/// The guest that this pod was created for.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
     pub(crate) uid: String,
@@ -10,7 +10,7 @@ pub(crate) struct Guest {
     pub(crate) namespace: String,
 }
 
-/// Directories, as the pod's environment names them.
+/// Directories, from the pod's environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     runtime: PathBuf,
@@ -30,7 +30,7 @@ impl Paths {
         }
     }
 
-    /// Everything under one directory, for a libvirtd that is thrown away.
+    /// All paths under one directory, for a temporary libvirtd.
     pub(crate) fn under(dir: &Path) -> Self {
         Self {
             runtime: dir.join("run"),
@@ -39,7 +39,7 @@ impl Paths {
         }
     }
 
-    /// The environment that makes libvirtd use these directories and little memory.
+    /// The environment of libvirtd: these directories, and settings that save memory.
     pub(crate) fn libvirtd_environment(&self) -> [(&'static str, PathBuf); 7] {
         [
             ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".into()),
@@ -64,27 +64,27 @@ impl Paths {
         self.cache.join("libvirt/qemu/cache/capabilities")
     }
 
-    /// What this launcher remembers across its own restarts.
+    /// The launcher's record, which survives its restarts.
     pub(crate) fn record(&self) -> PathBuf {
         self.config.join("launcher/guest.json")
     }
 
-    /// When file systems of the guest that are held still are let go.
+    /// The deadline of the thaw while the guest's file systems are frozen.
     pub(crate) fn thaw(&self) -> PathBuf {
         self.config.join("launcher/thaw")
     }
 
-    /// Where process 1 notes how processes ended that were left to it.
+    /// The exits of orphaned processes, recorded by process 1.
     pub(crate) fn ends(&self) -> PathBuf {
         self.config.join("launcher/ends.json")
     }
 
-    /// What QEMU and libvirt say of a domain.
+    /// The log of a domain, written by QEMU and libvirt.
     pub(crate) fn domain_log(&self, domain: &str) -> PathBuf {
         self.cache.join(format!("libvirt/qemu/log/{domain}.log"))
     }
 
-    /// The process number of a domain's QEMU, while libvirt knows it.
+    /// The process ID of a domain's QEMU, while libvirt manages it.
     pub(crate) fn domain_pid(&self, domain: &str) -> PathBuf {
         self.runtime.join(format!("libvirt/qemu/run/{domain}.pid"))
     }

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     name = "virtctl",
     version,
     disable_help_subcommand = true,
-    after_help = "Also usable as a kubectl plugin: install it as kubectl-virt and say `kubectl virt`."
+    after_help = "Also usable as a kubectl plugin: install it as kubectl-virt and run `kubectl virt`."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -68,15 +68,15 @@ pub struct Connection {
 }
 
 const WHY: &str = "\
-Say why a virtual machine does not run, and what to do next.
+Explain why a virtual machine does not run, and what to do next.
 
-Looks at the machine, its instance, its pod, the claims, secrets and images that it names, its node
-and their events, and names the deepest cause: the claim that is missing rather than the pod that
-waits for it. Each cause comes with its evidence (an object, a place in it, what stands there) and
-one command to run next. Nothing is changed. What you may not read is named and left out.
+Reads the VM, its VMI and pod, the claims, Secrets and images that it names, its node and their
+events, and names the deepest cause: the missing claim rather than the pod that waits for it. Each
+cause has its evidence (an object, a field and its value), the reason and remedy that conditions have
+for it, and one command to run next. Nothing is changed. Objects that you may not read are listed.
 
-A cause is one of four kinds: broken, somebody must act; waiting, it goes on by itself; off, as the
-machine's run strategy asks; notice, it runs but there is something to know.";
+A cause is one of four kinds: broken, you or an administrator must act; waiting, it resolves by
+itself; off, as the run strategy requests; notice, the guest runs and there is something to know.";
 
 const WHY_EXAMPLES: &str = "\
 Examples:
@@ -85,8 +85,8 @@ Examples:
   until virtctl why myvm; do sleep 5; done
   virtctl why --causes
 
-Exit code: 0 it runs and is ready, or is off as asked; 1 it is not; 2 there is no such machine, the
-command line is wrong, or the cluster does not answer.";
+Exit code: 0 the guest runs and is ready, or is off as requested; 1 it is not; 2 there is no such VM,
+the command line is wrong, or the cluster does not answer.";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -128,30 +128,30 @@ pub enum Command {
         #[command(flatten)]
         dry_run: DryRun,
     },
-    /// Let a paused guest go on
+    /// Resume a paused guest
     Unpause {
         #[command(flatten)]
         target: Target,
         #[command(flatten)]
         dry_run: DryRun,
     },
-    /// Ask a guest to start anew, by its agent or by the power button
+    /// Ask a guest to reboot, by its guest agent or the power button
     SoftReboot {
         /// Name of the VM or VMI
         vmi: String,
     },
-    /// Start a guest anew at once, as by the button on the case
+    /// Reset a guest at once, like the reset button of a computer
     Reset {
         /// Name of the VM or VMI
         vmi: String,
     },
-    /// Show what the guest agent tells of its system
+    /// Show the operating system that the guest agent reports
     #[command(name = "guestosinfo")]
     GuestOsInfo {
         /// Name of the VM or VMI
         vmi: String,
     },
-    /// Show who is logged in to a guest
+    /// Show the users that are logged in to a guest
     #[command(name = "userlist")]
     UserList {
         /// Name of the VM or VMI
@@ -177,7 +177,7 @@ pub enum Command {
     },
     /// Open the screen of a guest
     Vnc(Vnc),
-    /// Say why a virtual machine does not run, and what to do next
+    /// Explain why a virtual machine does not run, and what to do next
     #[command(long_about = WHY, after_help = WHY_EXAMPLES)]
     Why {
         /// Name of the VM or VMI
@@ -185,7 +185,7 @@ pub enum Command {
         name: Option<String>,
         #[arg(long, short, value_enum)]
         output: Option<Output>,
-        /// List every cause that is known instead
+        /// List every known cause instead
         #[arg(long, conflicts_with = "name")]
         causes: bool,
     },
@@ -221,7 +221,7 @@ pub struct Grace {
 
 #[derive(Debug, Clone, Args)]
 pub struct Target {
-    /// What NAME is
+    /// The kind of NAME
     #[arg(value_enum, ignore_case = true)]
     pub kind: Kind,
     pub name: String,
@@ -252,7 +252,7 @@ pub struct Vnc {
     /// Local port to listen on; 0 chooses a free one
     #[arg(long, default_value_t = 0)]
     pub port: u16,
-    /// Fail rather than end a session that is open
+    /// Fail if another session is open, instead of closing it
     #[arg(long)]
     pub preserve_session: bool,
     /// Viewer to start
@@ -273,23 +273,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn why_wants_a_name_or_the_list_of_causes() {
-        let parse = |words: &[&str]| Cli::try_parse_from([&["virtctl", "why"], words].concat());
+    fn why_needs_a_name_or_the_list_of_causes() {
+        let parse =
+            |arguments: &[&str]| Cli::try_parse_from([&["virtctl", "why"], arguments].concat());
         assert!(parse(&["tiny", "-n", "tests", "-o", "json"]).is_ok());
         assert!(parse(&["--causes"]).is_ok());
         for wrong in [&[][..], &["tiny", "--causes"], &["tiny", "-o", "xml"]] {
-            let error = parse(wrong).expect_err("refused");
+            let error = parse(wrong).expect_err("rejected");
             assert_eq!(error.exit_code(), 2, "{wrong:?}");
         }
     }
 
     #[test]
-    fn kinds_are_known_in_any_case_and_number() {
+    fn kinds_parse_in_any_case_and_number() {
         for kind in ["vm", "VM", "VirtualMachine", "virtualmachines"] {
             let cli = Cli::try_parse_from(["virtctl", "pause", kind, "x"]).unwrap();
             let Command::Pause { target, .. } = cli.command else {

@@ -1,4 +1,4 @@
-//! From flags and kubeconfig to a client.
+//! Makes a client from flags and kubeconfig.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -8,7 +8,7 @@ use kube::{
 
 use crate::cli::Connection;
 
-/// A client and the namespace to look in.
+/// A client and the namespace of the command.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
@@ -72,7 +72,7 @@ async fn config(flags: &Connection) -> Result<Config> {
     };
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
-        .context("understand the kubeconfig")?;
+        .context("parse the kubeconfig")?;
     if let Some(file) = &flags.certificate_authority {
         let pem = std::fs::read(file)
             .with_context(|| format!("read --certificate-authority {}", file.display()))?;
@@ -86,5 +86,5 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
     CertificateDer::pem_slice_iter(pem)
         .map(|certificate| Ok(certificate?.to_vec()))
         .collect::<Result<_, rustls_pki_types::pem::Error>>()
-        .context("--certificate-authority holds no PEM certificates")
+        .context("--certificate-authority has no PEM certificates")
 }

@@ -1,14 +1,14 @@
-//! The user's tool: what `kubectl` cannot do with virtual machines.
+//! The command-line tool for operations on virtual machines that `kubectl` does not have.
 //!
 //! - [`cli`] is the command line, as data for clap;
 //! - `connect` turns flags and kubeconfig into a client;
-//! - `subresource` asks the aggregated API, plainly or by websocket;
-//! - `observe` reads all that `diagnosis` wants to know of a machine;
+//! - `subresource` calls the aggregated API, by HTTP or websocket;
+//! - `observe` reads the objects that `diagnosis` needs;
 //! - `commands` has a module for each command;
-//! - `printer` is the only place that writes to the user.
+//! - `printer` is the only module that writes to the terminal.
 //!
-//! **Invariants**: everything goes through the API server; nothing is changed without a command
-//! that says so; data goes to standard output, words about it to standard error.
+//! **Invariants**: everything goes through the API server; only commands for changes change objects;
+//! data goes to standard output, messages to standard error.
 
 pub mod cli;
 mod commands;
@@ -18,5 +18,5 @@ mod printer;
 mod run;
 mod subresource;
 
-pub use observe::observe;
+pub use observe::{Target, observe};
 pub use run::main;

@@ -1,7 +1,7 @@
-//! Everything about one machine that may say why it does not run.
+//! Reads every object that can explain why a VM does not run.
 //!
-//! Invariant: reads only; of secrets and config maps only that they exist; what may not be read is
-//! noted and left out, for a user often sees less than the cluster.
+//! Invariant: reads only; of Secrets and ConfigMaps only whether they exist; an object that the user may
+//! not read is noted and left out.
 
 use std::{collections::BTreeMap, fmt::Debug};
 
@@ -18,25 +18,33 @@ use kube::{Api, Client, Error, Resource, api::ListParams};
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, labels};
 use serde::de::DeserializeOwned;
 
-/// Nodes that are looked at when none is known to be the guest's.
+/// How many nodes are read if the guest has none yet.
 const NODES: u32 = 500;
-/// Where components are, and how their pods are found.
+/// The namespace of the components and the labels of their pods.
 const INSTALLATION: &str = "kubevirt";
 const COMPONENTS: &str = "kubevirt.io in (virt-api,virt-controller,virt-handler)";
 
-/// Looks at the machine or instance of that name and all that it names; none when there is neither.
+/// A VM or VMI by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+/// Reads the VM and VMI of that name and all objects that they name; `None` if neither exists.
 pub async fn observe(
     client: &Client,
-    (namespace, name): (&str, &str),
+    target: Target<'_>,
     now: Time,
 ) -> Result<Option<Observed>, Error> {
+    let Target { namespace, name } = target;
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let (vm, vmi) = (vms.get_opt(name).await?, vmis.get_opt(name).await?);
     if vm.is_none() && vmi.is_none() {
         return Ok(None);
     }
-    let seen = Observed {
+    let observed = Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         now: Some(now),
@@ -44,29 +52,29 @@ pub async fn observe(
         vmi,
         ..Observed::default()
     };
-    let mut look = Look { client, seen };
-    look.pods().await;
-    let names = look.names();
-    look.volumes(&names).await;
-    look.files(&names).await;
-    look.nodes().await;
-    look.events().await;
-    look.seen.installation = installation(client).await;
-    Ok(Some(look.seen))
+    let mut reader = Reader { client, observed };
+    reader.pods().await;
+    let names = reader.names();
+    reader.volumes(&names).await;
+    reader.files(&names).await;
+    reader.nodes().await;
+    reader.events().await;
+    reader.observed.installation = installation(client).await;
+    Ok(Some(reader.observed))
 }
 
-struct Look<'a> {
+struct Reader<'a> {
     client: &'a Client,
-    seen: Observed,
+    observed: Observed,
 }
 
-impl Look<'_> {
+impl Reader<'_> {
     fn api<T: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<T> {
-        Api::namespaced(self.client.clone(), &self.seen.namespace)
+        Api::namespaced(self.client.clone(), &self.observed.namespace)
     }
 
     fn names(&self) -> References {
-        match self.seen.spec() {
+        match self.observed.spec() {
             Some((spec, _, path)) => references(spec, path),
             None => References::default(),
         }
@@ -74,7 +82,7 @@ impl Look<'_> {
 
     async fn pods(&mut self) {
         let uid = self
-            .seen
+            .observed
             .vmi
             .as_ref()
             .and_then(|vmi| vmi.metadata.uid.clone());
@@ -83,38 +91,45 @@ impl Look<'_> {
         };
         let params = ListParams::default().labels(&format!("{}={uid}", labels::CREATED_BY));
         let listed = self.api::<Pod>().list(&params).await;
-        if let Some(list) = noted(&mut self.seen.unread, "pods", listed) {
-            self.seen.pods = list.items;
+        if let Some(list) = noted(&mut self.observed.unread, "pods", listed) {
+            self.observed.pods = list.items;
         }
     }
 
     async fn volumes(&mut self, names: &References) {
-        // A data volume makes a claim of its own name.
+        // A data volume creates a claim of its own name.
         for name in names.claims.keys().chain(names.data_volumes.keys()) {
             let got = self.api::<PersistentVolumeClaim>().get_opt(name).await;
-            if let Some(claim) = noted(&mut self.seen.unread, &format!("pvc/{name}"), got) {
-                self.seen.claims.insert(name.clone(), claim);
+            if let Some(claim) = noted(&mut self.observed.unread, &format!("pvc/{name}"), got) {
+                self.observed.claims.insert(name.clone(), claim);
             }
         }
         for name in names.data_volumes.keys() {
             let got = absent(self.api().get_opt(name).await);
-            if let Some(volume) = noted(&mut self.seen.unread, &format!("datavolume/{name}"), got) {
-                self.seen.data_volumes.insert(name.clone(), volume);
+            if let Some(volume) = noted(
+                &mut self.observed.unread,
+                &format!("datavolume/{name}"),
+                got,
+            ) {
+                self.observed.data_volumes.insert(name.clone(), volume);
             }
         }
         for class in self.classes() {
             let api: Api<StorageClass> = Api::all(self.client.clone());
             let got = absent(exists(&api, &class).await);
-            if let Some(found) = noted(&mut self.seen.unread, &format!("storageclass/{class}"), got)
-            {
-                self.seen.storage_classes.insert(class, found);
+            if let Some(found) = noted(
+                &mut self.observed.unread,
+                &format!("storageclass/{class}"),
+                got,
+            ) {
+                self.observed.storage_classes.insert(class, found);
             }
         }
     }
 
-    /// What claims that are not bound wait for.
+    /// The storage classes of claims that are not bound.
     fn classes(&self) -> Vec<String> {
-        let claims = self.seen.claims.values().flatten();
+        let claims = self.observed.claims.values().flatten();
         let waiting = claims.filter(|claim| {
             let status = claim.status.as_ref();
             status.and_then(|status| status.phase.as_deref()) != Some("Bound")
@@ -129,12 +144,12 @@ impl Look<'_> {
     }
 
     async fn files(&mut self, names: &References) {
-        self.seen.secrets = self.named::<Secret>("secret", &names.secrets).await;
-        self.seen.config_maps = self
+        self.observed.secrets = self.named::<Secret>("secret", &names.secrets).await;
+        self.observed.config_maps = self
             .named::<ConfigMap>("configmap", &names.config_maps)
             .await;
         let accounts = &names.service_accounts;
-        self.seen.service_accounts = self
+        self.observed.service_accounts = self
             .named::<ServiceAccount>("serviceaccount", accounts)
             .await;
     }
@@ -152,7 +167,8 @@ impl Look<'_> {
         let mut found = BTreeMap::new();
         for name in names.keys() {
             let got = exists(&api, name).await;
-            if let Some(metadata) = noted(&mut self.seen.unread, &format!("{kind}/{name}"), got) {
+            if let Some(metadata) = noted(&mut self.observed.unread, &format!("{kind}/{name}"), got)
+            {
                 found.insert(name.clone(), metadata);
             }
         }
@@ -161,7 +177,7 @@ impl Look<'_> {
 
     async fn nodes(&mut self) {
         let api: Api<Node> = Api::all(self.client.clone());
-        let own = self.seen.node_name().map(str::to_owned);
+        let own = self.observed.node_name().map(str::to_owned);
         let listed = match own {
             Some(name) => api
                 .get_opt(&name)
@@ -172,33 +188,32 @@ impl Look<'_> {
                 .await
                 .map(|list| list.items),
         };
-        self.seen.nodes = noted(&mut self.seen.unread, "nodes", listed);
+        self.observed.nodes = noted(&mut self.observed.unread, "nodes", listed);
     }
 
     async fn events(&mut self) {
-        let mut names = vec![self.seen.name.clone()];
+        let mut names = vec![self.observed.name.clone()];
         let pods = self
-            .seen
+            .observed
             .pods
             .iter()
             .filter_map(|pod| pod.metadata.name.clone());
         names.extend(pods);
-        names.extend(self.seen.claims.keys().cloned());
+        names.extend(self.observed.claims.keys().cloned());
         names.sort();
         names.dedup();
         for name in names {
             let params = ListParams::default().fields(&format!("involvedObject.name={name}"));
             let listed = self.api::<Event>().list(&params).await;
-            if let Some(list) = noted(&mut self.seen.unread, "events", listed) {
-                self.seen.events.extend(list.items);
+            if let Some(list) = noted(&mut self.observed.unread, "events", listed) {
+                self.observed.events.extend(list.items);
             }
         }
-        self.seen.unread.dedup();
+        self.observed.unread.dedup();
     }
 }
 
-/// Of the components, what may be seen: an ordinary user sees nothing of them, and that is as it should
-/// be.
+/// The components, as far as the user may read them; most users may not.
 async fn installation(client: &Client) -> Installation {
     let pods: Api<Pod> = Api::namespaced(client.clone(), INSTALLATION);
     let pods = pods.list(&ListParams::default().labels(COMPONENTS)).await;
@@ -222,7 +237,7 @@ where
         .map(|found| found.metadata))
 }
 
-/// Of a kind that the server does not know, there is nothing; it says so in a line of text.
+/// No object, if the server does not know the kind.
 fn absent<T>(got: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     match got {
         Err(Error::Api(status)) if status.code == 404 => Ok(None),
@@ -230,16 +245,16 @@ fn absent<T>(got: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// What was got; an error is noted instead.
-fn noted<T>(unread: &mut Vec<String>, what: &str, got: Result<T, Error>) -> Option<T> {
+/// The object; an error is noted in `unread` instead.
+fn noted<T>(unread: &mut Vec<String>, object: &str, got: Result<T, Error>) -> Option<T> {
     match got {
         Ok(found) => Some(found),
         Err(error) => {
-            let why = match error {
+            let message = match error {
                 Error::Api(status) => status.message.clone(),
                 other => other.to_string(),
             };
-            unread.push(format!("{what}: {why}"));
+            unread.push(format!("{object}: {message}"));
             None
         }
     }

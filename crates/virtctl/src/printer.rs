@@ -1,13 +1,13 @@
-//! The only place that writes to the user.
+//! The only module that writes to the terminal.
 
 use std::io::Write;
 
-/// Writes data to standard output and words to standard error. A closed pipe is no error: whoever
-/// reads has seen enough.
+/// Writes data to standard output and messages to standard error. A closed pipe is no error, because the
+/// reader has seen enough.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Printer;
 
-#[expect(clippy::unused_self, reason = "whoever writes holds the printer")]
+#[expect(clippy::unused_self, reason = "a writer needs a printer")]
 impl Printer {
     /// A line of result.
     pub(crate) fn line(self, text: &str) {
@@ -15,12 +15,12 @@ impl Printer {
         drop(writeln!(out, "{text}").and_then(|()| out.flush()));
     }
 
-    /// A line about what goes on.
+    /// A message for the user.
     pub(crate) fn note(self, text: &str) {
         drop(writeln!(std::io::stderr().lock(), "{text}"));
     }
 
-    /// Bytes from a guest, as they come.
+    /// Bytes from a guest, unchanged.
     pub(crate) fn raw(self, bytes: &[u8]) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         out.write_all(bytes)?;

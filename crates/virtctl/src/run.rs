@@ -1,4 +1,4 @@
-//! From the command line to the command.
+//! Parses the command line and runs the command.
 
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ use crate::{
     printer::Printer,
 };
 
-/// Runs the program: 0 is success, 1 a failure that was explained, 2 a wrong command line. `why`
-/// says by its code whether the machine is well, so its own failures are 2.
+/// Runs the program. The exit code is 0 for success, 1 for a failure, 2 for a wrong command line; `why`
+/// uses 0 and 1 for the health of the VM, so its own failures are 2.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let failure = match cli.command {
@@ -77,12 +77,26 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             vm,
             paused,
             dry_run,
-        } => power::start(&cluster, printer, vm, (*paused, *dry_run)).await,
+        } => {
+            let options = power::Start {
+                paused: *paused,
+                dry_run: *dry_run,
+            };
+            power::start(&cluster, printer, vm, options).await
+        }
         Command::Stop { vm, grace, dry_run } => {
-            power::stop(&cluster, printer, vm, (*grace, *dry_run)).await
+            let options = power::Stop {
+                grace: *grace,
+                dry_run: *dry_run,
+            };
+            power::stop(&cluster, printer, vm, options).await
         }
         Command::Restart { vm, grace, dry_run } => {
-            power::restart(&cluster, printer, vm, (*grace, *dry_run)).await
+            let options = power::Stop {
+                grace: *grace,
+                dry_run: *dry_run,
+            };
+            power::restart(&cluster, printer, vm, options).await
         }
         Command::Pause { target, dry_run } => {
             power::pause(&cluster, printer, target, *dry_run).await
@@ -90,11 +104,53 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         Command::Unpause { target, dry_run } => {
             power::unpause(&cluster, printer, target, *dry_run).await
         }
-        Command::SoftReboot { vmi } => guest::tell(&cluster, printer, (vmi, "softreboot")).await,
-        Command::Reset { vmi } => guest::tell(&cluster, printer, (vmi, "reset")).await,
-        Command::GuestOsInfo { vmi } => guest::ask(&cluster, printer, (vmi, "guestosinfo")).await,
-        Command::UserList { vmi } => guest::ask(&cluster, printer, (vmi, "userlist")).await,
-        Command::FsList { vmi } => guest::ask(&cluster, printer, (vmi, "filesystemlist")).await,
+        Command::SoftReboot { vmi } => {
+            guest::update(
+                &cluster,
+                printer,
+                guest::Subresource {
+                    vmi,
+                    name: "softreboot",
+                },
+            )
+            .await
+        }
+        Command::Reset { vmi } => {
+            guest::update(&cluster, printer, guest::Subresource { vmi, name: "reset" }).await
+        }
+        Command::GuestOsInfo { vmi } => {
+            guest::show(
+                &cluster,
+                printer,
+                guest::Subresource {
+                    vmi,
+                    name: "guestosinfo",
+                },
+            )
+            .await
+        }
+        Command::UserList { vmi } => {
+            guest::show(
+                &cluster,
+                printer,
+                guest::Subresource {
+                    vmi,
+                    name: "userlist",
+                },
+            )
+            .await
+        }
+        Command::FsList { vmi } => {
+            guest::show(
+                &cluster,
+                printer,
+                guest::Subresource {
+                    vmi,
+                    name: "filesystemlist",
+                },
+            )
+            .await
+        }
         Command::Console { vmi, timeout } => {
             Box::pin(console::console(&cluster, printer, vmi, *timeout)).await
         }

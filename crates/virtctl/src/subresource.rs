@@ -12,17 +12,17 @@ use crate::connect::Cluster;
 
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
-/// Any sixteen bytes do: the key only proves that the other side speaks the protocol.
+/// Any sixteen bytes: the key only proves that the server speaks the protocol.
 const KEY: &str = "ZmVycm92aXJ0IHZpcnRjdGw=";
 
 pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// A stream that was not opened.
+/// Why a stream was not opened.
 #[derive(Debug)]
 pub(crate) enum NotOpened {
-    /// There is no such guest, or not yet.
+    /// The guest does not exist, or not yet.
     Missing(String),
-    /// The guest does not run, or has no such device.
+    /// The guest does not run, or does not have the device.
     NotRunning(String),
     Failed(anyhow::Error),
 }
@@ -35,7 +35,7 @@ pub(crate) fn path(cluster: &Cluster, plural: &str, name: &str, subresource: &st
     )
 }
 
-/// `PUT` with options; the answers have no body worth reading.
+/// Sends `PUT` with options.
 pub(crate) async fn put(cluster: &Cluster, path: &str, options: &impl Serialize) -> Result<()> {
     let body = serde_json::to_vec(options).context("write the request")?;
     let request = Request::builder()
@@ -48,13 +48,13 @@ pub(crate) async fn put(cluster: &Cluster, path: &str, options: &impl Serialize)
     Ok(())
 }
 
-/// `GET`, with the answer.
+/// Sends `GET` and returns the body.
 pub(crate) async fn get(cluster: &Cluster, path: &str) -> Result<serde_json::Value> {
     let request = Request::get(path)
         .body(vec![])
         .context("make the request")?;
-    let answer = cluster.client.request::<serde_json::Value>(request).await;
-    answer.map_err(plain)
+    let response = cluster.client.request::<serde_json::Value>(request).await;
+    response.map_err(plain)
 }
 
 /// Opens a websocket.
@@ -68,31 +68,31 @@ pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpene
         .header(header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
         .body(Body::empty())
         .map_err(|err| NotOpened::Failed(err.into()))?;
-    let mut answer = client
+    let mut response = client
         .send(request)
         .await
         .map_err(|err| NotOpened::Failed(plain(err)))?;
-    let code = answer.status();
+    let code = response.status();
     if code != StatusCode::SWITCHING_PROTOCOLS {
-        let message = refusal(answer).await;
+        let message = error_message(response).await;
         return Err(match code {
             StatusCode::NOT_FOUND => NotOpened::Missing(message),
             StatusCode::BAD_REQUEST => NotOpened::NotRunning(message),
             _ => NotOpened::Failed(anyhow::anyhow!(message)),
         });
     }
-    let upgraded = hyper::upgrade::on(&mut answer).await.map_err(|err| {
+    let upgraded = hyper::upgrade::on(&mut response).await.map_err(|err| {
         NotOpened::Failed(anyhow::Error::new(err).context("upgrade to a websocket"))
     })?;
     Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
 }
 
-/// The message of a `Status`, or whatever the body says.
-async fn refusal(answer: http::Response<Body>) -> String {
-    let code = answer.status();
-    let bytes = match answer.into_body().collect().await {
+/// The message of a `Status`, or the whole body.
+async fn error_message(response: http::Response<Body>) -> String {
+    let code = response.status();
+    let bytes = match response.into_body().collect().await {
         Ok(body) => body.to_bytes(),
-        Err(err) => return format!("{code}, and the answer broke off: {err}"),
+        Err(err) => return format!("{code}, and the response was cut off: {err}"),
     };
     let message = serde_json::from_slice::<serde_json::Value>(&bytes)
         .ok()
@@ -100,13 +100,13 @@ async fn refusal(answer: http::Response<Body>) -> String {
     message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)))
 }
 
-/// An API error as one sentence.
+/// An API error as one message.
 pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     match err {
         kube::Error::Api(status) if !status.message.is_empty() => {
             anyhow::anyhow!("{}", status.message)
         }
-        err => anyhow::Error::new(err).context("ask the API server"),
+        err => anyhow::Error::new(err).context("call the API server"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `why` on our own API server with the real controllers, on a stopped clock: each situation is
-//! made, not written down. Kubelet and node agent are played by hand.
+//! `virtctl why` on our own API server with the real controllers and a paused clock. The test plays the
+//! kubelet and virt-handler.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
 #![expect(
     clippy::needless_pass_by_value,
@@ -30,22 +30,22 @@ const NODE: &str = "node1";
 const START: &str = "2026-11-21T12:00:00Z";
 /// In virtual time; nothing here takes that long unless it hangs.
 const DEADLINE: Duration = Duration::from_mins(15);
-/// Between two looks: short at first, for most things happen at once.
+/// The shortest and longest time between two checks.
 const STEPS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-struct World {
+struct Environment {
     client: Client,
     clock: Clock,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl World {
+impl Environment {
     /// With controllers and a node.
     async fn new() -> Self {
-        let world = Self::without_controllers().await;
-        world.start_controllers();
-        world
+        let environment = Self::without_controllers().await;
+        environment.start_controllers();
+        environment
     }
 
     async fn without_controllers() -> Self {
@@ -56,15 +56,15 @@ impl World {
             kubelet: None,
         };
         let api = EmbeddedApi::open(settings).await.unwrap();
-        let world = Self {
+        let environment = Self {
             client: api.client(Identity::component("test"), NAMESPACE),
             clock: Clock::starting_at(start()),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         };
-        api.run(&world.tasks, world.stop.clone());
+        api.run(&environment.tasks, environment.stop.clone());
         for (_, manifest) in kubevirt_api::crds::ALL {
-            world
+            environment
                 .create(serde_saphyr::from_str(manifest).unwrap())
                 .await;
         }
@@ -79,14 +79,14 @@ impl World {
             "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
         });
         node["status"]["conditions"] = ready_node("True", "KubeletReady");
-        world.create(node).await;
-        world
+        environment.create(node).await;
+        environment
     }
 
     fn start_controllers(&self) {
         let settings = Settings {
             client: self.client.clone(),
-            launcher: launcher_pod::Settings::usual("launcher:1", Acceleration::Kvm),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: self.clock,
             concurrency: 4,
@@ -171,11 +171,15 @@ impl World {
             .unwrap();
     }
 
-    async fn until<T, F: Future<Output = Option<T>>>(&self, what: &str, look: impl Fn() -> F) -> T {
+    async fn until<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        check: impl Fn() -> F,
+    ) -> T {
         let wait = async {
             let (mut step, longest) = STEPS;
             loop {
-                if let Some(found) = look().await {
+                if let Some(found) = check().await {
                     return found;
                 }
                 tokio::time::sleep(step).await;
@@ -187,22 +191,26 @@ impl World {
         }
         let vms = self.of_kind("VirtualMachine");
         let vms = vms.list(&ListParams::default()).await.unwrap().items;
-        let mut told = Vec::new();
+        let mut states = Vec::new();
         for vm in vms {
             let found = self.why(&vm.name_any()).await;
-            told.push(json!({"why": found, "status": vm.data["status"]}));
+            states.push(json!({"why": found, "status": vm.data["status"]}));
         }
-        panic!("not in time: {what}\n{:#}", json!(told));
+        panic!("not in time: {what}\n{:#}", json!(states));
     }
 
     async fn why(&self, name: &str) -> Diagnosis {
         let now = Time(self.clock.now());
-        let looked = virtctl::observe(&self.client, (NAMESPACE, name), now);
-        let seen = Box::pin(looked).await.unwrap();
-        diagnose(&seen.unwrap_or_else(|| panic!("{name} is not there")))
+        let target = virtctl::Target {
+            namespace: NAMESPACE,
+            name,
+        };
+        let observed = Box::pin(virtctl::observe(&self.client, target, now));
+        let observed = observed.await.unwrap();
+        diagnose(&observed.unwrap_or_else(|| panic!("{name} does not exist")))
     }
 
-    /// Waits until the cause is among those that are found.
+    /// Waits until the cause is one of those found.
     async fn until_cause(&self, name: &str, id: &str) -> Cause {
         let found = self
             .until(&format!("{name} has {id}"), async || {
@@ -214,7 +222,7 @@ impl World {
         found
     }
 
-    /// Waits until it is the deepest one.
+    /// Waits until it is the deepest cause.
     async fn until_first(&self, name: &str, id: &str) {
         self.until(&format!("{name} has {id} first"), async || {
             let causes = self.why(name).await.causes;
@@ -223,15 +231,15 @@ impl World {
         .await;
     }
 
-    async fn until_well(&self, name: &str) {
-        self.until(&format!("{name} is well"), async || {
+    async fn until_healthy(&self, name: &str) {
+        self.until(&format!("{name} is healthy"), async || {
             let found = self.why(name).await;
             (found.healthy && found.causes.is_empty()).then_some(())
         })
         .await;
     }
 
-    /// The launcher pod of the machine, once there is one that lives.
+    /// The name of the VM's running launcher pod.
     async fn pod(&self, name: &str) -> String {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let params = ListParams::default();
@@ -264,7 +272,7 @@ impl World {
         self.client.request::<Value>(request).await.unwrap();
     }
 
-    /// What a scheduler says.
+    /// Reports as a scheduler.
     async fn unschedulable(&self, name: &str, message: &str) {
         let pod = self.pod(name).await;
         let condition = json!({"type": "PodScheduled", "status": "False",
@@ -273,7 +281,7 @@ impl World {
             .await;
     }
 
-    /// What a kubelet says of the container.
+    /// Reports the container as a kubelet.
     async fn container(&self, name: &str, phase: &str, state: Value) {
         let pod = self.pod(name).await;
         self.bind(&pod).await;
@@ -283,13 +291,13 @@ impl World {
         self.patch_status("Pod", &pod, status).await;
     }
 
-    /// What a node agent says of the guest.
+    /// Reports the guest as virt-handler.
     async fn guest(&self, name: &str, status: Value) {
         self.patch("VirtualMachineInstance", name, json!({"status": status}))
             .await;
     }
 
-    /// Plays kubelet and agent until the guest runs.
+    /// Plays the kubelet and virt-handler until the guest runs.
     async fn run(&self, name: &str) {
         let running = json!({"running": {"startedAt": START}});
         self.container(name, "Running", running).await;
@@ -305,7 +313,7 @@ impl World {
             "phaseTransitionTimestamps": [{"phase": "Running", "phaseTransitionTimestamp": START}],
         });
         self.guest(name, running).await;
-        self.until_well(name).await;
+        self.until_healthy(name).await;
     }
 
     async fn start(&self, name: &str) {
@@ -319,7 +327,7 @@ fn start() -> Timestamp {
 }
 
 fn ready_node(status: &str, reason: &str) -> Value {
-    json!([{"type": "Ready", "status": status, "reason": reason, "message": "as a test says"}])
+    json!([{"type": "Ready", "status": status, "reason": reason, "message": "set by the test"}])
 }
 
 /// Ready, and others: type, status, reason.
@@ -328,7 +336,7 @@ fn conditions(others: &[(&str, &str, &str)]) -> Value {
     for (kind, status, reason) in others {
         all.retain(|condition| condition["type"] != *kind);
         all.push(json!({"type": kind, "status": status, "reason": reason,
-                        "message": "as a test says", "lastTransitionTime": START}));
+                        "message": "set by the test", "lastTransitionTime": START}));
     }
     json!(all)
 }
@@ -366,37 +374,41 @@ fn killed() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_that_are_off_and_machines_that_run() {
-    let world = World::new().await;
-    world.create_vm("off", "Halted", json!({})).await;
-    world.until_cause("off", "halted").await;
-    assert!(world.why("off").await.healthy);
-    world.create_vm("manual", "Manual", json!({})).await;
-    world.until_cause("manual", "not-started").await;
+async fn vms_that_are_off_and_vms_that_run() {
+    let environment = Environment::new().await;
+    environment.create_vm("off", "Halted", json!({})).await;
+    environment.until_cause("off", "halted").await;
+    assert!(environment.why("off").await.healthy);
+    environment.create_vm("manual", "Manual", json!({})).await;
+    environment.until_cause("manual", "not-started").await;
 
-    world.create_vm("runs", "Always", json!({})).await;
-    let coming = world.until_cause("runs", "starting").await;
-    assert!(coming.next.starts_with("kubectl -n default get vmi runs"));
-    assert!(!world.why("runs").await.healthy);
-    world.run("runs").await;
+    environment.create_vm("runs", "Always", json!({})).await;
+    let starting = environment.until_cause("runs", "starting").await;
+    assert!(starting.next.starts_with("kubectl -n default get vmi runs"));
+    assert!(!environment.why("runs").await.healthy);
+    environment.run("runs").await;
     let changed = json!({"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}});
-    world.patch("VirtualMachine", "runs", changed).await;
-    world.until_cause("runs", "restart-required").await;
-    assert!(world.why("runs").await.healthy);
+    environment.patch("VirtualMachine", "runs", changed).await;
+    environment.until_cause("runs", "restart-required").await;
+    assert!(environment.why("runs").await.healthy);
 
-    world.create_vm("ends", "RerunOnFailure", json!({})).await;
-    world.run("ends").await;
-    world.guest("ends", json!({"phase": "Succeeded"})).await;
-    world.until_cause("ends", "ended-well").await;
-    world.end().await;
+    environment
+        .create_vm("ends", "RerunOnFailure", json!({}))
+        .await;
+    environment.run("ends").await;
+    environment
+        .guest("ends", json!({"phase": "Succeeded"}))
+        .await;
+    environment.until_cause("ends", "ended-well").await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn guests_that_are_paused_or_have_crashed() {
-    let world = World::new().await;
-    world.create_vm("tiny", "Manual", json!({})).await;
-    world.start("tiny").await;
-    world.run("tiny").await;
+    let environment = Environment::new().await;
+    environment.create_vm("tiny", "Manual", json!({})).await;
+    environment.start("tiny").await;
+    environment.run("tiny").await;
     for (reason, id) in [
         ("PausedByUser", "paused-by-user"),
         ("PausedIOError", "paused-io-error"),
@@ -406,16 +418,20 @@ async fn guests_that_are_paused_or_have_crashed() {
             ("Ready", "False", "GuestNotRunning"),
             ("Paused", "True", reason),
         ]);
-        world.guest("tiny", json!({"conditions": paused})).await;
-        world.until_first("tiny", id).await;
+        environment
+            .guest("tiny", json!({"conditions": paused}))
+            .await;
+        environment.until_first("tiny", id).await;
     }
     let unready = conditions(&[("Ready", "False", "ContainersNotReady")]);
-    world.guest("tiny", json!({"conditions": unready})).await;
-    world.until_first("tiny", "not-ready").await;
+    environment
+        .guest("tiny", json!({"conditions": unready}))
+        .await;
+    environment.until_first("tiny", "not-ready").await;
     let stuck = conditions(&[("LiveMigratable", "False", "DisksNotLiveMigratable")]);
     let leaving = json!({"evacuationNodeName": NODE, "conditions": stuck});
-    world.guest("tiny", leaving).await;
-    world.until_first("tiny", "eviction-blocked").await;
+    environment.guest("tiny", leaving).await;
+    environment.until_first("tiny", "eviction-blocked").await;
     for (reason, id) in [
         ("GuestPanicked", "guest-crashed"),
         ("QEMUCrashed", "hypervisor-crashed"),
@@ -424,23 +440,23 @@ async fn guests_that_are_paused_or_have_crashed() {
         ("ShutdownForced", "shutdown-forced"),
     ] {
         let ended = json!({"phase": "Failed", "reason": reason});
-        world.guest("tiny", ended).await;
-        world.until_first("tiny", id).await;
+        environment.guest("tiny", ended).await;
+        environment.until_first("tiny", id).await;
     }
-    world.guest("tiny", json!({"reason": null})).await;
-    world.until_cause("tiny", "guest-failed").await;
-    world.end().await;
+    environment.guest("tiny", json!({"reason": null})).await;
+    environment.until_cause("tiny", "guest-failed").await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_guest_needs_is_not_there() {
-    let world = World::new().await;
+async fn objects_that_a_guest_needs_are_missing() {
+    let environment = Environment::new().await;
     let claim = disk(json!({"persistentVolumeClaim": {"claimName": "big"}}));
-    world.create_vm("claim", "Always", claim).await;
-    let cause = world.until_cause("claim", "claim-missing").await;
+    environment.create_vm("claim", "Always", claim).await;
+    let cause = environment.until_cause("claim", "claim-missing").await;
     assert!(cause.sentence.contains("\"big\""), "{cause:?}");
-    // Once it is there, it is not bound yet, for want of its class.
-    world
+    // The claim exists now and is not bound, because its storage class is missing.
+    environment
         .create(json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": "big", "namespace": NAMESPACE},
@@ -448,19 +464,21 @@ async fn what_a_guest_needs_is_not_there() {
                      "resources": {"requests": {"storage": "1Gi"}}},
         }))
         .await;
-    world.until_cause("claim", "storage-class-missing").await;
-    world
+    environment
+        .until_cause("claim", "storage-class-missing")
+        .await;
+    environment
         .create(json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {"name": "fast"}, "provisioner": "example.com/none",
         }))
         .await;
-    world.until_cause("claim", "claim-pending").await;
+    environment.until_cause("claim", "claim-pending").await;
     let lost = json!({"phase": "Lost"});
-    world
+    environment
         .patch_status("PersistentVolumeClaim", "big", lost)
         .await;
-    world.until_cause("claim", "claim-lost").await;
+    environment.until_cause("claim", "claim-lost").await;
 
     for (name, source, id) in [
         (
@@ -484,18 +502,20 @@ async fn what_a_guest_needs_is_not_there() {
             "service-account-missing",
         ),
     ] {
-        world.create_vm(name, "Always", disk(source)).await;
-        world.until_cause(name, id).await;
+        environment.create_vm(name, "Always", disk(source)).await;
+        environment.until_cause(name, id).await;
     }
     let secure = json!({"domain": {"launchSecurity": {"sev": {}}}});
-    world.create_vm("secure", "Always", secure).await;
-    world.until_cause("secure", "feature-not-supported").await;
-    world.end().await;
+    environment.create_vm("secure", "Always", secure).await;
+    environment
+        .until_cause("secure", "feature-not-supported")
+        .await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_find_no_node_or_do_not_start() {
-    let world = World::new().await;
+async fn pods_without_a_node_and_pods_that_do_not_start() {
+    let environment = Environment::new().await;
     for (name, message, id) in [
         ("memory", "3 Insufficient memory.", "memory-short"),
         ("cpu", "3 Insufficient cpu.", "cpu-short"),
@@ -512,10 +532,10 @@ async fn pods_that_find_no_node_or_do_not_start() {
         ),
         ("other", "no luck", "unschedulable"),
     ] {
-        world.create_vm(name, "Always", json!({})).await;
+        environment.create_vm(name, "Always", json!({})).await;
         let message = format!("0/3 nodes are available: {message}");
-        world.unschedulable(name, &message).await;
-        world.until_first(name, id).await;
+        environment.unschedulable(name, &message).await;
+        environment.until_first(name, id).await;
     }
     for (name, reason, message, id) in [
         ("image", "ErrImagePull", "manifest unknown", "image-missing"),
@@ -542,17 +562,17 @@ async fn pods_that_find_no_node_or_do_not_start() {
         ("start", "RunContainerError", "no file", "container-start"),
         ("crash", "CrashLoopBackOff", "back-off", "launcher-crashing"),
     ] {
-        world.create_vm(name, "Always", json!({})).await;
+        environment.create_vm(name, "Always", json!({})).await;
         let waiting = json!({"waiting": {"reason": reason, "message": message}});
-        world.container(name, "Pending", waiting).await;
-        world.until_first(name, id).await;
+        environment.container(name, "Pending", waiting).await;
+        environment.until_first(name, id).await;
     }
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn starts_that_are_refused_and_guests_that_never_run() {
-    let world = World::new().await;
+async fn failed_starts_and_guests_that_never_run() {
+    let environment = Environment::new().await;
     for (reason, id) in [
         ("DomainNotRenderable", "description-refused"),
         ("CloudInitNotUsable", "seed-unusable"),
@@ -563,95 +583,99 @@ async fn starts_that_are_refused_and_guests_that_never_run() {
         ("SomethingNew", "instance-complaint"),
     ] {
         let name = reason.to_ascii_lowercase();
-        world.create_vm(&name, "Always", json!({})).await;
-        world.run(&name).await;
+        environment.create_vm(&name, "Always", json!({})).await;
+        environment.run(&name).await;
         let refused = conditions(&[("Synchronized", "False", reason)]);
-        world.guest(&name, json!({"conditions": refused})).await;
-        world.until_first(&name, id).await;
+        environment
+            .guest(&name, json!({"conditions": refused}))
+            .await;
+        environment.until_first(&name, id).await;
     }
-    // It ends again and again before it runs.
-    world.create_vm("loop", "Always", json!({})).await;
+    // The guest ends repeatedly before it runs.
+    environment.create_vm("loop", "Always", json!({})).await;
     for _ in 0..3 {
-        world.container("loop", "Failed", killed()).await;
+        environment.container("loop", "Failed", killed()).await;
     }
-    let cause = world.until_cause("loop", "crash-loop").await;
+    let cause = environment.until_cause("loop", "crash-loop").await;
     assert!(cause.sentence.contains("in a row"), "{cause:?}");
-    // A manual one stays, with its pod, which knows more.
-    world.create_vm("hungry", "Manual", json!({})).await;
-    world.start("hungry").await;
-    world.container("hungry", "Failed", killed()).await;
-    world.until_cause("hungry", "out-of-memory").await;
-    world.end().await;
+    // A manual VM keeps its failed VMI and the pod, which has the reason.
+    environment.create_vm("hungry", "Manual", json!({})).await;
+    environment.start("hungry").await;
+    environment.container("hungry", "Failed", killed()).await;
+    environment.until_cause("hungry", "out-of-memory").await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_and_guests_that_do_not_go() {
-    let world = World::new().await;
-    world.create_vm("held", "Halted", json!({})).await;
-    world.until_cause("held", "halted").await;
+async fn vms_and_guests_that_are_not_deleted() {
+    let environment = Environment::new().await;
+    environment.create_vm("held", "Halted", json!({})).await;
+    environment.until_cause("held", "halted").await;
     let hold = json!({"metadata": {"finalizers": ["example.com/hold"]}});
-    world.patch("VirtualMachine", "held", hold).await;
-    world.delete("VirtualMachine", "held").await;
-    world.until_cause("held", "deleting-held").await;
+    environment.patch("VirtualMachine", "held", hold).await;
+    environment.delete("VirtualMachine", "held").await;
+    environment.until_cause("held", "deleting-held").await;
 
-    world.create_vm("stops", "Always", json!({})).await;
-    world.run("stops").await;
-    // The finalizer that admission sets; without it the instance would be gone at once.
+    environment.create_vm("stops", "Always", json!({})).await;
+    environment.run("stops").await;
+    // The finalizer that admission sets; without it the VMI would be deleted at once.
     let keep = json!({"metadata": {"finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"]}});
-    world.patch("VirtualMachineInstance", "stops", keep).await;
+    environment
+        .patch("VirtualMachineInstance", "stops", keep)
+        .await;
     let halt = json!({"spec": {"runStrategy": "Halted"}});
-    world.patch("VirtualMachine", "stops", halt).await;
-    world.until_first("stops", "stopping").await;
-    // Nobody is there to end it.
-    let cause = world.until_cause("stops", "stop-ignored").await;
+    environment.patch("VirtualMachine", "stops", halt).await;
+    environment.until_first("stops", "stopping").await;
+    // No virt-handler is there to stop it.
+    let cause = environment.until_cause("stops", "stop-ignored").await;
     assert!(cause.next.contains("--force"), "{cause:?}");
-    world.delete("VirtualMachine", "stops").await;
-    world.until_cause("stops", "deleting").await;
-    world.end().await;
+    environment.delete("VirtualMachine", "stops").await;
+    environment.until_cause("stops", "deleting").await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_are_away() {
-    let world = World::new().await;
-    world.create_vm("tiny", "Always", json!({})).await;
-    world.run("tiny").await;
+async fn unavailable_nodes() {
+    let environment = Environment::new().await;
+    environment.create_vm("tiny", "Always", json!({})).await;
+    environment.run("tiny").await;
     let silent = json!({"metadata": {"labels": {"kubevirt.io/schedulable": "false"}}});
-    world.patch("Node", NODE, silent).await;
-    world.until_cause("tiny", "agent-silent").await;
+    environment.patch("Node", NODE, silent).await;
+    environment.until_cause("tiny", "agent-silent").await;
     let lost = json!({"conditions": ready_node("Unknown", "NodeStatusUnknown")});
-    world.patch_status("Node", NODE, lost).await;
-    world.until_cause("tiny", "node-not-ready").await;
+    environment.patch_status("Node", NODE, lost).await;
+    environment.until_cause("tiny", "node-not-ready").await;
 
     let closed = json!({"spec": {"unschedulable": true}});
-    world.patch("Node", NODE, closed).await;
-    world.create_vm("second", "Always", json!({})).await;
-    world
+    environment.patch("Node", NODE, closed).await;
+    environment.create_vm("second", "Always", json!({})).await;
+    environment
         .unschedulable(
             "second",
             "0/1 nodes are available: 1 node(s) were unschedulable.",
         )
         .await;
-    world.until_cause("second", "nodes-cordoned").await;
-    world.delete("Node", NODE).await;
-    world.until_cause("tiny", "node-gone").await;
-    world.create_vm("third", "Always", json!({})).await;
-    world.until_cause("third", "no-nodes").await;
-    world.end().await;
+    environment.until_cause("second", "nodes-cordoned").await;
+    environment.delete("Node", NODE).await;
+    environment.until_cause("tiny", "node-gone").await;
+    environment.create_vm("third", "Always", json!({})).await;
+    environment.until_cause("third", "no-nodes").await;
+    environment.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_acts_or_nobody_may() {
-    let world = World::without_controllers().await;
-    world.create_vm("early", "Always", json!({})).await;
-    assert_eq!(world.why("early").await.causes[0].id, "starting");
-    world.until_cause("early", "controller-silent").await;
+async fn missing_controllers_and_rejected_requests() {
+    let environment = Environment::without_controllers().await;
+    environment.create_vm("early", "Always", json!({})).await;
+    assert_eq!(environment.why("early").await.causes[0].id, "starting");
+    environment.until_cause("early", "controller-silent").await;
     let owner = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "owner", "namespace": NAMESPACE},
     });
-    world.create(owner).await;
-    let owner = world.of_kind("ConfigMap").get("owner").await.unwrap();
-    let stranger = json!({
+    environment.create(owner).await;
+    let owner = environment.of_kind("ConfigMap").get("owner").await.unwrap();
+    let unowned = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": {
             "name": "taken", "namespace": NAMESPACE,
@@ -660,15 +684,15 @@ async fn nobody_acts_or_nobody_may() {
         },
         "spec": guest(),
     });
-    world.create(stranger).await;
-    world.create_vm("taken", "Always", json!({})).await;
-    world.start_controllers();
-    let name = world.until_cause("taken", "name-taken").await;
+    environment.create(unowned).await;
+    environment.create_vm("taken", "Always", json!({})).await;
+    environment.start_controllers();
+    let name = environment.until_cause("taken", "name-taken").await;
     assert!(
         name.sentence.contains("belongs to ConfigMap owner"),
         "{name:?}"
     );
-    world
+    environment
         .create(json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "away"},
@@ -681,8 +705,10 @@ async fn nobody_acts_or_nobody_may() {
             }],
         }))
         .await;
-    world.create_vm("barred", "Always", json!({})).await;
-    let cause = world.until_cause("barred", "webhook-unreachable").await;
+    environment.create_vm("barred", "Always", json!({})).await;
+    let cause = environment
+        .until_cause("barred", "webhook-unreachable")
+        .await;
     assert!(cause.sentence.contains("away.example.com"), "{cause:?}");
-    world.end().await;
+    environment.end().await;
 }

@@ -1,6 +1,7 @@
 //! CPUs, and the type of the machine.
 
 use kubevirt_api::domain::IoThreadsPolicy;
+use model::Topology;
 
 use super::{Input, memory::resource};
 use crate::violation::Violation;
@@ -47,15 +48,9 @@ pub(super) fn sockets(input: &Input<'_>) -> Vec<Violation> {
     vec![input.invalid("domain.cpu.sockets", detail)]
 }
 
-/// Number of virtual CPUs of a topology; a part that is missing counts as one.
+/// Number of virtual CPUs that a guest starts with.
 pub(super) fn vcpu_count(input: &Input<'_>) -> u64 {
-    let parts = input
-        .cpu()
-        .map_or([None; 3], |cpu| [cpu.sockets, cpu.cores, cpu.threads]);
-    parts
-        .into_iter()
-        .map(|part| u64::from(part.unwrap_or(1).max(1)))
-        .fold(1, u64::saturating_mul)
+    Topology::of(input.cpu()).vcpus()
 }
 
 pub(super) fn vcpus(input: &Input<'_>) -> Vec<Violation> {

@@ -6,6 +6,7 @@ use kubevirt_api::{
     quantity::Amount,
     volumes::{HostDiskType, Volume},
 };
+use model::VolumeSource;
 
 use super::{
     Input, Occasion, Origin,
@@ -33,7 +34,9 @@ pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn sources(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter_map(|(path, volume)| {
-            let given = sources_of(volume);
+            let given: Vec<_> = VolumeSource::all(volume)
+                .map(|source| source.member())
+                .collect();
             match given.as_slice() {
                 [_] => None,
                 [] => {
@@ -146,22 +149,12 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Whether a volume is of the kind.
-type IsOne = fn(&Volume) -> bool;
-
 pub(super) fn singles(input: &Input<'_>) -> Vec<Violation> {
-    let volumes = &input.spec.volumes;
-    let kinds: [(&str, IsOne); 3] = [
-        ("serviceAccount", |volume| volume.service_account.is_some()),
-        ("downwardMetrics", |volume| {
-            volume.downward_metrics.is_some()
-        }),
-        ("memoryDump", |volume| volume.memory_dump.is_some()),
-    ];
-    kinds
+    let sources = || input.spec.volumes.iter().map(VolumeSource::of);
+    ["serviceAccount", "downwardMetrics", "memoryDump"]
         .into_iter()
-        .filter(|(_, is_one)| volumes.iter().filter(|volume| is_one(volume)).count() > 1)
-        .map(|(kind, _)| {
+        .filter(|kind| sources().filter(|source| source.member() == *kind).count() > 1)
+        .map(|kind| {
             let detail = format!("more than one {kind} volume; keep one");
             input.invalid("volumes", detail)
         })
@@ -276,35 +269,4 @@ pub(super) fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a 
         .iter()
         .enumerate()
         .map(|(i, volume)| (format!("volumes[{i}]"), volume))
-}
-
-fn sources_of(volume: &Volume) -> Vec<&'static str> {
-    [
-        ("hostDisk", volume.host_disk.is_some()),
-        (
-            "persistentVolumeClaim",
-            volume.persistent_volume_claim.is_some(),
-        ),
-        ("cloudInitNoCloud", volume.cloud_init_no_cloud.is_some()),
-        (
-            "cloudInitConfigDrive",
-            volume.cloud_init_config_drive.is_some(),
-        ),
-        ("sysprep", volume.sysprep.is_some()),
-        ("containerDisk", volume.container_disk.is_some()),
-        ("ephemeral", volume.ephemeral.is_some()),
-        ("emptyDisk", volume.empty_disk.is_some()),
-        ("dataVolume", volume.data_volume.is_some()),
-        ("configMap", volume.config_map.is_some()),
-        ("secret", volume.secret.is_some()),
-        ("downwardAPI", volume.downward_api.is_some()),
-        ("serviceAccount", volume.service_account.is_some()),
-        ("downwardMetrics", volume.downward_metrics.is_some()),
-        ("memoryDump", volume.memory_dump.is_some()),
-        ("containerPath", volume.container_path.is_some()),
-    ]
-    .into_iter()
-    .filter(|(_, is_given)| *is_given)
-    .map(|(name, _)| name)
-    .collect()
 }

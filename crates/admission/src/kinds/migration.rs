@@ -6,9 +6,9 @@ use kubevirt_api::{
         VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase,
         VirtualMachineInstanceMigrationSpec,
     },
-    reasons,
     vmi_status::{VirtualMachineInstanceConditionType, VirtualMachineInstancePhase},
 };
+use reasons::Reason;
 
 use super::{Asked, Check, Fault, Fill, Kind, Need, is_empty};
 use crate::{Surroundings, Violation, checks::Requester, rules::Rule};
@@ -221,7 +221,7 @@ fn migratable(asked: &Question<'_>) -> Vec<Fault> {
         return Vec::new();
     };
     let reason = condition.reason.as_deref().unwrap_or_default();
-    let is_tolerated = is_decentralized && reason == reasons::vmi::DISKS_NOT_LIVE_MIGRATABLE;
+    let is_tolerated = is_decentralized && reason == Reason::DisksNotLiveMigratable;
     if condition.status != conditions::FALSE || is_tolerated {
         return Vec::new();
     }

@@ -22,7 +22,6 @@ use crate::{
     checks::{self, Occasion, Origin, Requester},
     gates,
     rules::Rule,
-    unsupported,
 };
 
 /// What was found in the cluster that a VM refers to. Absent is what it does not refer to, and
@@ -114,9 +113,12 @@ pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
     if let Some(spec) = &vm.spec.template.spec {
         let default = &config.default_architecture;
         all.extend(gates::deprecated_in_use(spec, &config.gates, default));
-        missing.extend(unsupported::in_vmi(spec, Origin::TemplateOfVm.path()));
+        missing.extend(model::unsupported::in_spec(
+            spec,
+            Origin::TemplateOfVm.path(),
+        ));
     }
-    all.extend(missing.iter().map(unsupported::Unsupported::warning));
+    all.extend(missing.iter().map(model::Unsupported::warning));
     all
 }
 

@@ -9,7 +9,7 @@ use kubevirt_api::VirtualMachineInstance;
 use crate::{
     ClusterConfig, Violation,
     checks::{self, Input, Occasion, Origin, Requester},
-    gates, unsupported,
+    gates,
 };
 
 pub use update::{ALL, Caller, Check, Identity, Update};
@@ -43,7 +43,7 @@ pub fn validate_update(update: &Update<'_>) -> Vec<Violation> {
 pub fn warnings(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
     let default = &config.default_architecture;
     let mut all = gates::deprecated_in_use(&vmi.spec, &config.gates, default);
-    let missing = unsupported::in_vmi(&vmi.spec, Origin::Instance.path());
-    all.extend(missing.iter().map(unsupported::Unsupported::warning));
+    let missing = model::unsupported::in_spec(&vmi.spec, Origin::Instance.path());
+    all.extend(missing.iter().map(model::Unsupported::warning));
     all
 }

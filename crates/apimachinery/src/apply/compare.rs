@@ -1,4 +1,4 @@
-//! Comparing, merging and cutting values by their types.
+//! Type-aware comparison, merge and removal of values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::field_set::{FieldSet, PathElement};
 use crate::shape::{ListMerge, Type};
 
-/// What differs between two values.
+/// The differences between two values.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) removed: FieldSet,
@@ -79,7 +79,7 @@ impl Comparison {
 
 type Fields<'a> = &'a Map<String, Value>;
 
-/// Both sides as maps to be compared by field; a side that is absent or null is an empty one.
+/// Both sides as maps for comparison by field; an absent or null side is an empty map.
 fn both_maps<'a>(
     old: Option<&'a Value>,
     new: Option<&'a Value>,
@@ -112,8 +112,8 @@ fn both_lists<'a>(
     (!(old.is_empty() && new.is_empty())).then_some((old, new))
 }
 
-/// The items with what identifies them; `None` for a list that is taken whole, be it by its type
-/// or because its items are not told apart by their keys.
+/// The items with their identities; `None` for an atomic list, be it by its type or because its
+/// items do not have distinct keys.
 pub(super) fn items_by_id<'a>(
     items: &'a [Value],
     ty: Type<'_>,
@@ -151,7 +151,7 @@ fn id(item: &Value, list: &ListMerge<'_>) -> Option<PathElement> {
     }
 }
 
-/// The first keyed list or set whose items cannot be told apart, as a complaint.
+/// An error message for the first keyed list or set with duplicate or keyless items.
 pub(super) fn ambiguous(value: &Value, ty: Type<'_>) -> Option<String> {
     fn search(value: &Value, ty: Type<'_>, path: &str) -> Option<String> {
         match value {
@@ -185,21 +185,21 @@ pub(super) fn ambiguous(value: &Value, ty: Type<'_>) -> Option<String> {
     search(value, ty, "")
 }
 
-/// The first item of a keyed list that lacks a key without default.
+/// The first item of a keyed list without a required key.
 fn keyless<'a>(items: &[Value], list: &ListMerge<'a>) -> Option<(usize, &'a str)> {
     let ListMerge::Map(keys) = list else {
         return None;
     };
     items.iter().enumerate().find_map(|(index, item)| {
-        let lacks = |key: &str| item.get(key).is_none_or(Value::is_null);
+        let is_missing = |key: &str| item.get(key).is_none_or(Value::is_null);
         let key = keys
             .iter()
-            .find(|(key, default)| default.is_none() && lacks(key))?;
+            .find(|(key, default)| default.is_none() && is_missing(key))?;
         Some((index, key.0))
     })
 }
 
-/// The live value with everything the configuration says.
+/// The live value overlaid with the configuration.
 pub(super) fn merge(live: &Value, config: &Value, ty: Type<'_>) -> Value {
     match (live, config) {
         (Value::Object(live), Value::Object(config)) if !ty.is_atomic_map() => {
@@ -223,7 +223,8 @@ pub(super) fn merge(live: &Value, config: &Value, ty: Type<'_>) -> Value {
     }
 }
 
-/// The configuration's order for what it names; what only the live list has comes as early as it can.
+/// Configured items keep the configuration's order; each item of the live list alone comes as early
+/// as possible.
 fn merge_items(
     live: Vec<(PathElement, &Value)>,
     config: Vec<(PathElement, &Value)>,
@@ -253,13 +254,13 @@ fn merge_items(
     Value::Array(out)
 }
 
-/// The value without the members of the set, each with all that is below it.
-pub(super) fn remove_items(value: &Value, gone: &FieldSet, ty: Type<'_>) -> Value {
+/// The value without the members of the set and everything below them.
+pub(super) fn remove_items(value: &Value, removed: &FieldSet, ty: Type<'_>) -> Value {
     match value {
         Value::Object(fields) if !ty.is_atomic_map() => {
             let kept = fields.iter().filter_map(|(name, value)| {
                 let element = PathElement::Field(name.clone());
-                let value = cut(value, &element, gone, ty.field(name))?;
+                let value = cut(value, &element, removed, ty.field(name))?;
                 Some((name.clone(), value))
             });
             Value::Object(kept.collect())
@@ -267,7 +268,7 @@ pub(super) fn remove_items(value: &Value, gone: &FieldSet, ty: Type<'_>) -> Valu
         Value::Array(items) => match items_by_id(items, ty) {
             Some(items) => items
                 .into_iter()
-                .filter_map(|(id, item)| cut(item, &id, gone, ty.item()))
+                .filter_map(|(id, item)| cut(item, &id, removed, ty.item()))
                 .collect(),
             None => value.clone(),
         },
@@ -275,17 +276,17 @@ pub(super) fn remove_items(value: &Value, gone: &FieldSet, ty: Type<'_>) -> Valu
     }
 }
 
-fn cut(value: &Value, element: &PathElement, gone: &FieldSet, ty: Type<'_>) -> Option<Value> {
-    if gone.is_member(element) {
+fn cut(value: &Value, element: &PathElement, removed: &FieldSet, ty: Type<'_>) -> Option<Value> {
+    if removed.is_member(element) {
         return None;
     }
-    Some(match gone.below(element) {
+    Some(match removed.below(element) {
         Some(below) => remove_items(value, below, ty),
         None => value.clone(),
     })
 }
 
-/// The configuration without the nulls that mean "not set", as `creationTimestamp: null`.
+/// The configuration without nulls that mean "not set", e.g. `creationTimestamp: null`.
 pub(super) fn without_nulls(config: &Value, ty: Type<'_>) -> Value {
     match config {
         Value::Object(fields) => {

@@ -1,6 +1,6 @@
-//! Sets of field paths and their wire form, `FieldsV1`.
+//! Sets of field paths and their serialized form, `FieldsV1`.
 //!
-//! Invariant: a set holds no node that is neither a member nor has members below it.
+//! Invariant: every node of a set is a member or has members below it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::compare::items_by_id;
 use crate::shape::Type;
 
-/// One step of a path. The derived order is the order on the wire.
+/// One step of a path. The derived order is the serialized order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathElement {
     /// `f:name`
@@ -36,14 +36,14 @@ struct Node {
 }
 
 impl FieldSet {
-    /// All fields that a value sets.
+    /// All fields set in a value.
     pub(super) fn of(value: &Value, ty: Type<'_>) -> Self {
         let mut out = Self::default();
         collect(value, ty, &mut Vec::new(), &mut out);
         out
     }
 
-    /// From `fieldsV1`. `None` if it is none.
+    /// Parses `fieldsV1`; `None` if it is malformed.
     pub fn from_value(raw: &Value) -> Option<Self> {
         let mut out = Self::default();
         for (key, below) in raw.as_object()? {
@@ -59,7 +59,7 @@ impl FieldSet {
         Some(out)
     }
 
-    /// As `fieldsV1`.
+    /// Serializes to `fieldsV1`.
     pub fn to_value(&self) -> Value {
         let nodes = self.nodes.iter().map(|(element, node)| {
             let mut below = Map::new();
@@ -135,7 +135,7 @@ impl FieldSet {
         })
     }
 
-    /// Without the members of the other set; members below them stay.
+    /// The set without the members of the other set; members below them stay.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         self.combine(other, |mine, theirs| match theirs {
@@ -147,7 +147,7 @@ impl FieldSet {
         })
     }
 
-    /// Without the members of the other set and everything below them.
+    /// The set without the members of the other set and everything below them.
     #[must_use]
     pub fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(other, |mine, theirs| match theirs {
@@ -170,7 +170,7 @@ impl FieldSet {
         }
     }
 
-    /// The set with every declared field on the way to a member as a member too.
+    /// The set extended by every declared field on the path to a member.
     pub(super) fn with_named_fields(&self, ty: Type<'_>) -> Self {
         let nodes = self.nodes.iter().map(|(element, node)| {
             let (below_type, declared) = match element {
@@ -200,7 +200,7 @@ impl FieldSet {
                 out.push(path);
             }
         }
-        // Whatever is a member here comes before what lies deeper.
+        // Members at this level come before deeper ones.
         for (element, node) in &self.nodes {
             node.below.list_paths(&format!("{prefix}{element}"), out);
         }

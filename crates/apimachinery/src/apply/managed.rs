@@ -1,7 +1,7 @@
 //! `metadata.managedFields` for ordinary writes.
 //!
-//! An object whose managed fields were cleared is left without until the next apply, whose
-//! counterpart `before-first-apply` then owns all there was.
+//! An object whose managed fields were cleared has none until the next apply, which then assigns
+//! all existing fields to `before-first-apply`.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,8 @@ pub fn update(writer: &Writer<'_>, live: Option<&Value>, new: &mut Value) {
         meta::set(new, "managedFields", Value::Null);
         return;
     }
-    // What the client sent back counts, so that it may drop entries; nothing means "unchanged".
+    // Entries sent by the client take effect, so that it may drop some; an absent list means
+    // "unchanged".
     let sent = Managers::read(new);
     let mut managers = match live {
         Some(live) if sent.is_empty() => Managers::read(live),
@@ -51,7 +52,7 @@ pub fn check_manager(name: &str) -> Result<(), String> {
     }
 }
 
-/// Everything in an object without managed fields belongs to whoever came before.
+/// Assigns all fields of an object without managed fields to the earlier, unknown managers.
 pub(super) fn before_first_apply(writer: &Writer<'_>, live: &Value, managers: &mut Managers) {
     let writer = Writer {
         manager: "before-first-apply",
@@ -69,7 +70,7 @@ pub(super) fn before_first_apply(writer: &Writer<'_>, live: &Value, managers: &m
     managers.touch(&entry, changed, writer.now);
 }
 
-/// A list of one empty entry is how clients clear the managed fields.
+/// Clients clear the managed fields with a list of one empty entry.
 fn asks_for_reset(object: &Value) -> bool {
     match object["metadata"]["managedFields"]
         .as_array()
@@ -80,7 +81,7 @@ fn asks_for_reset(object: &Value) -> bool {
     }
 }
 
-/// Built-in kinds begin as structs whose parts are there, if empty; custom ones as nothing.
+/// Built-in kinds start as structs whose (empty) parts exist; custom kinds start empty.
 fn before_creation(writer: &Writer<'_>, object: &Value) -> Value {
     let mut out = empty_object(object);
     if !writer.ty.is_built_in() {

@@ -15,22 +15,22 @@ use crate::violation::quoted;
 /// More updating managers than this are folded into one.
 const MAX_UPDATERS: usize = 10;
 
-/// Who they are folded into.
+/// The manager that they are folded into.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came by its fields. The derived order is that on the wire.
+/// How a manager obtained its fields. The derived order is the serialized order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,
     Update,
 }
 
-/// What tells one manager's entry from another's.
+/// The identity of a manager's entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     operation: Operation,
     manager: String,
-    /// An applier is the same in every version: its version is kept beside the fields.
+    /// An applier has one entry for all versions: its version is kept beside the fields.
     api_version: Option<String>,
     subresource: String,
 }
@@ -39,8 +39,15 @@ pub(super) struct Entry {
 struct Owned {
     fields: FieldSet,
     api_version: String,
-    /// As it is on the wire, so that an untouched entry is not rewritten.
+    /// The serialized form, so that an untouched entry is not rewritten.
     time: String,
+}
+
+/// Whether a write changed the fields of its manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fields {
+    Changed,
+    Unchanged,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -87,7 +94,7 @@ impl fmt::Display for Entry {
 }
 
 impl Managers {
-    /// Reads `metadata.managedFields`; entries that cannot be read are left out.
+    /// Parses `metadata.managedFields`; malformed entries are skipped.
     pub(super) fn read(object: &Value) -> Self {
         let list = object["metadata"]["managedFields"]
             .as_array()
@@ -98,7 +105,7 @@ impl Managers {
         }
     }
 
-    /// Writes them into the object; an empty list removes the field.
+    /// Writes the list into the object; an empty list removes the field.
     pub(super) fn write(&self, object: &mut Value) {
         let mut entries: Vec<(&Entry, &Owned)> = self.entries.iter().collect();
         entries.sort_by_key(|(entry, owned)| (entry.operation, owned.time.clone()));
@@ -118,7 +125,7 @@ impl Managers {
         self.entries.is_empty()
     }
 
-    /// Sets a manager's fields and gives those it had.
+    /// Sets a manager's fields and returns its previous ones.
     pub(super) fn replace(&mut self, entry: &Entry, fields: FieldSet) -> Option<FieldSet> {
         let time = self
             .entries
@@ -136,15 +143,15 @@ impl Managers {
             .map(|old| old.fields)
     }
 
-    /// Everything that someone owns.
+    /// All owned fields.
     pub(super) fn owned(&self) -> FieldSet {
         self.entries
             .values()
             .fold(FieldSet::default(), |all, owned| all.union(&owned.fields))
     }
 
-    /// Takes changed and removed fields from everybody but the writer, and says who lost which
-    /// changed ones.
+    /// Takes changed and removed fields from all managers but the writer, and returns which manager
+    /// lost which changed fields.
     pub(super) fn update(
         &mut self,
         old: &Value,
@@ -171,14 +178,14 @@ impl Managers {
         lost
     }
 
-    /// Gives the writer of an update what it changed. False if it changed nothing.
+    /// Assigns the fields changed by an update to its writer.
     pub(super) fn give(
         &mut self,
         old: &Value,
         new: &Value,
         by: &Entry,
         writer: &Writer<'_>,
-    ) -> bool {
+    ) -> Fields {
         let changes = Comparison::of(old, new, writer.ty).without(&reset_set(writer.reset));
         self.take(&changes, by);
         let had = self
@@ -197,10 +204,14 @@ impl Managers {
         }
         self.strip();
         self.fold_oldest(by);
-        !changes.is_empty()
+        if changes.is_empty() {
+            Fields::Unchanged
+        } else {
+            Fields::Changed
+        }
     }
 
-    /// Drops the fields that nobody owns: names, versions and what the system sets.
+    /// Drops fields without ownership: names, versions and system fields.
     pub(super) fn strip(&mut self) {
         const IN_METADATA: [&str; 10] = [
             "name",
@@ -228,11 +239,11 @@ impl Managers {
         self.entries.retain(|_, owned| !owned.fields.is_empty());
     }
 
-    /// Sets the time of an entry, if it was touched or never had one.
-    pub(super) fn touch(&mut self, entry: &Entry, touched: bool, now: Timestamp) {
+    /// Sets the time of an entry if it changed or has no time.
+    pub(super) fn touch(&mut self, entry: &Entry, fields: Fields, now: Timestamp) {
         if let Some(owned) = self.entries.get_mut(entry)
-            && (touched || owned.time.is_empty())
-            // Nobody notes when a scale was set.
+            && (fields == Fields::Changed || owned.time.is_empty())
+            // Scale entries carry no time.
             && entry.subresource != "scale"
         {
             owned.time = meta::format_time(now);

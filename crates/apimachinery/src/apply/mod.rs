@@ -1,8 +1,8 @@
-//! Server-side apply and the bookkeeping of who owns which field.
+//! Server-side apply and the tracking of field ownership.
 //!
-//! Invariants: what a manager applied and leaves out later goes, unless another manager owns it;
-//! nothing that another manager owns changes without `Conflicts::TakeOver`; the fields the system
-//! sets (uid, resourceVersion, timestamps) are never taken from a client.
+//! Invariants: a field that a manager applied and later omits is removed, unless another manager
+//! owns it; a field that another manager owns changes only with `Conflicts::TakeOver`; system
+//! fields (uid, resourceVersion, timestamps) are never taken from a client.
 
 mod compare;
 mod field_set;
@@ -17,30 +17,30 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use self::compare::{merge, remove_items, without_nulls};
-use self::managers::{Entry, Managers, Operation};
+use self::managers::{Entry, Fields, Managers, Operation};
 use crate::shape::Type;
 use crate::status::Cause;
 use crate::{Reason, Status, meta};
 
 pub use field_set::{FieldSet, PathElement};
 
-/// Who writes, where and when.
+/// The writing manager, the endpoint and the time.
 #[derive(Debug, Clone, Copy)]
 pub struct Writer<'a> {
     pub manager: &'a str,
-    /// Of the request, as `kubevirt.io/v1`.
+    /// Of the request, e.g. `kubevirt.io/v1`.
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
     pub ty: Type<'a>,
-    /// Fields this endpoint does not write, dropped from what is applied and from what is owned:
-    /// `&["status"]` on the object of a kind with a status subresource, `&["spec", "metadata"]` on
-    /// its status.
+    /// Fields that this endpoint does not write, dropped from the applied configuration and from
+    /// the ownership: `&["status"]` on the object of a kind with a status subresource, `&["spec",
+    /// "metadata"]` on its status.
     pub reset: &'a [&'a str],
     pub now: Timestamp,
 }
 
-/// What to do about fields that others own.
+/// How to treat fields that other managers own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflicts {
     Refuse,
@@ -51,7 +51,7 @@ pub enum Conflicts {
 /// Merges an applied configuration into the live object (`None`: it will be created). The result
 /// has its managed fields; if nothing changed it equals `live`.
 ///
-/// The caller compares a resourceVersion or uid in `config` with the live one first, and looks for
+/// The caller first compares a resourceVersion or uid in `config` with the live one, and checks for
 /// unknown fields. A 409 names the other managers and their fields.
 pub fn apply(
     writer: &Writer<'_>,
@@ -94,11 +94,12 @@ pub fn apply(
     }
     managers.strip();
     let changed = live.is_none() || merged != base;
-    managers.touch(
-        &entry,
-        changed || !managers.same_fields(&before, &entry),
-        writer.now,
-    );
+    let fields = if changed || !managers.same_fields(&before, &entry) {
+        Fields::Changed
+    } else {
+        Fields::Unchanged
+    };
+    managers.touch(&entry, fields, writer.now);
     managers.write(&mut merged);
     match live {
         Some(live) if !changed && managers == before => Ok(live.clone()),
@@ -106,11 +107,12 @@ pub fn apply(
     }
 }
 
-/// A configuration that its type does not describe; `why` begins with the path of the fault.
+/// A configuration that does not match its type; `why` begins with the path of the faulty field.
 pub fn untyped(config: &Value, api_version: &str, why: &str) -> Status {
-    // Of the core group, only the slash is shown.
+    // For the core group, only the slash is shown.
     let slash = if api_version.contains('/') { "" } else { "/" };
-    // What is sent names no namespace, as a rule, and the original shows what was sent.
+    // The submitted configuration usually has no namespace, and kube-apiserver shows it as
+    // submitted.
     Status::new(
         Reason::Unknown,
         format!(
@@ -121,7 +123,8 @@ pub fn untyped(config: &Value, api_version: &str, why: &str) -> Status {
     )
 }
 
-/// Removes what the manager applied last time, does not apply now, and nobody else owns.
+/// Removes fields that the manager applied last time, does not apply now, and no other manager
+/// owns.
 fn prune(merged: &Value, managers: &Managers, last: &FieldSet, ty: Type<'_>) -> Value {
     if last.is_empty() {
         return merged.clone();
@@ -130,16 +133,16 @@ fn prune(merged: &Value, managers: &Managers, last: &FieldSet, ty: Type<'_>) -> 
     let last = last.with_named_fields(ty);
     let pruned = remove_items(merged, &last, ty);
     let all = named(merged);
-    // Give back what someone owns ...
+    // Restore fields owned by any manager ...
     let owned = managers.owned().with_named_fields(ty);
-    let gone = all.difference(&named(&pruned)).difference(&owned);
-    let pruned = remove_items(merged, &gone, ty);
-    // ... and what nobody owns but was not applied by us either.
-    let gone = all.difference(&named(&pruned)).intersection(&last);
-    remove_items(merged, &gone, ty)
+    let removed = all.difference(&named(&pruned)).difference(&owned);
+    let pruned = remove_items(merged, &removed, ty);
+    // ... and unowned fields that this manager did not apply before either.
+    let removed = all.difference(&named(&pruned)).intersection(&last);
+    remove_items(merged, &removed, ty)
 }
 
-/// What an object is before it is created: nothing but its type.
+/// The state before creation: an object with only its type.
 fn empty_object(object: &Value) -> Value {
     let mut out = serde_json::Map::new();
     for key in ["apiVersion", "kind"] {
@@ -179,8 +182,8 @@ fn keep_system_fields(mut merged: Value, live: Option<&Value>) -> Value {
     merged
 }
 
-/// Puts the fields back to what they are in `live`; without it they go. Of `metadata`, only what
-/// names the object stays.
+/// Resets the fields to their values in `live`; without it they are removed. Of `metadata`, only
+/// the identifying fields stay.
 fn reset(mut object: Value, live: Option<&Value>, fields: &[&str]) -> Value {
     let naming = |key: &str| matches!(key, "name" | "namespace" | "resourceVersion" | "uid");
     for field in fields {

@@ -1,4 +1,4 @@
-//! What apply promises, on a CRD's schema and on pods.
+//! Behaviour of server-side apply, on a CRD's schema and on pods.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn object(spec: &Value) -> Value {
     json!({"apiVersion": "x.io/v1", "kind": "X", "metadata": {"name": "n"}, "spec": spec})
 }
 
-/// Applies in turn (manager, spec), forcing, and gives the last spec.
+/// Applies each (manager, spec) in turn with `force`, and returns the last spec.
 #[track_caller]
 fn run(steps: &[(&str, Value)]) -> Value {
     let schema = schema();
@@ -55,7 +55,7 @@ fn run(steps: &[(&str, Value)]) -> Value {
 }
 
 #[test]
-fn what_is_no_longer_applied_goes() {
+fn omitted_fields_are_removed() {
     let cases = [
         (
             json!({"a": "1", "b": "2"}),
@@ -105,7 +105,7 @@ fn what_is_no_longer_applied_goes() {
 }
 
 #[test]
-fn what_others_own_stays() {
+fn fields_of_other_managers_stay() {
     let shared = run(&[
         ("m", json!({"a": "1"})),
         ("o", json!({"a": "1", "b": "2"})),
@@ -169,7 +169,7 @@ fn conflicts_name_managers_and_fields() {
         refused.expect_err("conflicts").message(),
         "Apply failed with 3 conflicts: conflicts with \"m\":\n- .spec.a\nconflicts with \"u\" using x.io/v1:\n- .spec.b\n- .spec.ports[name=\"x\"].p"
     );
-    // The same value is no conflict: both own it.
+    // An equal value is no conflict: both managers own it.
     apply(
         &writer("o", ty),
         Some(&live),
@@ -180,7 +180,7 @@ fn conflicts_name_managers_and_fields() {
 }
 
 #[test]
-fn managed_fields_look_like_the_real_ones() {
+fn managed_fields_match_kube_apiserver() {
     let schema = schema();
     let ty = Type::Custom(&schema);
     let config = json!({"apiVersion": "x.io/v1", "kind": "X",
@@ -226,7 +226,7 @@ fn managed_fields_look_like_the_real_ones() {
 }
 
 #[test]
-fn pods_are_keyed_as_the_api_keys_them() {
+fn pod_lists_have_the_keys_of_kube_apiserver() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p",
         "ownerReferences": [{"uid": "u", "name": "o", "kind": "K", "apiVersion": "v1"}], "finalizers": ["f"]},
         "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}], "env": [{"name": "E", "value": "v"}]}],
@@ -253,7 +253,7 @@ fn pods_are_keyed_as_the_api_keys_them() {
 }
 
 #[test]
-fn applying_again_changes_nothing_at_all() {
+fn applying_again_changes_nothing() {
     let schema = schema();
     let ty = Type::Custom(&schema);
     let config = object(&json!({"a": "1", "set": ["x"], "free": {"n": {}}}));
@@ -269,7 +269,7 @@ fn applying_again_changes_nothing_at_all() {
 }
 
 #[test]
-fn system_and_reset_fields_are_not_taken_from_clients() {
+fn system_and_reset_fields_of_clients_are_ignored() {
     let schema = schema();
     let ty = Type::Custom(&schema);
     let live = json!({"apiVersion": "x.io/v1", "kind": "X", "metadata": {"name": "n", "uid": "u",
@@ -305,7 +305,7 @@ fn system_and_reset_fields_are_not_taken_from_clients() {
 }
 
 #[test]
-fn items_that_cannot_be_told_apart_are_refused() {
+fn duplicate_list_items_are_rejected() {
     let schema = schema();
     let config = object(&json!({"ports": [{"name": "a"}, {"name": "a"}]}));
     let refused = apply(
@@ -314,7 +314,7 @@ fn items_that_cannot_be_told_apart_are_refused() {
         &config,
         Conflicts::Refuse,
     );
-    let text = refused.expect_err("is refused").message().to_owned();
+    let text = refused.expect_err("is rejected").message().to_owned();
     assert!(
         text.ends_with(r#".spec.ports: duplicate entries for key [name="a"]"#),
         "{text}"
@@ -322,7 +322,7 @@ fn items_that_cannot_be_told_apart_are_refused() {
 }
 
 #[test]
-fn many_updaters_become_few() {
+fn old_updaters_are_folded_into_one() {
     let schema = schema();
     let ty = Type::Custom(&schema);
     let mut live = object(&json!({"map": {}}));
@@ -337,7 +337,7 @@ fn many_updaters_become_few() {
         .as_array()
         .expect("is a list")
         .len();
-    assert_eq!(list, 11, "ten and the ancient one");
+    assert_eq!(list, 11, "ten and ancient-changes");
 }
 
 fn any_spec() -> impl Strategy<Value = Value> {
@@ -378,31 +378,31 @@ fn any_spec() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_sole_manager_gets_what_it_applies(first in any_spec(), second in any_spec()) {
+    fn sole_manager_gets_its_configuration(first in any_spec(), second in any_spec()) {
         let found = run(&[("m", first), ("m", second.clone())]);
         let set = |value: &Value| FieldSet::of(value, Type::Unknown);
-        // Empty lists and maps may stay behind or not; every leaf must be as applied.
+        // Empty lists and maps may stay or not; every leaf must be as applied.
         for path in set(&second).difference(&set(&found)).paths() {
             prop_assert!(false, "lost {path} of {second} in {found}");
         }
     }
 
     #[test]
-    fn applying_twice_is_applying_once(first in any_spec(), second in any_spec()) {
+    fn applying_is_idempotent(first in any_spec(), second in any_spec()) {
         let once = run(&[("o", first.clone()), ("m", second.clone())]);
         let twice = run(&[("o", first), ("m", second.clone()), ("m", second)]);
         prop_assert_eq!(once, twice);
     }
 
     #[test]
-    fn field_sets_survive_the_wire(spec in any_spec()) {
+    fn field_sets_survive_serialization(spec in any_spec()) {
         let schema = schema();
         let set = FieldSet::of(&object(&spec), Type::Custom(&schema));
         prop_assert_eq!(FieldSet::from_value(&set.to_value()), Some(set));
     }
 
     #[test]
-    fn difference_and_intersection_make_the_whole(left in any_spec(), right in any_spec()) {
+    fn difference_and_intersection_partition_a_set(left in any_spec(), right in any_spec()) {
         let schema = schema();
         let of = |spec: &Value| FieldSet::of(&object(spec), Type::Custom(&schema));
         let (left, right) = (of(&left), of(&right));
@@ -412,7 +412,7 @@ proptest! {
     }
 
     #[test]
-    fn merge_patches_made_from_two_values_lead_from_one_to_the_other(a in any_spec(), b in any_spec()) {
+    fn diff_of_two_values_patches_one_into_the_other(a in any_spec(), b in any_spec()) {
         let patch = crate::patch::merge::diff(&a, &b).unwrap_or_else(|| json!({}));
         prop_assert_eq!(crate::patch::merge::apply(&a, &patch), b);
     }

@@ -1,4 +1,4 @@
-//! The schemas of kinds, lists and what they refer to.
+//! The schemas of kinds, lists and the types they reference.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::Resource;
 use crate::shape::Type;
 
-/// Which version of the standard a document follows.
+/// The `OpenAPI` version of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     V2,
@@ -15,7 +15,7 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Where definitions stand in a document.
+    /// The path of definitions in a document.
     fn prefix(self) -> &'static str {
         match self {
             Self::V2 => "#/definitions/",
@@ -27,7 +27,7 @@ impl Dialect {
         json!({"$ref": format!("{}{name}", self.prefix())})
     }
 
-    /// A reference with a description: version 3 has no other place for one.
+    /// A reference with a description: version 3 allows no sibling of `$ref`.
     fn described(self, name: &str, what: &str) -> Value {
         match self {
             Self::V2 => json!({"$ref": format!("{}{name}", self.prefix()), "description": what}),
@@ -74,7 +74,7 @@ fn add_kind(out: &mut Map<String, Value>, resource: &Resource, dialect: Dialect)
     for key in ["$defs", "definitions"] {
         if let Some(Value::Object(defs)) = fields.shift_remove(key) {
             for (name, schema) in defs {
-                // The kind's own ObjectMeta says more than ours.
+                // The kind's own ObjectMeta is more detailed than the shared one.
                 out.insert(name, schema);
             }
         }
@@ -89,7 +89,7 @@ fn add_kind(out: &mut Map<String, Value>, resource: &Resource, dialect: Dialect)
     for (key, schema) in type_properties() {
         properties.insert(key.to_owned(), schema);
     }
-    let what = "Name, labels and what else all objects have.";
+    let what = "Standard object metadata: name, labels, owners, times.";
     properties.insert("metadata".to_owned(), dialect.described(OBJECT_META, what));
     let ty = Type::built_in(&resource.group, &resource.kind);
     annotate(&mut root, ty, out, &mut BTreeSet::new());
@@ -106,12 +106,9 @@ fn type_properties() -> [(&'static str, Value); 2] {
     [
         (
             "apiVersion",
-            text("Group and version that this object is written in."),
+            text("Group and version of this representation of the object."),
         ),
-        (
-            "kind",
-            text("What this object is, in CamelCase; never changes."),
-        ),
+        ("kind", text("Kind of the object, in CamelCase; immutable.")),
     ]
 }
 
@@ -123,7 +120,7 @@ fn list_schema(resource: &Resource, item: &str, dialect: Dialect) -> Value {
     let items = json!({"type": "array", "items": dialect.reference(item),
         "description": format!("The objects of kind {}.", resource.kind)});
     properties.insert("items".to_owned(), items);
-    let what = "What all lists have.";
+    let what = "Standard list metadata.";
     properties.insert("metadata".to_owned(), dialect.described(LIST_META, what));
     let kind = format!("{}List", resource.kind);
     json!({
@@ -133,7 +130,7 @@ fn list_schema(resource: &Resource, item: &str, dialect: Dialect) -> Value {
     })
 }
 
-/// Marks how the fields of a built-in kind merge, also in what it refers to.
+/// Adds merge extensions to the fields of a built-in kind, including referenced definitions.
 fn annotate(
     node: &mut Value,
     ty: Type<'_>,
@@ -178,7 +175,7 @@ fn annotate(
     }
 }
 
-/// The name that a reference into any of the usual places means.
+/// The definition name in a reference to any of the usual places.
 fn target(reference: &str) -> Option<&str> {
     let places = ["#/$defs/", "#/definitions/", "#/components/schemas/"];
     places
@@ -186,7 +183,8 @@ fn target(reference: &str) -> Option<&str> {
         .find_map(|place| reference.strip_prefix(place))
 }
 
-/// Bends references to the document's own, and drops what its version cannot say.
+/// Rewrites references to the document's definitions, and drops keywords its version does not
+/// support.
 fn adapt(node: &mut Value, dialect: Dialect) {
     match node {
         Value::Object(fields) => {
@@ -196,7 +194,7 @@ fn adapt(node: &mut Value, dialect: Dialect) {
             }
             if dialect == Dialect::V2 {
                 for key in ["nullable", "anyOf", "oneOf", "not"] {
-                    // A property may well have that name; its schema is an object.
+                    // A property may have such a name; its schema is an object.
                     if fields
                         .get(key)
                         .is_some_and(|value| key == "not" || !value.is_object())
@@ -205,7 +203,7 @@ fn adapt(node: &mut Value, dialect: Dialect) {
                     }
                 }
             }
-            // The values of these are data, not schemas.
+            // These values are data, not schemas.
             let data = |key: &str| matches!(key, "default" | "enum" | "example");
             for (_, value) in fields
                 .iter_mut()
@@ -219,7 +217,7 @@ fn adapt(node: &mut Value, dialect: Dialect) {
     }
 }
 
-/// What every document refers to, in our own words.
+/// The shared definitions that every document references.
 fn shared() -> Map<String, Value> {
     let text = |what: &str| json!({"type": "string", "description": what});
     let time = |what: &str| json!({"type": "string", "format": "date-time", "description": what});
@@ -231,40 +229,40 @@ fn shared() -> Map<String, Value> {
         "kind": text("Kind of the owner."),
         "name": text("Name of the owner."),
         "uid": text("UID of the owner."),
-        "controller": {"type": "boolean", "description": "The one owner that manages this object."},
+        "controller": {"type": "boolean", "description": "Whether this owner is the managing controller."},
         "blockOwnerDeletion": {"type": "boolean", "description": "Foreground deletion of the owner waits for this object."},
     }});
     let object_meta = json!({
-        "type": "object", "description": "What all objects have: name, labels, owners, times.",
+        "type": "object", "description": "Standard object metadata: name, labels, owners, times.",
         "properties": {
             "annotations": map("Data for tools and people; not selectable."),
-            "creationTimestamp": time("When the object was stored first. Set by the server."),
-            "deletionGracePeriodSeconds": whole("Seconds left for an orderly end. Set by the server."),
-            "deletionTimestamp": time("When the object is to be gone. Set by the server."),
+            "creationTimestamp": time("Time of creation. Set by the server."),
+            "deletionGracePeriodSeconds": whole("Seconds left for graceful termination. Set by the server."),
+            "deletionTimestamp": time("Time after which the object is deleted. Set by the server."),
             "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set",
                 "x-kubernetes-patch-strategy": "merge",
-                "description": "Who must let go before the object is removed."},
-            "generateName": text("Start of a name that the server completes."),
-            "generation": whole("Counts changes of the wanted state. Set by the server."),
+                "description": "Finalizers that must be removed before the object is deleted."},
+            "generateName": text("Prefix of a name that the server completes."),
+            "generation": whole("Counts changes of the desired state. Set by the server."),
             "labels": map("Short values to select objects by."),
             "managedFields": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
-                "description": "Who set which fields. Kept by the server."},
-            "name": text("Unique among objects of the kind in the namespace; never changes."),
-            "namespace": text("The space in which the name is unique."),
+                "description": "Field ownership by manager. Maintained by the server."},
+            "name": text("Unique among objects of the kind in the namespace; immutable."),
+            "namespace": text("The namespace in which the name is unique."),
             "ownerReferences": {"type": "array", "items": owner,
                 "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
                 "x-kubernetes-patch-merge-key": "uid", "x-kubernetes-patch-strategy": "merge",
-                "description": "Objects this one depends on: it goes when all of them are gone."},
+                "description": "Owners of this object: it is deleted when all of them are gone."},
             "resourceVersion": text("Changes with every write; compare, never interpret."),
             "selfLink": text("No longer set."),
             "uid": text("Unique in time and space. Set by the server."),
         },
     });
     let list_meta = json!({
-        "type": "object", "description": "What all lists have.",
+        "type": "object", "description": "Standard list metadata.",
         "properties": {
             "continue": text("Token to get the next part of the list with."),
-            "remainingItemCount": whole("How many objects are still to come."),
+            "remainingItemCount": whole("Number of objects that are not in this chunk."),
             "resourceVersion": text("The version of the collection."),
             "selfLink": text("No longer set."),
         },

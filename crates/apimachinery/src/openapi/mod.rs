@@ -1,10 +1,10 @@
-//! `OpenAPI` documents made from the list of resources.
+//! `OpenAPI` documents generated from the list of resources.
 //!
-//! What clients look for in them: the kind of a path (`kubectl explain`), the query parameters of
-//! `patch` (may the server check fields and run dry?), and how the lists of built-in kinds merge.
-//! Strategic merge patches are left out of version 3 on purpose: a `kubectl apply` that finds them
-//! there merges by that document, one that does not by its own, complete knowledge.
-//! The documents are big: make them once per change of the list and keep them.
+//! Clients look up the kind of a path (`kubectl explain`), the query parameters of `patch` (support
+//! for field validation and dry run), and how the lists of built-in kinds merge. Version 3 omits
+//! strategic merge patches on purpose: a `kubectl apply` that finds them merges by that document;
+//! otherwise it uses its own, complete schema. The documents are large: generate them once per
+//! change of the list and cache them.
 
 mod definitions;
 mod paths;
@@ -30,8 +30,8 @@ pub fn v2(resources: &[Resource], server_version: &str) -> Value {
     })
 }
 
-/// `/openapi/v3`: where the document of each group and version is. The address changes with the
-/// content, so that clients may keep what they have.
+/// `/openapi/v3`: the address of the document of each group and version. The address changes with
+/// the content, so that clients may cache documents.
 pub fn v3_index(resources: &[Resource]) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for resource in resources {

@@ -1,4 +1,4 @@
-//! The paths of resources and what can be done there.
+//! The paths of resources and their operations.
 
 use serde_json::{Map, Value, json};
 
@@ -77,17 +77,17 @@ struct Maker<'a> {
     dialect: Dialect,
 }
 
-/// One thing that can be done at a path.
+/// One operation on a path.
 struct Action<'a> {
     verb: &'a str,
     id: String,
-    /// Name of the definition of what comes back.
+    /// Name of the definition of the response.
     answer: String,
     gvk: Value,
 }
 
 impl Maker<'_> {
-    /// The methods (verb, HTTP method, end of the operation's name) that the resource has.
+    /// The resource's methods (verb, HTTP method, end of the operation's name).
     fn methods(&self, verbs: &[(&str, &str, &str)], place: Place) -> Option<Value> {
         let r = self.resource;
         let mut out = Map::new();
@@ -165,7 +165,7 @@ impl Maker<'_> {
         let parameters: Vec<Value> = query_parameters(action.verb)
             .map(|(name, kind)| self.query(name, kind))
             .collect();
-        let word = match action.verb {
+        let action_name = match action.verb {
             "create" => "post",
             "update" => "put",
             verb => verb,
@@ -175,7 +175,7 @@ impl Maker<'_> {
             "operationId": action.id,
             "parameters": parameters,
             "responses": {"200": self.response(&action.answer)},
-            "x-kubernetes-action": word,
+            "x-kubernetes-action": action_name,
             "x-kubernetes-group-version-kind": action.gvk,
         });
         if sends {
@@ -270,7 +270,7 @@ impl Maker<'_> {
     }
 }
 
-/// The query parameters that a verb knows, each with its type.
+/// The query parameters of a verb, each with its type.
 fn query_parameters(verb: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     const WRITE: &[(&str, &str)] = &[
         ("dryRun", "string"),

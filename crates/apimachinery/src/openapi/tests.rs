@@ -1,4 +1,4 @@
-//! What clients look up in the documents, and discovery from the same list.
+//! The parts of the documents that clients use, and discovery from the same list.
 
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn resources() -> Vec<Resource> {
                 "ports": {"type": "array", "items": {"type": "object"}}}}}});
     let vm = json!({"type": "object", "description": "A machine.", "properties": {
         "metadata": {"type": "object"},
-        "spec": {"type": "object", "description": "What is wanted.", "properties": {
+        "spec": {"type": "object", "description": "Desired state.", "properties": {
             "running": {"type": "boolean", "nullable": true, "description": "Should it run?"}}}}});
     vec![
         Resource {
@@ -64,7 +64,7 @@ fn resources() -> Vec<Resource> {
 }
 
 #[test]
-fn version_three_says_what_clients_ask() {
+fn version_three_has_what_clients_look_up() {
     let all = resources();
     let index = v3_index(&all);
     let url = index["paths"]["apis/kubevirt.io/v1"]["serverRelativeURL"]
@@ -102,7 +102,7 @@ fn version_three_says_what_clients_ask() {
         true
     );
     assert!(v3(&all, "kubevirt.io", "v2", "").is_none());
-    every_reference_leads_somewhere(&document);
+    assert_references_resolve(&document);
 }
 
 #[test]
@@ -121,12 +121,12 @@ fn built_in_lists_carry_their_merge_keys() {
             ports["x-kubernetes-list-map-keys"],
             json!(["containerPort", "protocol"])
         );
-        every_reference_leads_somewhere(&document);
+        assert_references_resolve(&document);
     }
 }
 
 #[test]
-fn version_two_says_nothing_it_cannot() {
+fn version_two_omits_unsupported_keywords() {
     let document = v2(&resources(), "v1");
     let running = &document["definitions"]["io.kubevirt.v1.VirtualMachine"]["properties"]["spec"]["properties"]
         ["running"];
@@ -137,7 +137,7 @@ fn version_two_says_nothing_it_cannot() {
 }
 
 #[track_caller]
-fn every_reference_leads_somewhere(document: &Value) {
+fn assert_references_resolve(document: &Value) {
     fn visit(node: &Value, document: &Value) {
         match node {
             Value::Object(fields) => {
@@ -157,7 +157,7 @@ fn every_reference_leads_somewhere(document: &Value) {
 }
 
 #[test]
-fn discovery_tells_the_same_story_in_both_forms() {
+fn both_discovery_formats_agree() {
     let all = resources();
     let groups = discovery::group_list(&all);
     assert_eq!(

@@ -1,19 +1,19 @@
 //! RFC 6902 patches.
 //!
-//! One liberty, which clients in the field rely on: `test` against `null` passes when the path is
-//! not there, so that "not set" can be tested at all.
+//! One deviation that existing clients rely on: `test` against `null` passes when the path does not
+//! exist, so that "not set" can be tested.
 
 use serde_json::Value;
 
 use super::PatchError;
 
-/// More operations than this are refused.
+/// More operations than this are rejected.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// `copy` may not blow the object up past this many values.
+/// `copy` must not grow the object beyond this number of values.
 const MAX_VALUES: usize = 1_000_000;
 
-/// The JSON reader's own bound; patches may not make an object deeper than it could be read back.
+/// The JSON reader's own limit; patches must not nest an object deeper than it could be read back.
 const MAX_DEPTH: usize = 127;
 
 /// Applies the operations in order, all or none.
@@ -123,7 +123,7 @@ fn text<'a>(operation: &'a Value, key: &str) -> Result<&'a str, PatchError> {
     })
 }
 
-/// The value to set; an operation without one means null, as in the original.
+/// The value to set; an absent value means null, as in kube-apiserver.
 fn value(operation: &Value) -> Result<Value, PatchError> {
     match operation {
         Value::Object(fields) => Ok(fields.get("value").cloned().unwrap_or(Value::Null)),
@@ -180,7 +180,7 @@ fn add(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> 
     }
 }
 
-/// Replaces what is at the path.
+/// Replaces the value at the path.
 fn set(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> {
     if path.tokens.len() + depth(&value) > MAX_DEPTH {
         return Err(too_deep());
@@ -189,7 +189,7 @@ fn set(doc: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> 
         *slot = value;
         return Ok(());
     }
-    // A field that is not there yet may be replaced, too.
+    // A field that does not exist yet may be replaced, too.
     match path.tokens.split_last() {
         Some((last, parents)) => match find_mut(doc, parents) {
             Some(Value::Object(fields)) => {
@@ -210,14 +210,14 @@ fn remove(doc: &mut Value, path: &Pointer) -> Result<Value, PatchError> {
     let Some((last, parents)) = path.tokens.split_last() else {
         return Ok(doc.take());
     };
-    let gone = match find_mut(doc, parents) {
+    let removed = match find_mut(doc, parents) {
         Some(Value::Object(fields)) => fields.shift_remove(last),
         Some(Value::Array(items)) => index(last)
             .filter(|at| *at < items.len())
             .map(|at| items.remove(at)),
         _ => None,
     };
-    gone.ok_or_else(|| missing("remove", path))
+    removed.ok_or_else(|| missing("remove", path))
 }
 
 fn index(token: &str) -> Option<usize> {
@@ -251,7 +251,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// Equal values; numbers by value, so that 1 is 1.0.
+/// Value equality; numbers by value, so that 1 equals 1.0.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_cannot_grow_without_end() {
+    fn copies_cannot_grow_without_bound() {
         let deeper: Value =
             std::iter::repeat_n(json!({"op":"copy","from":"","path":"/a"}), 200).collect();
         assert!(apply(&json!({"a": 1}), &deeper).is_err());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_operation_is_refused_with_the_right_code() {
+    fn failing_operations_have_the_right_code() {
         let doc = json!({"l": [1]});
         let cases = [
             (json!([{"op":"test","path":"/l/0","value":2}]), 422),
@@ -348,7 +348,7 @@ mod tests {
             (json!([{"op":"add","path":"x"}]), 400),
         ];
         for (patch, code) in cases {
-            let status = apply(&doc, &patch).expect_err("is refused").to_status();
+            let status = apply(&doc, &patch).expect_err("is rejected").to_status();
             assert_eq!(status.code(), code, "{patch}");
         }
     }

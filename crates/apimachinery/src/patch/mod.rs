@@ -1,6 +1,6 @@
-//! The three kinds of patch a client may send to change a part of an object.
+//! The three patch formats for changing a part of an object.
 //!
-//! Invariant: a patch that fails leaves nothing half changed; the target is a copy until the end.
+//! Invariant: a failed patch changes nothing; it works on a copy until the end.
 
 pub mod json;
 pub mod merge;
@@ -8,13 +8,13 @@ pub mod strategic;
 
 use crate::{Reason, Status};
 
-/// Why a patch was refused.
+/// Why a patch was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// Not a patch at all.
+    /// Not a valid patch.
     #[error("error decoding patch: {0}")]
     Malformed(String),
-    /// A patch, but not for this object: a path that is not there, a failed `test`.
+    /// A valid patch that does not apply to this object: a missing path, a failed `test`.
     #[error("{0}")]
     Inapplicable(String),
     /// An item of a keyed list without its key.
@@ -34,12 +34,12 @@ impl PatchError {
         }
     }
 
-    /// The answer to the client.
+    /// The response to the client.
     pub fn to_status(&self) -> Status {
         match self {
             Self::Malformed(_) => Status::bad_request(self.to_string()),
             Self::Inapplicable(_) => Status::unprocessable_patch(),
-            // The original passes this one on as it is.
+            // kube-apiserver returns this error unchanged.
             Self::Keyless(why) => Status::new(Reason::Unknown, why.clone()),
             Self::TooManyOperations { .. } => Status::request_entity_too_large(&self.to_string()),
         }

@@ -1,4 +1,4 @@
-//! Strategic merge patches: merge patches that know which lists are keyed.
+//! Strategic merge patches: merge patches with keyed lists.
 //!
 //! Directives: `$patch` (`merge`, `replace`, `delete`), `$retainKeys`,
 //! `$deleteFromPrimitiveList/<list>` and `$setElementOrder/<list>`.
@@ -54,12 +54,12 @@ fn merge_object(
             (Some(Value::Array(old)), Value::Array(new)) => {
                 merge_list(old, new, order_of(patch, key), field)?;
             }
-            // Where there was nothing, a directive leaves nothing.
+            // A directive on an absent value creates nothing.
             (None, Value::Object(new)) if new.contains_key(PATCH) => {}
             _ => drop(target.insert(key.clone(), clean(value, field))),
         }
     }
-    // An order may come without a change of the list itself.
+    // An order may be given without a change of the list itself.
     for (key, order) in patch
         .iter()
         .filter_map(|(k, v)| Some((k.strip_prefix(ORDER)?, v)))
@@ -83,7 +83,7 @@ enum Directive {
 fn directive(patch: &Map<String, Value>) -> Result<Directive, PatchError> {
     match patch.get(PATCH) {
         None => Ok(Directive::Merge),
-        Some(Value::String(word)) => match word.as_str() {
+        Some(Value::String(name)) => match name.as_str() {
             "merge" => Ok(Directive::Merge),
             "replace" => Ok(Directive::Replace),
             "delete" => Ok(Directive::Delete),
@@ -122,12 +122,12 @@ fn retain_keys(
 }
 
 fn delete_from_lists(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
-    for (key, gone) in patch {
+    for (key, deleted) in patch {
         let Some(key) = key.strip_prefix(DELETE_FROM) else {
             continue;
         };
-        if let (Some(Value::Array(list)), Value::Array(gone)) = (target.get_mut(key), gone) {
-            list.retain(|item| !gone.contains(item));
+        if let (Some(Value::Array(list)), Value::Array(deleted)) = (target.get_mut(key), deleted) {
+            list.retain(|item| !deleted.contains(item));
         }
     }
 }
@@ -167,7 +167,10 @@ fn merge_keyed(
     key: &str,
     ty: Type<'_>,
 ) -> Result<(), PatchError> {
-    let replaces = |item: &Value| item.get(PATCH).is_some_and(|word| word == "replace");
+    let replaces = |item: &Value| {
+        item.get(PATCH)
+            .is_some_and(|directive| directive == "replace")
+    };
     if patch
         .iter()
         .any(|item| replaces(item) && item.get(key).is_none())
@@ -207,7 +210,7 @@ fn merge_keyed(
     Ok(())
 }
 
-/// Listed items follow the order; the others stay before the listed item they stood before.
+/// Listed items follow the order; the others stay before the listed item they preceded.
 fn sort(list: &mut Vec<Value>, live: &[Value], order: &[Value], key: Option<&str>) {
     let same = |a: &Value, b: &Value| match key {
         Some(key) => a.get(key).is_some() && a.get(key) == b.get(key),
@@ -231,20 +234,20 @@ fn sort(list: &mut Vec<Value>, live: &[Value], order: &[Value], key: Option<&str
     list.extend(others);
 }
 
-/// What a patch adds where nothing was: itself without directives, nulls and deletions.
+/// The part of a patch that is added to an absent value: without directives, nulls and deletions.
 fn clean(value: &Value, ty: Type<'_>) -> Value {
     match value {
         Value::Object(fields) => Value::Object(clean_object(fields, ty)),
         Value::Array(items) => {
-            let gone = |item: &&Value| {
+            let is_directive = |item: &&Value| {
                 item.get(PATCH)
-                    .is_some_and(|word| word == "delete" || word == "replace")
+                    .is_some_and(|directive| directive == "delete" || directive == "replace")
                     && (ty.patch_key().is_some() || item.as_object().is_some_and(|o| o.len() == 1))
             };
             let item_type = ty.item();
             items
                 .iter()
-                .filter(|item| !gone(item))
+                .filter(|item| !is_directive(item))
                 .map(|item| {
                     if item.is_object() {
                         clean(item, item_type)
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_do_what_they_say() {
+    fn directives_are_applied() {
         check(
             &json!({"securityContext": {"runAsUser": 1, "runAsGroup": 2}}),
             &json!({"securityContext": {"$patch": "replace", "runAsUser": 3}}),
@@ -351,18 +354,18 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn patching_twice_is_patching_once(
+        fn patching_is_idempotent(
             old in proptest::collection::btree_map("[a-d]", "[xyz]", 0..4),
             new in proptest::collection::btree_map("[a-d]", "[xyz]", 0..4),
-            gone in "[a-d]",
+            deleted in "[a-d]",
         ) {
             let list = |map: &std::collections::BTreeMap<String, String>| -> Vec<Value> {
                 map.iter().map(|(name, image)| json!({"name": name, "image": image})).collect()
             };
             let ty = Type::built_in("", "Pod");
             let mut change = list(&new);
-            if !new.contains_key(&gone) {
-                change.push(json!({"name": gone, "$patch": "delete"}));
+            if !new.contains_key(&deleted) {
+                change.push(json!({"name": deleted, "$patch": "delete"}));
             }
             let patch = json!({"spec": {"containers": change}});
             let once = apply(&pod(&json!({"containers": list(&old)})), &patch, ty).expect("applies");
@@ -370,15 +373,15 @@ mod tests {
             proptest::prop_assert_eq!(&once, &twice);
             let names = once["spec"]["containers"].as_array().map_or(0, Vec::len);
             let mut all: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-            if !new.contains_key(&gone) {
-                all.remove(&gone);
+            if !new.contains_key(&deleted) {
+                all.remove(&deleted);
             }
             proptest::prop_assert_eq!(names, all.len());
         }
     }
 
     #[test]
-    fn bad_patches_are_refused() {
+    fn malformed_patches_are_rejected() {
         let ty = Type::built_in("", "Pod");
         for spec in [
             &json!({"containers": [{"image": "1"}]}),

@@ -1,7 +1,6 @@
-//! Rules of roles: what they allow, and whether one set of them covers another.
+//! Rules of roles: which requests they allow, and whether one set of rules covers another.
 //!
-//! Invariant: pure; which rules somebody has is found elsewhere. A field that is missing allows
-//! nothing.
+//! Invariant: pure; a user's rules are resolved elsewhere. A missing field allows nothing.
 
 pub mod table;
 
@@ -21,9 +20,9 @@ pub struct Rule {
     pub non_resource_urls: Vec<String>,
 }
 
-/// What somebody wants to do.
+/// The request to be authorized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish<'a> {
+pub enum Action<'a> {
     Resource {
         verb: &'a str,
         group: &'a str,
@@ -36,7 +35,7 @@ pub enum Wish<'a> {
 }
 
 impl Rule {
-    /// Reads one rule; what is not a list of texts is an empty one.
+    /// Parses one rule; a malformed list reads as an empty one.
     pub fn of(rule: &Value) -> Self {
         let list = |field: &str| -> Vec<String> {
             let items = rule[field].as_array().into_iter().flatten();
@@ -57,7 +56,7 @@ impl Rule {
         rules.map(Self::of).collect()
     }
 
-    /// As it stands in an object.
+    /// The rule as it appears in a role object.
     pub fn to_value(&self) -> Value {
         let mut out = Map::new();
         out.insert("verbs".to_owned(), self.verbs.clone().into());
@@ -74,9 +73,9 @@ impl Rule {
         Value::Object(out)
     }
 
-    pub fn allows(&self, wish: &Wish<'_>) -> bool {
-        match *wish {
-            Wish::Resource {
+    pub fn allows(&self, action: &Action<'_>) -> bool {
+        match *action {
+            Action::Resource {
                 verb,
                 group,
                 resource,
@@ -88,7 +87,7 @@ impl Rule {
                     && self.has_resource(resource, subresource)
                     && (self.resource_names.is_empty() || holds(&self.resource_names, name))
             }
-            Wish::Path { verb, path } => {
+            Action::Path { verb, path } => {
                 has(&self.verbs, verb)
                     && self
                         .non_resource_urls
@@ -111,7 +110,7 @@ impl Rule {
         })
     }
 
-    /// Does this rule allow all that a rule with one of everything allows?
+    /// Whether this rule allows everything that a rule with one of each allows.
     fn covers(&self, one: &Self) -> bool {
         let all = |own: &[String], wanted: &[String]| {
             holds(own, ALL) || wanted.iter().all(|item| holds(own, item))
@@ -135,7 +134,7 @@ impl Rule {
                         .all(|name| holds(&self.resource_names, name))))
     }
 
-    /// The rule as many with one of everything each.
+    /// The rule split into rules with one verb, group and resource each.
     fn parts(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
         let mut out = Vec::new();
@@ -190,8 +189,8 @@ pub fn quoted_list(list: &[String]) -> String {
     format!("[{}]", texts.join(" "))
 }
 
-/// What `wanted` allows and `owned` does not, as few rules, each for one resource, sorted by how
-/// they are told.
+/// The rules that `wanted` allows and `owned` does not, as few rules, each for one resource, in the
+/// order of error messages.
 pub fn missing(owned: &[Rule], wanted: &[Rule]) -> Vec<String> {
     let mut left: Vec<Rule> = Vec::new();
     let parts = wanted.iter().flat_map(Rule::parts);
@@ -240,8 +239,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn wish<'a>(verb: &'a str, resource: &'a str, subresource: &'a str, name: &'a str) -> Wish<'a> {
-        Wish::Resource {
+    fn action<'a>(
+        verb: &'a str,
+        resource: &'a str,
+        subresource: &'a str,
+        name: &'a str,
+    ) -> Action<'a> {
+        Action::Resource {
             verb,
             group: "g",
             resource,
@@ -251,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_allow_what_they_name() {
+    fn rules_allow_named_requests() {
         let rule = |resources: Value, names: Value| {
             Rule::of(
                 &json!({"verbs": ["get"], "apiGroups": ["g"], "resources": resources,
@@ -261,66 +265,66 @@ mod tests {
         let cases = [
             (
                 rule(json!(["a"]), json!([])),
-                wish("get", "a", "", "x"),
+                action("get", "a", "", "x"),
                 true,
             ),
             (
                 rule(json!(["a"]), json!([])),
-                wish("put", "a", "", "x"),
+                action("put", "a", "", "x"),
                 false,
             ),
             (
                 rule(json!(["a"]), json!([])),
-                wish("get", "a", "s", "x"),
+                action("get", "a", "s", "x"),
                 false,
             ),
             (
                 rule(json!(["a/s"]), json!([])),
-                wish("get", "a", "s", "x"),
+                action("get", "a", "s", "x"),
                 true,
             ),
             (
                 rule(json!(["*/s"]), json!([])),
-                wish("get", "a", "s", "x"),
+                action("get", "a", "s", "x"),
                 true,
             ),
             (
                 rule(json!(["*/s"]), json!([])),
-                wish("get", "a", "t", "x"),
+                action("get", "a", "t", "x"),
                 false,
             ),
             (
                 rule(json!(["*"]), json!([])),
-                wish("get", "a", "t", "x"),
+                action("get", "a", "t", "x"),
                 true,
             ),
             (
                 rule(json!(["a"]), json!(["x"])),
-                wish("get", "a", "", "x"),
+                action("get", "a", "", "x"),
                 true,
             ),
             (
                 rule(json!(["a"]), json!(["x"])),
-                wish("get", "a", "", ""),
+                action("get", "a", "", ""),
                 false,
             ),
             (
                 Rule::of(&json!({"verbs": "get"})),
-                wish("get", "a", "", ""),
+                action("get", "a", "", ""),
                 false,
             ),
         ];
-        for (rule, wish, expected) in cases {
-            assert_eq!(rule.allows(&wish), expected, "{rule:?} {wish:?}");
+        for (rule, action, expected) in cases {
+            assert_eq!(rule.allows(&action), expected, "{rule:?} {action:?}");
         }
     }
 
     #[test]
-    fn paths_match_whole_or_by_their_beginning() {
+    fn paths_match_exactly_or_by_prefix() {
         let rule = Rule::of(&json!({"verbs": ["get"], "nonResourceURLs": ["/a", "/b/*"]}));
         for (path, expected) in [("/a", true), ("/a/b", false), ("/b/c", true), ("/b", false)] {
             assert_eq!(
-                rule.allows(&Wish::Path { verb: "get", path }),
+                rule.allows(&Action::Path { verb: "get", path }),
                 expected,
                 "{path}"
             );
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_by_resource() {
+    fn missing_rules_are_grouped_by_resource() {
         let rules = |list: Value| Rule::all_of(&json!({"rules": list}));
         let wanted = rules(json!([
             {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "secrets"]},

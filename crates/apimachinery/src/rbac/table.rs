@@ -1,4 +1,4 @@
-//! Roles and bindings written down as a table, with the reason of each rule.
+//! Roles and bindings as a text table, with the reason of each rule.
 //!
 //! ```text
 //! clusterrole NAME [into=LEVEL,..] [from=LEVEL]   # into: becomes a part of admin, edit or view
@@ -21,14 +21,14 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 
-/// A role or binding, and why its rules are there, in their order.
+/// A role or binding, and the reasons of its rules, in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub object: Value,
     pub reasons: Vec<String>,
 }
 
-/// What is wrong with a table, and in which line.
+/// An error in a table and its line number.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct TableError {
@@ -63,44 +63,47 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, TableError> {
 }
 
 fn object(line: &str) -> Result<Value, &'static str> {
-    let mut words = line.split_whitespace();
-    let kind = words.next().unwrap_or_default();
-    let place = words.next().ok_or("the name is missing")?;
+    let mut fields = line.split_whitespace();
+    let kind = fields.next().unwrap_or_default();
+    let place = fields.next().ok_or("the name is missing")?;
     let is_namespaced = matches!(kind, "role" | "rolebinding");
     let metadata = match place.split_once('/') {
         Some((namespace, name)) if is_namespaced => json!({"name": name, "namespace": namespace}),
         None if !is_namespaced => json!({"name": place}),
-        _ => return Err("a namespace is missing, or there must be none"),
+        _ => return Err("only role and rolebinding are NAMESPACE/NAME"),
     };
     let shown = match kind {
         "clusterrole" => "ClusterRole",
         "role" => "Role",
         "clusterrolebinding" => "ClusterRoleBinding",
         "rolebinding" => "RoleBinding",
-        _ => return Err("no such kind of object"),
+        _ => return Err("unknown kind of object"),
     };
     let mut out = json!({"apiVersion": format!("{GROUP}/v1"), "kind": shown, "metadata": metadata});
     if kind.ends_with("role") {
-        levels(&mut out, words)?;
+        levels(&mut out, fields)?;
         out["rules"] = json!([]);
         return Ok(out);
     }
-    out["roleRef"] = role_ref(words.next().unwrap_or_default())?;
-    let subjects = words.map(subject).collect::<Result<Vec<_>, _>>()?;
+    out["roleRef"] = role_ref(fields.next().unwrap_or_default())?;
+    let subjects = fields.map(subject).collect::<Result<Vec<_>, _>>()?;
     if !subjects.is_empty() {
         out["subjects"] = subjects.into();
     }
     Ok(out)
 }
 
-/// The label of roles that are a part of another.
+/// The label of roles that are aggregated into another.
 fn level_label(level: &str) -> String {
     format!("{GROUP}/aggregate-to-{level}")
 }
 
-fn levels<'a>(role: &mut Value, words: impl Iterator<Item = &'a str>) -> Result<(), &'static str> {
-    for word in words {
-        match word.split_once('=') {
+fn levels<'a>(
+    role: &mut Value,
+    options: impl Iterator<Item = &'a str>,
+) -> Result<(), &'static str> {
+    for option in options {
+        match option.split_once('=') {
             Some(("into", levels)) => {
                 let labels: Map<String, Value> = levels
                     .split(',')
@@ -113,24 +116,24 @@ fn levels<'a>(role: &mut Value, words: impl Iterator<Item = &'a str>) -> Result<
                 role["aggregationRule"] =
                     json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
             }
-            _ => return Err("only into= and from= may stand behind a role"),
+            _ => return Err("only into= and from= may follow the name of a role"),
         }
     }
     Ok(())
 }
 
-fn role_ref(word: &str) -> Result<Value, &'static str> {
-    let (kind, name) = word.split_once(':').ok_or("the bound role is missing")?;
+fn role_ref(field: &str) -> Result<Value, &'static str> {
+    let (kind, name) = field.split_once(':').ok_or("the bound role is missing")?;
     let kind = match kind {
         "role" => "Role",
         "clusterrole" => "ClusterRole",
-        _ => return Err("what is bound is a role: or a clusterrole:"),
+        _ => return Err("a binding refers to role: or clusterrole:"),
     };
     Ok(json!({"apiGroup": GROUP, "kind": kind, "name": name}))
 }
 
-fn subject(word: &str) -> Result<Value, &'static str> {
-    match word.split_once(':') {
+fn subject(field: &str) -> Result<Value, &'static str> {
+    match field.split_once(':') {
         Some(("group", name)) => Ok(json!({"apiGroup": GROUP, "kind": "Group", "name": name})),
         Some(("user", name)) => Ok(json!({"apiGroup": GROUP, "kind": "User", "name": name})),
         Some(("account", place)) => {
@@ -143,24 +146,21 @@ fn subject(word: &str) -> Result<Value, &'static str> {
 
 fn rule(line: &str) -> Result<Rule, &'static str> {
     let columns: Vec<&str> = line.split('|').map(str::trim).collect();
-    let words = |text: &str| -> Vec<String> {
-        let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-        words.map(str::to_owned).collect()
-    };
+    let list = |text: &str| -> Vec<String> { items(text).map(str::to_owned).collect() };
     match columns.as_slice() {
         [paths, verbs] => {
             let paths = paths
                 .strip_prefix("url ")
-                .ok_or("a rule for paths begins with url")?;
+                .ok_or("a rule for paths starts with url")?;
             Ok(Rule {
                 verbs: self::verbs(verbs),
-                non_resource_urls: words(paths),
+                non_resource_urls: list(paths),
                 ..Rule::default()
             })
         }
         [groups, resources, verbs, names @ ..] if names.len() <= 1 => Ok(Rule {
             verbs: self::verbs(verbs),
-            api_groups: words(groups)
+            api_groups: list(groups)
                 .into_iter()
                 .map(|group| {
                     if group == "core" {
@@ -170,18 +170,23 @@ fn rule(line: &str) -> Result<Rule, &'static str> {
                     }
                 })
                 .collect(),
-            resources: words(resources),
-            resource_names: names.first().map(|names| words(names)).unwrap_or_default(),
+            resources: list(resources),
+            resource_names: names.first().map(|names| list(names)).unwrap_or_default(),
             ..Rule::default()
         }),
         _ => Err("a rule is groups | resources | verbs | names"),
     }
 }
 
+/// The items of a list, separated by commas or spaces.
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', ' ']).filter(|item| !item.is_empty())
+}
+
 fn verbs(text: &str) -> Vec<String> {
     let mut out = Vec::new();
-    for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
-        match word {
+    for verb in items(text) {
+        match verb {
             "read" => out.extend(READ.map(str::to_owned)),
             "write" => out.extend(WRITE.map(str::to_owned)),
             other => out.push(other.to_owned()),
@@ -197,17 +202,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_becomes_objects() {
+    fn table_is_parsed_into_objects() {
         let text = "\
 # A comment.
 clusterrole a into=edit,admin from=view
-  core,g | pods pods/log | read create   # they are shown
+  core,g | pods pods/log | read create   # read access
   url /x /y/* | get
 role n/b
   core | secrets | get | one two  # these two only
 rolebinding n/c role:b account:n/s group:g
 ";
-        let found = parse(text).expect("a good table");
+        let found = parse(text).expect("a valid table");
         let objects: Vec<&Value> = found.iter().map(|entry| &entry.object).collect();
         assert_eq!(
             *objects[0],
@@ -225,7 +230,7 @@ rolebinding n/c role:b account:n/s group:g
                 ],
             })
         );
-        assert_eq!(found[0].reasons, ["they are shown", ""]);
+        assert_eq!(found[0].reasons, ["read access", ""]);
         assert_eq!(
             objects[1]["rules"][0]["resourceNames"],
             json!(["one", "two"])
@@ -240,7 +245,7 @@ rolebinding n/c role:b account:n/s group:g
     }
 
     #[test]
-    fn wrong_lines_are_named() {
+    fn errors_carry_line_numbers() {
         for (text, line) in [
             ("  core | pods | get", 1),
             ("\nrobot x", 2),

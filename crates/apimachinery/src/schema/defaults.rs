@@ -7,7 +7,7 @@ use super::{Marks, Schema};
 pub(super) fn fill(schema: &Schema, at: &mut Value) {
     match at {
         Value::Object(fields) => {
-            // A null that neither may be nor stands for a default is as good as nothing.
+            // A null in a field that is not nullable counts as absent.
             fields.retain(|name, value| {
                 !value.is_null()
                     || schema.child(name).is_none_or(|child| {

@@ -1,4 +1,4 @@
-//! The string formats that are checked; an unknown one says nothing.
+//! The string formats that are checked; an unknown format accepts everything.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -27,7 +27,7 @@ pub(super) fn holds(format: &str, text: &str) -> bool {
     }
 }
 
-/// A length of time as `1h30m`, or in words as `5 minutes`.
+/// A duration as `1h30m`, or spelled out as `5 minutes`.
 pub(super) fn nanoseconds(text: &str) -> Option<i64> {
     const UNITS: [(&[&str], i64); 8] = [
         (&["ns", "nano"], 1),

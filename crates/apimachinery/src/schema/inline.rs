@@ -1,4 +1,4 @@
-//! Puts the targets of `$ref`s in their place.
+//! Replaces each `$ref` with its target.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 const MAX_DEPTH: usize = 40;
 
 /// The schema with every local `$ref` (into `$defs`, `definitions` or `components/schemas`)
-/// replaced by what it names. Recursive types are cut off at the second visit.
+/// replaced by its target. Recursive types are cut off at the second visit.
 pub fn inline(raw: &Value) -> Value {
     let mut out = expand(raw, raw, &mut Vec::new());
     if let Value::Object(out) = &mut out {
@@ -26,7 +26,7 @@ fn expand(node: &Value, root: &Value, open: &mut Vec<String>) -> Value {
 }
 
 fn expand_object(fields: &Map<String, Value>, root: &Value, open: &mut Vec<String>) -> Value {
-    // A lone `allOf` is how generators hang a description on a reference.
+    // Generators wrap a reference in a lone `allOf` to attach a description.
     if let Some([only]) = fields
         .get("allOf")
         .and_then(Value::as_array)
@@ -60,7 +60,7 @@ fn expand_object(fields: &Map<String, Value>, root: &Value, open: &mut Vec<Strin
         }
         _ => serde_json::json!({"x-kubernetes-preserve-unknown-fields": true}),
     };
-    // What stands beside the reference (a description, a default) wins.
+    // Siblings of the reference (a description, a default) take precedence.
     if let Value::Object(out) = &mut out {
         for (key, value) in fields.iter().filter(|(key, _)| *key != "$ref") {
             out.insert(key.clone(), value.clone());

@@ -1,8 +1,8 @@
-//! One copy of parts that are the same: versions of a kind mostly agree, kinds embed each other,
-//! and a pattern stands in hundreds of places.
+//! Shares identical parts of schemas: versions of a kind mostly agree, kinds embed each other, and
+//! the same pattern occurs hundreds of times.
 //!
-//! Invariant: two parts are one only if everything in them is the same. Parts that nobody uses any
-//! more are forgotten.
+//! Invariant: two parts are shared only if they are identical in everything. Unused parts are
+//! dropped.
 
 use std::{
     collections::HashMap,
@@ -14,20 +14,20 @@ use regex_lite::Regex;
 
 use super::{Bound, Checks, Range, Schema};
 
-/// Entries may die unseen until there are so many more than when they were last looked at.
+/// Dead entries are swept once the table has grown by this factor since the last sweep.
 const GROWTH: usize = 2;
 
-/// Remembers parts while somebody uses them.
+/// Holds weak references to parts in use.
 #[derive(Debug, Default)]
 pub struct Interner {
     seeds: [RandomState; 2],
     nodes: HashMap<u128, Weak<Schema>>,
     patterns: HashMap<Box<str>, Weak<Pattern>>,
-    /// How many nodes were alive when last counted.
+    /// Number of live nodes at the last sweep.
     alive: usize,
 }
 
-/// A regular expression and how it is written.
+/// A compiled regular expression and its source text.
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) text: Box<str>,
@@ -35,13 +35,13 @@ pub(super) struct Pattern {
 }
 
 impl Interner {
-    /// The one copy of a node whose children went through here before.
+    /// The shared copy of a node whose children are already shared.
     pub(super) fn node(&mut self, schema: Schema) -> Arc<Schema> {
         let key = self.key(&schema);
         if let Some(known) = self.nodes.get(&key).and_then(Weak::upgrade) {
             return known;
         }
-        self.forget_the_dead();
+        self.remove_dead_entries();
         let node = Arc::new(schema);
         self.nodes.insert(key, Arc::downgrade(&node));
         node
@@ -59,7 +59,7 @@ impl Interner {
         Ok(pattern)
     }
 
-    /// Two sums with secret seeds: nobody can write two parts with one key.
+    /// Two hashes with secret seeds: an attacker cannot construct two nodes with one key.
     fn key(&self, schema: &Schema) -> u128 {
         let sum = |seed: &RandomState| {
             let mut hasher = seed.build_hasher();
@@ -70,7 +70,7 @@ impl Interner {
         (sum(first) << 64) | sum(second)
     }
 
-    fn forget_the_dead(&mut self) {
+    fn remove_dead_entries(&mut self) {
         if self.nodes.len() < 1024 || self.nodes.len() / GROWTH < self.alive {
             return;
         }
@@ -81,7 +81,7 @@ impl Interner {
     }
 }
 
-/// Everything that makes a node; its children by where they are, since those are unique.
+/// Hashes all fields of a node; its children by address, since those are unique.
 fn feed(schema: &Schema, hasher: &mut impl Hasher) {
     schema.kind.hash(hasher);
     schema.marks.0.hash(hasher);
@@ -111,12 +111,12 @@ fn feed(schema: &Schema, hasher: &mut impl Hasher) {
 
 fn feed_checks(checks: &Checks, hasher: &mut impl Hasher) {
     checks.required.hash(hasher);
-    let words: Vec<String> = checks
+    let texts: Vec<String> = checks
         .one_of_values
         .iter()
         .map(ToString::to_string)
         .collect();
-    words.hash(hasher);
+    texts.hash(hasher);
     let pattern = checks.pattern.as_ref().map(|pattern| &pattern.text);
     pattern.hash(hasher);
     checks.format.hash(hasher);

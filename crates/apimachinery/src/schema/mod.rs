@@ -1,9 +1,9 @@
 //! Structural schemas as CRDs carry them: parsed once into a compact tree, then used to prune,
 //! default and validate objects.
 //!
-//! Invariants: work is at most (size of schema) times (size of object); recursion is as deep as
-//! the object at most, which the JSON reader bounds. Rules in CEL are compiled when they are first
-//! needed (`rules`), and cost a bounded number of steps.
+//! Invariants: work is at most (size of schema) times (size of object); recursion is at most as
+//! deep as the object, which the JSON reader bounds. CEL rules are compiled on first use (`rules`),
+//! and cost a bounded number of steps.
 
 mod defaults;
 mod format;
@@ -29,9 +29,9 @@ pub use intern::Interner;
 pub struct Schema {
     kind: Option<Kind>,
     marks: Marks,
-    /// By name.
+    /// Sorted by name.
     properties: Box<[(Box<str>, Arc<Schema>)]>,
-    /// `additionalProperties`; `true` there is a schema without demands here.
+    /// `additionalProperties`; `true` is represented by a schema without constraints.
     additional: Option<Arc<Schema>>,
     items: Option<Arc<Schema>>,
     default: Option<Box<Value>>,
@@ -60,7 +60,7 @@ impl Marks {
     const EMBEDDED: u8 = 4;
     const INT_OR_STRING: u8 = 8;
     const ATOMIC_MAP: u8 = 16;
-    /// Here or below there are rules.
+    /// This node or one below it has CEL rules.
     const RULES: u8 = 32;
 
     fn has(self, mark: u8) -> bool {
@@ -77,7 +77,7 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// Demands on values beyond the type.
+/// Constraints on values beyond the type.
 #[derive(Debug, Clone, Default)]
 struct Checks {
     required: Vec<String>,
@@ -110,13 +110,13 @@ struct Range {
 }
 
 impl Schema {
-    /// Reads `openAPIV3Schema`. `at` is the field path that errors name, as
+    /// Parses `openAPIV3Schema`. `at` is the field path for errors, e.g.
     /// `spec.versions[0].schema.openAPIV3Schema`.
     pub fn parse(raw: &Value, at: &str) -> Result<Arc<Self>, Vec<Violation>> {
         Self::parse_shared(raw, at, &mut Interner::default())
     }
 
-    /// As [`Self::parse`], sharing what was read before.
+    /// Like [`Self::parse`], sharing nodes with schemas parsed before.
     pub fn parse_shared(
         raw: &Value,
         at: &str,
@@ -125,14 +125,15 @@ impl Schema {
         parse::structural(raw, at, shared)
     }
 
-    /// Reads the schema of a built-in kind, without the demands made on CRDs; `$ref`s are followed
-    /// (see [`inline`]). Good for [`Schema::prune`]; the server checks such objects by code.
+    /// Parses the schema of a built-in kind, without the constraints imposed on CRDs; `$ref`s are
+    /// followed (see [`inline`]). Suitable for [`Schema::prune`]; the server validates such objects
+    /// in code.
     pub fn lenient(raw: &Value) -> Arc<Self> {
         parse::lenient(&inline(raw), &mut Interner::default())
     }
 
-    /// Removes what the schema does not know from a whole object (its `apiVersion`, `kind` and
-    /// `metadata` are always known) and gives the paths of what went.
+    /// Removes fields unknown to the schema from a whole object (its `apiVersion`, `kind` and
+    /// `metadata` are always known) and returns their paths.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         prune::root(self, object)
     }
@@ -142,24 +143,24 @@ impl Schema {
         self.prune(&mut object.clone())
     }
 
-    /// Fills in defaults; a null where none may be counts as absent.
+    /// Fills in defaults; a null in a field that is not nullable counts as absent.
     pub fn fill_defaults(&self, object: &mut Value) {
         defaults::fill(self, object);
     }
 
-    /// Every way in which a whole object breaks the schema.
+    /// Every violation of the schema in a whole object.
     pub fn validate(&self, object: &Value) -> Vec<Violation> {
         validate::root(self, object, None)
     }
 
-    /// As [`Self::validate`], of an object that was `old` before. Parts that are as they were are
-    /// not looked at: what was wrong before may stay.
+    /// Like [`Self::validate`], for an update of `old`. Unchanged parts are not validated: existing
+    /// violations are tolerated.
     pub fn validate_change(&self, object: &Value, old: Option<&Value>) -> Vec<Violation> {
         validate::root(self, object, old)
     }
 
-    /// Every rule in CEL that a whole object breaks; `found` are the violations known so far. With
-    /// some of those the rules cannot be asked, which then is the answer.
+    /// Every CEL rule that a whole object violates; `found` are the violations known so far. Some
+    /// of those prevent the rules from running, which is then reported instead.
     pub fn validate_rules(
         &self,
         object: &Value,
@@ -169,12 +170,12 @@ impl Schema {
         rules::root(self, object, old, found)
     }
 
-    /// The rules that cannot be run, each with its place below `at`.
+    /// The rules that cannot be compiled, each with its path below `at`.
     pub fn check_rules(&self, at: &str) -> Vec<Violation> {
         rules::check(self, at)
     }
 
-    /// Removes lists and maps that hold nothing, where a typed object would not show them.
+    /// Removes empty lists and maps where a typed object would omit them.
     pub fn drop_empty(&self, object: &mut Value) {
         prune::empty(self, object);
     }
@@ -184,7 +185,7 @@ impl Schema {
         self.property(name).or(self.additional.as_deref())
     }
 
-    /// The schema of a property that is named.
+    /// The schema of a declared property.
     fn property(&self, name: &str) -> Option<&Self> {
         let at = self
             .properties
@@ -224,8 +225,8 @@ impl Schema {
 }
 
 /// `strict decoding error: unknown field "spec.foo", unknown field "spec.bar"` from the paths that
-/// [`Schema::prune`] gave: the end of the 400 of `fieldValidation=Strict`
-/// (see [`crate::Status::undecodable`]).
+/// [`Schema::prune`] returned: the end of the 400 of `fieldValidation=Strict` (see
+/// [`crate::Status::undecodable`]).
 pub fn strict_error(unknown: &[String]) -> String {
     format!(
         "strict decoding error: {}",

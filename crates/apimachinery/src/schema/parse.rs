@@ -1,4 +1,4 @@
-//! Reads a schema into the tree and refuses what a CRD may not say.
+//! Parses a schema into the tree and rejects what a CRD may not contain.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Reader<'_> {
         for (name, child) in object(fields, "properties") {
             let at = format!("{at}.properties[{name}]");
             let child_schema = self.read(child, &at);
-            self.demand_type(
+            self.require_type(
                 &child_schema,
                 &at,
                 "must not be empty for specified object fields",
@@ -80,7 +80,7 @@ impl Reader<'_> {
             Some(child @ Value::Object(_)) => {
                 let at = format!("{at}.additionalProperties");
                 let values = self.read(child, &at);
-                self.demand_type(
+                self.require_type(
                     &values,
                     &at,
                     "must not be empty for specified object fields",
@@ -92,7 +92,7 @@ impl Reader<'_> {
         if let Some(items @ Value::Object(_)) = fields.get("items") {
             let at = format!("{at}.items");
             let item = self.read(items, &at);
-            self.demand_type(&item, &at, "must not be empty for specified array items");
+            self.require_type(&item, &at, "must not be empty for specified array items");
             out.items = Some(item);
         } else if out.kind == Some(Kind::Array) && self.strict {
             self.wrong.push(Violation::required(
@@ -103,7 +103,7 @@ impl Reader<'_> {
         self.read_list_type(&mut out, fields, at);
         let names_nothing = out.properties.is_empty() && out.additional.is_none();
         if !self.strict && names_nothing && !matches!(out.kind, Some(Kind::Array)) {
-            // How built-in kinds spell "anything".
+            // The spelling of "anything" in built-in kinds.
             out.marks.0 |= Marks::PRESERVE_UNKNOWN;
         }
         out.default = fields.get("default").cloned().map(Box::new);
@@ -125,7 +125,7 @@ impl Reader<'_> {
         out
     }
 
-    /// The part that may also stand under `allOf`, `anyOf`, `oneOf` and `not`.
+    /// The keywords that may also occur below `allOf`, `anyOf`, `oneOf` and `not`.
     fn read_value_checks(&mut self, raw: &Value, at: &str) -> Schema {
         let Value::Object(fields) = raw else {
             if self.strict {
@@ -149,16 +149,16 @@ impl Reader<'_> {
     }
 
     fn read_kind(&mut self, fields: &Map<String, Value>, at: &str) -> Option<Kind> {
-        let word = match fields.get("type")? {
-            Value::String(word) => word.as_str(),
-            // `["string", "null"]`, as generators write it.
-            Value::Array(words) => words
+        let name = match fields.get("type")? {
+            Value::String(name) => name.as_str(),
+            // `["string", "null"]`, as some generators emit it.
+            Value::Array(names) => names
                 .iter()
                 .filter_map(Value::as_str)
                 .find(|w| *w != "null")?,
             _ => "",
         };
-        match word {
+        match name {
             "object" => Some(Kind::Object),
             "array" => Some(Kind::Array),
             "string" => Some(Kind::String),
@@ -174,7 +174,7 @@ impl Reader<'_> {
         }
     }
 
-    fn demand_type(&mut self, schema: &Schema, at: &str, why: &str) {
+    fn require_type(&mut self, schema: &Schema, at: &str, why: &str) {
         let free = Marks::PRESERVE_UNKNOWN | Marks::INT_OR_STRING | Marks::EMBEDDED;
         if self.strict && schema.kind.is_none() && !schema.marks.has(free) {
             self.wrong
@@ -272,7 +272,7 @@ impl Reader<'_> {
         self.shared.node(schema)
     }
 
-    /// A branch of a junction may name properties and items, to check values in them.
+    /// A branch of a junction may name properties and items to constrain their values.
     fn read_branch_node(&mut self, raw: &Value, at: &str) -> Schema {
         let mut out = self.read_value_checks(raw, at);
         let Value::Object(fields) = raw else {
@@ -291,7 +291,7 @@ impl Reader<'_> {
             let at = format!("{at}.additionalProperties");
             out.additional = Some(self.read_branch(values, &at));
         }
-        // A branch says nothing about fields it does not name.
+        // A branch allows fields that it does not name.
         out.marks.0 |= Marks::PRESERVE_UNKNOWN;
         out
     }
@@ -334,12 +334,12 @@ fn read_marks(fields: &Map<String, Value>) -> Marks {
     }
     if fields
         .get("x-kubernetes-map-type")
-        .is_some_and(|word| word == "atomic")
+        .is_some_and(|name| name == "atomic")
     {
         bits |= Marks::ATOMIC_MAP;
     }
-    if let Some(Value::Array(words)) = fields.get("type")
-        && words.iter().any(|word| word == "null")
+    if let Some(Value::Array(names)) = fields.get("type")
+        && names.iter().any(|name| name == "null")
     {
         bits |= Marks::NULLABLE;
     }

@@ -1,16 +1,16 @@
-//! Drops what a schema does not know.
+//! Drops fields that a schema does not declare.
 
 use serde_json::{Map, Value};
 
 use super::{Marks, Schema, join};
 
 pub(super) fn root(schema: &Schema, object: &mut Value) -> Vec<String> {
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     if let Value::Object(fields) = object {
-        resource(schema, fields, "", &mut gone);
+        resource(schema, fields, "", &mut removed);
     }
-    gone.sort();
-    gone
+    removed.sort();
+    removed
 }
 
 /// Removes empty lists, and empty maps with free keys, from the properties of objects.
@@ -38,19 +38,24 @@ pub(super) fn empty(schema: &Schema, at: &mut Value) {
     }
 }
 
-/// A whole object: the type is always known, and `metadata` has a shape of its own.
-fn resource(schema: &Schema, fields: &mut Map<String, Value>, path: &str, gone: &mut Vec<String>) {
+/// A whole object: the type fields are always known, and `metadata` has a fixed shape.
+fn resource(
+    schema: &Schema,
+    fields: &mut Map<String, Value>,
+    path: &str,
+    removed: &mut Vec<String>,
+) {
     let metadata = fields.get_mut("metadata").map(Value::take);
-    members(schema, fields, path, gone, |name| {
+    members(schema, fields, path, removed, |name| {
         matches!(name, "apiVersion" | "kind" | "metadata")
     });
     if let Some(mut metadata) = metadata {
-        prune_metadata(&mut metadata, &join(path, "metadata"), gone);
+        prune_metadata(&mut metadata, &join(path, "metadata"), removed);
         fields.insert("metadata".to_owned(), metadata);
     }
 }
 
-fn prune_metadata(metadata: &mut Value, path: &str, gone: &mut Vec<String>) {
+fn prune_metadata(metadata: &mut Value, path: &str, removed: &mut Vec<String>) {
     const KNOWN: [&str; 16] = [
         "name",
         "generateName",
@@ -73,21 +78,21 @@ fn prune_metadata(metadata: &mut Value, path: &str, gone: &mut Vec<String>) {
         fields.retain(|name, _| {
             let known = KNOWN.contains(&name.as_str());
             if !known {
-                gone.push(join(path, name));
+                removed.push(join(path, name));
             }
             known
         });
     }
 }
 
-fn value(schema: &Schema, at: &mut Value, path: &str, gone: &mut Vec<String>) {
+fn value(schema: &Schema, at: &mut Value, path: &str, removed: &mut Vec<String>) {
     match at {
-        Value::Object(fields) if schema.is_embedded() => resource(schema, fields, path, gone),
-        Value::Object(fields) => members(schema, fields, path, gone, |_| false),
+        Value::Object(fields) if schema.is_embedded() => resource(schema, fields, path, removed),
+        Value::Object(fields) => members(schema, fields, path, removed, |_| false),
         Value::Array(list) => {
             let Some(items) = schema.items() else { return };
             for (index, item) in list.iter_mut().enumerate() {
-                value(items, item, &format!("{path}[{index}]"), gone);
+                value(items, item, &format!("{path}[{index}]"), removed);
             }
         }
         _ => {}
@@ -98,20 +103,20 @@ fn members(
     schema: &Schema,
     fields: &mut Map<String, Value>,
     path: &str,
-    gone: &mut Vec<String>,
+    removed: &mut Vec<String>,
     always: fn(&str) -> bool,
 ) {
     let keep_all = schema.marks.has(Marks::PRESERVE_UNKNOWN);
     fields.retain(|name, at| match schema.child(name) {
         Some(child) => {
             if !always(name) {
-                value(child, at, &join(path, name), gone);
+                value(child, at, &join(path, name), removed);
             }
             true
         }
         None if keep_all || always(name) => true,
         None => {
-            gone.push(join(path, name));
+            removed.push(join(path, name));
             false
         }
     });

@@ -1,4 +1,4 @@
-//! Tables over one schema that has a bit of everything.
+//! Table tests over one schema that has a bit of everything.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -52,7 +52,7 @@ fn wrong(spec: &Value, expected: &[&str]) {
 }
 
 #[test]
-fn violations_are_worded_as_the_api_words_them() {
+fn violations_match_kube_apiserver() {
     wrong(&json!({"name": "abc"}), &[]);
     wrong(&json!({}), &["spec.name: Required value"]);
     wrong(
@@ -132,7 +132,7 @@ fn violations_are_worded_as_the_api_words_them() {
 }
 
 #[test]
-fn unknown_fields_go_and_are_named() {
+fn unknown_fields_are_pruned_and_reported() {
     let mut object = json!({
         "apiVersion": "v1", "kind": "K", "status": {},
         "metadata": {"name": "x", "bogus": 1},
@@ -140,9 +140,9 @@ fn unknown_fields_go_and_are_named() {
             "template": {"apiVersion": "v1", "kind": "P", "metadata": {"name": "x"}, "spec": {"x": 1}, "y": 1},
             "ports": [{"port": 1, "x": 2}], "labels": {"k": "v"}},
     });
-    let gone = schema().prune(&mut object);
+    let removed = schema().prune(&mut object);
     assert_eq!(
-        gone,
+        removed,
         [
             "metadata.bogus",
             "spec.foo",
@@ -166,7 +166,7 @@ fn unknown_fields_go_and_are_named() {
 }
 
 #[test]
-fn defaults_fill_what_is_absent() {
+fn defaults_fill_absent_fields() {
     let mut object = json!({"spec": {"running": null, "note": null, "ports": [{"port": 1}]}});
     schema().fill_defaults(&mut object);
     assert_eq!(
@@ -176,7 +176,7 @@ fn defaults_fill_what_is_absent() {
 }
 
 #[test]
-fn schemas_that_are_not_structural_are_refused() {
+fn schemas_that_are_not_structural_are_rejected() {
     let cases = [
         (
             json!({}),
@@ -196,7 +196,7 @@ fn schemas_that_are_not_structural_are_refused() {
         ),
     ];
     for (raw, expected) in cases {
-        let wrong = Schema::parse(&raw, "s").expect_err("is refused");
+        let wrong = Schema::parse(&raw, "s").expect_err("is rejected");
         assert_eq!(
             wrong.first().map(ToString::to_string).as_deref(),
             Some(expected)
@@ -205,7 +205,7 @@ fn schemas_that_are_not_structural_are_refused() {
 }
 
 #[test]
-fn references_are_put_in_place_and_loops_end() {
+fn references_are_inlined_and_recursion_is_cut_off() {
     let raw = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/A", "description": "d"}},
         "$defs": {"A": {"type": "object", "properties": {"next": {"$ref": "#/$defs/A"}}}}});
     let flat = inline(&raw);
@@ -248,7 +248,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn pruning_twice_is_pruning_once(spec in any_json()) {
+    fn pruning_is_idempotent(spec in any_json()) {
         let mut once = json!({"spec": spec});
         schema().prune(&mut once);
         let mut twice = once.clone();
@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn defaulting_twice_is_defaulting_once(spec in any_json()) {
+    fn defaulting_is_idempotent(spec in any_json()) {
         let mut once = json!({"spec": spec});
         schema().fill_defaults(&mut once);
         let mut twice = once.clone();
@@ -272,7 +272,7 @@ proptest! {
 }
 
 #[test]
-fn parts_that_are_the_same_are_one() {
+fn identical_parts_are_shared() {
     let part = |pattern: &str, default: &str| {
         json!({"type": "object", "description": default, "properties": {
             "size": {"type": "string", "pattern": pattern, "default": default},
@@ -288,9 +288,9 @@ fn parts_that_are_the_same_are_one() {
         }
         at
     };
-    let mut same_but_for_words = part("^a$", "a");
-    same_but_for_words["description"] = "other words".into();
-    let one = parse(&raw(same_but_for_words));
+    let mut same_but_for_description = part("^a$", "a");
+    same_but_for_description["description"] = "another description".into();
+    let one = parse(&raw(same_but_for_description));
     assert_eq!(at(&one, &["left"]), at(&one, &["right"]));
     let two = parse(&raw(part("^b$", "a")));
     assert_eq!(at(&one, &["left"]), at(&two, &["left"]));
@@ -305,9 +305,9 @@ fn parts_that_are_the_same_are_one() {
 }
 
 proptest! {
-    /// What is read into a crowd is what is read alone.
+    /// Parsing with a shared interner gives the same schema as parsing alone.
     #[test]
-    fn sharing_changes_no_verdict(seeds in proptest::collection::vec(0..6u8, 1..6)) {
+    fn sharing_does_not_change_validation(seeds in proptest::collection::vec(0..6u8, 1..6)) {
         let bounds = |seed: u8| json!({"type": "object", "properties": {
             "a": {"type": "integer", "minimum": seed % 3},
             "b": {"type": "array", "items": {"type": "integer", "maximum": seed / 3}}}});

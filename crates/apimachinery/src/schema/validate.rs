@@ -1,4 +1,4 @@
-//! Every way in which an object breaks its schema, worded as kube-apiserver words it.
+//! Every violation of a schema in an object, with the wording of kube-apiserver.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 use super::{Bound, Checks, Kind, ListType, Marks, Schema, format, join};
 use crate::{Fault, Violation};
 
-/// More complaints than this help nobody, and would let a client make a huge answer.
+/// Bounds the size of the response to a malicious object.
 const MAX_VIOLATIONS: usize = 1_000;
 
 pub(super) fn root(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Violation> {
@@ -66,7 +66,7 @@ fn check(
     }
 }
 
-/// An object within the object has a type, too.
+/// An object embedded in another has a type, too.
 fn check_embedded(fields: &Map<String, Value>, path: &str, out: &mut Vec<Violation>) {
     for name in ["apiVersion", "kind"] {
         if fields.get(name).is_none_or(|value| value == "") {
@@ -76,7 +76,7 @@ fn check_embedded(fields: &Map<String, Value>, path: &str, out: &mut Vec<Violati
 }
 
 impl Schema {
-    /// What an item of a list was before, where lists tell which item is which.
+    /// The old value of a list item, for lists whose items have an identity.
     pub(super) fn counterpart<'a>(
         &self,
         item: &Value,
@@ -122,12 +122,12 @@ fn check_type(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violatio
         if kind_holds(kind, value) {
             return;
         }
-        kind.word()
+        kind.name()
     };
-    let mut found = word_of(value);
+    let mut found = type_name(value);
     let mut wanted = wanted;
     if schema.kind == Some(Kind::Integer) && value.is_number() {
-        // Whole numbers of a size are told apart by their size.
+        // Integers with a size are distinguished by their size.
         let format = schema
             .checks
             .as_ref()
@@ -147,7 +147,7 @@ fn check_type(schema: &Schema, value: &Value, path: &str, out: &mut Vec<Violatio
 }
 
 impl Kind {
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Object => "object",
             Self::Array => "array",
@@ -174,7 +174,7 @@ fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0)
 }
 
-fn word_of(value: &Value) -> &'static str {
+fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -189,7 +189,7 @@ fn word_of(value: &Value) -> &'static str {
 fn check_common(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Violation>) {
     let allowed = &checks.one_of_values;
     if !allowed.is_empty() && !allowed.contains(value) {
-        let words: Vec<String> = allowed
+        let texts: Vec<String> = allowed
             .iter()
             .map(|value| {
                 value
@@ -197,8 +197,8 @@ fn check_common(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Violat
                     .map_or_else(|| value.to_string(), str::to_owned)
             })
             .collect();
-        let words = words.iter().map(String::as_str);
-        out.push(Violation::not_supported(at(path), value.clone(), words));
+        let texts = texts.iter().map(String::as_str);
+        out.push(Violation::not_supported(at(path), value.clone(), texts));
     }
 }
 
@@ -277,7 +277,7 @@ fn check_number(checks: &Checks, number: &Number, path: &str, out: &mut Vec<Viol
     }
 }
 
-/// Whole numbers are compared as such: a float cannot hold all of them.
+/// Integers are compared as such: a float cannot represent all of them.
 fn order(left: &Number, right: &Number) -> Option<std::cmp::Ordering> {
     let whole = |n: &Number| n.as_i128();
     match (whole(left), whole(right)) {
@@ -330,53 +330,53 @@ fn check_object(
 }
 
 fn check_junctions(checks: &Checks, value: &Value, path: &str, out: &mut Vec<Violation>) {
-    let verdict = |branch: &Schema| {
+    let violations = |branch: &Schema| {
         let mut wrong = Vec::new();
         check(branch, value, None, path, &mut wrong);
         wrong
     };
-    let verdicts = |branches: &[Arc<Schema>]| {
+    let validate_all = |branches: &[Arc<Schema>]| {
         branches
             .iter()
-            .map(|branch| verdict(branch))
+            .map(|branch| violations(branch))
             .collect::<Vec<_>>()
     };
-    let valid = |verdicts: &[Vec<Violation>]| verdicts.iter().filter(|v| v.is_empty()).count();
-    // These complaints come without a field in the original, which is why the text names it.
-    let complaint = |what: &str| {
+    let valid = |results: &[Vec<Violation>]| results.iter().filter(|v| v.is_empty()).count();
+    // kube-apiserver reports these without a field, so the text names it.
+    let problem = |what: &str| {
         let why = format!("{} {what}", crate::violation::quoted(path));
         Violation::invalid("<nil>", "", why)
     };
     if !checks.any_of.is_empty() {
-        let verdicts = verdicts(&checks.any_of);
-        if valid(&verdicts) == 0 {
-            out.push(complaint("must validate at least one schema (anyOf)"));
-            out.extend(verdicts.into_iter().next().unwrap_or_default());
+        let results = validate_all(&checks.any_of);
+        if valid(&results) == 0 {
+            out.push(problem("must validate at least one schema (anyOf)"));
+            out.extend(results.into_iter().next().unwrap_or_default());
         }
     }
     if !checks.one_of.is_empty() {
-        let verdicts = verdicts(&checks.one_of);
-        match valid(&verdicts) {
+        let results = validate_all(&checks.one_of);
+        match valid(&results) {
             1 => {}
             0 => {
                 let what = "must validate one and only one schema (oneOf). Found none valid";
-                out.push(complaint(what));
-                out.extend(verdicts.into_iter().next().unwrap_or_default());
+                out.push(problem(what));
+                out.extend(results.into_iter().next().unwrap_or_default());
             }
-            found => out.push(complaint(&format!(
+            found => out.push(problem(&format!(
                 "must validate one and only one schema (oneOf). Found {found} valid alternatives"
             ))),
         }
     }
     if let Some(not) = &checks.not
-        && verdict(not).is_empty()
+        && violations(not).is_empty()
     {
-        out.push(complaint("must not validate the schema (not)"));
+        out.push(problem("must not validate the schema (not)"));
     }
-    let verdicts = verdicts(&checks.all_of);
-    if valid(&verdicts) < verdicts.len() {
-        out.push(complaint("must validate all the schemas (allOf)"));
-        out.extend(verdicts.into_iter().flatten());
+    let results = validate_all(&checks.all_of);
+    if valid(&results) < results.len() {
+        out.push(problem("must validate all the schemas (allOf)"));
+        out.extend(results.into_iter().flatten());
     }
 }
 
@@ -410,7 +410,7 @@ fn check_list_type(schema: &Schema, items: &[Value], path: &str, out: &mut Vec<V
     }
 }
 
-/// Equal texts for equal values, whatever the order of fields.
+/// Equal texts for equal values, regardless of field order.
 pub(super) fn canonical(value: &Value) -> String {
     match value {
         Value::Object(fields) => {

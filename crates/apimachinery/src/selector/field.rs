@@ -39,7 +39,8 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Refuses paths the kind does not offer. `metadata.name` and `metadata.namespace` always are.
+    /// Rejects paths the kind does not offer. `metadata.name` and `metadata.namespace` are always
+    /// offered.
     pub fn check(&self, offered: &[&str]) -> Result<(), SelectorError> {
         let known = |path: &str| {
             matches!(path, "metadata.name" | "metadata.namespace") || offered.contains(&path)
@@ -50,19 +51,19 @@ impl FieldSelector {
         }
     }
 
-    /// Does the object match? A field that is missing reads as the empty text.
+    /// Whether the object matches. A missing field reads as an empty string.
     pub fn matches(&self, object: &Value) -> bool {
         self.matches_with(|path| lookup(object, path))
     }
 
-    /// As `matches`, with the caller's idea of what a path means.
+    /// Like `matches`, with a custom lookup of paths.
     pub fn matches_with(&self, resolve: impl Fn(&str) -> String) -> bool {
         self.terms
             .iter()
             .all(|term| (resolve(&term.path) == term.value) == term.equal)
     }
 
-    /// The value that `path` must have, if the selector demands one: lets a store use an index.
+    /// The value that the selector requires at `path`, if any: lets a store use an index.
     pub fn required(&self, path: &str) -> Option<&str> {
         self.terms
             .iter()
@@ -71,7 +72,7 @@ impl FieldSelector {
     }
 }
 
-/// Kinds with fields of their own answer otherwise than those without.
+/// kube-apiserver's message differs between kinds with and without additional fields.
 fn unknown(path: &str, offered: &[&str]) -> String {
     if offered.is_empty() {
         let path = crate::violation::quoted(path);
@@ -144,7 +145,7 @@ fn lookup(object: &Value, path: &str) -> String {
     }
 }
 
-/// Splits at commas that no backslash hides.
+/// Splits at unescaped commas.
 fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut escaped = false;
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_selectors_are_rejected() {
         let cases = [
             ("xyz", "invalid selector: 'xyz'; can't understand 'xyz'"),
             (

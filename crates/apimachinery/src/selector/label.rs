@@ -41,7 +41,7 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Reads a `metav1.LabelSelector`. An absent or null one selects nothing: `None`.
+    /// Parses a `metav1.LabelSelector`. An absent or null one selects nothing: `None`.
     pub fn from_object(object: &Value) -> Result<Option<Self>, SelectorError> {
         let Value::Object(fields) = object else {
             return Ok(None);
@@ -176,7 +176,7 @@ impl Requirement {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    Word(String),
+    Identifier(String),
     /// One of `( ) , ! = == != > <`.
     Mark(&'static str),
 }
@@ -192,8 +192,8 @@ fn lex(text: &str) -> Vec<Token> {
             rest = rest.get(mark.len()..).unwrap_or_default();
         } else {
             let special = |c: char| c.is_whitespace() || "=!(),><".contains(c);
-            let (word, after) = rest.split_at(rest.find(special).unwrap_or(rest.len()));
-            tokens.push(Token::Word(word.to_owned()));
+            let (name, after) = rest.split_at(rest.find(special).unwrap_or(rest.len()));
+            tokens.push(Token::Identifier(name.to_owned()));
             rest = after;
         }
         rest = rest.trim_start();
@@ -220,7 +220,7 @@ impl Parser {
     fn found(&self) -> String {
         match self.peek() {
             None => String::new(),
-            Some(Token::Word(word)) => word.clone(),
+            Some(Token::Identifier(name)) => name.clone(),
             Some(Token::Mark(mark)) => (*mark).to_owned(),
         }
     }
@@ -229,12 +229,12 @@ impl Parser {
         Err(format!("found '{}', expected: {expected}", self.found()))
     }
 
-    fn word(&mut self, expected: &str) -> Result<String, String> {
+    fn identifier(&mut self, expected: &str) -> Result<String, String> {
         match self.peek() {
-            Some(Token::Word(word)) => {
-                let word = word.clone();
+            Some(Token::Identifier(name)) => {
+                let name = name.clone();
                 self.at += 1;
-                Ok(word)
+                Ok(name)
             }
             _ => self.fail(expected),
         }
@@ -268,7 +268,7 @@ impl Parser {
         } else {
             "!, identifier, or 'end of string'"
         };
-        let key = self.word(expected)?;
+        let key = self.identifier(expected)?;
         if absent {
             return Ok(Requirement {
                 key,
@@ -282,8 +282,8 @@ impl Parser {
             Some(Token::Mark("!=")) => (Operator::NotIn, self.one()?),
             Some(Token::Mark(">")) => (Operator::GreaterThan, self.one()?),
             Some(Token::Mark("<")) => (Operator::LessThan, self.one()?),
-            Some(Token::Word(word)) if word == "in" => (Operator::In, self.set()?),
-            Some(Token::Word(word)) if word == "notin" => (Operator::NotIn, self.set()?),
+            Some(Token::Identifier(name)) if name == "in" => (Operator::In, self.set()?),
+            Some(Token::Identifier(name)) if name == "notin" => (Operator::NotIn, self.set()?),
             Some(_) => return self.fail("in, notin, =, ==, !=, gt, lt"),
         };
         Ok(Requirement {
@@ -293,16 +293,16 @@ impl Parser {
         })
     }
 
-    /// The operator that was seen, then one value, which may be empty.
+    /// One value after a comparison operator; it may be empty.
     fn one(&mut self) -> Result<Vec<String>, String> {
         self.at += 1;
         match self.peek() {
             None | Some(Token::Mark(",")) => Ok(vec![String::new()]),
-            _ => Ok(vec![self.word("identifier")?]),
+            _ => Ok(vec![self.identifier("identifier")?]),
         }
     }
 
-    /// The word that was seen, then `(a,b)`. Empty places count as empty values.
+    /// `(a,b)` after `in` or `notin`. Empty positions count as empty values.
     fn set(&mut self) -> Result<Vec<String>, String> {
         self.at += 1;
         if !self.take_mark("(") {
@@ -311,7 +311,7 @@ impl Parser {
         let mut values = Vec::new();
         loop {
             let value = match self.peek() {
-                Some(Token::Word(_)) => self.word("identifier")?,
+                Some(Token::Identifier(_)) => self.identifier("identifier")?,
                 Some(Token::Mark("," | ")")) => String::new(),
                 _ => return self.fail("',', ')' or identifier"),
             };
@@ -336,7 +336,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn selectors_match_as_the_api_does() {
+    fn selectors_match_as_in_kube_apiserver() {
         let object = json!({"metadata": {"labels":
             {"a": "b", "kubevirt.io/x": "y", "n": "5", "e": "", "in": "in"}}});
         let cases = [
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_selectors_are_rejected() {
         let cases = [
             (
                 "=b",
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_select_as_strings_do() {
+    fn selector_objects_match_like_strings() {
         let raw = json!({"matchLabels": {"a": "b"}, "matchExpressions": [
             {"key": "c", "operator": "In", "values": ["d"]}, {"key": "e", "operator": "DoesNotExist"}]});
         let selector = LabelSelector::from_object(&raw)
@@ -426,7 +426,7 @@ mod tests {
         }
 
         #[test]
-        fn equality_and_its_negation_split_the_world(value in "[a-z]{1,3}", label in "[a-z]{1,3}") {
+        fn equality_and_its_negation_are_complements(value in "[a-z]{1,3}", label in "[a-z]{1,3}") {
             let object = json!({"metadata": {"labels": {"k": label}}});
             let yes = LabelSelector::parse(&format!("k={value}")).expect("parses");
             let no = LabelSelector::parse(&format!("k!={value}")).expect("parses");

@@ -6,7 +6,7 @@ mod label;
 pub use field::FieldSelector;
 pub use label::{LabelSelector, Operator, Requirement};
 
-/// Why a selector cannot be read; goes to the client as a 400.
+/// A selector parse error; returned to the client as a 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub(crate) String);

@@ -1,4 +1,4 @@
-//! Spans of time as `kubectl` prints them: two units at most, the second only while it matters.
+//! Durations as `kubectl` prints them: at most two units, the second only for small values.
 
 use jiff::Timestamp;
 
@@ -7,33 +7,52 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// From seconds to text.
+/// Formats a number of seconds.
 pub fn human_duration(seconds: i64) -> String {
     match seconds {
         ..=-2 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         s if s < 2 * MINUTE => format!("{s}s"),
-        s if s < 10 * MINUTE => two(s, (MINUTE, "m"), (1, "s")),
+        s if s < 10 * MINUTE => two_units(s, MINUTES, SECONDS),
         s if s < 3 * HOUR => format!("{}m", s / MINUTE),
-        s if s < 8 * HOUR => two(s, (HOUR, "h"), (MINUTE, "m")),
+        s if s < 8 * HOUR => two_units(s, HOURS, MINUTES),
         s if s < 2 * DAY => format!("{}h", s / HOUR),
-        s if s < 8 * DAY => two(s, (DAY, "d"), (HOUR, "h")),
+        s if s < 8 * DAY => two_units(s, DAYS, HOURS),
         s if s < 2 * YEAR => format!("{}d", s / DAY),
-        s if s < 8 * YEAR => two(s, (YEAR, "y"), (DAY, "d")),
+        s if s < 8 * YEAR => two_units(s, YEARS, DAYS),
         s => format!("{}y", s / YEAR),
     }
 }
 
-fn two(seconds: i64, (big, big_unit): (i64, &str), (small, small_unit): (i64, &str)) -> String {
-    let (whole, rest) = (seconds / big, seconds % big / small);
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    seconds: i64,
+    suffix: char,
+}
+
+const fn unit(seconds: i64, suffix: char) -> Unit {
+    Unit { seconds, suffix }
+}
+
+const SECONDS: Unit = unit(1, 's');
+const MINUTES: Unit = unit(MINUTE, 'm');
+const HOURS: Unit = unit(HOUR, 'h');
+const DAYS: Unit = unit(DAY, 'd');
+const YEARS: Unit = unit(YEAR, 'y');
+
+fn two_units(seconds: i64, large: Unit, small: Unit) -> String {
+    let (whole, rest) = (
+        seconds / large.seconds,
+        seconds % large.seconds / small.seconds,
+    );
     if rest == 0 {
-        format!("{whole}{big_unit}")
+        format!("{whole}{}", large.suffix)
     } else {
-        format!("{whole}{big_unit}{rest}{small_unit}")
+        format!("{whole}{}{rest}{}", large.suffix, small.suffix)
     }
 }
 
-/// How long ago the time was. `<unknown>` for none.
+/// The time since `time`; `<unknown>` for none.
 pub fn age(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(
         || "<unknown>".to_owned(),
@@ -49,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_printed_as_kubectl_prints_them() {
+    fn durations_match_kubectl() {
         let cases = [
             (-5, "<invalid>"),
             (-1, "0s"),

@@ -142,15 +142,15 @@ fn nodes() -> Vec<Column> {
 
 fn node_status(row: &Row<'_>) -> Value {
     let conditions = list(&row.object["status"]["conditions"]);
-    let mut words = vec![match conditions.iter().find(|c| c["type"] == "Ready") {
+    let mut states = vec![match conditions.iter().find(|c| c["type"] == "Ready") {
         Some(ready) if ready["status"] == "True" => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     }];
     if row.object["spec"]["unschedulable"] == true {
-        words.push("SchedulingDisabled");
+        states.push("SchedulingDisabled");
     }
-    words.join(",").into()
+    states.join(",").into()
 }
 
 fn node_roles(row: &Row<'_>) -> Value {

@@ -1,7 +1,7 @@
-//! `meta.k8s.io/v1` tables: what `kubectl get` prints.
+//! `meta.k8s.io/v1` tables: the output of `kubectl get`.
 //!
-//! Columns are a list of a definition and a way to a cell: a path for custom kinds, a function for
-//! the built-in ones. Times are printed as ages from a passed-in now.
+//! A column has a definition and a cell source: a path for custom kinds, a function for built-in
+//! ones. Times are printed as ages relative to a passed-in time.
 
 mod age;
 mod built_in;
@@ -26,7 +26,7 @@ pub const MEDIA_TYPE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 #[derive(Debug, Clone)]
 pub struct Layout {
     columns: Vec<Column>,
-    /// Extra marks of a row, as that a pod is over.
+    /// Additional conditions of a row, e.g. that a pod has completed.
     conditions: Option<fn(&Value) -> Value>,
 }
 
@@ -40,7 +40,7 @@ struct Column {
     cell: Cell,
 }
 
-/// What a cell may look at.
+/// The inputs of a cell.
 #[derive(Debug, Clone, Copy)]
 struct Row<'a> {
     object: &'a Value,
@@ -62,7 +62,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// From the `includeObject` of a query; metadata when there is none.
+    /// Parses `includeObject` of a query; metadata by default.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "" | "Metadata" => Some(Self::Metadata),
@@ -74,13 +74,13 @@ impl IncludeObject {
 }
 
 impl Layout {
-    /// The columns of a built-in kind; Name and Created At for one without columns of its own.
+    /// The columns of a built-in kind; Name and Created At for kinds without specific columns.
     pub fn built_in(group: &str, plural: &str) -> Self {
         built_in::layout(group, plural)
     }
 
     /// From a CRD version's `additionalPrinterColumns` (null for none: Name and Age). `at` is the
-    /// field path that errors name.
+    /// field path for errors.
     pub fn custom(columns: &Value, at: &str) -> Result<Self, Vec<Violation>> {
         let mut out = vec![Column::of("Name", "string", 0, |row| {
             meta::name(row.object).into()
@@ -173,7 +173,7 @@ impl Column {
         let is_name = name == "Name" && priority == 0;
         Self {
             name: name.to_owned(),
-            // An age is sent as text, like everything that is formatted here.
+            // An age is sent as a string, like every formatted value.
             kind: if name == "Age" { "string" } else { kind }.to_owned(),
             format: if is_name { "name" } else { "" }.to_owned(),
             description: match name {
@@ -239,7 +239,7 @@ impl Column {
         }
     }
 
-    /// What a path led to, as the column's type shows it; null for nothing.
+    /// The result of a path in the column's type; null for no result.
     fn found(&self, found: &[&Value], now: Timestamp) -> Value {
         let Some(first) = found.iter().find(|value| !value.is_null()) else {
             return Value::Null;
@@ -288,7 +288,7 @@ fn age_cell(row: &Row<'_>) -> Value {
 }
 
 impl Row<'_> {
-    /// The age of a time given as text.
+    /// The age of a time given as a string.
     fn since(&self, time: &Value) -> String {
         age(time.as_str().and_then(|text| text.parse().ok()), self.now)
     }

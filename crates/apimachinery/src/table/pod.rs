@@ -1,11 +1,11 @@
-//! The columns of pods, above all the STATUS that `kubectl` users know.
+//! The columns of pods, including `kubectl`'s STATUS column.
 
 use serde_json::{Value, json};
 
 use super::{Column, Row, age, age_cell};
 use crate::meta;
 
-/// What is read off a pod at once.
+/// Values computed once per pod.
 struct Summary {
     ready: usize,
     total: usize,
@@ -47,7 +47,7 @@ pub(super) fn columns() -> Vec<Column> {
     ]
 }
 
-/// A pod that is over says so, which lets clients hide it.
+/// A completed pod is marked, which lets clients hide it.
 pub(super) fn conditions(pod: &Value) -> Value {
     let (reason, message) = match phase(pod) {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -103,12 +103,12 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> &'a str {
     found.and_then(|c| c["status"].as_str()).unwrap_or_default()
 }
 
-/// A sidecar: an init container that goes on running.
+/// A sidecar: an init container that keeps running.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
-/// Restarts so far and the end of the last run.
+/// Number of restarts and the end of the last run.
 #[derive(Default, Clone, Copy)]
 struct Restarts {
     count: i64,
@@ -166,9 +166,9 @@ fn summary(pod: &Value) -> Summary {
     }
 }
 
-/// How far the init containers are.
+/// Progress of the init containers.
 struct Init {
-    /// The STATUS while one of them is not done.
+    /// The STATUS while one of them has not completed.
     waiting_for: Option<String>,
     ready: usize,
     restarts: Restarts,
@@ -217,7 +217,7 @@ fn init_containers(pod: &Value) -> Init {
     out
 }
 
-/// Why a container ended, in a word.
+/// The reason why a container ended.
 fn end_of(terminated: &Value) -> String {
     let number = |key: &str| terminated[key].as_i64().unwrap_or_default();
     match terminated["reason"].as_str().unwrap_or_default() {
@@ -227,7 +227,7 @@ fn end_of(terminated: &Value) -> String {
     }
 }
 
-/// Lets the containers speak, the first one last; gives how many are ready.
+/// Derives the STATUS from the containers, the first one last; returns how many are ready.
 fn containers(pod: &Value, reason: &mut String, restarts: &mut Restarts) -> usize {
     let mut ready = 0;
     for container in list(&pod["status"]["containerStatuses"]).iter().rev() {
@@ -243,12 +243,12 @@ fn containers(pod: &Value, reason: &mut String, restarts: &mut Restarts) -> usiz
         }
     }
     if reason == "Completed" && ready > 0 {
-        let word = if condition(pod, "Ready") == "True" {
+        let status = if condition(pod, "Ready") == "True" {
             "Running"
         } else {
             "NotReady"
         };
-        word.clone_into(reason);
+        status.clone_into(reason);
     }
     ready
 }

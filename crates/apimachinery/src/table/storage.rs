@@ -1,4 +1,4 @@
-//! The columns of volumes, claims and their classes.
+//! The columns of persistent volumes, claims and storage classes.
 
 use serde_json::Value;
 
@@ -16,12 +16,12 @@ fn access_modes(modes: &Value) -> Value {
         ("ReadWriteOncePod", "RWOP"),
     ];
     let has = |long: &str| list(modes).iter().any(|mode| mode == long);
-    let words: Vec<&str> = SHORT
+    let modes: Vec<&str> = SHORT
         .iter()
         .filter(|(long, _)| has(long))
         .map(|(_, short)| *short)
         .collect();
-    words.join(",").into()
+    modes.join(",").into()
 }
 
 fn phase(row: &Row<'_>) -> Value {
@@ -32,7 +32,7 @@ fn phase(row: &Row<'_>) -> Value {
     }
 }
 
-/// A class may still be named by an annotation, as it was in the beginning.
+/// The class may be given by the deprecated annotation.
 fn class(row: &Row<'_>) -> Value {
     let old = meta::annotation(row.object, "volume.beta.kubernetes.io/storage-class");
     match old {

@@ -38,7 +38,7 @@ fn pod_row(spec: &Value, status: &Value, expected: &Value) {
 }
 
 #[test]
-fn pods_show_the_status_that_users_know() {
+fn pod_status_matches_kubectl() {
     let one = json!({"containers": [{"name": "c"}]});
     let running = json!({"name": "c", "ready": true, "restartCount": 0, "state": {"running": {}}});
     pod_row(

@@ -1,11 +1,11 @@
-//! What a request wants to do, in the words of roles.
+//! The attributes of a request that authorization checks.
 
-use apimachinery::{rbac::Wish, selector::FieldSelector};
+use apimachinery::{rbac::Action, selector::FieldSelector};
 use http::{Method, Request};
 
 use crate::request::{ResourcePath, query};
 
-/// A verb and what it is done to.
+/// A verb and its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub verb: String,
@@ -23,7 +23,7 @@ pub(crate) struct ResourceTarget {
     pub group: String,
     pub resource: String,
     pub subresource: String,
-    /// Empty for all namespaces and for kinds that are in none.
+    /// Empty for all namespaces and for cluster-scoped kinds.
     pub namespace: String,
     pub name: String,
 }
@@ -38,7 +38,11 @@ impl Attributes {
             };
         };
         let (found, watches) = found.without_watch();
-        let verb = verb(request, &found, watches);
+        let verb = if watches && is_read(request) {
+            "watch"
+        } else {
+            verb(request, &found)
+        };
         let mut name = found.name.unwrap_or_default();
         if name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection") {
             name = selected_name(request).unwrap_or_default();
@@ -54,7 +58,7 @@ impl Attributes {
                 },
                 group: found.group,
                 resource: found.plural,
-                // Only the first part counts.
+                // Only the first segment counts.
                 subresource: found
                     .subresource
                     .and_then(|sub| sub.split('/').next().map(ToOwned::to_owned))
@@ -64,14 +68,14 @@ impl Attributes {
         }
     }
 
-    /// As rules see it.
-    pub(crate) fn wish(&self) -> Wish<'_> {
+    /// As an action for role rules.
+    pub(crate) fn action(&self) -> Action<'_> {
         match &self.target {
-            Target::Path(path) => Wish::Path {
+            Target::Path(path) => Action::Path {
                 verb: &self.verb,
                 path,
             },
-            Target::Resource(target) => Wish::Resource {
+            Target::Resource(target) => Action::Resource {
                 verb: &self.verb,
                 group: &target.group,
                 resource: &target.resource,
@@ -94,9 +98,9 @@ impl Attributes {
         match &self.target {
             Target::Path(path) => format!("cannot {verb} path {path:?}"),
             Target::Resource(target) => {
-                let mut what = target.resource.clone();
+                let mut resource = target.resource.clone();
                 if !target.subresource.is_empty() {
-                    what = format!("{what}/{}", target.subresource);
+                    resource = format!("{resource}/{}", target.subresource);
                 }
                 let place = if target.namespace.is_empty() {
                     "at the cluster scope".to_owned()
@@ -104,13 +108,21 @@ impl Attributes {
                     format!("in the namespace {:?}", target.namespace)
                 };
                 let group = &target.group;
-                format!("cannot {verb} resource {what:?} in API group {group:?} {place}")
+                format!("cannot {verb} resource {resource:?} in API group {group:?} {place}")
             }
         }
     }
 }
 
-fn verb<B>(request: &Request<B>, path: &ResourcePath, watches: bool) -> &'static str {
+/// Any method without a verb of its own reads.
+fn is_read<B>(request: &Request<B>) -> bool {
+    !matches!(
+        *request.method(),
+        Method::POST | Method::PUT | Method::PATCH | Method::DELETE
+    )
+}
+
+fn verb<B>(request: &Request<B>, path: &ResourcePath) -> &'static str {
     let is_one = path.name.is_some();
     match *request.method() {
         Method::POST => "create",
@@ -118,7 +130,6 @@ fn verb<B>(request: &Request<B>, path: &ResourcePath, watches: bool) -> &'static
         Method::PATCH => "patch",
         Method::DELETE if is_one => "delete",
         Method::DELETE => "deletecollection",
-        _ if watches => "watch",
         _ if is_one => "get",
         _ if wants_watch(request) => "watch",
         _ => "list",
@@ -130,7 +141,7 @@ fn wants_watch<B>(request: &Request<B>) -> bool {
         .is_some_and(|value| matches!(value.as_str(), "" | "1" | "true" | "True" | "TRUE"))
 }
 
-/// A list of the one object of a name counts as a question about that one.
+/// A list restricted to one name is authorized like a request for that object.
 fn selected_name<B>(request: &Request<B>) -> Option<String> {
     let text = parameter(request, "fieldSelector")?;
     let selector = FieldSelector::parse(&text).ok()?;
@@ -150,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_told_in_the_words_of_roles() {
+    fn requests_have_the_attributes_of_role_rules() {
         let cases = [
             ("GET", "/healthz", "get", r#"path "/healthz""#),
             ("HEAD", "/apis", "head", r#"path "/apis""#),
@@ -185,19 +196,19 @@ mod tests {
                 r#"resource "things/portforward" in API group "g" in the namespace "a""#,
             ),
         ];
-        for (method, uri, verb, what) in cases {
+        for (method, uri, verb, target) in cases {
             let request = Request::builder()
                 .method(method)
                 .uri(uri)
                 .body(())
                 .expect(uri);
             let found = Attributes::of(&request);
-            assert_eq!(found.cannot(), format!("cannot {verb} {what}"), "{uri}");
+            assert_eq!(found.cannot(), format!("cannot {verb} {target}"), "{uri}");
         }
     }
 
     #[test]
-    fn list_of_one_name_is_about_that_one() {
+    fn list_of_one_name_is_authorized_by_name() {
         let uri = "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dx";
         let request = Request::get(uri).body(()).expect(uri);
         let Target::Resource(target) = Attributes::of(&request).target else {

@@ -1,7 +1,7 @@
-//! The roles and bindings that every cluster has.
+//! The default roles and bindings of every cluster.
 //!
-//! Invariant: what an administrator added to them stays; what is missing comes back with the next
-//! start, unless the object says that it looks after itself.
+//! Invariant: additions by an administrator stay; missing rules are restored at the next start,
+//! unless the object disables automatic updates.
 
 use apimachinery::{
     Status, meta,
@@ -14,14 +14,14 @@ use crate::{
     error::ApiError,
     verbs::{
         Call, Live,
-        write::{self, Owners},
+        write::{self, Ownership},
     },
 };
 
 const TABLE: &str = include_str!("bootstrap.txt");
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// Makes what is missing.
+/// Creates or completes the default objects.
 pub(crate) async fn make(api: &Api) -> Result<(), ApiError> {
     for mut object in objects()? {
         meta::set(&mut object, "annotations", json!({AUTOUPDATE: "true"}));
@@ -39,7 +39,7 @@ fn objects() -> Result<Vec<Value>, ApiError> {
     let entries = table::parse(TABLE).map_err(|error| Status::internal(error.to_string()))?;
     let objects = entries.into_iter().map(|entry| {
         let mut object = entry.object;
-        // Others fill these in.
+        // The aggregation fills in the rules of these.
         if object["aggregationRule"].is_object() {
             object["rules"] = Value::Null;
         }
@@ -55,7 +55,7 @@ async fn ensure(api: &Api, object: Value) -> Result<(), ApiError> {
     let (namespace, name) = (meta::namespace(&object), meta::name(&object));
     let call = Call::internal(kind, namespace, Some(name));
     let Some(stored) = api.store.get(&call.key(name)).await? else {
-        write::create(api, &call, object, Owners::Compute).await?;
+        write::create(api, &call, object, Ownership::Compute).await?;
         return Ok(());
     };
     let live = Live::of(&stored, &call.kind)?;
@@ -64,12 +64,12 @@ async fn ensure(api: &Api, object: Value) -> Result<(), ApiError> {
     }
     let completed = complete(&live.object, &object);
     if completed != live.object {
-        write::update(api, &call, &live, completed, Owners::Compute).await?;
+        write::update(api, &call, &live, completed, Ownership::Compute).await?;
     }
     Ok(())
 }
 
-/// The object with the rules and subjects that it lacks.
+/// The object with its missing default rules and subjects.
 fn complete(live: &Value, wanted: &Value) -> Value {
     let mut out = live.clone();
     let add = |out: &mut Value, field: &str, item: Value| match &mut out[field] {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_back_and_what_was_added_stays() {
+    fn missing_rules_are_restored_and_additions_stay() {
         let role = |rules: Value, subjects: Value| json!({"rules": rules, "subjects": subjects});
         let get = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]});
         let list = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn table_can_be_read() {
-        assert!(objects().expect("a good table").len() > 20);
+    fn table_is_valid() {
+        assert!(objects().expect("a valid table").len() > 20);
     }
 }

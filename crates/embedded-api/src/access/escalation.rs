@@ -1,7 +1,7 @@
-//! Nobody gives away rights that they do not have themselves.
+//! Prevents privilege escalation.
 //!
-//! Whoever writes a role must have all that it allows, or the verb `escalate` on it; whoever binds
-//! one, or the verb `bind` on it.
+//! Writing a role requires all permissions in it, or the verb `escalate` on it; writing a binding
+//! requires all permissions of the role, or the verb `bind` on it.
 
 use apimachinery::{
     Status, meta,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{api::Api, error::ApiError, verbs::Call};
 
-/// 403 if `object` would give away more than its writer has.
+/// 403 if `object` would grant permissions that its writer does not have.
 pub(crate) async fn check(
     api: &Api,
     call: &Call,
@@ -42,7 +42,7 @@ async fn role(
         return Ok(());
     }
     let kind = &call.kind.plural;
-    if may(
+    if is_allowed(
         api,
         call,
         "escalate",
@@ -57,14 +57,14 @@ async fn role(
     let aggregates = !object["aggregationRule"].is_null()
         || live.is_some_and(|live| !live["aggregationRule"].is_null());
     if aggregates
-        && !missing(api, call, &[everything(), all_paths()])
+        && !missing(api, call, &[all_resources(), all_paths()])
             .await?
             .is_empty()
     {
         let why = "must have cluster-admin privileges to use the aggregationRule";
         return Err(Status::forbidden(call.kind.resource(), meta::name(object), why).into());
     }
-    confirm(api, call, object, &Rule::all_of(object)).await
+    require_all(api, call, object, &Rule::all_of(object)).await
 }
 
 async fn binding(
@@ -83,18 +83,18 @@ async fn binding(
     } else {
         "roles"
     };
-    if may(api, call, "bind", plural, &call.namespace, &role.name).await? {
+    if is_allowed(api, call, "bind", plural, &call.namespace, &role.name).await? {
         return Ok(());
     }
     let snapshot = api.access.get(api).await?;
     let Some(rules) = snapshot.role(&role) else {
-        // What was asked for is named, not what is missing: clients know these words.
+        // The message names the resource of the request with the name of the role: clients match it.
         return Err(Status::not_found(call.kind.resource(), &role.name).into());
     };
-    confirm(api, call, object, rules).await
+    require_all(api, call, object, rules).await
 }
 
-async fn may(
+async fn is_allowed(
     api: &Api,
     call: &Call,
     verb: &str,
@@ -120,7 +120,12 @@ async fn missing(api: &Api, call: &Call, wanted: &[Rule]) -> Result<Vec<String>,
     Ok(rbac::missing(&owned, wanted))
 }
 
-async fn confirm(api: &Api, call: &Call, object: &Value, wanted: &[Rule]) -> Result<(), ApiError> {
+async fn require_all(
+    api: &Api,
+    call: &Call,
+    object: &Value,
+    wanted: &[Rule],
+) -> Result<(), ApiError> {
     let missing = missing(api, call, wanted).await?;
     if missing.is_empty() {
         return Ok(());
@@ -132,18 +137,18 @@ async fn confirm(api: &Api, call: &Call, object: &Value, wanted: &[Rule]) -> Res
         missing.join("\n"),
     );
     let snapshot = api.access.get(api).await?;
-    let lost: Vec<String> = snapshot
-        .lost_roles(&call.identity, &call.namespace)
+    let unresolved: Vec<String> = snapshot
+        .missing_roles(&call.identity, &call.namespace)
         .map(|role| Status::not_found(call.kind.resource(), &role.name))
         .map(|status| status.message().to_owned())
         .collect();
-    if !lost.is_empty() {
-        why = format!("{why}; resolution errors: [{}]", lost.join(", "));
+    if !unresolved.is_empty() {
+        why = format!("{why}; resolution errors: [{}]", unresolved.join(", "));
     }
     Err(Status::forbidden(call.kind.resource(), meta::name(object), &why).into())
 }
 
-fn everything() -> Rule {
+fn all_resources() -> Rule {
     let all = || vec!["*".to_owned()];
     Rule {
         verbs: all(),

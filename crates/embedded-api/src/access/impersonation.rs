@@ -1,6 +1,6 @@
-//! Acting as somebody else, for those who may.
+//! User impersonation, for users with the permission.
 //!
-//! Invariant: nothing of the caller's own rights is left to the one they act as.
+//! Invariant: the impersonated identity keeps none of the caller's own permissions.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Who the request is from, after whom it wants to be taken for.
+/// The identity of the request after impersonation.
 pub(crate) async fn impersonate(
     api: &Api,
     caller: Identity,
@@ -53,10 +53,10 @@ pub(crate) async fn impersonate(
     for wanted in &wanted {
         authorize(api, &caller, wanted).await?;
     }
-    Ok(taken_for(user, groups, uids.into_iter().next(), extra))
+    Ok(impersonated(user, groups, uids.into_iter().next(), extra))
 }
 
-fn taken_for(
+fn impersonated(
     user: &str,
     mut groups: Vec<String>,
     uid: Option<String>,

@@ -1,13 +1,13 @@
-//! Who may do what: roles, bindings, and the question whether a request is allowed.
+//! Authorization by roles and bindings.
 //!
-//! - `attributes` tells what a request wants to do;
-//! - `snapshot` holds the rules of all roles and whom they are bound to;
-//! - `escalation` keeps people from giving away more than they have;
-//! - `impersonation` lets those who may act as somebody else;
-//! - `bootstrap` makes the roles that every cluster has.
+//! - `attributes` extracts verb and target of a request;
+//! - `snapshot` holds the rules of all roles and their subjects;
+//! - `escalation` prevents granting permissions that the writer does not have;
+//! - `impersonation` lets permitted users act as another user;
+//! - `bootstrap` creates the default roles of every cluster.
 //!
-//! Invariants: nothing is allowed that no rule allows, but to `system:masters`; a snapshot is
-//! thrown away with each write of a role or binding, before that write is answered.
+//! Invariants: no rule, no permission, except for `system:masters`; a write of a role or binding
+//! invalidates the snapshot before the write returns.
 
 mod attributes;
 pub(crate) mod bootstrap;
@@ -24,18 +24,18 @@ pub(crate) use snapshot::Current;
 use crate::{api::Api, auth::Identity, error::ApiError};
 
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
-/// May do everything, whatever roles say.
+/// Has all permissions, regardless of roles.
 const MASTERS: &str = "system:masters";
 
-/// The answer to a wish.
+/// The result of an authorization check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub allowed: bool,
-    /// By what it is allowed, or what was wrong with the roles that might have.
+    /// The rule that allowed the action, or problems with the roles that might have.
     pub reason: String,
 }
 
-/// May `identity` do this?
+/// Authorizes an action of `identity`.
 pub(crate) async fn decide(
     api: &Api,
     identity: &Identity,
@@ -51,7 +51,7 @@ pub(crate) async fn decide(
     Ok(snapshot.decide(identity, wanted))
 }
 
-/// 403 unless `identity` may do this.
+/// 403 unless `identity` may perform the action.
 pub(crate) async fn authorize(
     api: &Api,
     identity: &Identity,
@@ -64,7 +64,7 @@ pub(crate) async fn authorize(
     Err(refusal(identity, wanted, &decision.reason).into())
 }
 
-/// All that `identity` may do in a namespace, or, with none, in the whole cluster.
+/// All permissions of `identity` in a namespace, or without one in the whole cluster.
 pub(crate) async fn rules_of(
     api: &Api,
     identity: &Identity,

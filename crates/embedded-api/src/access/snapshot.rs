@@ -1,4 +1,4 @@
-//! The rules of all roles and whom they are bound to, read at once.
+//! The rules of all roles and their subjects, read together.
 
 use std::{
     collections::HashMap,
@@ -20,17 +20,17 @@ use crate::{
     store::{Collection, Scope},
 };
 
-/// The snapshot that holds now, if one was made since the last change.
+/// The current snapshot, if one was read since the last change.
 #[derive(Debug, Default)]
 pub(crate) struct Current {
-    /// Counts changes, so that what was read before one is not kept after it.
+    /// Counts changes, so that a snapshot read before a change is not kept after it.
     changes: AtomicU64,
     snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
 impl Current {
     /// A role or binding was written.
-    pub(crate) fn changed(&self) {
+    pub(crate) fn invalidate(&self) {
         let mut snapshot = self.snapshot.lock();
         self.changes.fetch_add(1, Ordering::SeqCst);
         *snapshot = None;
@@ -50,11 +50,11 @@ impl Current {
     }
 }
 
-/// Who is bound to which role.
+/// The subjects of a role.
 #[derive(Debug)]
 struct Binding {
-    /// `ClusterRoleBinding "x"`, as reasons name it.
-    shown: String,
+    /// `ClusterRoleBinding "x"`, for the reasons of decisions.
+    display: String,
     subjects: Vec<Subject>,
     role: RoleRef,
 }
@@ -73,7 +73,7 @@ pub(crate) struct RoleRef {
 }
 
 impl RoleRef {
-    /// What a binding refers to.
+    /// The role of a binding.
     pub(crate) fn of(binding: &Value) -> Self {
         let role = &binding["roleRef"];
         let namespace = if role["kind"] == "Role" {
@@ -101,11 +101,11 @@ impl RoleRef {
     }
 }
 
-/// All of it.
+/// All roles and bindings.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     roles: HashMap<RoleRef, Vec<Rule>>,
-    /// By namespace; those of the whole cluster under none.
+    /// By namespace; cluster role bindings have none.
     bindings: HashMap<String, Vec<Binding>>,
 }
 
@@ -131,23 +131,23 @@ impl Snapshot {
         Ok(out)
     }
 
-    /// The rules of a role that is there.
+    /// The rules of a role, if it exists.
     pub(crate) fn role(&self, role: &RoleRef) -> Option<&[Rule]> {
         self.roles.get(role).map(Vec::as_slice)
     }
 
     pub(crate) fn decide(&self, identity: &Identity, wanted: &Attributes) -> Decision {
-        let wish = wanted.wish();
-        let mut lost = Vec::new();
-        for (binding, subject) in self.bound(identity, wanted.namespace()) {
+        let action = wanted.action();
+        let mut missing = Vec::new();
+        for (binding, subject) in self.bindings_of(identity, wanted.namespace()) {
             let Some(rules) = self.roles.get(&binding.role) else {
-                lost.push(binding.role.not_found());
+                missing.push(binding.role.not_found());
                 continue;
             };
-            if rules.iter().any(|rule| rule.allows(&wish)) {
+            if rules.iter().any(|rule| rule.allows(&action)) {
                 let reason = format!(
                     "RBAC: allowed by {} of {} {:?} to {}",
-                    binding.shown,
+                    binding.display,
                     binding.role.kind(),
                     binding.role.name,
                     subject.show(),
@@ -158,7 +158,7 @@ impl Snapshot {
                 };
             }
         }
-        let reason = match lost.as_slice() {
+        let reason = match missing.as_slice() {
             [] => String::new(),
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
@@ -170,26 +170,26 @@ impl Snapshot {
     }
 
     pub(crate) fn rules_of(&self, identity: &Identity, namespace: &str) -> Vec<Rule> {
-        self.bound(identity, namespace)
+        self.bindings_of(identity, namespace)
             .filter_map(|(binding, _)| self.role(&binding.role))
             .flatten()
             .cloned()
             .collect()
     }
 
-    /// Roles that somebody is bound to and that are not there.
-    pub(crate) fn lost_roles<'a>(
+    /// Roles in bindings of the identity that do not exist.
+    pub(crate) fn missing_roles<'a>(
         &'a self,
         identity: &'a Identity,
         namespace: &'a str,
     ) -> impl Iterator<Item = &'a RoleRef> {
-        self.bound(identity, namespace)
+        self.bindings_of(identity, namespace)
             .map(|(binding, _)| &binding.role)
             .filter(|role| !self.roles.contains_key(role))
     }
 
-    /// The bindings that are about somebody, those of the cluster first.
-    fn bound<'a>(
+    /// The bindings of an identity, cluster role bindings first.
+    fn bindings_of<'a>(
         &'a self,
         identity: &'a Identity,
         namespace: &'a str,
@@ -212,14 +212,14 @@ impl Binding {
     fn of(binding: &Value) -> Self {
         let namespace = meta::namespace(binding);
         let name = meta::name(binding);
-        let shown = if namespace.is_empty() {
+        let display = if namespace.is_empty() {
             format!("ClusterRoleBinding {name:?}")
         } else {
             format!("RoleBinding {:?}", format!("{name}/{namespace}"))
         };
         let subjects = binding["subjects"].as_array().into_iter().flatten();
         Self {
-            shown,
+            display,
             subjects: subjects
                 .filter_map(|subject| Subject::of(subject, namespace))
                 .collect(),

@@ -1,13 +1,46 @@
-//! Roles and bindings: defaults and rules. What they allow is worked out in `rbac`.
+//! Roles and bindings: defaults and validation. Authorization itself is in `access`.
 
-use apimachinery::Violation;
+use apimachinery::{Violation, meta, names};
 use serde_json::Value;
 
-use super::fields::{each, fill};
+use super::{
+    Strategy,
+    fields::{each, fill},
+};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-pub(super) fn default_binding(binding: &mut Value) {
+pub(crate) const ROLE: Strategy = Strategy {
+    check_name: names::path_segment,
+    validate: |_, role| validate_role(role),
+    null_fields: &["rules"],
+    ..Strategy::PLAIN
+};
+
+pub(crate) const BINDING: Strategy = Strategy {
+    check_name: names::path_segment,
+    default: default_binding,
+    validate: validate_binding,
+    ..Strategy::PLAIN
+};
+
+/// The scope of a role or binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Cluster,
+    Namespace,
+}
+
+impl Scope {
+    fn of(object: &Value) -> Self {
+        match meta::kind(object) {
+            "Role" | "RoleBinding" => Self::Namespace,
+            _ => Self::Cluster,
+        }
+    }
+}
+
+fn default_binding(binding: &mut Value) {
     if binding["roleRef"].is_object() {
         fill(&mut binding["roleRef"], "apiGroup", GROUP);
     }
@@ -18,11 +51,11 @@ pub(super) fn default_binding(binding: &mut Value) {
     });
 }
 
-pub(super) fn check_role(role: &Value) -> Vec<Violation> {
-    let is_namespaced = role["kind"] == "Role";
+fn validate_role(role: &Value) -> Vec<Violation> {
+    let scope = Scope::of(role);
     let rules = role["rules"].as_array().into_iter().flatten().enumerate();
     let mut wrong: Vec<Violation> = rules
-        .flat_map(|(at, rule)| check_rule(rule, &format!("rules[{at}]"), is_namespaced))
+        .flat_map(|(at, rule)| check_rule(rule, &format!("rules[{at}]"), scope))
         .collect();
     let selectors = &role["aggregationRule"]["clusterRoleSelectors"];
     if role["aggregationRule"].is_object() && selectors.as_array().is_none_or(Vec::is_empty) {
@@ -33,7 +66,7 @@ pub(super) fn check_role(role: &Value) -> Vec<Violation> {
     wrong
 }
 
-fn check_rule(rule: &Value, at: &str, is_namespaced: bool) -> Vec<Violation> {
+fn check_rule(rule: &Value, at: &str, scope: Scope) -> Vec<Violation> {
     let is_empty = |field: &str| rule[field].as_array().is_none_or(Vec::is_empty);
     let required =
         |field: &str, why: &str| Violation::required(format!("{at}.{field}"), why.to_owned());
@@ -44,7 +77,7 @@ fn check_rule(rule: &Value, at: &str, is_namespaced: bool) -> Vec<Violation> {
     if !is_empty("nonResourceURLs") {
         let urls = rule["nonResourceURLs"].clone();
         let field = format!("{at}.nonResourceURLs");
-        if is_namespaced {
+        if scope == Scope::Namespace {
             let why = "namespaced rules cannot apply to non-resource URLs";
             wrong.push(Violation::invalid(field.clone(), urls.clone(), why));
         }
@@ -65,8 +98,8 @@ fn check_rule(rule: &Value, at: &str, is_namespaced: bool) -> Vec<Violation> {
     wrong
 }
 
-pub(super) fn check_binding(live: Option<&Value>, binding: &Value) -> Vec<Violation> {
-    let is_namespaced = binding["kind"] == "RoleBinding";
+fn validate_binding(live: Option<&Value>, binding: &Value) -> Vec<Violation> {
+    let scope = Scope::of(binding);
     let role = &binding["roleRef"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut wrong = Vec::new();
@@ -74,7 +107,7 @@ pub(super) fn check_binding(live: Option<&Value>, binding: &Value) -> Vec<Violat
         let found = text(&role["apiGroup"]);
         wrong.push(Violation::not_supported("roleRef.apiGroup", found, [GROUP]));
     }
-    let kinds: &[&str] = if is_namespaced {
+    let kinds: &[&str] = if scope == Scope::Namespace {
         &["Role", "ClusterRole"]
     } else {
         &["ClusterRole"]
@@ -93,11 +126,7 @@ pub(super) fn check_binding(live: Option<&Value>, binding: &Value) -> Vec<Violat
         .flatten()
         .enumerate()
     {
-        wrong.extend(check_subject(
-            subject,
-            &format!("subjects[{at}]"),
-            is_namespaced,
-        ));
+        wrong.extend(check_subject(subject, &format!("subjects[{at}]"), scope));
     }
     if live.is_some_and(|live| live["roleRef"] != *role) {
         let why = "cannot change roleRef";
@@ -106,7 +135,7 @@ pub(super) fn check_binding(live: Option<&Value>, binding: &Value) -> Vec<Violat
     wrong
 }
 
-fn check_subject(subject: &Value, at: &str, is_namespaced: bool) -> Vec<Violation> {
+fn check_subject(subject: &Value, at: &str, scope: Scope) -> Vec<Violation> {
     let text = |field: &str| subject[field].as_str().unwrap_or_default();
     let mut wrong = Vec::new();
     if text("name").is_empty() {
@@ -114,7 +143,7 @@ fn check_subject(subject: &Value, at: &str, is_namespaced: bool) -> Vec<Violatio
     }
     let expected = match text("kind") {
         "ServiceAccount" => {
-            if text("namespace").is_empty() && !is_namespaced {
+            if text("namespace").is_empty() && scope == Scope::Cluster {
                 wrong.push(Violation::required(format!("{at}.namespace"), ""));
             }
             ""

@@ -1,12 +1,19 @@
-//! Disruption budgets: how many pods of a set may be asked to leave at once.
+//! Disruption budgets: how many pods of a set may be evicted at once.
 
 use apimachinery::Violation;
 use serde_json::{Map, Value, json};
 
-use super::fields::fill;
+use super::{InitialStatus, Strategy, fields::fill};
 
-/// The numbers of the status are shown before anybody counted.
-pub(super) fn default(budget: &mut Value) {
+pub(crate) const BUDGET: Strategy = Strategy {
+    default,
+    validate: |_, budget| validate(budget),
+    initial_status: InitialStatus::Dropped,
+    ..Strategy::PLAIN
+};
+
+/// The numbers in the status are visible before the first count.
+fn default(budget: &mut Value) {
     fill(budget, "status", json!({}));
     for field in [
         "currentHealthy",
@@ -18,7 +25,7 @@ pub(super) fn default(budget: &mut Value) {
     }
 }
 
-pub(super) fn check(budget: &Value) -> Vec<Violation> {
+fn validate(budget: &Value) -> Vec<Violation> {
     let spec = &budget["spec"];
     let mut wrong = Vec::new();
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
@@ -54,7 +61,7 @@ fn counts(status: &Value) -> impl Iterator<Item = &str> {
         .map(|(key, _)| key.as_str())
 }
 
-/// A number of pods, or a share of them as `30%`.
+/// A number of pods, or a percentage of them, e.g. `30%`.
 fn check_amount(at: &str, amount: &Value) -> Option<Violation> {
     match amount {
         Value::Number(number) if number.as_i64().is_some_and(|number| number < 0) => {

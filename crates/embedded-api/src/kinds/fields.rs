@@ -1,10 +1,10 @@
-//! Small steps that defaults and rules of built-in kinds are made of.
+//! Small building blocks of defaults and validation of built-in kinds.
 
 use apimachinery::Violation;
 use serde_json::Value;
 
-/// A word that is one of few.
-pub(super) fn check_word(
+/// Validates an enum value.
+pub(super) fn check_enum(
     at: &Value,
     path: &str,
     field: &str,

@@ -1,11 +1,26 @@
-//! Pods: defaults and rules.
+//! Pods: defaults and validation.
 
 use apimachinery::{Violation, names};
 use serde_json::{Map, Value, json};
 
-use super::fields::{check_word, each, fill};
+use super::{
+    DeletionResponse, InitialStatus, Strategy,
+    fields::{check_enum, each, fill},
+};
 
-pub(super) fn default(pod: &mut Value) {
+pub(crate) const POD: Strategy = Strategy {
+    default: |pod| {
+        default(pod);
+        complete_status(pod);
+    },
+    populate: |pod, _| populate(pod),
+    validate,
+    initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
+    ..Strategy::PLAIN
+};
+
+fn default(pod: &mut Value) {
     if !pod["spec"].is_object() {
         return;
     }
@@ -71,7 +86,7 @@ fn default_container(container: &mut Value) {
     for part in ["limits", "requests"] {
         amounts_as_text(container["resources"].get_mut(part));
     }
-    // What is limited is requested, unless the pod says otherwise.
+    // Limits are the default of requests.
     let limits = container["resources"]["limits"]
         .as_object()
         .cloned()
@@ -83,7 +98,7 @@ fn default_container(container: &mut Value) {
     }
 }
 
-/// Amounts may be written as numbers and are read back as texts.
+/// Amounts may be written as numbers and are read back as strings.
 fn amounts_as_text(amounts: Option<&mut Value>) {
     let amounts = amounts.and_then(Value::as_object_mut);
     for amount in amounts.into_iter().flat_map(Map::values_mut) {
@@ -111,21 +126,21 @@ fn default_probe(probe: &mut Value) {
     }
 }
 
-/// What is always shown of a pod's status, set or not.
-pub(super) fn show_status(pod: &mut Value) {
+/// Status fields that are always visible, even if unset.
+fn complete_status(pod: &mut Value) {
     each(&mut pod["status"], "conditions", |condition| {
         for field in ["lastProbeTime", "lastTransitionTime"] {
             fill(condition, field, Value::Null);
         }
     });
-    // The first address is told twice.
+    // The first address is in two fields.
     if let Some(first) = pod.pointer("/status/podIPs/0/ip").cloned() {
         fill(&mut pod["status"], "podIP", first);
     }
 }
 
-/// What the server adds once the owners of fields are known.
-pub(super) fn furnish(pod: &mut Value) {
+/// Fields the server sets after field ownership is recorded.
+fn populate(pod: &mut Value) {
     if pod["spec"].is_object() {
         let spec = &mut pod["spec"];
         fill(spec, "preemptionPolicy", "PreemptLowerPriority");
@@ -144,7 +159,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-/// The class that decides which pods go first when memory is short.
+/// The quality-of-service class, which decides which pods are evicted first under memory pressure.
 fn qos_class(pod: &Value) -> &'static str {
     let containers = ["containers", "initContainers"]
         .into_iter()
@@ -166,16 +181,16 @@ fn qos_class(pod: &Value) -> &'static str {
     }
 }
 
-pub(super) fn check(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
+fn validate(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
     let mut wrong = check_containers(pod);
-    check_word(
+    check_enum(
         &pod["spec"],
         "spec",
         "restartPolicy",
         &["Always", "OnFailure", "Never"],
         &mut wrong,
     );
-    check_word(
+    check_enum(
         &pod["spec"],
         "spec",
         "dnsPolicy",
@@ -218,7 +233,7 @@ fn check_containers(pod: &Value) -> Vec<Violation> {
         if container["image"].as_str().unwrap_or_default().is_empty() {
             wrong.push(Violation::required(format!("{path}.image"), ""));
         }
-        check_word(
+        check_enum(
             container,
             &path,
             "imagePullPolicy",
@@ -241,7 +256,7 @@ fn check_containers(pod: &Value) -> Vec<Violation> {
     wrong
 }
 
-/// The part of a pod's spec that stays as it was made.
+/// The immutable part of a pod's spec.
 fn frozen(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Value::Object(fields) = &mut spec {

@@ -1,12 +1,15 @@
-//! Volumes, claims and their classes: defaults and rules.
+//! Persistent volumes, claims and storage classes: defaults and validation.
 
 use apimachinery::Violation;
 use serde_json::{Map, Value, json};
 
-use super::fields::{check_word, fill, fill_in};
+use super::{
+    DeletionResponse, InitialStatus, Strategy,
+    fields::{check_enum, fill, fill_in},
+};
 
-const CLAIM_FROZEN: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-const VOLUME_FROZEN: &str = "spec.persistentvolumesource is immutable after creation";
+const CLAIM_IMMUTABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+const VOLUME_IMMUTABLE: &str = "spec.persistentvolumesource is immutable after creation";
 const MODES: [&str; 4] = [
     "ReadOnlyMany",
     "ReadWriteMany",
@@ -14,12 +17,36 @@ const MODES: [&str; 4] = [
     "ReadWriteOncePod",
 ];
 
-pub(super) fn default_claim(claim: &mut Value) {
+pub(crate) const CLAIM: Strategy = Strategy {
+    default: default_claim,
+    validate: validate_claim,
+    initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
+    ..Strategy::PLAIN
+};
+
+pub(crate) const VOLUME: Strategy = Strategy {
+    default: default_volume,
+    populate: populate_volume,
+    validate: validate_volume,
+    initial_status: InitialStatus::Dropped,
+    deletion: DeletionResponse::Object,
+    ..Strategy::PLAIN
+};
+
+pub(crate) const CLASS: Strategy = Strategy {
+    default: default_class,
+    validate: validate_class,
+    deletion: DeletionResponse::Object,
+    ..Strategy::PLAIN
+};
+
+fn default_claim(claim: &mut Value) {
     fill(claim, "status", json!({"phase": "Pending"}));
     fill_in(claim, "spec", "volumeMode", "Filesystem");
 }
 
-pub(super) fn default_volume(volume: &mut Value) {
+fn default_volume(volume: &mut Value) {
     fill(volume, "status", json!({"phase": "Pending"}));
     fill_in(volume, "spec", "persistentVolumeReclaimPolicy", "Retain");
     fill_in(volume, "spec", "volumeMode", "Filesystem");
@@ -28,23 +55,23 @@ pub(super) fn default_volume(volume: &mut Value) {
     }
 }
 
-/// When it came to its phase.
-pub(super) fn furnish_volume(volume: &mut Value, now: &str) {
+/// Sets the time of the last phase transition.
+fn populate_volume(volume: &mut Value, now: &str) {
     fill_in(volume, "status", "lastPhaseTransitionTime", now);
 }
 
-pub(super) fn default_class(class: &mut Value) {
+fn default_class(class: &mut Value) {
     fill(class, "reclaimPolicy", "Delete");
     fill(class, "volumeBindingMode", "Immediate");
 }
 
-pub(super) fn check_claim(live: Option<&Value>, claim: &Value) -> Vec<Violation> {
+fn validate_claim(live: Option<&Value>, claim: &Value) -> Vec<Violation> {
     let spec = &claim["spec"];
     let mut wrong = check_modes(spec, "at least 1 access mode is required");
     if spec["resources"]["requests"]["storage"].is_null() {
         wrong.push(Violation::required("spec.resources[storage]", ""));
     }
-    check_word(
+    check_enum(
         spec,
         "spec",
         "volumeMode",
@@ -52,16 +79,16 @@ pub(super) fn check_claim(live: Option<&Value>, claim: &Value) -> Vec<Violation>
         &mut wrong,
     );
     if let Some(live) = live
-        && frozen_claim(live, &live["spec"]) != frozen_claim(live, spec)
+        && immutable_part(live, &live["spec"]) != immutable_part(live, spec)
     {
-        wrong.push(Violation::forbidden("spec", CLAIM_FROZEN));
+        wrong.push(Violation::forbidden("spec", CLAIM_IMMUTABLE));
     }
     wrong
 }
 
-/// What stays as it is once a claim is made. A claim gets its volume, and its class if it had none;
-/// once bound, it may be asked to grow.
-fn frozen_claim(live: &Value, spec: &Value) -> Value {
+/// The immutable part of a claim's spec. A claim gets its volume, and its class if it had none;
+/// once bound, its request may grow.
+fn immutable_part(live: &Value, spec: &Value) -> Value {
     let mut spec = spec.clone();
     let absent = |field: &str| live["spec"][field].as_str().unwrap_or_default().is_empty();
     let free = ["volumeName", "storageClassName"]
@@ -102,7 +129,7 @@ fn check_modes(spec: &Value, why: &str) -> Vec<Violation> {
         .collect()
 }
 
-/// Fields of a volume's spec that are no source of data.
+/// Fields of a volume's spec that are not a volume source.
 const NO_SOURCE: [&str; 9] = [
     "accessModes",
     "capacity",
@@ -123,7 +150,7 @@ fn sources(spec: &Value) -> Map<String, Value> {
         .collect()
 }
 
-pub(super) fn check_volume(live: Option<&Value>, volume: &Value) -> Vec<Violation> {
+fn validate_volume(live: Option<&Value>, volume: &Value) -> Vec<Violation> {
     let spec = &volume["spec"];
     let mut wrong = check_modes(spec, "");
     let capacity = spec["capacity"].as_object().cloned().unwrap_or_default();
@@ -139,8 +166,8 @@ pub(super) fn check_volume(live: Option<&Value>, volume: &Value) -> Vec<Violatio
     }
     let policies = ["Delete", "Recycle", "Retain"];
     let field = "persistentVolumeReclaimPolicy";
-    check_word(spec, "spec", field, &policies, &mut wrong);
-    check_word(
+    check_enum(spec, "spec", field, &policies, &mut wrong);
+    check_enum(
         spec,
         "spec",
         "volumeMode",
@@ -168,7 +195,7 @@ pub(super) fn check_volume(live: Option<&Value>, volume: &Value) -> Vec<Violatio
     if sources(&live["spec"]) != found {
         wrong.push(Violation::forbidden(
             "spec.persistentvolumesource",
-            VOLUME_FROZEN,
+            VOLUME_IMMUTABLE,
         ));
     }
     if live["spec"]["volumeMode"] != spec["volumeMode"] {
@@ -182,7 +209,7 @@ pub(super) fn check_volume(live: Option<&Value>, volume: &Value) -> Vec<Violatio
     wrong
 }
 
-pub(super) fn check_class(live: Option<&Value>, class: &Value) -> Vec<Violation> {
+fn validate_class(live: Option<&Value>, class: &Value) -> Vec<Violation> {
     let mut wrong = Vec::new();
     if class["provisioner"].as_str().unwrap_or_default().is_empty() {
         wrong.push(Violation::required("provisioner", ""));

@@ -1,12 +1,12 @@
-//! Quotas of namespaces: an object that would take more than is left is not let in.
+//! Resource quotas: rejects an object that would exceed the quota of its namespace.
 //!
-//! **Invariants**: what is taken is counted from the objects that are there, never from a status, so
-//! that nothing can go out of step; two objects of one namespace are not let in at once.
+//! **Invariants**: usage is counted from the existing objects, never from a status, so that it
+//! cannot drift; two objects of one namespace are never admitted concurrently.
 
-mod amount;
 mod usage;
 
-use apimachinery::{Status, meta};
+use apimachinery::{GroupResource, Status, meta};
+use quantity::Amount;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -20,28 +20,27 @@ use crate::{
 
 const PLURAL: &str = "resourcequotas";
 
-/// Held by whoever lets something in where there are quotas.
+/// Serializes the admission of objects in namespaces with quotas.
 pub(crate) type Gate = std::sync::Arc<Mutex<()>>;
 
-/// Lets a new object in, or says which quota has no room for it. Keep what is answered until the
-/// object is stored.
+/// Admits a new object, or names the exceeded quota. Hold the returned guard until the object is
+/// stored.
 pub(crate) async fn admit(
     api: &Api,
     call: &Call,
     object: &Value,
 ) -> Result<Option<OwnedMutexGuard<()>>, ApiError> {
-    let group = call.kind.group.as_str();
-    // Much comes and goes of these, and nobody counts them.
+    // These change often, and quotas do not count them.
     let is_exempt = matches!(call.kind.plural.as_str(), "events" | "leases");
     if call.namespace.is_empty() || is_exempt {
         return Ok(None);
     }
-    let kind = (group, call.kind.plural.as_str());
-    let asked = usage::of(kind, object);
+    let kind = call.kind.resource();
+    let requested = usage::of(kind, object);
     let is_touched = |quota: &Value| {
         let hard = quota["spec"]["hard"].as_object();
         let mut names = hard.into_iter().flatten().map(|(name, _)| name);
-        names.any(|name| asked.contains_key(name)) || kind == ("", "pods")
+        names.any(|name| requested.contains_key(name)) || kind == usage::PODS
     };
     let mut quotas = of_namespace(api, &call.namespace).await?;
     quotas.retain(is_touched);
@@ -51,45 +50,55 @@ pub(crate) async fn admit(
     let gate = Gate::clone(&api.quota_gate).lock_owned().await;
     for quota in &quotas {
         let hard = &quota["spec"]["hard"];
-        let used = used(api, &call.namespace, hard).await?;
-        if let Some(why) = refusal(quota, kind, object, (&asked, &used)) {
-            let resource = call.kind.resource();
-            return Err(Status::forbidden(resource, meta::name(object), &why).into());
+        let usages = Usages {
+            requested: &requested,
+            used: &used(api, &call.namespace, hard).await?,
+        };
+        if let Some(why) = refusal(quota, kind, object, usages) {
+            return Err(Status::forbidden(kind, meta::name(object), &why).into());
         }
     }
     Ok(Some(gate))
 }
 
-/// Why the quota has no room for the object.
+/// The usage of the new object and of the existing ones.
+#[derive(Debug, Clone, Copy)]
+struct Usages<'a> {
+    requested: &'a Usage,
+    used: &'a Usage,
+}
+
+/// Why the quota rejects the object.
 fn refusal(
     quota: &Value,
-    kind: usage::Kind<'_>,
+    kind: GroupResource<'_>,
     object: &Value,
-    (asked, used): (&Usage, &Usage),
+    usage: Usages<'_>,
 ) -> Option<String> {
+    let Usages { requested, used } = usage;
     let (name, hard) = (meta::name(quota), &quota["spec"]["hard"]);
-    if kind == ("", "pods") {
-        let silent = usage::silent(object, hard);
-        if !silent.is_empty() {
-            let what = silent.join("; ");
-            return Some(format!("failed quota: {name}: must specify {what}"));
+    if kind == usage::PODS {
+        let unspecified = usage::unspecified(object, hard);
+        if !unspecified.is_empty() {
+            let list = unspecified.join("; ");
+            return Some(format!("failed quota: {name}: must specify {list}"));
         }
     }
     let limits = limits(hard);
     let is_exceeded = |name: &&String| {
-        let (Some(limit), Some(more)) = (limits.get(*name), asked.get(*name)) else {
+        let (Some(limit), Some(more)) = (limits.get(*name), requested.get(*name)) else {
             return false;
         };
-        let before = used.get(*name).copied().unwrap_or(amount::Amount::ZERO);
-        *more > amount::Amount::ZERO && before.plus(*more) > *limit
+        let before = used.get(*name).copied().unwrap_or(Amount::ZERO);
+        *more > Amount::ZERO && before.plus(*more) > *limit
     };
     let exceeded: Vec<&String> = limits.keys().filter(is_exceeded).collect();
     (!exceeded.is_empty()).then(|| {
         format!(
             "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-            usage::shown(asked, &exceeded),
-            usage::shown(used, &exceeded),
-            usage::shown(&limits, &exceeded),
+            usage::format(requested, &exceeded),
+            usage::format(used, &exceeded),
+            usage::format(&limits, &exceeded),
         )
     })
 }
@@ -97,24 +106,27 @@ fn refusal(
 fn limits(hard: &Value) -> Usage {
     let hard = hard.as_object().into_iter().flatten();
     let read = |amount: &Value| match amount {
-        Value::String(text) => amount::Amount::parse(text),
-        Value::Number(number) => amount::Amount::parse(&number.to_string()),
+        Value::String(text) => Amount::parse_text(text).ok(),
+        Value::Number(number) => Amount::parse_text(&number.to_string()).ok(),
         _ => None,
     };
     hard.filter_map(|(name, amount)| Some((name.clone(), read(amount)?)))
         .collect()
 }
 
-/// What the objects of a namespace take of what is counted.
+/// The usage of the counted resources in a namespace.
 async fn used(api: &Api, namespace: &str, hard: &Value) -> Result<Usage, ApiError> {
     let mut sum = Usage::new();
-    for (group, plural) in usage::kinds(hard) {
+    for collection in usage::collections(hard) {
         let scope = Scope {
             namespace: Some(namespace.to_owned()),
-            ..Scope::all(Collection::new(&group, &plural))
+            ..Scope::all(collection)
         };
         for stored in api.store.list(&scope, None, None).await?.items {
-            usage::add(&mut sum, &usage::of((&group, &plural), &stored.parse()?));
+            usage::add(
+                &mut sum,
+                &usage::of(scope.collection.resource(), &stored.parse()?),
+            );
         }
     }
     Ok(sum)
@@ -132,14 +144,14 @@ pub(crate) async fn of_namespace(api: &Api, namespace: &str) -> Result<Vec<Value
         .collect()
 }
 
-/// The quota with the status that follows from what is there.
+/// The quota with its current status.
 pub(crate) async fn counted(api: &Api, quota: &Value) -> Result<Value, ApiError> {
     let hard = &quota["spec"]["hard"];
     let used = used(api, meta::namespace(quota), hard).await?;
     let names = hard.as_object().into_iter().flatten();
-    let shown: Map<String, Value> = names
+    let amounts: Map<String, Value> = names
         .map(|(name, _)| {
-            let amount = used.get(name).copied().unwrap_or(amount::Amount::ZERO);
+            let amount = used.get(name).copied().unwrap_or(Amount::ZERO);
             (name.clone(), amount.to_string().into())
         })
         .collect();
@@ -149,7 +161,7 @@ pub(crate) async fn counted(api: &Api, quota: &Value) -> Result<Value, ApiError>
     } else {
         json!({})
     };
-    out["status"] = json!({"hard": hard, "used": shown});
+    out["status"] = json!({"hard": hard, "used": amounts});
     Ok(out)
 }
 
@@ -158,17 +170,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_name_the_quota_and_what_there_is_too_little_of() {
+    fn refusals_name_the_quota_and_the_exceeded_resources() {
         let quota = |hard: Value| json!({"metadata": {"name": "q"}, "spec": {"hard": hard}});
         let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [
             {"name": "c", "resources": {"requests": {"memory": "512Mi"}}}]}});
-        let kind = ("", "pods");
-        let asked = usage::of(kind, &pod);
+        let kind = usage::PODS;
+        let requested = usage::of(kind, &pod);
         let used: Usage = [("requests.memory", "768Mi"), ("pods", "1")]
             .into_iter()
-            .map(|(name, text)| (name.to_owned(), amount::Amount::parse(text).expect(text)))
+            .map(|(name, text)| (name.to_owned(), Amount::parse_text(text).expect(text)))
             .collect();
-        let why = |hard| refusal(&quota(hard), kind, &pod, (&asked, &used));
+        let usages = Usages {
+            requested: &requested,
+            used: &used,
+        };
+        let why = |hard| refusal(&quota(hard), kind, &pod, usages);
         assert_eq!(why(json!({"pods": "2", "requests.memory": "2Gi"})), None);
         assert_eq!(
             why(json!({"pods": "1", "requests.memory": "1Gi", "services": "0"})).expect("full"),
@@ -176,7 +192,7 @@ mod tests {
              pods=1,requests.memory=768Mi, limited: pods=1,requests.memory=1Gi"
         );
         assert_eq!(
-            why(json!({"limits.memory": "1Gi"})).expect("silent"),
+            why(json!({"limits.memory": "1Gi"})).expect("unspecified"),
             "failed quota: q: must specify limits.memory for: c"
         );
     }

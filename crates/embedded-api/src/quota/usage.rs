@@ -1,15 +1,17 @@
-//! What an object takes of a quota. Pure.
+//! The usage of one object. Pure.
 
 use std::collections::BTreeMap;
 
+use apimachinery::GroupResource;
+use quantity::Amount;
 use serde_json::Value;
 
-use super::amount::Amount;
+use crate::store::Collection;
 
-/// Amounts by the names that quotas have for them.
+/// Amounts by resource name as in quotas.
 pub(super) type Usage = BTreeMap<String, Amount>;
 
-/// Kinds of the core group that are counted by their plain names, too.
+/// Kinds of the core group that are also counted by their plain names.
 const PLAIN: [&str; 6] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -19,11 +21,14 @@ const PLAIN: [&str; 6] = [
     "services",
 ];
 
-/// Which kind of object: group and plural.
-pub(super) type Kind<'a> = (&'a str, &'a str);
+pub(super) const PODS: GroupResource<'static> = GroupResource {
+    group: "",
+    resource: "pods",
+};
 
-/// Of one object.
-pub(super) fn of((group, plural): Kind<'_>, object: &Value) -> Usage {
+/// The usage of one object.
+pub(super) fn of(kind: GroupResource<'_>, object: &Value) -> Usage {
+    let (group, plural) = (kind.group, kind.resource);
     let mut all = Usage::new();
     let count = if group.is_empty() {
         format!("count/{plural}")
@@ -32,8 +37,8 @@ pub(super) fn of((group, plural): Kind<'_>, object: &Value) -> Usage {
     };
     all.insert(count, Amount::ONE);
     match (group, plural) {
-        // It is counted above, and takes nothing any more.
-        ("", "pods") if is_over(object) => {}
+        // It counts as an object above, but uses no compute resources.
+        ("", "pods") if has_ended(object) => {}
         ("", "pods") => {
             all.insert("pods".to_owned(), Amount::ONE);
             add_pod(&mut all, object);
@@ -57,7 +62,7 @@ pub(super) fn add(sum: &mut Usage, more: &Usage) {
     }
 }
 
-fn is_over(pod: &Value) -> bool {
+fn has_ended(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
@@ -65,15 +70,15 @@ fn is_over(pod: &Value) -> bool {
 }
 
 fn add_claim(all: &mut Usage, claim: &Value) {
-    let asked = claim["spec"]["resources"]["requests"]["storage"].as_str();
-    let Some(asked) = asked.and_then(Amount::parse) else {
+    let requested = claim["spec"]["resources"]["requests"]["storage"].as_str();
+    let Some(requested) = requested.and_then(|text| Amount::parse_text(text).ok()) else {
         return;
     };
-    all.insert("requests.storage".to_owned(), asked);
+    all.insert("requests.storage".to_owned(), requested);
     let class = claim["spec"]["storageClassName"].as_str();
     if let Some(class) = class.filter(|class| !class.is_empty()) {
         let of_class = format!("{class}.storageclass.storage.k8s.io");
-        all.insert(format!("{of_class}/requests.storage"), asked);
+        all.insert(format!("{of_class}/requests.storage"), requested);
         all.insert(format!("{of_class}/persistentvolumeclaims"), Amount::ONE);
     }
 }
@@ -82,7 +87,7 @@ fn add_pod(all: &mut Usage, pod: &Value) {
     for part in ["requests", "limits"] {
         for (name, amount) in pod_amounts(pod, part) {
             all.insert(format!("{part}.{name}"), amount);
-            // Requests have their plain names besides.
+            // Requests also count under their plain names.
             if part == "requests" && is_basic(&name) {
                 all.insert(name, amount);
             }
@@ -94,7 +99,7 @@ fn is_basic(name: &str) -> bool {
     matches!(name, "cpu" | "memory" | "ephemeral-storage")
 }
 
-/// All that run at once, or the most that one of those before them takes with what runs by then.
+/// The sum of all containers, or the largest sum of an init container and the sidecars before it.
 fn pod_amounts(pod: &Value, part: &str) -> Usage {
     let stays = |container: &&Value| container["restartPolicy"] == "Always";
     let own = |container: &Value| amounts(&container["resources"][part]);
@@ -122,16 +127,18 @@ fn pod_amounts(pod: &Value, part: &str) -> Usage {
 
 fn amounts(list: &Value) -> Usage {
     let list = list.as_object().into_iter().flatten();
-    list.filter_map(|(name, amount)| Some((name.clone(), Amount::parse(amount.as_str()?)?)))
-        .collect()
+    list.filter_map(|(name, amount)| {
+        Some((name.clone(), Amount::parse_text(amount.as_str()?).ok()?))
+    })
+    .collect()
 }
 
 fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     pod["spec"][list].as_array().into_iter().flatten()
 }
 
-/// Containers that do not say what a quota counts, by the quota's name for it.
-pub(super) fn silent(pod: &Value, counted: &Value) -> Vec<String> {
+/// Counted resources that containers do not specify, by their names in quotas.
+pub(super) fn unspecified(pod: &Value, counted: &Value) -> Vec<String> {
     let counted = counted.as_object().into_iter().flatten();
     let mut all = Vec::new();
     for (name, _) in counted {
@@ -139,7 +146,7 @@ pub(super) fn silent(pod: &Value, counted: &Value) -> Vec<String> {
             Some((part @ ("requests" | "limits"), resource)) => (part, resource),
             _ => ("requests", name.as_str()),
         };
-        // What is not basic is asked for by few.
+        // Only basic resources must be specified.
         if !matches!(resource, "cpu" | "memory") {
             continue;
         }
@@ -155,30 +162,30 @@ pub(super) fn silent(pod: &Value, counted: &Value) -> Vec<String> {
     all
 }
 
-/// The kinds that a quota counts objects of.
-pub(super) fn kinds(hard: &Value) -> Vec<(String, String)> {
+/// The collections whose objects a quota counts.
+pub(super) fn collections(hard: &Value) -> Vec<Collection> {
     let mut all = Vec::new();
     for (name, _) in hard.as_object().into_iter().flatten() {
-        let kind = match name.strip_prefix("count/") {
+        let collection = match name.strip_prefix("count/") {
             Some(counted) => {
                 let (plural, group) = counted.split_once('.').unwrap_or((counted, ""));
-                (group.to_owned(), plural.to_owned())
+                Collection::new(group, plural)
             }
-            None if PLAIN.contains(&name.as_str()) => (String::new(), name.clone()),
+            None if PLAIN.contains(&name.as_str()) => Collection::new("", name),
             None if name == "requests.storage" || name.contains(".storageclass.") => {
-                (String::new(), "persistentvolumeclaims".to_owned())
+                Collection::new("", "persistentvolumeclaims")
             }
-            None => (String::new(), "pods".to_owned()),
+            None => Collection::new("", "pods"),
         };
-        if !all.contains(&kind) {
-            all.push(kind);
+        if !all.contains(&collection) {
+            all.push(collection);
         }
     }
     all
 }
 
-/// The object in words, for messages.
-pub(super) fn shown(usage: &Usage, names: &[&String]) -> String {
+/// Formats the usage for messages.
+pub(super) fn format(usage: &Usage, names: &[&String]) -> String {
     let mut names = names.to_vec();
     names.sort();
     let one = |name: &&String| {
@@ -202,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_take_what_their_containers_ask_for() {
+    fn pod_usage_is_the_sum_of_its_containers() {
         let pod = json!({"metadata": {"name": "p"}, "spec": {
             "initContainers": [
                 {"name": "i", "resources": {"requests": {"cpu": "2", "memory": "32Mi"}}},
@@ -215,20 +222,20 @@ mod tests {
                 {"name": "b", "resources": {"requests": {"cpu": "500m", "memory": "64Mi"}}},
             ],
         }});
-        // The first of those that run before takes more than all that run at once.
+        // The first init container requests more than all containers together.
         let expected = json!({
             "count/pods": "1", "pods": "1", "cpu": "2", "requests.cpu": "2",
             "memory": "128Mi", "requests.memory": "128Mi",
             "limits.memory": "128Mi", "limits.example.com/x": "1",
         });
-        assert_eq!(texts(&of(("", "pods"), &pod)), expected);
+        assert_eq!(texts(&of(PODS, &pod)), expected);
         let mut over = pod.clone();
         over["status"]["phase"] = json!("Succeeded");
-        assert_eq!(texts(&of(("", "pods"), &over)), json!({"count/pods": "1"}));
+        assert_eq!(texts(&of(PODS, &over)), json!({"count/pods": "1"}));
     }
 
     #[test]
-    fn claims_take_storage_of_their_class() {
+    fn claims_use_storage_of_their_class() {
         let claim = json!({"metadata": {"name": "c"}, "spec": {"storageClassName": "local",
             "resources": {"requests": {"storage": "1Gi"}}}});
         let expected = json!({
@@ -236,8 +243,16 @@ mod tests {
             "requests.storage": "1Gi", "local.storageclass.storage.k8s.io/requests.storage": "1Gi",
             "local.storageclass.storage.k8s.io/persistentvolumeclaims": "1",
         });
-        assert_eq!(texts(&of(("", "persistentvolumeclaims"), &claim)), expected);
-        let vm = of(("kubevirt.io", "virtualmachines"), &json!({}));
+        let claims = GroupResource {
+            resource: "persistentvolumeclaims",
+            ..PODS
+        };
+        assert_eq!(texts(&of(claims, &claim)), expected);
+        let vms = GroupResource {
+            group: "kubevirt.io",
+            resource: "virtualmachines",
+        };
+        let vm = of(vms, &json!({}));
         assert_eq!(
             texts(&vm),
             json!({"count/virtualmachines.kubevirt.io": "1"})
@@ -245,13 +260,16 @@ mod tests {
     }
 
     #[test]
-    fn containers_that_say_nothing_of_what_is_counted_are_named() {
+    fn containers_without_counted_resources_are_named() {
         let pod = json!({"spec": {"containers": [
             {"name": "a", "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}}},
             {"name": "b", "resources": {}},
         ]}});
         let hard = json!({"limits.cpu": "4", "memory": "4Gi", "pods": "3", "limits.x/y": "1"});
-        assert_eq!(silent(&pod, &hard), ["limits.cpu for: b", "memory for: b"]);
-        assert!(silent(&pod, &json!({"pods": "1"})).is_empty());
+        assert_eq!(
+            unspecified(&pod, &hard),
+            ["limits.cpu for: b", "memory for: b"]
+        );
+        assert!(unspecified(&pod, &json!({"pods": "1"})).is_empty());
     }
 }

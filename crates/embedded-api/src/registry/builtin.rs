@@ -1,6 +1,6 @@
-//! The kinds that are always there, as a table.
+//! The built-in kinds, as a table.
 //!
-//! Storing a kind does not mean that anything acts on it.
+//! A served kind is stored and validated; not all of them have a controller here.
 
 mod table;
 
@@ -9,6 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extens
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value;
 
+use crate::kinds::Strategy;
 pub(crate) use table::KINDS;
 
 /// One row of the table.
@@ -24,12 +25,13 @@ pub(crate) struct BuiltIn {
     pub namespaced: bool,
     pub verbs: &'static [&'static str],
     pub subresources: &'static [Sub],
-    /// Where the objects are, when not under the own group and name.
+    /// The collection of the objects, if not under the kind's own group and name.
     pub stored_as: Option<Alias>,
-    /// Kinds whose `metadata.generation` counts changes of the wanted state.
+    /// Whether `metadata.generation` counts changes of the desired state.
     pub generation: bool,
-    /// The schema, written out or with references.
+    /// The schema, with inlined or referenced types.
     pub schema: fn(References) -> Value,
+    pub strategy: Strategy,
 }
 
 /// A kind that shares its objects with another one.
@@ -60,7 +62,7 @@ impl Sub {
     }
 }
 
-/// How a schema names the types inside it.
+/// The representation of nested types in a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum References {
     Inlined,
@@ -76,7 +78,7 @@ fn schema<T: JsonSchema>(references: References) -> Value {
         .to_value()
 }
 
-/// A CRD's schema holds schemas of schemas, so it cannot be written out.
+/// A CRD's schema is recursive, so it cannot be inlined.
 fn crd_schema(references: References) -> Value {
     match references {
         References::Inlined => Value::Null,

@@ -1,11 +1,11 @@
-//! The same object in another version.
+//! Conversion of an object to another version.
 //!
 //! Versions of custom kinds differ in their label only. Events of the two groups share their
-//! objects and differ in the names of fields. Invariant: converting there and back loses nothing.
+//! objects and differ in the names of fields. Invariant: a round trip loses nothing.
 
 use serde_json::{Map, Value};
 
-/// The older name of a field of an event, and the newer one.
+/// The `v1` name of an event's field, and its `events.k8s.io` name.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -18,7 +18,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 
 const NEW_EVENTS: &str = "events.k8s.io/v1";
 
-/// Makes `object` an object of `api_version`.
+/// Converts `object` to `api_version`.
 pub(crate) fn to_version(object: &mut Value, api_version: &str) {
     let from = object["apiVersion"].as_str().unwrap_or_default();
     if from == api_version || !object.is_object() {
@@ -60,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn events_change_their_words_and_back() {
+    fn events_are_converted_and_back() {
         let old = json!({"apiVersion": "v1", "kind": "Event", "message": "m", "reason": "r",
                          "involvedObject": {"name": "x"}});
         let mut event = old.clone();

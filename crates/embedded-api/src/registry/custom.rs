@@ -1,6 +1,6 @@
-//! Kinds that a `CustomResourceDefinition` brings.
+//! Kinds defined by a `CustomResourceDefinition`.
 //!
-//! Invariant: [`check`] and [`versions`] agree on what a usable definition is.
+//! Invariant: [`check`] and [`versions`] agree on which definitions are valid.
 
 use std::cmp::Reverse;
 
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::{Custom, Origin, Scale, Served};
 use crate::store::Collection;
 
-/// Holds a definition until the objects of its kind are gone.
+/// Keeps a definition until the objects of its kind are deleted.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// In the order in which the original lists them.
+/// In the order of kube-apiserver.
 const CUSTOM_VERBS: &[&str] = &[
     "delete",
     "deletecollection",
@@ -31,7 +31,7 @@ const CUSTOM_VERBS: &[&str] = &[
     "watch",
 ];
 
-/// Everything that makes a definition unusable.
+/// Every error of a definition.
 pub(crate) fn check(crd: &Value) -> Vec<Violation> {
     let spec = &crd["spec"];
     let mut wrong = Vec::new();
@@ -69,7 +69,7 @@ pub(crate) fn check(crd: &Value) -> Vec<Violation> {
         ));
     }
     let versions = list(&spec["versions"]);
-    // What is the same in all versions is told once, of the whole.
+    // A schema error in all versions is reported once, for the whole definition.
     let is_shared = versions
         .windows(2)
         .all(|pair| pair[0]["schema"] == pair[1]["schema"]);
@@ -95,7 +95,7 @@ pub(crate) fn check(crd: &Value) -> Vec<Violation> {
     wrong
 }
 
-/// Rules of a definition that cannot be run.
+/// CEL rules of a definition that do not compile.
 pub(crate) fn check_rules(crd: &Value) -> Vec<Violation> {
     let mut wrong = Vec::new();
     for (at, version) in list(&crd["spec"]["versions"]).iter().enumerate() {
@@ -107,7 +107,7 @@ pub(crate) fn check_rules(crd: &Value) -> Vec<Violation> {
     wrong
 }
 
-/// Fills in names that follow from others.
+/// Fills in names derived from others.
 pub(crate) fn default(crd: &mut Value) {
     let Some(spec) = crd.get_mut("spec").filter(|spec| spec.is_object()) else {
         return;
@@ -131,7 +131,7 @@ pub(crate) fn default(crd: &mut Value) {
         .or_insert_with(|| kind.to_lowercase().into());
 }
 
-/// What the server says about a definition it took.
+/// Sets the status of an accepted definition.
 pub(crate) fn accept(crd: &mut Value, now: &str) {
     let condition = |kind: &str, reason: &str, message: &str| {
         json!({"type": kind, "status": "True", "lastTransitionTime": now,
@@ -219,7 +219,7 @@ pub(crate) fn versions(crd: &Value, shared: &mut Interner) -> Result<Vec<Served>
         .collect()
 }
 
-/// What users of a version are told, if it is on its way out.
+/// The warning for users of a deprecated version.
 fn deprecation(spec: &Value, version: &Value, group: &str, kind: &str) -> Option<String> {
     if version["deprecated"] != json!(true) {
         return None;
@@ -280,7 +280,7 @@ fn scale(declared: &Value) -> Option<Scale> {
 }
 
 impl Scale {
-    /// What is wrong with the numbers of replicas.
+    /// Validates the numbers of replicas.
     pub(crate) fn check(&self, object: &Value) -> Vec<Violation> {
         let path = format!(".{}", self.spec_replicas.join("."));
         let mut at = object;

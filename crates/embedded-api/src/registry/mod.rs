@@ -1,6 +1,6 @@
-//! Which kinds the server serves: the built-in ones, those of CRDs, and those of other servers.
+//! The served kinds: built-in ones, those of CRDs, and those of other servers.
 //!
-//! Invariant: a snapshot never changes; a new one replaces it. Holds parsed schemas, no objects.
+//! Invariant: a snapshot is immutable and replaced as a whole. Holds parsed schemas, no objects.
 
 pub(crate) mod builtin;
 pub(crate) mod convert;
@@ -22,7 +22,10 @@ use apimachinery::{
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
-use crate::store::{Collection, StoreError, Stored};
+use crate::{
+    kinds::Strategy,
+    store::{Collection, StoreError, Stored},
+};
 use builtin::{BuiltIn, References};
 use schema::BuiltInSchemas;
 
@@ -39,23 +42,23 @@ pub(crate) struct Served {
     pub categories: Vec<String>,
     pub namespaced: bool,
     pub verbs: &'static [&'static str],
-    /// What users of a version are told that is on its way out.
+    /// The warning for users of a deprecated version.
     pub deprecation: Option<String>,
     pub subresources: Vec<Subresource>,
     pub collection: Collection,
-    /// The version that stored objects have.
+    /// The version of stored objects.
     pub storage_api_version: String,
     pub origin: Origin,
 }
 
-/// Where a kind comes from.
+/// The source of a kind.
 #[derive(Debug)]
 pub(crate) enum Origin {
     BuiltIn(&'static BuiltIn),
     Custom(Box<Custom>),
 }
 
-/// What a CRD says about one version.
+/// The definition of one version in a CRD.
 #[derive(Debug)]
 pub(crate) struct Custom {
     pub schema: Arc<Schema>,
@@ -66,7 +69,7 @@ pub(crate) struct Custom {
     pub definition: String,
 }
 
-/// Where a custom kind keeps its replicas.
+/// Where a custom kind stores its replicas.
 #[derive(Debug)]
 pub(crate) struct Scale {
     pub spec_replicas: Vec<String>,
@@ -103,12 +106,12 @@ impl Served {
         self.group == group && self.plural == plural
     }
 
-    /// Is what is stored already in this version?
+    /// Whether stored objects have this version.
     pub(crate) fn is_storage_version(&self) -> bool {
         self.storage_api_version == self.api_version()
     }
 
-    /// Does `metadata.generation` count?
+    /// Whether `metadata.generation` is counted.
     pub(crate) fn has_generation(&self) -> bool {
         match &self.origin {
             Origin::BuiltIn(kind) => kind.generation,
@@ -121,6 +124,14 @@ impl Served {
         match &self.origin {
             Origin::BuiltIn(kind) => Type::built_in(kind.group, kind.kind),
             Origin::Custom(custom) => Type::Custom(&custom.schema),
+        }
+    }
+
+    /// The behaviour of a built-in kind.
+    pub(crate) fn strategy(&self) -> Option<&'static Strategy> {
+        match &self.origin {
+            Origin::BuiltIn(kind) => Some(&kind.strategy),
+            Origin::Custom(_) => None,
         }
     }
 
@@ -156,23 +167,23 @@ impl Served {
     }
 }
 
-/// A group and version that another server answers for.
+/// A group and version of another server.
 #[derive(Debug, Clone)]
 pub(crate) struct Aggregated {
     pub group: String,
     pub version: String,
     pub backend: Backend,
-    /// What that server said it has; empty until it answered.
+    /// The resources that the server reported; empty until its first response.
     pub resources: Vec<Resource>,
 }
 
-/// How to reach another server: from the spec of an `APIService`.
+/// The connection to another server, from the spec of an `APIService`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Backend {
     pub namespace: String,
     pub service: String,
     pub port: u16,
-    /// PEM, base64 as in the object.
+    /// Base64-encoded PEM, as in the object.
     pub ca_bundle: String,
 }
 
@@ -182,7 +193,7 @@ struct Snapshot {
     aggregated: Vec<Arc<Aggregated>>,
 }
 
-/// The kinds served now.
+/// The currently served kinds.
 #[derive(Debug)]
 pub(crate) struct Registry {
     built_in: Vec<Arc<Served>>,
@@ -191,10 +202,10 @@ pub(crate) struct Registry {
     definitions: Mutex<Definitions>,
 }
 
-/// What was made of definitions, so that one that did not change is not read again.
+/// Parsed definitions, so that an unchanged definition is not parsed again.
 #[derive(Debug, Default)]
 struct Definitions {
-    /// By the revision of the definition: no two ever have the same one.
+    /// By the definition's revision, which is unique.
     kinds: HashMap<u64, Vec<Arc<Served>>>,
     shared: Interner,
 }
@@ -246,8 +257,8 @@ impl Registry {
         self.live.read().aggregated.clone()
     }
 
-    /// Replaces the kinds of CRDs by those of these definitions. What is wrong with one is told;
-    /// it brings no kinds.
+    /// Replaces the kinds of CRDs by those of these definitions. Returns the errors of invalid
+    /// definitions, which define no kinds.
     pub(crate) fn set_definitions(
         &self,
         stored: &[Stored],
@@ -291,14 +302,14 @@ impl Registry {
         });
     }
 
-    /// Is the group and version one that is always there?
+    /// Whether the group and version is built in.
     pub(crate) fn has_built_in(&self, group: &str, version: &str) -> bool {
         self.built_in
             .iter()
             .any(|kind| kind.group == group && (kind.version == version || group.is_empty()))
     }
 
-    /// Runs `with` on the schema of a kind, if it has one.
+    /// Calls `with` with the schema of a kind, if it has one.
     pub(crate) fn with_schema<T>(
         &self,
         kind: &Served,
@@ -310,12 +321,13 @@ impl Registry {
         }
     }
 
-    /// What discovery tells.
+    /// The resources for discovery.
     pub(crate) fn resources(&self) -> Vec<Resource> {
         self.resources_with(|_| Value::Null)
     }
 
-    /// As [`Self::resources`], with schemas. `custom` gives those of CRDs, which are not kept.
+    /// Like [`Self::resources`], with schemas. `custom` supplies those of CRDs, which are not
+    /// cached.
     pub(crate) fn resources_with(&self, custom: impl Fn(&Served) -> Value) -> Vec<Resource> {
         let mut out: Vec<Resource> = self
             .all()

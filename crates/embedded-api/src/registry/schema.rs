@@ -1,6 +1,6 @@
-//! Schemas of built-in kinds in structural form, made when a kind is first used.
+//! Structural schemas of built-in kinds, generated on first use.
 //!
-//! The generated schemas differ from structural ones in a few habits, which are ironed out here.
+//! The generated schemas deviate from structural ones in a few ways, which are normalized here.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(crate) struct BuiltInSchemas {
 }
 
 impl BuiltInSchemas {
-    /// None for a kind that has none.
+    /// None for a kind without schema.
     pub(crate) fn of(&self, kind: &'static BuiltIn) -> Option<Arc<Schema>> {
         let mut parsed = self.parsed.lock();
         parsed
@@ -36,15 +36,15 @@ fn parse(kind: &BuiltIn) -> Option<Arc<Schema>> {
     root.remove("$schema");
     root.remove("title");
     if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
-        // The API's own rules hold for these, and their schemas are large.
+        // The API validates these kinds in code, and their schemas are large.
         properties.remove("metadata");
     }
     iron(&mut raw);
     Some(Schema::lenient(&raw))
 }
 
-/// Texts go (they are for people), free-form objects keep what they hold, and absent lists and
-/// maps are not missed: the API treats them as empty.
+/// Removes descriptions, preserves free-form objects, and makes lists and maps optional: the API
+/// treats absent ones as empty.
 fn iron(schema: &mut Value) {
     let Value::Object(fields) = schema else {
         return;

@@ -16,13 +16,13 @@ use serde_json::Value;
 use super::protobuf;
 use crate::error::ApiError;
 
-/// As on a real API server.
+/// The limit of kube-apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// So many fields that stand twice are told; a body can hold very many.
+/// Maximum number of reported duplicate fields; a body can contain very many.
 const DUPLICATES: usize = 100;
 
-/// What the body is.
+/// The format of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
@@ -31,7 +31,7 @@ pub(crate) enum Format {
     MergePatch,
     StrategicMergePatch,
     Apply,
-    /// Read for a few kinds.
+    /// Supported for a few kinds.
     Protobuf,
 }
 
@@ -76,7 +76,7 @@ impl Payload {
             Format::Protobuf => protobuf::decode(&self.bytes).ok_or_else(unsupported),
             Format::Yaml | Format::Apply => {
                 let text = std::str::from_utf8(&self.bytes).map_err(|e| bad(e.to_string()))?;
-                // JSON is YAML, but its own parser is quicker and exact.
+                // JSON is YAML, but its own parser is faster and exact.
                 match serde_json::from_str(text) {
                     Ok(value) => Ok(value),
                     Err(_) => serde_saphyr::from_str(text).map_err(|e| bad(e.to_string())),
@@ -88,7 +88,7 @@ impl Payload {
         }
     }
 
-    /// Fields of an object in JSON that stand there twice, by their paths. The last one counts.
+    /// Paths of duplicate fields in a JSON object. The last value takes effect.
     pub(crate) fn duplicates(&self) -> Vec<String> {
         let mut found = Vec::new();
         if self.format == Format::Json {
@@ -97,14 +97,14 @@ impl Payload {
                 found: &mut found,
             };
             let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-            // What is no JSON is refused elsewhere.
+            // Malformed JSON is rejected elsewhere.
             seed.deserialize(&mut reader).ok();
         }
         found
     }
 }
 
-/// Numbers that are whole are written so, however they came.
+/// Normalizes floats without a fraction to integers.
 fn whole(value: Value) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
@@ -123,10 +123,10 @@ fn whole(value: Value) -> Value {
     }
 }
 
-/// Reads JSON for nothing but the names that occur twice in one object.
+/// Scans JSON for duplicate names within one object, discarding the values.
 struct Duplicates<'a> {
-    /// Of what is being read; one text for all, since a copy a field would let a body with one long
-    /// name and many short ones below it take time by their product.
+    /// Path of the current value. One shared buffer: a copy per field would take quadratic time for
+    /// a body with one long name and many short ones below it.
     path: &'a mut String,
     found: &'a mut Vec<String>,
 }
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for Duplicates<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let length = self.path.len();
         for index in 0_usize.. {
-            // Writing to text does not fail.
+            // Writing to a string does not fail.
             write!(self.path, "[{index}]").ok();
             let next = items.next_element_seed(Duplicates {
                 path: &mut *self.path,
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_twice_are_told_by_path_and_once() {
+    fn duplicate_names_are_reported_once_by_path() {
         let text = r#"{"a":1,"b":[{"c":1,"c":{"d":1,"d":2},"c":3}],"a":{"e":1},"a":2}"#;
         assert_eq!(duplicates(text.to_owned()), ["b[0].c", "b[0].c.d", "a"]);
     }
 
-    /// By copies of paths, or by looking each name up in a list, these would take minutes.
+    /// Copies of paths, or linear searches for names, would take minutes.
     #[test]
-    fn very_many_names_are_read_in_time_by_their_number() {
+    fn many_names_are_scanned_in_linear_time() {
         let twice: Vec<String> = (0..100_000)
             .map(|n| format!("\"{n}\":0,\"{n}\":0"))
             .collect();

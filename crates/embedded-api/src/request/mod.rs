@@ -1,4 +1,4 @@
-//! What a request asks for, read from path, query, headers and body.
+//! Parses path, query, headers and body of requests.
 
 pub(crate) mod body;
 pub(crate) mod negotiate;

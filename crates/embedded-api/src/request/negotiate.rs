@@ -1,11 +1,11 @@
-//! In which form a client wants its answer.
+//! Content negotiation.
 
 use apimachinery::Status;
 use http::{HeaderMap, header};
 
 use crate::error::ApiError;
 
-/// The forms of objects and lists.
+/// The representations of objects and lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     Object,
@@ -15,18 +15,18 @@ pub(crate) enum Representation {
 }
 
 impl Representation {
-    /// The first form in the `Accept` header that we have.
+    /// The first supported representation in the `Accept` header.
     pub(crate) fn negotiate(headers: &HeaderMap) -> Result<Self, ApiError> {
-        let mut asked = false;
+        let mut requested = false;
         for accept in headers.get_all(header::ACCEPT) {
             for media in accept.to_str().unwrap_or_default().split(',') {
-                asked = true;
+                requested = true;
                 if let Some(found) = Self::of(media) {
                     return Ok(found);
                 }
             }
         }
-        if asked {
+        if requested {
             return Err(Status::not_acceptable(&["application/json"]).into());
         }
         Ok(Self::Object)
@@ -56,7 +56,7 @@ impl Representation {
     }
 }
 
-/// Does the client want discovery in one document?
+/// Whether the client accepts aggregated discovery.
 pub(crate) fn wants_aggregated_discovery(headers: &HeaderMap) -> bool {
     headers.get_all(header::ACCEPT).iter().any(|accept| {
         accept.to_str().unwrap_or_default().split(',').any(|media| {
@@ -73,7 +73,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn first_known_form_wins() {
+    fn first_supported_representation_wins() {
         let cases = [
             ("application/json", Some(Representation::Object)),
             ("*/*", Some(Representation::Object)),

@@ -1,6 +1,6 @@
 //! Paths of objects and lists.
 
-/// `/api/v1/namespaces/ns/pods/name/log` taken apart.
+/// `/api/v1/namespaces/ns/pods/name/log`, parsed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub group: String,
@@ -55,7 +55,7 @@ impl ResourcePath {
 }
 
 impl ResourcePath {
-    /// Watches had paths of their own once: with `watch` before all that names the resource.
+    /// Deprecated watch paths have `watch` before the resource.
     pub(crate) fn without_watch(self) -> (Self, bool) {
         if self.plural != "watch" {
             return (self, false);
@@ -73,13 +73,13 @@ impl ResourcePath {
         }
     }
 
-    /// Would this make something?
+    /// Whether the request creates an object.
     pub(crate) fn is_write<B>(&self, request: &http::Request<B>) -> bool {
         self.name.is_none() && *request.method() == http::Method::POST
     }
 }
 
-/// Undoes percent encoding; None for text that is not UTF-8 then.
+/// Percent-decodes; None if the result is not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_come_apart() {
+    fn paths_are_parsed() {
         let check = |path: &str, expected: [&str; 6]| {
             let found = ResourcePath::parse(path).expect(path);
             let texts = [

@@ -1,12 +1,12 @@
-//! The few bodies that `kubectl` sends as protobuf, whatever the server prefers.
+//! The few request bodies that `kubectl` always sends as protobuf.
 //!
-//! Only simple kinds, each as a table of fields. Invariant: a body with a field that the tables do
-//! not know is refused, never read in part. Depth is bounded by the tables, work by the body.
+//! Only simple kinds, each as a table of fields. Invariant: a body with a field outside the tables
+//! is rejected, never parsed in part. Depth is bounded by the tables, work by the body.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy)]
 enum Field {
     Text,
@@ -14,11 +14,11 @@ enum Field {
     Number,
     Flag,
     Message(Table),
-    /// From texts to texts.
+    /// A map from strings to strings.
     TextMap,
-    /// From texts to bytes.
+    /// A map from strings to bytes.
     BytesMap,
-    /// Set by the server alone.
+    /// Set by the server only; skipped.
     Ignored,
 }
 
@@ -184,7 +184,7 @@ const KINDS: &[(&str, Table)] = &[
     ),
 ];
 
-/// Reads a whole body. None for one that is broken or not among ours.
+/// Decodes a whole body. None if it is malformed or of an unsupported kind.
 pub(crate) fn decode(body: &[u8]) -> Option<Value> {
     let (mut type_meta, mut raw) = (&[][..], &[][..]);
     for field in fields(body.strip_prefix(b"k8s\0")?) {
@@ -216,7 +216,7 @@ fn message(body: &[u8], table: Table) -> Option<Value> {
             out.insert((*name).to_owned(), value);
         };
         match (field, wire) {
-            // Absent texts are sent as empty ones.
+            // Absent strings are encoded as empty ones.
             (Field::Ignored, _) | (Field::Text, Wire::Bytes([])) => {}
             (Field::Text, Wire::Bytes(bytes)) => slot(&mut out, text(bytes)?),
             (Field::Number, Wire::Number(number)) => slot(&mut out, number.into()),
@@ -264,7 +264,7 @@ enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message in order; None in place of one that cannot be read, which is the last.
+/// The fields of a message in order; None in place of a malformed field, which is the last.
 fn fields(mut body: &[u8]) -> impl Iterator<Item = Option<(u64, Wire<'_>)>> {
     std::iter::from_fn(move || {
         if body.is_empty() {
@@ -312,13 +312,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn body_of_a_namespace_is_read_and_broken_ones_are_not() {
+    fn namespace_body_is_decoded_and_malformed_ones_are_not() {
         let body = b"k8s\0\n\x0f\n\x02v1\x12\tNamespace\x12\x0d\n\x07\n\x01nB\0\x12\0\x12\0\x1a\0";
         let expected = json!({"apiVersion": "v1", "kind": "Namespace",
                               "metadata": {"name": "n"}, "spec": {}, "status": {}});
         assert_eq!(decode(body), Some(expected));
         for end in 0..body.len() {
-            // Cut anywhere: no panic, and never a whole object with half its name.
+            // Truncated anywhere: no panic, and never an object with half its name.
             let cut = decode(&body[..end]);
             assert!(cut.is_none_or(|object| object["metadata"]["name"].is_null()));
         }

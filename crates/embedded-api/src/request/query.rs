@@ -11,7 +11,7 @@ use http::{Method, Uri};
 
 use crate::error::ApiError;
 
-/// What to do about fields that the schema does not know.
+/// How to treat fields that the schema does not declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -19,7 +19,7 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// The parameters, parsed. Those that a verb does not use have no effect.
+/// The parsed parameters. A verb ignores parameters that it does not use.
 #[derive(Debug, Clone)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -31,7 +31,7 @@ pub(crate) struct Query {
     pub fields: FieldSelector,
     pub limit: Option<usize>,
     pub continues: Option<String>,
-    /// None when absent, else the text: `0` has a meaning of its own.
+    /// None when absent, else the text: `0` has a special meaning.
     pub resource_version: Option<u64>,
     pub resource_version_match: Option<String>,
     pub timeout: Option<Duration>,
@@ -73,7 +73,7 @@ impl Query {
     }
 
     pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Self, ApiError> {
-        let bad = |why: String| ApiError::from(Status::bad_request(why));
+        let invalid_number = |why: String| ApiError::from(Status::bad_request(why));
         let options = match *method {
             Method::POST => "CreateOptions",
             Method::PUT => "UpdateOptions",
@@ -92,7 +92,7 @@ impl Query {
         let number = |key: &str| match text(key) {
             None | Some("") => Ok(None),
             Some(value) => value.parse::<i64>().map(Some).map_err(|_| {
-                bad(format!(
+                invalid_number(format!(
                     "strconv.ParseInt: parsing {value:?}: invalid syntax"
                 ))
             }),
@@ -116,7 +116,13 @@ impl Query {
             continues: text("continue")
                 .filter(|token| !token.is_empty())
                 .map(ToOwned::to_owned),
-            resource_version: version(text("resourceVersion"), watch)?,
+            resource_version: version(text("resourceVersion")).map_err(|why| {
+                if watch {
+                    Status::new(Reason::Unknown, why)
+                } else {
+                    Status::bad_request(format!("invalid resource version: {why}"))
+                }
+            })?,
             resource_version_match: text("resourceVersionMatch").map(ToOwned::to_owned),
             timeout: seconds("timeoutSeconds")?.map(Duration::from_secs),
             bookmarks: flag("allowWatchBookmarks"),
@@ -144,7 +150,7 @@ impl Query {
     }
 }
 
-/// Every parameter as it came.
+/// Every parameter, unparsed.
 pub(crate) fn pairs(uri: &Uri) -> Result<Vec<(String, String)>, ApiError> {
     extract::Query::<Vec<(String, String)>>::try_from_uri(uri)
         .map(|extract::Query(pairs)| pairs)
@@ -160,29 +166,23 @@ pub(crate) fn invalid(options: &str, wrong: Violation) -> Status {
     Status::invalid(kind, "", &[wrong])
 }
 
-/// A negative time to end is taken for the shortest.
+/// A negative grace period counts as the shortest one.
 pub(crate) fn grace(seconds: i64) -> u64 {
     u64::try_from(seconds).unwrap_or(1)
 }
 
-fn version(text: Option<&str>, watch: bool) -> Result<Option<u64>, ApiError> {
+fn version(text: Option<&str>) -> Result<Option<u64>, String> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     text.parse().map(Some).map_err(|_| {
-        let why = format!(
+        format!(
             "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        );
-        let status = if watch {
-            Status::new(Reason::Unknown, why)
-        } else {
-            Status::bad_request(format!("invalid resource version: {why}"))
-        };
-        status.into()
+        )
     })
 }
 
-/// How a version is to be matched makes sense with some other parameters only.
+/// `resourceVersionMatch` is valid only with certain other parameters.
 fn check_match(
     version: Option<&str>,
     matched: Option<&str>,

@@ -1,6 +1,6 @@
-//! Connections to the database: one that writes, a few that read.
+//! Database connections: one writer, a few readers.
 //!
-//! Invariant: what all connections may cache together is bounded to a few megabytes.
+//! Invariant: the page caches of all connections together are bounded to a few megabytes.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::{Database, StoreError};
 
-/// The layout of the tables; a database with a higher number is refused.
+/// The version of the table layout; a database with a higher version is rejected.
 const LAYOUT: i64 = 1;
 
 const TABLES: &str = "
@@ -34,13 +34,13 @@ const TABLES: &str = "
     INSERT OR IGNORE INTO counters VALUES ('revision', 1), ('compacted', 1);
 ";
 
-/// Readers at once. More wait for one to come back.
+/// Maximum number of readers; further reads wait for one.
 const READERS: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct Connections {
     writer: Mutex<Connection>,
-    /// Empty for a database in memory, which has one connection only.
+    /// Empty for an in-memory database, which has a single connection.
     readers: Vec<Mutex<Connection>>,
 }
 
@@ -51,7 +51,7 @@ impl Connections {
             Database::File(path) => {
                 let writer = Connection::open(path)?;
                 writer.pragma_update(None, "journal_mode", "WAL")?;
-                // The log survives a crash of the process; a power cut may take the last writes.
+                // The WAL survives a crash of the process; a power loss may lose the last writes.
                 writer.pragma_update(None, "synchronous", "NORMAL")?;
                 check_layout(&writer, path)?;
                 writer.execute_batch(TABLES)?;

@@ -1,20 +1,20 @@
 //! The write path and the log of revisions that watchers replay.
 //!
-//! Invariant: object, log and counter change in one transaction. The log holds every revision
-//! after the `compacted` one.
+//! Invariant: object, log and counter change in one transaction. The log holds every revision after
+//! the `compacted` one.
 
 use apimachinery::meta;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::Value;
 
-use super::{Collection, Event, EventKind, Key, Scope, StoreError, select};
+use super::{Collection, Event, EventKind, Key, Scope, StoreError, query::select};
 
-/// What a write does.
+/// The effect of a write.
 #[derive(Debug)]
 pub(crate) enum Change {
     Put(Value),
-    /// With the last state of the object.
+    /// With the final state of the object.
     Remove(Value),
 }
 
@@ -27,7 +27,7 @@ fn counter(db: &Connection, name: &str) -> Result<u64, StoreError> {
     Ok(query.query_row([name], |row| row.get(0))?)
 }
 
-/// Writes, if the object is at the `expected` revision (`None`: if there is none).
+/// Writes if the object is at the `expected` revision (`None`: if it does not exist).
 pub(super) fn commit(
     db: &mut Connection,
     key: &Key,
@@ -114,7 +114,7 @@ fn write(
     Ok(())
 }
 
-/// Keeps the index from owners to what they own.
+/// Maintains the index from owners to dependents.
 fn set_owners(db: &Transaction<'_>, key: &Key, owners: &[&str]) -> Result<(), StoreError> {
     let Key {
         collection: Collection { group, plural },
@@ -199,7 +199,7 @@ pub(super) fn after(
     Ok(events)
 }
 
-/// The object before `revision`, as far as the log still knows it.
+/// The object before `revision`, if the log still contains it.
 fn previous(db: &Connection, key: &Key, revision: u64) -> Result<Option<Bytes>, StoreError> {
     let mut query = db.prepare_cached(
         "SELECT body FROM log

@@ -46,7 +46,7 @@ async fn revision_is_the_resource_version_of_the_last_write() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_and_count_the_rest() {
+async fn chunks_are_contiguous_and_count_the_rest() {
     let store = memory();
     for (namespace, name) in [("b", "x"), ("a", "z"), ("a", "y")] {
         store
@@ -58,13 +58,16 @@ async fn pages_follow_each_other_and_count_the_rest() {
     let first = store.list(&scope, None, Some(2)).await.unwrap();
     let more = first.more.unwrap();
     assert_eq!(
-        (more.namespace.as_str(), more.name.as_str(), more.remaining),
-        ("a", "z", 1)
+        more,
+        More {
+            after: Position {
+                namespace: "a".into(),
+                name: "z".into(),
+            },
+            remaining: 1,
+        }
     );
-    let rest = store
-        .list(&scope, Some((more.namespace, more.name)), Some(2))
-        .await
-        .unwrap();
+    let rest = store.list(&scope, Some(more.after), Some(2)).await.unwrap();
     assert_eq!((rest.items.len(), rest.more), (1, None));
     let one = Scope {
         namespace: Some("a".into()),
@@ -74,7 +77,7 @@ async fn pages_follow_each_other_and_count_the_rest() {
 }
 
 #[tokio::test]
-async fn compacted_changes_are_refused_and_the_others_replayed() {
+async fn compacted_changes_are_rejected_and_later_ones_replayed() {
     let store = memory();
     let key = things().key("", "a");
     let start = store.revision().await.unwrap();
@@ -94,8 +97,8 @@ async fn compacted_changes_are_refused_and_the_others_replayed() {
         [(EventKind::Added, false), (EventKind::Modified, true)]
     );
     store.compact(1).await.unwrap();
-    let gone = store.changes_after(&scope, start, 10).await;
-    assert!(matches!(gone, Err(StoreError::Compacted { .. })));
+    let compacted = store.changes_after(&scope, start, 10).await;
+    assert!(matches!(compacted, Err(StoreError::Compacted { .. })));
     let kept = store
         .changes_after(&scope, first.revision, 10)
         .await

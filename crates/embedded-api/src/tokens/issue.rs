@@ -1,4 +1,4 @@
-//! `serviceaccounts/NAME/token`: a token for an account, perhaps bound to a pod.
+//! `serviceaccounts/NAME/token`: a token for a service account, optionally bound to a pod.
 
 use apimachinery::{GroupKind, GroupResource, Status, Violation, apply::managed, meta};
 use axum::{body::Body, response::Response};
@@ -15,9 +15,9 @@ use crate::{
     verbs::{Call, Live, read, write},
 };
 
-const USUAL_LIFE: i64 = 3600;
-const SHORTEST: i64 = 600;
-const LONGEST: i64 = 1 << 32;
+const DEFAULT_EXPIRATION: i64 = 3600;
+const MIN_EXPIRATION: i64 = 600;
+const MAX_EXPIRATION: i64 = 1 << 32;
 const API_VERSION: &str = "authentication.k8s.io/v1";
 const KIND: GroupKind<'_> = GroupKind {
     group: "authentication.k8s.io",
@@ -35,7 +35,7 @@ pub(crate) async fn issue(api: &Api, call: &Call, payload: &Payload) -> Result<R
     let bound = bound(api, call, &request["spec"]["boundObjectRef"]).await?;
     let now = api.clock.now();
     let life = request["spec"]["expirationSeconds"].as_i64();
-    let life = SignedDuration::from_secs(life.unwrap_or(USUAL_LIFE));
+    let life = SignedDuration::from_secs(life.unwrap_or(DEFAULT_EXPIRATION));
     let end = now.checked_add(life).unwrap_or(now);
     let mut facts = json!({
         "namespace": call.namespace,
@@ -64,10 +64,10 @@ pub(crate) async fn issue(api: &Api, call: &Call, payload: &Payload) -> Result<R
     ))
 }
 
-/// Fills in what was left open, and refuses what cannot be.
+/// Fills in defaults and validates the request.
 fn complete(request: &mut Value) -> Result<(), ApiError> {
     if !request.is_object() {
-        return Err(Status::bad_request("the body is no TokenRequest").into());
+        return Err(Status::bad_request("the body is not a TokenRequest").into());
     }
     request["apiVersion"] = API_VERSION.into();
     request["kind"] = "TokenRequest".into();
@@ -79,18 +79,18 @@ fn complete(request: &mut Value) -> Result<(), ApiError> {
         spec["audiences"] = json!([ISSUER]);
     }
     if spec["expirationSeconds"].is_null() {
-        spec["expirationSeconds"] = USUAL_LIFE.into();
+        spec["expirationSeconds"] = DEFAULT_EXPIRATION.into();
     }
-    // Shown even if there is none.
+    // The field is always present in the response, even if empty.
     let bound = spec["boundObjectRef"].take();
     spec["boundObjectRef"] = bound;
     let found = spec["expirationSeconds"].clone();
     let at = "spec.expirationSeconds";
     let wrong = match found.as_i64() {
-        Some(seconds) if seconds < SHORTEST => {
+        Some(seconds) if seconds < MIN_EXPIRATION => {
             Violation::invalid(at, found, "may not specify a duration less than 10 minutes")
         }
-        Some(seconds) if seconds > LONGEST => {
+        Some(seconds) if seconds > MAX_EXPIRATION => {
             let why = "may not specify a duration larger than 2^32 seconds";
             Violation::invalid(at, found, why)
         }
@@ -100,7 +100,7 @@ fn complete(request: &mut Value) -> Result<(), ApiError> {
     Err(Status::invalid(KIND, "", &[wrong]).into())
 }
 
-/// What the token says about the object that it ends with.
+/// The claims about the object that bounds the token's lifetime.
 async fn bound(api: &Api, call: &Call, wanted: &Value) -> Result<Map<String, Value>, ApiError> {
     let mut facts = Map::new();
     if !wanted.is_object() {

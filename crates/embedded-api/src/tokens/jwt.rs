@@ -1,6 +1,6 @@
-//! JSON Web Tokens, as far as tokens of service accounts go.
+//! JSON Web Tokens, as far as service account tokens need them.
 //!
-//! Invariant: one algorithm; what a token says about others is not believed.
+//! Invariant: one algorithm; no key or algorithm is taken from a token.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::key::{KeyError, SigningKey};
 
 pub(super) const ALGORITHM: &str = "ES256";
-/// Ours have about a thousand bytes.
+/// Our tokens have about a thousand bytes.
 const MAX: usize = 16 * 1024;
 
-/// The token that holds these claims.
+/// A signed token with these claims.
 pub(super) fn encode(key: &SigningKey, claims: &Value) -> Result<String, KeyError> {
     let header = json!({"alg": ALGORITHM, "kid": key.id()});
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -20,7 +20,7 @@ pub(super) fn encode(key: &SigningKey, claims: &Value) -> Result<String, KeyErro
     Ok(format!("{signed}.{signature}"))
 }
 
-/// The claims of a token that the key signed.
+/// The claims of a token signed with the key.
 pub(super) fn decode(key: &SigningKey, token: &str) -> Option<Value> {
     if token.len() > MAX {
         return None;
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_key_signed_is_read() {
+    fn only_tokens_signed_by_the_key_are_decoded() {
         let key = SigningKey::generate().expect("a key");
         let other = SigningKey::generate().expect("a key");
         let claims = json!({"sub": "x"});

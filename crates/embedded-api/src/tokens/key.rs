@@ -1,4 +1,4 @@
-//! The key that signs tokens: ECDSA on P-256, as `ES256` wants it.
+//! The key that signs tokens: ECDSA on P-256, as required by `ES256`.
 
 use aws_lc_rs::{
     digest,
@@ -11,20 +11,20 @@ use aws_lc_rs::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// The library tells no more.
+/// The crypto library gives no details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    #[error("make a key for tokens")]
+    #[error("generate the token signing key")]
     Make,
-    #[error("read the key for tokens: it is no PKCS #8 key on P-256")]
+    #[error("parse the token signing key: not a PKCS #8 key on P-256")]
     Read,
 }
 
-/// A key pair. Its private half leaves it only by [`SigningKey::to_pkcs8`].
+/// A key pair. [`SigningKey::to_pkcs8`] is the only way to extract the private key.
 #[derive(Debug)]
 pub struct SigningKey {
     pair: EcdsaKeyPair,
-    /// Names the key in tokens.
+    /// The key id in tokens.
     id: String,
 }
 
@@ -71,9 +71,9 @@ impl SigningKey {
         public.verify(text.as_bytes(), signature).is_ok()
     }
 
-    /// The public half, as JSON Web Keys are written.
+    /// The public key in the format of JSON Web Keys.
     pub(super) fn public_jwk(&self) -> Value {
-        // One byte says that two coordinates of 32 bytes each follow.
+        // The first byte announces two coordinates of 32 bytes each.
         let point = self.pair.public_key().as_ref();
         let part = |from: usize, to: usize| {
             URL_SAFE_NO_PAD.encode(point.get(from..to).unwrap_or_default())
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_that_was_kept_verifies_what_the_old_one_signed() {
+    fn restored_key_verifies_earlier_signatures() {
         let key = SigningKey::generate().expect("a key");
         let kept = SigningKey::from_pkcs8(&key.to_pkcs8().expect("der")).expect("the same");
         let signature = key.sign("text").expect("a signature");

@@ -1,10 +1,10 @@
-//! Tokens of service accounts: issued, checked, reviewed.
+//! Tokens of service accounts: issued, verified, reviewed.
 //!
-//! - `key` signs and verifies, `jwt` is the form of a token;
-//! - `issue` answers requests for tokens, `verify` tells who shows one.
+//! - `key` signs and verifies, `jwt` is the format of tokens;
+//! - `issue` serves token requests, `verify` authenticates tokens.
 //!
-//! Invariant: a token is good as long as it lives, its account is the one it was issued for, and
-//! the object it is bound to is still there. Nothing else revokes one.
+//! Invariant: a token is valid until it expires, as long as its account is the one it was issued
+//! for, and the object it is bound to exists. There is no other revocation.
 
 mod issue;
 mod jwt;
@@ -17,10 +17,10 @@ pub(crate) use issue::issue;
 pub use key::{KeyError, SigningKey};
 pub(crate) use verify::authenticate;
 
-/// Who issues tokens here, and for whom they are if nobody says otherwise.
+/// The issuer, also the default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// What tokens are made and checked with.
+/// The signing key and its public document.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     key: SigningKey,
@@ -31,13 +31,13 @@ impl Tokens {
         Self { key }
     }
 
-    /// For others who check our tokens themselves.
+    /// For servers that verify our tokens themselves.
     pub(crate) fn keys_document(&self) -> Value {
         json!({"keys": [self.key.public_jwk()]})
     }
 }
 
-/// Where the keys are.
+/// Points to the keys.
 pub(crate) fn discovery_document() -> Value {
     json!({
         "issuer": ISSUER,

@@ -1,4 +1,4 @@
-//! Who shows a token.
+//! Verification of tokens.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use serde_json::Value;
 use super::{ISSUER, issue::load, jwt};
 use crate::{api::Api, auth::Identity, error::ApiError};
 
-/// Clocks of nodes may differ by so much.
+/// Tolerated clock skew of nodes.
 const LEEWAY: SignedDuration = SignedDuration::from_secs(60);
-/// What is being deleted is taken for gone after so long.
-const FAREWELL: SignedDuration = SignedDuration::from_secs(60);
+/// An object counts as deleted this long after its deletion timestamp.
+const DELETION_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// A token that is good.
+/// A valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verified {
     pub identity: Identity,
-    /// For whom of those asked for it is.
+    /// The requested audiences that the token is for.
     pub audiences: Vec<String>,
 }
 
-/// The account a token stands for, or why it is refused.
+/// The service account of a token, or why the token is rejected.
 pub(crate) async fn authenticate(
     api: &Api,
     token: &str,
     audiences: &[String],
 ) -> Result<Result<Verified, String>, ApiError> {
     let Some(claims) = jwt::decode(&api.tokens.key, token) else {
-        return Ok(Err("it is not one of ours".to_owned()));
+        return Ok(Err("it was not issued by this server".to_owned()));
     };
     let audiences = match check_claims(api, &claims, audiences) {
         Ok(audiences) => audiences,
@@ -40,34 +40,39 @@ pub(crate) async fn authenticate(
     let namespace = text(&facts["namespace"]);
     let account = &facts["serviceaccount"];
     let (name, uid) = (text(&account["name"]), text(&account["uid"]));
-    if !is_there(api, "serviceaccounts", &namespace, account).await? {
-        return Ok(Err(format!("service account {namespace}/{name} is gone")));
+    if !exists(api, "serviceaccounts", &namespace, account).await? {
+        return Ok(Err(format!(
+            "service account {namespace}/{name} does not exist"
+        )));
     }
     let mut extra = BTreeMap::new();
-    let mut tell = |key: &str, value: String| {
+    let mut add_extra = |key: &str, value: String| {
         extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value]);
     };
     if let Some(id) = claims["jti"].as_str() {
-        tell("credential-id", format!("JTI={id}"));
+        add_extra("credential-id", format!("JTI={id}"));
     }
     for (fact, plural) in [("pod", "pods"), ("secret", "secrets"), ("node", "nodes")] {
         let bound = &facts[fact];
         if !bound.is_object() {
             continue;
         }
-        let within = if fact == "node" {
+        let scope = if fact == "node" {
             ""
         } else {
             namespace.as_str()
         };
-        // A node beside a pod only tells where that runs.
+        // The node of a pod-bound token is informational only.
         let binds = fact != "node" || !facts["pod"].is_object();
-        if binds && !is_there(api, plural, within, bound).await? {
-            return Ok(Err(format!("{fact} {} is gone", text(&bound["name"]))));
+        if binds && !exists(api, plural, scope, bound).await? {
+            return Ok(Err(format!(
+                "{fact} {} does not exist",
+                text(&bound["name"])
+            )));
         }
         if fact != "secret" {
-            tell(&format!("{fact}-name"), text(&bound["name"]));
-            tell(&format!("{fact}-uid"), text(&bound["uid"]));
+            add_extra(&format!("{fact}-name"), text(&bound["name"]));
+            add_extra(&format!("{fact}-uid"), text(&bound["uid"]));
         }
     }
     let mut identity = Identity::service_account(&namespace, &name);
@@ -79,14 +84,14 @@ pub(crate) async fn authenticate(
     }))
 }
 
-/// The audiences that were asked for and that the token is for.
+/// The requested audiences that the token is for.
 fn check_claims(
     api: &Api,
     claims: &Value,
     audiences: &[String],
 ) -> Result<Vec<String>, &'static str> {
     if claims["iss"] != ISSUER {
-        return Err("somebody else issued it");
+        return Err("unknown issuer");
     }
     let now = api.clock.now();
     let seconds = |field: &str| claims[field].as_i64();
@@ -103,23 +108,18 @@ fn check_claims(
         .cloned()
         .collect();
     if found.is_empty() {
-        return Err("it is for somebody else");
+        return Err("none of the audiences match");
     }
     Ok(found)
 }
 
-/// Is the object there that the claim names, and not just another of its name?
-async fn is_there(
-    api: &Api,
-    plural: &str,
-    namespace: &str,
-    claim: &Value,
-) -> Result<bool, ApiError> {
+/// Whether the object in the claim exists, with the same uid.
+async fn exists(api: &Api, plural: &str, namespace: &str, claim: &Value) -> Result<bool, ApiError> {
     let name = claim["name"].as_str().unwrap_or_default();
     let Some(found) = load(api, plural, namespace, name).await? else {
         return Ok(false);
     };
-    let left = meta::deletion_timestamp(&found);
-    let gone = left.is_some_and(|at| at + FAREWELL < api.clock.now());
-    Ok(claim["uid"] == meta::uid(&found) && !gone)
+    let deletion = meta::deletion_timestamp(&found);
+    let is_deleted = deletion.is_some_and(|at| at + DELETION_GRACE < api.clock.now());
+    Ok(claim["uid"] == meta::uid(&found) && !is_deleted)
 }

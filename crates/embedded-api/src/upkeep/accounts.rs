@@ -1,5 +1,5 @@
-//! What every namespace has: the account of pods that name none, and whom pods trust to be this
-//! API server.
+//! Default objects of every namespace: the default service account, and the authority that pods
+//! trust for this API server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     store::{Collection, Key, Scope},
     verbs::{
         Call, Live,
-        write::{self, Owners},
+        write::{self, Ownership},
     },
 };
 
@@ -28,23 +28,23 @@ const ROOT_CA: &str = "kube-root-ca.crt";
 
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
-    // Of which namespace; of all when none is named.
-    let mut about: Option<String> = None;
+    // The affected namespace; all when none is named.
+    let mut affected: Option<String> = None;
     loop {
-        let retry = match furnish(&api, about.as_deref()).await {
+        let retry = match populate(&api, affected.as_deref()).await {
             Ok(()) => None,
             Err(error) => {
-                tracing::debug!(%error, "namespaces are furnished again later");
+                tracing::debug!(%error, "populating namespaces failed, will retry");
                 Some(Instant::now() + RETRY)
             }
         };
-        about = loop {
+        affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break None,
                 event = live.recv() => match event {
-                    Ok(event) => if let Some(namespace) = concerns(&event.key) {
-                        // After a failure everything is looked at again.
+                    Ok(event) => if let Some(namespace) = affected_namespace(&event.key) {
+                        // After a failure all namespaces are reconciled.
                         break if retry.is_some() { None } else { Some(namespace) };
                     },
                     Err(RecvError::Lagged(_)) => break None,
@@ -55,8 +55,8 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-/// The namespace that an event is about.
-fn concerns(key: &Key) -> Option<String> {
+/// The namespace of an event.
+fn affected_namespace(key: &Key) -> Option<String> {
     if !key.collection.group.is_empty() {
         return None;
     }
@@ -67,7 +67,7 @@ fn concerns(key: &Key) -> Option<String> {
     }
 }
 
-async fn furnish(api: &Api, only: Option<&str>) -> Result<(), ApiError> {
+async fn populate(api: &Api, only: Option<&str>) -> Result<(), ApiError> {
     let (Some(accounts), Some(maps)) = (
         api.registry.find("", "v1", "serviceaccounts"),
         api.registry.find("", "v1", "configmaps"),
@@ -94,7 +94,7 @@ async fn furnish(api: &Api, only: Option<&str>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Makes the object, or brings its data back.
+/// Creates the object, or restores its data.
 async fn ensure(
     api: &Api,
     kind: &Arc<Served>,
@@ -115,11 +115,11 @@ async fn ensure(
         wanted["apiVersion"] = "v1".into();
         wanted["kind"] = kind.kind.clone().into();
         meta::set(&mut wanted, "namespace", namespace);
-        let written = write::create(api, &call, wanted, Owners::Compute).await;
+        let written = write::create(api, &call, wanted, Ownership::Compute).await;
         written.map(drop)
     };
     match done {
-        // Somebody else was quicker, or the namespace goes.
+        // Another writer was first, or the namespace is being deleted.
         Err(error) if error.is_taken() || error.is_conflict() || error.code() == 403 => Ok(()),
         done => done,
     }

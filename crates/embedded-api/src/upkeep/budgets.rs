@@ -1,7 +1,7 @@
-//! Counts the pods behind disruption budgets.
+//! Counts the pods of disruption budgets.
 //!
-//! Percentages are of the pods that are there: this server has no kinds of workloads that would
-//! say how many there should be.
+//! Percentages refer to the existing pods: this server has no workload kinds with an expected
+//! count.
 
 use std::time::Duration;
 
@@ -16,34 +16,34 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::Api,
-    disruption::{counts, is_ready, of_namespace, set_allowed},
+    disruption::{Budget, is_ready, of_namespace, selects, set_allowed},
     error::ApiError,
     store::{Collection, Key, Scope},
     verbs::write,
 };
 
 const RETRY: Duration = Duration::from_secs(5);
-/// A pod that was let go and did not go is counted again after so long.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+/// An evicted pod that still exists is counted again after this time.
+const EVICTION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
-    // In which namespace; everywhere when none is named.
-    let mut about: Option<String> = None;
+    // The affected namespace; all when none is named.
+    let mut affected: Option<String> = None;
     loop {
-        let (retry, waits) = match count(&api, about.as_deref()).await {
+        let (retry, waits) = match count(&api, affected.as_deref()).await {
             Ok(waits) => (Instant::now() + RETRY, waits),
             Err(error) => {
-                tracing::debug!(%error, "disruption budgets are counted again later");
+                tracing::debug!(%error, "counting disruption budgets failed, will retry");
                 (Instant::now() + RETRY, true)
             }
         };
-        about = loop {
+        affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry), if waits => break None,
                 event = live.recv() => match event {
-                    Ok(event) => if concerns(&event.key) {
+                    Ok(event) => if is_relevant(&event.key) {
                         break (!waits).then(|| event.key.namespace.to_string());
                     },
                     Err(RecvError::Lagged(_)) => break None,
@@ -54,14 +54,14 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key) -> bool {
+fn is_relevant(key: &Key) -> bool {
     matches!(
         (&*key.collection.group, &*key.collection.plural),
         ("", "pods") | ("policy", "poddisruptionbudgets")
     )
 }
 
-/// Brings the statuses up to date. True if something will change by time alone.
+/// Updates the statuses. True if the result will change with time alone.
 async fn count(api: &Api, only: Option<&str>) -> Result<bool, ApiError> {
     let namespaces = match only {
         Some(namespace) => vec![namespace.to_owned()],
@@ -74,7 +74,7 @@ async fn count(api: &Api, only: Option<&str>) -> Result<bool, ApiError> {
             continue;
         }
         let pods = pods(api, &namespace).await?;
-        for (call, live) in budgets {
+        for Budget { call, live } in budgets {
             let now = api.clock.now();
             let counted = counted(&live.object, &pods, now);
             waits |= counted["status"]["disruptedPods"].is_object();
@@ -82,7 +82,7 @@ async fn count(api: &Api, only: Option<&str>) -> Result<bool, ApiError> {
                 continue;
             }
             match write::put(api, &call, &live, counted).await {
-                // The event of the other change brings us back.
+                // The event of the conflicting write triggers another run.
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 done => drop(done?),
             }
@@ -91,7 +91,7 @@ async fn count(api: &Api, only: Option<&str>) -> Result<bool, ApiError> {
     Ok(waits)
 }
 
-/// Those that have budgets.
+/// The namespaces with budgets.
 async fn namespaces(api: &Api) -> Result<Vec<String>, ApiError> {
     let scope = Scope::all(Collection::new("policy", "poddisruptionbudgets"));
     let mut out = Vec::new();
@@ -116,13 +116,13 @@ async fn pods(api: &Api, namespace: &str) -> Result<Vec<Value>, ApiError> {
         .collect()
 }
 
-/// The budget with the status that follows from the pods.
+/// The budget with its current status.
 fn counted(budget: &Value, pods: &[Value], now: Timestamp) -> Value {
     let mut out = budget.clone();
-    let counted: Vec<&Value> = pods.iter().filter(|pod| counts(budget, pod)).collect();
-    let going = going(budget, &counted, now);
+    let counted: Vec<&Value> = pods.iter().filter(|pod| selects(budget, pod)).collect();
+    let evicted = evicted(budget, &counted, now);
     let healthy = counted.iter().filter(|pod| {
-        !meta::is_deleting(pod) && !going.contains_key(meta::name(pod)) && is_ready(pod)
+        !meta::is_deleting(pod) && !evicted.contains_key(meta::name(pod)) && is_ready(pod)
     });
     let healthy = i64::try_from(healthy.count()).unwrap_or(i64::MAX);
     let expected = i64::try_from(counted.len()).unwrap_or(i64::MAX);
@@ -144,37 +144,37 @@ fn counted(budget: &Value, pods: &[Value], now: Timestamp) -> Value {
     }
     if let Value::Object(status) = status {
         status.shift_remove("disruptedPods");
-        if !going.is_empty() {
-            status.insert("disruptedPods".to_owned(), going.into());
+        if !evicted.is_empty() {
+            status.insert("disruptedPods".to_owned(), evicted.into());
         }
     }
     set_allowed(&mut out, &meta::format_time(now));
     out
 }
 
-/// Pods that were let go and are still there, for a while.
-fn going(budget: &Value, pods: &[&Value], now: Timestamp) -> Map<String, Value> {
-    let going = budget["status"]["disruptedPods"].as_object();
+/// Evicted pods that still exist, for a limited time.
+fn evicted(budget: &Value, pods: &[&Value], now: Timestamp) -> Map<String, Value> {
+    let evicted = budget["status"]["disruptedPods"].as_object();
     let is_going = |name: &str, since: &Value| {
         let since: Option<Timestamp> = since.as_str().and_then(|text| text.parse().ok());
-        let is_recent = since.is_some_and(|since| since + PATIENCE > now);
+        let is_recent = since.is_some_and(|since| since + EVICTION_TIMEOUT > now);
         let mut pods = pods.iter();
         is_recent && pods.any(|pod| meta::name(pod) == name && !meta::is_deleting(pod))
     };
-    let going = going.into_iter().flatten();
-    going
+    let evicted = evicted.into_iter().flatten();
+    evicted
         .filter(|(name, since)| is_going(name, since))
         .map(|(name, since)| (name.clone(), since.clone()))
         .collect()
 }
 
-/// How many must stay well.
+/// How many pods must stay healthy.
 fn desired(spec: &Value, expected: i64) -> i64 {
     let amount = |value: &Value| match value {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => {
             let share: i64 = text.strip_suffix('%')?.parse().ok()?;
-            // Rounded up, as the original does with both.
+            // Rounded up, as kube-apiserver does with both.
             Some((expected * share + 99) / 100)
         }
         _ => None,
@@ -221,16 +221,12 @@ mod tests {
             assert_eq!(status["currentHealthy"], healthy, "{spec}");
             assert_eq!(status["desiredHealthy"], desired, "{spec}");
             assert_eq!(status["disruptionsAllowed"], allowed, "{spec}");
-            assert_eq!(
-                counted(&found, &pods, now),
-                found,
-                "nothing changes by itself"
-            );
+            assert_eq!(counted(&found, &pods, now), found, "counting is idempotent");
         }
     }
 
     #[test]
-    fn pods_that_were_let_go_count_as_gone_for_a_while() {
+    fn evicted_pods_are_not_counted_for_a_limited_time() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().expect("a time");
         let budget = json!({"metadata": {"generation": 1},
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}},

@@ -1,6 +1,6 @@
-//! What the server does unasked.
+//! Background tasks of the server.
 //!
-//! Invariant: each task works from the state of the store; an event only tells it where to look.
+//! Invariant: each task works from the state of the store; an event is only a hint where to start.
 
 pub(crate) mod accounts;
 pub(crate) mod budgets;

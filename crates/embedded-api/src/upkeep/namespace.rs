@@ -1,14 +1,15 @@
-//! The end of a namespace: its contents go, then it does.
+//! Termination of a namespace: deletes its contents, then the namespace.
 //!
-//! Pods go before everything else, so that nothing runs on without what it was given. What is left
-//! and what holds it is told in the namespace's conditions.
+//! Pods are deleted before everything else, so that they do not keep running without their
+//! dependencies. The namespace's conditions report remaining objects and the finalizers that hold
+//! them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use apimachinery::meta;
 use serde_json::{Value, json};
 
-use super::garbage::{self, Left};
+use super::garbage::{self, Remaining};
 use crate::{
     api::Api,
     error::ApiError,
@@ -17,16 +18,16 @@ use crate::{
     verbs::{Call, Live, write},
 };
 
-/// The finalizer that is ours; others wait for others.
+/// The finalizer of this task; others belong to other controllers.
 const OURS: &str = "kubernetes";
 
-/// Empties a namespace that is being deleted, then lets it go.
+/// Empties a namespace that is being deleted, then removes our finalizer.
 pub(super) async fn finish(api: &Api, name: &str) -> Result<(), ApiError> {
     let Some(kind) = api.registry.find("", "v1", "namespaces") else {
         return Ok(());
     };
     let call = Call::internal(kind, "", Some(name));
-    let Some(live) = going(api, &call, name).await? else {
+    let Some(live) = terminating(api, &call, name).await? else {
         return Ok(());
     };
     let left = empty(api, name).await?;
@@ -38,12 +39,12 @@ pub(super) async fn finish(api: &Api, name: &str) -> Result<(), ApiError> {
     {
         held.retain(|finalizer| finalizer != OURS);
     }
-    // Whatever goes later brings us back.
+    // Later deletions trigger another run.
     write::put(api, &call, &live, object).await?;
     Ok(())
 }
 
-async fn going(api: &Api, call: &Call, name: &str) -> Result<Option<Live>, ApiError> {
+async fn terminating(api: &Api, call: &Call, name: &str) -> Result<Option<Live>, ApiError> {
     let Some(stored) = api.store.get(&call.key(name)).await? else {
         return Ok(None);
     };
@@ -51,8 +52,8 @@ async fn going(api: &Api, call: &Call, name: &str) -> Result<Option<Live>, ApiEr
     Ok(meta::is_deleting(&live.object).then_some(live))
 }
 
-/// What is left, by the kind as people name it: `pods.`, `virtualmachines.kubevirt.io`.
-async fn empty(api: &Api, name: &str) -> Result<BTreeMap<String, Left>, ApiError> {
+/// Remaining objects, by the kind's display name: `pods.`, `virtualmachines.kubevirt.io`.
+async fn empty(api: &Api, name: &str) -> Result<BTreeMap<String, Remaining>, ApiError> {
     let (pods, others): (Vec<_>, Vec<_>) = api
         .registry
         .all()
@@ -77,7 +78,7 @@ async fn empty_of(
     api: &Api,
     kind: &Arc<Served>,
     name: &str,
-    left: &mut BTreeMap<String, Left>,
+    left: &mut BTreeMap<String, Remaining>,
 ) -> Result<(), ApiError> {
     let scope = Scope {
         collection: kind.collection.clone(),
@@ -91,7 +92,7 @@ async fn empty_of(
     Ok(())
 }
 
-fn set_conditions(namespace: &mut Value, left: &BTreeMap<String, Left>, now: &str) {
+fn set_conditions(namespace: &mut Value, left: &BTreeMap<String, Remaining>, now: &str) {
     let remaining: Vec<String> = left
         .iter()
         .map(|(kind, left)| format!("{kind} has {} resource instances", left.count))
@@ -132,19 +133,19 @@ fn set_conditions(namespace: &mut Value, left: &BTreeMap<String, Left>, now: &st
         (
             "NamespaceContentRemaining",
             (!remaining.is_empty()).then(|| {
-                let told = format!("Some resources are remaining: {}", remaining.join(", "));
-                ("SomeResourcesRemain", told)
+                let message = format!("Some resources are remaining: {}", remaining.join(", "));
+                ("SomeResourcesRemain", message)
             }),
             ("ContentRemoved", "All content successfully removed"),
         ),
         (
             "NamespaceFinalizersRemaining",
             (!held.is_empty()).then(|| {
-                let told = format!(
+                let message = format!(
                     "Some content in the namespace has finalizers remaining: {}",
                     held.join(", ")
                 );
-                ("SomeFinalizersRemain", told)
+                ("SomeFinalizersRemain", message)
             }),
             (
                 "ContentHasNoFinalizers",
@@ -162,7 +163,7 @@ fn set_conditions(namespace: &mut Value, left: &BTreeMap<String, Left>, now: &st
     };
     let conditions = conditions.map(|(kind, trouble, (reason, message))| {
         let (status, reason, message) = match trouble {
-            Some((reason, told)) => ("True", reason, told),
+            Some((reason, message)) => ("True", reason, message),
             None => ("False", reason, message.to_owned()),
         };
         json!({"type": kind, "status": status, "lastTransitionTime": since(kind, status),
@@ -176,18 +177,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_tell_what_is_left_and_what_holds_it() {
+    fn conditions_report_remaining_objects_and_finalizers() {
         let mut namespace = json!({"metadata": {"name": "n"}, "status": {}});
-        let held = Left {
+        let held = Remaining {
             count: 2,
             finalizers: BTreeMap::from([("a/b".to_owned(), 2)]),
         };
         let left = BTreeMap::from([
             (
                 "pods.".to_owned(),
-                Left {
+                Remaining {
                     count: 1,
-                    ..Left::default()
+                    ..Remaining::default()
                 },
             ),
             ("things.g".to_owned(), held),

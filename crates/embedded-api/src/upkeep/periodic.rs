@@ -1,4 +1,4 @@
-//! Work by the clock: old events go, and the log of changes is kept short.
+//! Periodic work: expires old events, and compacts the log of changes.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::{
     store::{Collection, Scope, StoreError},
 };
 
-/// As a real API server keeps them.
-const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
-/// Changes that watchers can catch up with. Of 5 to 10 KB each.
-const KEPT_CHANGES: u64 = 2000;
+/// The lifetime of events in kube-apiserver.
+const EVENT_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
+/// Changes kept for watchers to catch up, 5 to 10 KB each.
+const RETAINED_CHANGES: u64 = 2000;
 const PERIOD: Duration = Duration::from_mins(1);
 const CHUNK: usize = 100;
 
@@ -29,11 +29,11 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        if let Err(error) = api.store.compact(KEPT_CHANGES).await {
+        if let Err(error) = api.store.compact(RETAINED_CHANGES).await {
             let reason = error.reason();
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                reason,
+                %reason,
                 "compaction failed"
             );
         }
@@ -48,7 +48,7 @@ async fn expire_events(api: &Api) -> Result<(), ApiError> {
     let until = api
         .clock
         .now()
-        .checked_sub(EVENT_LIFE)
+        .checked_sub(EVENT_LIFETIME)
         .unwrap_or(Timestamp::MIN);
     let mut after = None;
     loop {
@@ -58,24 +58,24 @@ async fn expire_events(api: &Api) -> Result<(), ApiError> {
             .await?;
         for stored in page.items {
             let event = stored.parse()?;
-            if last_seen(&event).is_none_or(|seen| seen < until) {
+            if latest_time(&event).is_none_or(|time| time < until) {
                 let key = events.key(meta::namespace(&event), meta::name(&event));
                 match api.store.delete(&key, stored.revision, event).await {
-                    // It was seen again, or somebody else removed it.
+                    // It was updated again, or removed already.
                     Ok(_) | Err(StoreError::Conflict) => {}
                     Err(error) => return Err(error.into()),
                 }
             }
         }
         match page.more {
-            Some(more) => after = Some((more.namespace, more.name)),
+            Some(more) => after = Some(more.after),
             None => return Ok(()),
         }
     }
 }
 
-/// The latest of the times an event carries.
-fn last_seen(event: &Value) -> Option<Timestamp> {
+/// The latest timestamp of an event.
+fn latest_time(event: &Value) -> Option<Timestamp> {
     let times = [
         &event["lastTimestamp"],
         &event["eventTime"],

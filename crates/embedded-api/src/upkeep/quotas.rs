@@ -1,4 +1,4 @@
-//! Shows in quotas what is left of them.
+//! Updates the usage in the statuses of quotas.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -21,25 +21,25 @@ const RETRY: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
-    // In which namespace; everywhere when none is named.
-    let mut about: Option<String> = None;
-    // Those that have quotas.
+    // The affected namespace; all when none is named.
+    let mut affected: Option<String> = None;
+    // The namespaces with quotas.
     let mut namespaces = BTreeSet::new();
     loop {
-        let retry = match count(&api, about.as_deref(), &mut namespaces).await {
+        let retry = match count(&api, affected.as_deref(), &mut namespaces).await {
             Ok(()) => None,
             Err(error) => {
-                tracing::debug!(%error, "quotas are counted again later");
+                tracing::debug!(%error, "counting quotas failed, will retry");
                 Some(Instant::now() + RETRY)
             }
         };
-        about = loop {
+        affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break None,
                 event = live.recv() => match event {
-                    Ok(event) => if concerns(&event.key, &namespaces) {
-                        // After a failure everything is looked at again.
+                    Ok(event) => if is_relevant(&event.key, &namespaces) {
+                        // After a failure all namespaces are counted.
                         let namespace = event.key.namespace.to_string();
                         break retry.is_none().then_some(namespace);
                     },
@@ -51,14 +51,14 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key, namespaces: &BTreeSet<String>) -> bool {
+fn is_relevant(key: &Key, namespaces: &BTreeSet<String>) -> bool {
     let collection = (&*key.collection.group, &*key.collection.plural);
     let is_quota = collection == ("", "resourcequotas");
     let is_never_counted = matches!(&*key.collection.plural, "events" | "leases");
     is_quota || (!is_never_counted && namespaces.contains(&*key.namespace))
 }
 
-/// Brings the statuses up to date.
+/// Updates the statuses.
 async fn count(
     api: &Api,
     only: Option<&str>,
@@ -88,7 +88,7 @@ async fn count(
         let name = meta::name(&live.object).to_owned();
         let call = Call::internal(std::sync::Arc::clone(&kind), &namespace, Some(&name));
         match write::put(api, &call, &live, counted).await {
-            // The event of the other change brings us back.
+            // The event of the conflicting write triggers another run.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             done => drop(done?),
         }

@@ -1,7 +1,7 @@
-//! Cluster roles that are put together from others, by labels.
+//! Aggregated cluster roles: combines the rules of labelled roles.
 //!
-//! Invariant: the rules of such a role are those of its parts, in the order of their names, and
-//! nothing else.
+//! Invariant: the rules of an aggregated role are exactly those of its parts, in the order of their
+//! names.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
         let retry = match aggregate(&api).await {
             Ok(()) => None,
             Err(error) => {
-                tracing::debug!(%error, "roles are put together again later");
+                tracing::debug!(%error, "aggregating roles failed, will retry");
                 Some(Instant::now() + RETRY)
             }
         };
@@ -38,7 +38,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                 () = stop.cancelled() => return,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break,
                 event = live.recv() => match event {
-                    Ok(event) if concerns(&event.key) => break,
+                    Ok(event) if is_relevant(&event.key) => break,
                     Ok(_) => {}
                     Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
@@ -48,11 +48,11 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key) -> bool {
+fn is_relevant(key: &Key) -> bool {
     (&*key.collection.group, &*key.collection.plural) == (GROUP, "clusterroles")
 }
 
-/// Brings all of them up to date. Parts may have parts: what a write changes is looked at again.
+/// Updates all aggregated roles. Parts may be aggregated themselves: a write triggers another run.
 async fn aggregate(api: &Api) -> Result<(), ApiError> {
     let Some(kind) = api.registry.find(GROUP, "v1", "clusterroles") else {
         return Ok(());
@@ -78,7 +78,7 @@ async fn aggregate(api: &Api) -> Result<(), ApiError> {
             Some(meta::name(&role.object)),
         );
         match write::put(api, &call, role, object).await {
-            // The event of the other change brings us back.
+            // The event of the conflicting write triggers another run.
             Err(error) if error.is_conflict() || error.is_not_found() => {}
             done => drop(done?),
         }
@@ -86,7 +86,7 @@ async fn aggregate(api: &Api) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The rules of a role that is put together; none for one that is not.
+/// The rules of an aggregated role; none for other roles.
 fn wanted(role: &Value, all: &[Live]) -> Result<Option<Value>, ApiError> {
     let Some(selectors) = role["aggregationRule"]["clusterRoleSelectors"].as_array() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Are the servers behind `APIServices` there, and what do they have?
+//! Health and discovery of the servers behind `APIServices`.
 //!
 //! Writes the `Available` condition and completes discovery.
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
                 () = stop.cancelled() => return,
                 () = sleep_until(next), if !api.registry.all_aggregated().is_empty() => break,
                 event = live.recv() => match event {
-                    Ok(event) if concerns(&event.key) => break,
+                    Ok(event) if is_relevant(&event.key) => break,
                     Ok(_) => {}
                     Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
@@ -50,15 +50,22 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
     }
 }
 
-fn concerns(key: &Key) -> bool {
+fn is_relevant(key: &Key) -> bool {
     matches!(
         (&*key.collection.group, &*key.collection.plural),
         ("apiregistration.k8s.io", "apiservices") | ("", "services" | "endpoints")
     )
 }
 
+/// The values of the `Available` condition.
+struct Available {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
 async fn check_all(api: &Api) -> Result<(), ApiError> {
-    // The event of a new object may come before the registry knows it.
+    // The event of a new object may arrive before the registry has it.
     api.load_services().await?;
     let mut checked = Vec::new();
     for one in api.registry.all_aggregated() {
@@ -66,11 +73,19 @@ async fn check_all(api: &Api) -> Result<(), ApiError> {
         let condition = match discover(api, &one).await {
             Ok(document) => {
                 one.resources = discovery::from_resource_list(&document);
-                ("True", "Passed", "all checks passed".to_owned())
+                Available {
+                    status: "True",
+                    reason: "Passed",
+                    message: "all checks passed".to_owned(),
+                }
             }
             Err(why) => {
                 one.resources.clear();
-                ("False", "FailedDiscoveryCheck", why.to_string())
+                Available {
+                    status: "False",
+                    reason: "FailedDiscoveryCheck",
+                    message: why.to_string(),
+                }
             }
         };
         set_condition(api, &one, condition).await?;
@@ -88,7 +103,7 @@ async fn discover(api: &Api, one: &Aggregated) -> Result<Value, ApiError> {
         .header(http::header::ACCEPT, "application/json")
         .body(axum::body::Body::empty())
         .map_err(|error| failed(error.to_string()))?;
-    aggregate::name_user(&Identity::component("system:apiserver"), &mut request);
+    aggregate::set_user_headers(&Identity::component("system:apiserver"), &mut request);
     let fetch = async {
         let answer = aggregate::send(api, &one.backend, request).await?;
         if !answer.status().is_success() {
@@ -102,14 +117,15 @@ async fn discover(api: &Api, one: &Aggregated) -> Result<Value, ApiError> {
     };
     timeout(ANSWER, fetch)
         .await
-        .map_err(|_| failed("no answer in time".to_owned()))?
+        .map_err(|_| failed("no response in time".to_owned()))?
 }
 
-async fn set_condition(
-    api: &Api,
-    one: &Aggregated,
-    (status, reason, message): (&str, &str, String),
-) -> Result<(), ApiError> {
+async fn set_condition(api: &Api, one: &Aggregated, condition: Available) -> Result<(), ApiError> {
+    let Available {
+        status,
+        reason,
+        message,
+    } = condition;
     let name = format!("{}.{}", one.version, one.group);
     let Some(kind) = api
         .registry
@@ -145,7 +161,7 @@ async fn set_condition(
         "lastTransitionTime": now,
     }]});
     match write::put(api, &call, &live, object).await {
-        // The event of the other change brings us back.
+        // The event of the conflicting write triggers another run.
         Err(error) if error.is_conflict() => Ok(()),
         done => done.map(drop),
     }

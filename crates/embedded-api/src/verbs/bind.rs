@@ -1,4 +1,4 @@
-//! Binding a pod to a node, and asking it to leave.
+//! Binding of a pod to a node, and eviction.
 
 use apimachinery::{GroupResource, Status, meta};
 use axum::{body::Body, response::Response};
@@ -17,7 +17,7 @@ use crate::{
     request::Payload,
 };
 
-/// Sets the node of a pod that has none.
+/// Assigns an unassigned pod to a node.
 pub(crate) async fn bind(
     api: &Api,
     call: &mut Call,
@@ -85,7 +85,7 @@ fn set_scheduled(pod: &mut Value, now: &str) {
     pod["status"]["conditions"] = Value::Array(conditions);
 }
 
-/// A polite deletion: webhooks and disruption budgets may say "not now".
+/// A deletion that webhooks and disruption budgets may delay.
 pub(crate) async fn evict(
     api: &Api,
     mut call: Call,
@@ -109,7 +109,11 @@ pub(crate) async fn evict(
     call.subresource = None;
     let name = call.name().to_owned();
     let pod = Live::of(&read::load(api, &call, &name).await?, &call.kind)?;
-    disruption::take(api, &pod.object, call.query.dry_run).await?;
+    if call.query.dry_run {
+        disruption::check(api, &pod.object).await?;
+    } else {
+        disruption::take(api, &pod.object).await?;
+    }
     Box::pin(delete::delete_named(api, &call, &name, &options)).await?;
     let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
                       "status": "Success", "code": 201});

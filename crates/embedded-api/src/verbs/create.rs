@@ -5,9 +5,9 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::{Call, prepare, read, write};
-use crate::{api::Api, error::ApiError, request::Payload, verbs::write::Owners};
+use crate::{api::Api, error::ApiError, request::Payload, verbs::write::Ownership};
 
-/// How often another name is tried when a generated one is taken.
+/// Attempts with another name when a generated one is taken.
 const NAME_ATTEMPTS: usize = 8;
 
 pub(crate) async fn create(
@@ -17,19 +17,19 @@ pub(crate) async fn create(
 ) -> Result<Response, ApiError> {
     let mut object = payload.value()?;
     prepare::identify(call, &mut object)?;
-    let doubled = prepare::doubled(call, payload)?;
+    let duplicates = prepare::check_duplicates(call, payload)?;
     let mut written = create_named(api, call, object).await?;
-    written.warnings.splice(0..0, doubled);
+    written.warnings.splice(0..0, duplicates);
     Ok(read::respond_written(api, call, written))
 }
 
 async fn create_named(api: &Api, call: &Call, object: Value) -> Result<super::Written, ApiError> {
     let generates = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
     if !generates {
-        return Box::pin(write::create(api, call, object, Owners::Compute)).await;
+        return Box::pin(write::create(api, call, object, Ownership::Compute)).await;
     }
     for _ in 0..NAME_ATTEMPTS {
-        match Box::pin(write::create(api, call, object.clone(), Owners::Compute)).await {
+        match Box::pin(write::create(api, call, object.clone(), Ownership::Compute)).await {
             Err(error) if error.is_taken() => {}
             done => return done,
         }

@@ -1,4 +1,4 @@
-//! Delete: at once, or by marking the object until everybody is done with it.
+//! Delete: immediately, or by marking the object until its finalizers are removed.
 
 use apimachinery::{Status, Violation, meta};
 use axum::{body::Body, response::Response};
@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{
-    Call, Live, is_free,
+    Call, Live, is_deletable,
     read::{self, json_response},
     update::ATTEMPTS,
     write,
@@ -16,6 +16,7 @@ use crate::{
     admission::{self, Operation, Review},
     api::Api,
     error::ApiError,
+    kinds::DeletionResponse,
     registry::convert,
     request::{Payload, query},
 };
@@ -23,7 +24,7 @@ use crate::{
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What the client wants of a deletion: from the query or the body.
+/// The options of a deletion, from the query or the body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub grace_period: Option<u64>,
@@ -32,7 +33,7 @@ pub(crate) struct Options {
     pub propagation: Option<Propagation>,
 }
 
-/// What becomes of the objects that this one owns.
+/// What happens to the dependents of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -88,12 +89,12 @@ impl Options {
     }
 }
 
-/// The end of a deletion.
+/// The result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Gone(Value),
+    Deleted(Value),
     /// Marked, and held by finalizers or a grace period.
-    Going(Value),
+    Terminating(Value),
 }
 
 pub(crate) async fn delete(
@@ -104,31 +105,23 @@ pub(crate) async fn delete(
     let options = Options::read(&mut call, payload)?;
     let name = call.name().to_owned();
     let outcome = Box::pin(delete_named(api, &call, &name, &options)).await?;
-    // Most kinds answer that it is done; of these people like to see what went.
-    let returns_object = match call.kind.group.as_str() {
-        "" => [
-            "pods",
-            "services",
-            "serviceaccounts",
-            "persistentvolumeclaims",
-            "persistentvolumes",
-        ]
-        .contains(&call.kind.plural.as_str()),
-        group => group == "storage.k8s.io",
-    };
+    let returns_object = call
+        .kind
+        .strategy()
+        .is_some_and(|strategy| strategy.deletion == DeletionResponse::Object);
     Ok(match outcome {
-        Outcome::Going(object) => read::respond(api, &call, StatusCode::OK, object),
-        Outcome::Gone(object) if returns_object => {
+        Outcome::Terminating(object) => read::respond(api, &call, StatusCode::OK, object),
+        Outcome::Deleted(object) if returns_object => {
             read::respond(api, &call, StatusCode::OK, object)
         }
-        Outcome::Gone(object) => {
+        Outcome::Deleted(object) => {
             let status = Status::deleted(call.kind.resource(), &name, meta::uid(&object));
             json_response(StatusCode::OK, Body::from(status.to_string()))
         }
     })
 }
 
-/// Deletes whatever the selectors take.
+/// Deletes the objects that match the selectors.
 pub(crate) async fn delete_collection(
     api: &Api,
     mut call: Call,
@@ -147,7 +140,7 @@ pub(crate) async fn delete_collection(
         meta::namespace(&object).clone_into(&mut one.namespace);
         let name = meta::name(&object).to_owned();
         match Box::pin(delete_named(api, &one, &name, &options)).await {
-            Ok(Outcome::Gone(object) | Outcome::Going(object)) => items.push(object),
+            Ok(Outcome::Deleted(object) | Outcome::Terminating(object)) => items.push(object),
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
@@ -238,23 +231,23 @@ async fn delete_live(
     set_propagation(&mut object, options.propagation);
     let grace = grace(call, &object, options);
     let is_namespace = call.kind.is("", "namespaces");
-    if is_free(&object) && grace == 0 && !is_namespace {
+    if is_deletable(&object) && grace == 0 && !is_namespace {
         if call.query.dry_run {
-            return Ok(Outcome::Gone(object));
+            return Ok(Outcome::Deleted(object));
         }
         if meta::is_deleting(&object) || call.kind.is("", "pods") {
             mark(api, &mut object, 0);
         }
         convert::to_version(&mut object, &call.kind.storage_api_version);
         let name = meta::name(&object).to_owned();
-        let mut gone = api
+        let mut deleted = api
             .store
             .delete(&call.key(&name), live.revision, object)
             .await
             .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
-        convert::to_version(&mut gone, &call.kind.api_version());
-        api.stored(&call.kind).await?;
-        return Ok(Outcome::Gone(gone));
+        convert::to_version(&mut deleted, &call.kind.api_version());
+        api.on_write(&call.kind).await?;
+        return Ok(Outcome::Deleted(deleted));
     }
     let left = live.object["metadata"]["deletionGracePeriodSeconds"].as_u64();
     if !meta::is_deleting(&live.object) || left.is_some_and(|left| grace < left) {
@@ -263,10 +256,12 @@ async fn delete_live(
     if is_namespace {
         object["status"]["phase"] = "Terminating".into();
     }
-    Ok(Outcome::Going(write::put(api, call, live, object).await?))
+    Ok(Outcome::Terminating(
+        write::put(api, call, live, object).await?,
+    ))
 }
 
-/// Pods get time to end, unless nothing of them runs.
+/// Pods get a grace period, unless none of their containers runs.
 fn grace(call: &Call, object: &Value, options: &Options) -> u64 {
     if !call.kind.is("", "pods") {
         return 0;

@@ -1,4 +1,4 @@
-//! What can be done to objects, one file per verb.
+//! The operations on objects, one file per verb.
 
 pub(crate) mod bind;
 pub(crate) mod create;
@@ -27,7 +27,7 @@ use crate::{
     store::{Key, Stored},
 };
 
-/// A request for a kind of our own store.
+/// A request for a kind in our own store.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub kind: Arc<Served>,
@@ -41,7 +41,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call of the server itself.
+    /// A call by the server itself.
     pub(crate) fn internal(kind: Arc<Served>, namespace: &str, name: Option<&str>) -> Self {
         Self {
             kind,
@@ -76,7 +76,7 @@ impl Call {
     }
 }
 
-/// An object at a revision, in the version that was asked for.
+/// An object at a revision, in the requested version.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     pub revision: u64,
@@ -94,7 +94,7 @@ impl Live {
     }
 }
 
-/// What a write left, and what the client should be told about it.
+/// The result of a write, and warnings for the client.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub object: Value,
@@ -125,7 +125,7 @@ pub(crate) fn partial(object: &Value) -> Value {
     })
 }
 
-/// May this object go, once somebody wants it gone?
-pub(crate) fn is_free(object: &Value) -> bool {
+/// Whether a deleted object can be removed: neither finalizers nor a grace period hold it.
+pub(crate) fn is_deletable(object: &Value) -> bool {
     meta::finalizers(object).next().is_none()
 }

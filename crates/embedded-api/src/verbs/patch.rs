@@ -1,4 +1,4 @@
-//! Patch: the client sends a change, in one of four languages.
+//! Patch: the client sends a change, in one of four formats.
 
 use apimachinery::{
     GroupKind, Status, Violation,
@@ -14,7 +14,7 @@ use crate::{
     api::Api,
     error::ApiError,
     request::{Format, Payload, query},
-    verbs::write::Owners,
+    verbs::write::Ownership,
 };
 
 pub(crate) async fn patch(api: &Api, call: &Call, payload: &Payload) -> Result<Response, ApiError> {
@@ -34,9 +34,12 @@ pub(crate) async fn patch(api: &Api, call: &Call, payload: &Payload) -> Result<R
             format => Box::pin(merge(api, call, &change, format)).await,
         };
         match done {
-            // Somebody else wrote in between. The change may still hold for what is there now; a
-            // change that names the version it saw fails on the next round.
-            Err(Failed { error, retry: true }) if error.is_conflict() && attempt < ATTEMPTS => {
+            // A concurrent write. The change may still apply to the current object; a change that
+            // names a version fails in the next attempt.
+            Err(Failed {
+                error,
+                can_retry: true,
+            }) if error.is_conflict() && attempt < ATTEMPTS => {
                 attempt += 1;
             }
             Err(failed) => return Err(failed.error),
@@ -48,20 +51,23 @@ pub(crate) async fn patch(api: &Api, call: &Call, payload: &Payload) -> Result<R
 /// A failed patch, and whether it may be tried on a newer object.
 struct Failed {
     error: ApiError,
-    retry: bool,
+    can_retry: bool,
 }
 
 impl<E: Into<ApiError>> From<E> for Failed {
     fn from(error: E) -> Self {
         Self {
             error: error.into(),
-            retry: false,
+            can_retry: false,
         }
     }
 }
 
-fn raced(error: ApiError) -> Failed {
-    Failed { error, retry: true }
+fn retryable(error: ApiError) -> Failed {
+    Failed {
+        error,
+        can_retry: true,
+    }
 }
 
 async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result<Written, Failed> {
@@ -69,7 +75,7 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
     let mut object = match format {
         Format::JsonPatch => patch::json::apply(&live.object, change)?,
         Format::MergePatch if !change.is_object() => {
-            let found = meta::word(change);
+            let found = meta::type_name(change);
             let why = format!(
                 "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
             );
@@ -83,8 +89,8 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
     };
     prepare::check_version(call, &live, &object)?;
     prepare::identify(call, &mut object)?;
-    if let Some(why) = prepare::undecodable(api, &call.kind, &object)
-        .or_else(|| prepare::strictly_wrong(api, call, &object))
+    if let Some(why) = prepare::decoding_error(api, &call.kind, &object)
+        .or_else(|| prepare::strict_error(api, call, &object))
     {
         let wrong = Violation::invalid("patch", object.to_string(), why);
         return Err(Status::invalid(
@@ -97,9 +103,9 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
         )
         .into());
     }
-    write::update(api, call, &live, object, Owners::Compute)
+    write::update(api, call, &live, object, Ownership::Compute)
         .await
-        .map_err(raced)
+        .map_err(retryable)
 }
 
 async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed> {
@@ -113,7 +119,7 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
     }
     check_type(&config)?;
     prepare::identify(call, &mut config)?;
-    // Unknown fields may not come to be owned.
+    // Unknown fields must not become owned.
     let sent = config.clone();
     let unknown = api
         .registry
@@ -138,15 +144,15 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
             prepare::check_version(call, &live, &config)?;
             let mut merged = apply::apply(&writer, Some(&live.object), &config, conflicts)?;
             meta::set(&mut merged, "uid", meta::uid(&live.object));
-            write::update(api, call, &live, merged, Owners::Known)
+            write::update(api, call, &live, merged, Ownership::Known)
                 .await
-                .map_err(raced)?
+                .map_err(retryable)?
         }
         None if call.subresource.is_some() => {
             return Err(Status::not_found(call.kind.resource(), call.name()).into());
         }
         None if !meta::resource_version(&config).is_empty() || !meta::uid(&config).is_empty() => {
-            // Meant for an object that was there: bringing it back would be wrong.
+            // Intended for an existing object: recreating it would be wrong.
             let (resource, uid) = (call.kind.resource(), meta::uid(&config));
             if uid.is_empty() {
                 return Err(Status::conflict(resource, call.name()).into());
@@ -159,14 +165,14 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
         None => {
             access::authorize(api, &call.identity, &creation(call)).await?;
             let object = apply::apply(&writer, None, &config, conflicts)?;
-            write::create(api, call, object, Owners::Known).await?
+            write::create(api, call, object, Ownership::Known).await?
         }
     };
     written.warnings.splice(0..0, warnings);
     Ok(written)
 }
 
-/// Applying what is not there makes it, which takes a right of its own.
+/// Applying a missing object creates it, which requires the permission to create.
 fn creation(call: &Call) -> Attributes {
     Attributes {
         verb: "create".to_owned(),
@@ -180,7 +186,7 @@ fn creation(call: &Call) -> Attributes {
     }
 }
 
-/// What is applied says what it is.
+/// An applied configuration must contain its type.
 fn check_type(config: &Value) -> Result<(), ApiError> {
     let (version, kind) = (meta::api_version(config), meta::kind(config));
     if version.is_empty() || kind.is_empty() {

@@ -1,7 +1,7 @@
 //! Get and list.
 //!
-//! Lists are always of the latest state. The later chunks of a list carry the revision of its
-//! first one, so that a watch from there replays whatever changed in between.
+//! Lists always return the latest state. Later chunks of a list carry the revision of its first
+//! one, so that a watch from there replays all changes in between.
 
 use apimachinery::{Status, table::IncludeObject};
 use axum::{body::Body, response::Response};
@@ -16,7 +16,7 @@ use crate::{
     error::ApiError,
     registry::{Origin, convert},
     request::Representation,
-    store::{More, Scope, StoreError, Stored},
+    store::{More, Position, Scope, StoreError, Stored},
 };
 
 pub(crate) async fn get(api: &Api, call: &Call) -> Result<Response, ApiError> {
@@ -38,7 +38,7 @@ pub(crate) async fn load(api: &Api, call: &Call, name: &str) -> Result<Stored, A
     found.ok_or_else(|| Status::not_found(call.kind.resource(), name).into())
 }
 
-/// One object in the form that was asked for.
+/// One object in the requested representation.
 pub(crate) fn respond(api: &Api, call: &Call, code: StatusCode, object: Value) -> Response {
     let body = match call.representation {
         Representation::Object => object,
@@ -51,7 +51,7 @@ pub(crate) fn respond(api: &Api, call: &Call, code: StatusCode, object: Value) -
     json_response(code, Body::from(body.to_string()))
 }
 
-/// As [`respond`], for the outcome of a write.
+/// Like [`respond`], for the result of a write.
 pub(crate) fn respond_written(api: &Api, call: &Call, written: super::Written) -> Response {
     let code = if written.created {
         StatusCode::CREATED
@@ -83,7 +83,7 @@ pub(crate) fn json_response(code: StatusCode, body: Body) -> Response {
     response
 }
 
-/// The objects that a call is about.
+/// The objects in the scope of a call.
 pub(crate) fn scope(call: &Call) -> Scope {
     let required = call
         .query
@@ -122,7 +122,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Response, ApiError> {
                     StoreError::Compacted { .. } => Status::expired_continue_token().into(),
                     other => ApiError::from(other),
                 })?;
-            (Some((token.namespace, token.name)), Some(token.revision))
+            (Some(token.after), Some(token.revision))
         }
         None => (None, None),
     };
@@ -133,7 +133,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Response, ApiError> {
     render(api, call, selection.items, &metadata)
 }
 
-/// Refuses what only a server with history could answer.
+/// Rejects revisions that only a server with history could serve.
 fn check_revision(call: &Call, latest: u64) -> Result<(), ApiError> {
     let Some(wanted) = call.query.resource_version.filter(|wanted| *wanted > 0) else {
         return Ok(());
@@ -155,12 +155,8 @@ struct Selection {
 }
 
 impl Selection {
-    /// Reads until the limit is reached with objects that match, or all were seen.
-    async fn read(
-        api: &Api,
-        call: &Call,
-        mut after: Option<(String, String)>,
-    ) -> Result<Self, ApiError> {
+    /// Reads until the limit of matching objects is reached, or the end of the collection.
+    async fn read(api: &Api, call: &Call, mut after: Option<Position>) -> Result<Self, ApiError> {
         let scope = scope(call);
         let limit = call.query.limit;
         let mut out = Self {
@@ -181,7 +177,7 @@ impl Selection {
             }
             match page.more {
                 Some(more) if limit.is_some_and(|limit| out.items.len() < limit) => {
-                    after = Some((more.namespace, more.name));
+                    after = Some(more.after);
                 }
                 more => {
                     out.more = more;
@@ -192,7 +188,7 @@ impl Selection {
     }
 }
 
-/// Do the selectors of the call take this object?
+/// Whether the selectors of the call match the object.
 pub(crate) fn matches(call: &Call, body: &Bytes) -> Result<bool, ApiError> {
     let (labels, fields) = (&call.query.labels, &call.query.fields);
     if labels.is_everything() && fields.is_everything() {
@@ -208,17 +204,16 @@ pub(crate) fn matches(call: &Call, body: &Bytes) -> Result<bool, ApiError> {
 fn list_metadata(call: &Call, revision: u64, more: Option<&More>) -> Value {
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if call.kind.is_custom() && more.is_none() && call.representation == Representation::Object {
-        // A list of untyped objects shows all it has.
+        // A list of untyped objects includes all fields.
         metadata["continue"] = "".into();
     }
     if let Some(more) = more {
         let token = Token {
             revision,
-            namespace: more.namespace.clone(),
-            name: more.name.clone(),
+            after: more.after.clone(),
         };
         metadata["continue"] = token.render().into();
-        // With selectors nobody knows how many of the rest match.
+        // With selectors, the number of matches in the rest is unknown.
         if call.query.labels.is_everything() && call.query.fields.is_everything() {
             metadata["remainingItemCount"] = more.remaining.into();
         }
@@ -257,7 +252,7 @@ fn render(
     Ok(json_response(StatusCode::OK, Body::from(body.to_string())))
 }
 
-/// Stored objects are JSON already: a list is put together without reading them.
+/// Stored objects are JSON already: a list is concatenated without parsing them.
 fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiError> {
     let head = head.to_string();
     let size = items
@@ -266,7 +261,7 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
         .sum::<usize>();
     let mut out = BytesMut::with_capacity(head.len() + size + 16);
     out.put_slice(head.trim_end_matches('}').as_bytes());
-    // The inner object's brace went too.
+    // The closing brace of the inner object was removed, too.
     out.put_slice(b"},\"items\":[");
     for (at, stored) in items.into_iter().enumerate() {
         if at > 0 {
@@ -281,7 +276,7 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
         } else if call.kind.is_custom() {
             out.put_slice(&stored.body);
         } else {
-            // The type comes first in what is stored, so it is cut off without reading the rest.
+            // The type comes first in stored objects, so it is cut off without parsing the rest.
             let head = format!(
                 "{{\"apiVersion\":\"{}\",\"kind\":\"{}\",",
                 call.kind.api_version(),
@@ -301,7 +296,7 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
     Ok(out.freeze())
 }
 
-/// The items of typed lists do not tell their type.
+/// Items of typed lists omit their type.
 pub(crate) fn without_type(object: &mut Value) {
     if let Value::Object(fields) = object {
         fields.shift_remove("apiVersion");
@@ -309,12 +304,11 @@ pub(crate) fn without_type(object: &mut Value) {
     }
 }
 
-/// Where a list goes on.
+/// The position after a chunk of a list.
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
     revision: u64,
-    namespace: String,
-    name: String,
+    after: Position,
 }
 
 impl Token {
@@ -328,17 +322,16 @@ impl Token {
         };
         Ok(Self {
             revision: revision.parse().map_err(|_| wrong())?,
-            namespace: (*namespace).to_owned(),
-            name: (*name).to_owned(),
+            after: Position {
+                namespace: (*namespace).to_owned(),
+                name: (*name).to_owned(),
+            },
         })
     }
 
     fn render(&self) -> String {
-        let Self {
-            revision,
-            namespace,
-            name,
-        } = self;
+        let Self { revision, after } = self;
+        let Position { namespace, name } = after;
         URL_SAFE_NO_PAD.encode(format!("{revision}\n{namespace}\n{name}"))
     }
 }
@@ -348,11 +341,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_survives_the_client() {
+    fn token_round_trips() {
         let token = Token {
             revision: 7,
-            namespace: "a".into(),
-            name: "b".into(),
+            after: Position {
+                namespace: "a".into(),
+                name: "b".into(),
+            },
         };
         assert_eq!(Token::parse(&token.render()).unwrap(), token);
         assert!(Token::parse("nonsense").is_err());

@@ -1,4 +1,4 @@
-//! Reviews: questions that are answered and not stored.
+//! Reviews: queries that are answered and not stored.
 
 use apimachinery::{GroupKind, Status, Violation, meta, rbac::Rule};
 use axum::{body::Body, response::Response};
@@ -56,7 +56,7 @@ pub(crate) async fn answer(
     ))
 }
 
-/// Somebody, as reviews tell it.
+/// A user in the format of reviews.
 pub(crate) fn user_info(identity: &Identity) -> Value {
     let mut out = Map::new();
     out.insert("username".to_owned(), identity.user.clone().into());
@@ -70,7 +70,7 @@ pub(crate) fn user_info(identity: &Identity) -> Value {
     out.into()
 }
 
-/// Questions that cannot be answered.
+/// Rejects malformed reviews.
 fn check(call: &Call, review: &Value) -> Result<(), ApiError> {
     let spec = &review["spec"];
     let is_empty = |value: &Value| value.as_str().unwrap_or_default().is_empty();
@@ -105,8 +105,9 @@ fn check(call: &Call, review: &Value) -> Result<(), ApiError> {
         wrong.push(Violation::invalid(at, found.clone(), why));
     }
     let is_about_others = call.kind.plural != "selfsubjectaccessreviews";
-    let nobody = is_empty(&spec["user"]) && spec["groups"].as_array().is_none_or(Vec::is_empty);
-    if is_about_others && nobody {
+    let has_no_subject =
+        is_empty(&spec["user"]) && spec["groups"].as_array().is_none_or(Vec::is_empty);
+    if is_about_others && has_no_subject {
         let why = "at least one of user or group must be specified";
         wrong.push(Violation::invalid("spec.user", "", why));
     }
@@ -129,7 +130,7 @@ fn check(call: &Call, review: &Value) -> Result<(), ApiError> {
     if wrong.is_empty() {
         return Ok(());
     }
-    // The original names no kind here.
+    // kube-apiserver names no kind here.
     let nothing = GroupKind {
         group: &call.kind.group,
         kind: "",
@@ -137,7 +138,7 @@ fn check(call: &Call, review: &Value) -> Result<(), ApiError> {
     Err(Status::invalid(nothing, meta::name(review), &wrong).into())
 }
 
-/// Whom the question is about.
+/// The subject of the review.
 fn subject(spec: &Value) -> Identity {
     let texts = |value: &Value| -> Vec<String> {
         let items = value.as_array().into_iter().flatten();

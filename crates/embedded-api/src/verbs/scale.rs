@@ -1,4 +1,4 @@
-//! The `scale` subresource of custom kinds: replicas in a form that all tools know.
+//! The `scale` subresource of custom kinds: replicas in a generic format.
 
 use apimachinery::{GroupKind, Status, Violation, meta, patch};
 use axum::{body::Body, response::Response};
@@ -9,7 +9,7 @@ use super::{
     Call, Live,
     read::{self, json_response},
     update::ATTEMPTS,
-    write::{self, Owners},
+    write::{self, Ownership},
 };
 use crate::{
     api::Api,
@@ -33,13 +33,13 @@ pub(crate) async fn serve(
     let mut attempt = 1;
     loop {
         let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
-        let shown = render(paths, &live.object);
+        let scale = render(paths, &live.object);
         let wanted = match *method {
-            Method::GET => return Ok(answer(&shown)),
+            Method::GET => return Ok(answer(&scale)),
             Method::PUT => payload.value()?,
             Method::PATCH => match payload.format {
-                Format::JsonPatch => patch::json::apply(&shown, &payload.value()?)?,
-                _ => patch::merge::apply(&shown, &payload.value()?),
+                Format::JsonPatch => patch::json::apply(&scale, &payload.value()?)?,
+                _ => patch::merge::apply(&scale, &payload.value()?),
             },
             _ => {
                 let resource = call.kind.resource();
@@ -56,16 +56,16 @@ pub(crate) async fn serve(
             .iter()
             .fold(&mut object, |at, field| &mut at[field.as_str()]);
         *slot = replicas(&wanted)?.into();
-        match Box::pin(write::update(api, call, &live, object, Owners::Compute)).await {
-            // Somebody else wrote in between, a status perhaps. Who named the version that they
-            // saw is told on the next round.
+        match Box::pin(write::update(api, call, &live, object, Ownership::Compute)).await {
+            // A concurrent write, e.g. of a status. If the client named a version, the next attempt
+            // reports the conflict.
             Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
             written => return Ok(answer(&render(paths, &written?.object))),
         }
     }
 }
 
-/// How many the client wants.
+/// The desired number of replicas.
 fn replicas(scale: &Value) -> Result<i64, ApiError> {
     let wanted = &scale["spec"]["replicas"];
     wanted.as_i64().ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! `exec`, `attach` and `portforward` of pods: passed through to the kubelet of the pod's node,
-//! which speaks the protocol of the stream itself.
+//! `exec`, `attach` and `portforward` of pods: proxied to the kubelet of the pod's node, which
+//! implements the streaming protocol.
 
 use apimachinery::Status;
 use axum::{body::Body, extract::Request, response::Response};
@@ -8,7 +8,7 @@ use serving::upgrade;
 use super::{Call, read};
 use crate::{api::Api, error::ApiError, logs, request::query};
 
-/// Names of the same choice, here and at a kubelet.
+/// Query parameters and their names at a kubelet.
 const CHOICES: [(&str, &str); 4] = [
     ("stdin", "input"),
     ("stdout", "output"),
@@ -16,7 +16,7 @@ const CHOICES: [(&str, &str); 4] = [
     ("tty", "tty"),
 ];
 
-/// Joins the caller to the node; bytes pass unread.
+/// Connects the client to the node; the stream is not inspected.
 pub(crate) async fn connect(
     api: &Api,
     call: &Call,
@@ -29,9 +29,9 @@ pub(crate) async fn connect(
     let path = if verb == "portforward" {
         format!("/portForward/{namespace}/{name}?{}", asked_ports(&pairs))
     } else {
-        let asked = pairs.iter().find(|(key, _)| key == "container");
-        let asked = asked.map_or("", |(_, value)| value.as_str());
-        let container = logs::container(name, &pod, asked)?;
+        let requested = pairs.iter().find(|(key, _)| key == "container");
+        let requested = requested.map_or("", |(_, value)| value.as_str());
+        let container = logs::container(name, &pod, requested)?;
         format!("/{verb}/{namespace}/{name}/{container}?{}", choices(&pairs))
     };
     let node = logs::node_of(call, &pod)?;
@@ -46,13 +46,13 @@ pub(crate) async fn connect(
         .map_err(|error| Status::bad_request(error.to_string()))?;
     for (header, value) in &parts.headers {
         let name = header.as_str();
-        // Who the caller is was checked here; the node believes our certificate.
+        // The client was authenticated here; the node trusts our certificate.
         let passes = matches!(name, "upgrade" | "connection") || name.starts_with("sec-websocket-");
         if passes {
             forwarded.headers_mut().append(header, value.clone());
         }
     }
-    let answer = logs::ask(api, node, forwarded).await?;
+    let answer = logs::send_to_kubelet(api, node, forwarded).await?;
     Ok(upgrade::join(
         caller,
         answer,
@@ -83,7 +83,7 @@ fn asked_ports(pairs: &[(String, String)]) -> String {
     ports.join("&")
 }
 
-/// For the value of a query.
+/// Percent-encodes a query value.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_pods_become_those_of_kubelets() {
+    fn options_are_translated_for_kubelets() {
         let pairs = [
             ("command", "echo"),
             ("command", "a b&c"),

@@ -4,9 +4,9 @@ use apimachinery::{Status, Violation, meta};
 use axum::response::Response;
 
 use super::{Call, Live, prepare, read, write};
-use crate::{api::Api, error::ApiError, request::Payload, verbs::write::Owners};
+use crate::{api::Api, error::ApiError, request::Payload, verbs::write::Ownership};
 
-/// How often a write without a version is tried again when another one came first.
+/// Attempts of a write without a version after conflicts.
 pub(crate) const ATTEMPTS: usize = 5;
 
 pub(crate) async fn update(
@@ -16,7 +16,7 @@ pub(crate) async fn update(
 ) -> Result<Response, ApiError> {
     let mut object = payload.value()?;
     prepare::identify(call, &mut object)?;
-    let doubled = prepare::doubled(call, payload)?;
+    let duplicates = prepare::check_duplicates(call, payload)?;
     let versioned = !meta::resource_version(&object).is_empty();
     if !versioned && call.kind.is_custom() {
         let wrong = Violation::invalid(
@@ -24,10 +24,10 @@ pub(crate) async fn update(
             0,
             "must be specified for an update",
         );
-        let mut what = call.kind.group_kind();
-        // Here the original names the resource, not the kind.
-        what.kind = &call.kind.plural;
-        return Err(Status::invalid(what, call.name(), &[wrong]).into());
+        let mut kind = call.kind.group_kind();
+        // kube-apiserver names the resource here, not the kind.
+        kind.kind = &call.kind.plural;
+        return Err(Status::invalid(kind, call.name(), &[wrong]).into());
     }
     let mut attempt = 1;
     loop {
@@ -38,14 +38,14 @@ pub(crate) async fn update(
             call,
             &live,
             object.clone(),
-            Owners::Compute,
+            Ownership::Compute,
         ))
         .await
         {
             Err(error) if error.is_conflict() && !versioned && attempt < ATTEMPTS => attempt += 1,
             done => {
                 let mut written = done?;
-                written.warnings.splice(0..0, doubled);
+                written.warnings.splice(0..0, duplicates);
                 return Ok(read::respond_written(api, call, written));
             }
         }

@@ -1,8 +1,8 @@
-//! Watch: what is, then what changes, as a stream of JSON lines.
+//! Watch: the current state, then changes, as a stream of JSON lines.
 //!
-//! Invariants: no change between the start and the end of a stream is left out; a watcher that
-//! reads too slowly for the live feed reads the log instead, and one that is behind even that gets
-//! an ERROR event with 410. Nothing is kept per watcher but its position.
+//! Invariants: no change between the start and the end of a stream is omitted; a watcher too slow
+//! for the live feed reads the log instead, and one that is behind the log gets an ERROR event with
+//! 410. The only state per watcher is its position.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -26,14 +26,14 @@ use crate::{
     error::ApiError,
     registry::convert,
     request::Representation,
-    store::{Event, EventKind, Scope},
+    store::{Event, EventKind, Position, Scope},
 };
 
 /// Objects or changes read at once.
 const CHUNK: usize = 100;
-/// How often an idle watcher is told the revision.
+/// Interval of bookmarks to an idle watcher.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
-/// For clients that name no timeout.
+/// For clients without a timeout parameter.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
 
 pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
@@ -54,7 +54,7 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
         )),
         bookmark: Box::pin(sleep_until(now + BOOKMARK_PERIOD)),
         ready: VecDeque::new(),
-        told_columns: false,
+        sent_columns: false,
         api: api.clone(),
         call,
         live,
@@ -68,12 +68,12 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
 }
 
 enum Phase {
-    /// Sends what is; `revision` is that of the first chunk.
+    /// Sends the current state; `revision` is that of the first chunk.
     Initial {
         revision: Option<u64>,
-        after: Option<(String, String)>,
+        after: Option<Position>,
     },
-    /// Reads the log after a revision.
+    /// Replays the log after a revision.
     Replay(u64),
     /// Everything up to a revision was sent.
     Live(u64),
@@ -89,8 +89,8 @@ struct Watcher {
     deadline: std::pin::Pin<Box<Sleep>>,
     bookmark: std::pin::Pin<Box<Sleep>>,
     ready: VecDeque<Bytes>,
-    /// Columns are told once.
-    told_columns: bool,
+    /// Column definitions are sent once.
+    sent_columns: bool,
 }
 
 impl Watcher {
@@ -113,7 +113,7 @@ impl Watcher {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Initial { revision, after } => self.send_state(revision, after).await,
             Phase::Replay(after) => self.replay(after).await,
-            Phase::Live(seen) => self.wait(seen).await,
+            Phase::Live(sent) => self.wait(sent).await,
             Phase::Over => Ok(()),
         }
     }
@@ -121,7 +121,7 @@ impl Watcher {
     async fn send_state(
         &mut self,
         revision: Option<u64>,
-        after: Option<(String, String)>,
+        after: Option<Position>,
     ) -> Result<(), ApiError> {
         let page = self.api.store.list(&self.scope, after, Some(CHUNK)).await?;
         for stored in page.items {
@@ -131,7 +131,7 @@ impl Watcher {
         }
         let revision = revision.unwrap_or(page.revision);
         if let Some(more) = page.more {
-            let after = Some((more.namespace, more.name));
+            let after = Some(more.after);
             self.phase = Phase::Initial {
                 revision: Some(revision),
                 after,
@@ -152,7 +152,7 @@ impl Watcher {
             .store
             .changes_after(&self.scope, after, CHUNK)
             .await?;
-        // A full chunk may have successors; else all up to `latest` is known.
+        // After a full chunk there may be more; else everything up to `latest` was read.
         let last = events.last().map(|event| event.revision);
         self.phase = match last {
             Some(last) if events.len() == CHUNK => Phase::Replay(last),
@@ -164,7 +164,7 @@ impl Watcher {
         Ok(())
     }
 
-    async fn wait(&mut self, seen: u64) -> Result<(), ApiError> {
+    async fn wait(&mut self, sent: u64) -> Result<(), ApiError> {
         let stop = self.api.stopping.clone();
         let received = tokio::select! {
             biased;
@@ -172,33 +172,33 @@ impl Watcher {
             received = self.live.recv() => received,
             () = self.deadline.as_mut() => {
                 if self.call.query.bookmarks {
-                    self.push_bookmark(seen, &Value::Null);
+                    self.push_bookmark(sent, &Value::Null);
                 }
                 return Ok(());
             }
             () = self.bookmark.as_mut() => {
                 self.bookmark.as_mut().reset(Instant::now() + BOOKMARK_PERIOD);
                 if self.call.query.bookmarks {
-                    self.push_bookmark(seen, &Value::Null);
+                    self.push_bookmark(sent, &Value::Null);
                 }
-                self.phase = Phase::Live(seen);
+                self.phase = Phase::Live(sent);
                 return Ok(());
             }
         };
         match received {
             Ok(event) => {
-                if event.revision > seen && self.scope.holds(&event.key) {
+                if event.revision > sent && self.scope.holds(&event.key) {
                     self.push_event(&event)?;
                 }
-                self.phase = Phase::Live(seen.max(event.revision));
+                self.phase = Phase::Live(sent.max(event.revision));
             }
-            Err(RecvError::Lagged(_)) => self.phase = Phase::Replay(seen),
+            Err(RecvError::Lagged(_)) => self.phase = Phase::Replay(sent),
             Err(RecvError::Closed) => {}
         }
         Ok(())
     }
 
-    /// What an event means to this watcher depends on whether it saw the object before.
+    /// The type of an event depends on whether the object matched before.
     fn push_event(&mut self, event: &Event) -> Result<(), ApiError> {
         let now = matches(&self.call, &event.body)?;
         let before = match &event.previous {
@@ -214,7 +214,8 @@ impl Watcher {
         if let ("DELETED", EventKind::Modified, Some(previous)) =
             (kind, event.kind, &event.previous)
         {
-            // What no longer matches is told as it was when it did, at the revision of the change.
+            // An object that no longer matches is sent in its last matching state, with the
+            // revision of the change.
             let mut last: Value = serde_json::from_slice(previous)?;
             meta::set(&mut last, "resourceVersion", event.revision.to_string());
             return self.push(kind, &Bytes::from(last.to_string()));
@@ -237,7 +238,7 @@ impl Watcher {
                 Representation::Table => {
                     let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
                     let mut table = read::table(&self.api, call, &[object], &meta);
-                    if std::mem::replace(&mut self.told_columns, true) {
+                    if std::mem::replace(&mut self.sent_columns, true) {
                         table["columnDefinitions"] = Value::Null;
                     }
                     table
@@ -259,7 +260,7 @@ impl Watcher {
             object["metadata"]["annotations"] = annotations.clone();
         }
         if kind.is("", "pods") {
-            // Clients read bookmarks as typed objects, and a pod must have these.
+            // Clients decode bookmarks as typed objects, and a pod requires these fields.
             object["spec"] = json!({"containers": null});
             object["status"] = json!({});
         }

@@ -1,6 +1,6 @@
-//! The way of every write: defaults, webhooks, checks, field owners, store.
+//! The steps of every write: defaults, webhooks, validation, field ownership, store.
 //!
-//! Invariant: nothing is stored that was not checked in the form in which it is stored.
+//! Invariant: an object is stored only in exactly the form that was validated.
 
 use apimachinery::{
     Status,
@@ -9,7 +9,7 @@ use apimachinery::{
 };
 use serde_json::Value;
 
-use super::{Call, Live, Written, is_free, prepare};
+use super::{Call, Live, Written, is_deletable, prepare};
 use crate::{
     access::escalation,
     admission::{self, Operation, Review},
@@ -19,34 +19,34 @@ use crate::{
     registry::convert,
 };
 
-/// Whether the owners of fields were worked out already.
+/// Whether field ownership was already determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owners {
+pub(crate) enum Ownership {
     /// By server-side apply.
     Known,
     Compute,
 }
 
-/// Stores `object`, which is complete and named, as a new one.
+/// Stores the complete and named `object` as a new one.
 pub(crate) async fn create(
     api: &Api,
     call: &Call,
     mut object: Value,
-    owners: Owners,
+    ownership: Ownership,
 ) -> Result<Written, ApiError> {
     let mut warnings = prepare::prune(api, call, &mut object)?;
-    prepare::begin(api, call, &mut object)?;
+    prepare::initialize(api, call, &mut object)?;
     prepare::default(call, &mut object);
     let name = meta::name(&object).to_owned();
     prepare::check_namespace(api, call, &name).await?;
-    // What the server and webhooks add from here on belongs to nobody.
-    if owners == Owners::Compute {
+    // Fields added by the server and webhooks from here on have no owner.
+    if ownership == Ownership::Compute {
         own(api, call, None, &mut object);
     }
-    prepare::furnish(api, call, &mut object);
+    prepare::populate(api, call, &mut object);
     plugins::complete(api, call, &mut object).await?;
     escalation::check(api, call, None, &object).await?;
-    warnings.extend(prepare::warnings(call, None, &object));
+    warnings.extend(prepare::finalizer_warnings(call, None, &object));
     let review = Review {
         operation: Operation::Create,
         old: None,
@@ -57,14 +57,14 @@ pub(crate) async fn create(
         prepare::prune(api, call, &mut object)?;
         prepare::default(call, &mut object);
     }
-    prepare::settle(api, call, &mut object);
+    prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, None, &object) {
         return Err(error.with_warnings(warnings));
     }
     if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {
         return Err(error.with_warnings(warnings));
     }
-    // Nobody else is let in until this one is stored.
+    // Serializes quota admission until this object is stored.
     let _gate = match quota::admit(api, call, &object).await {
         Ok(gate) => gate,
         Err(error) => return Err(error.with_warnings(warnings)),
@@ -83,7 +83,7 @@ pub(crate) async fn create(
         .await
         .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
     convert::to_version(&mut object, &call.kind.api_version());
-    api.stored(&call.kind).await?;
+    api.on_write(&call.kind).await?;
     Ok(Written {
         object,
         created: true,
@@ -91,22 +91,26 @@ pub(crate) async fn create(
     })
 }
 
-/// Stores `object` in place of `live`. The last finalizer gone, a deleted object goes.
+/// Replaces `live` by `object`. A deleted object without remaining finalizers is removed.
 pub(crate) async fn update(
     api: &Api,
     call: &Call,
     live: &Live,
     mut object: Value,
-    owners: Owners,
+    ownership: Ownership,
 ) -> Result<Written, ApiError> {
     let mut warnings = prepare::prune(api, call, &mut object)?;
     prepare::default(call, &mut object);
     prepare::carry_over(call, &live.object, &mut object);
-    if owners == Owners::Compute && call.subresource.as_deref() != Some("finalize") {
+    if ownership == Ownership::Compute && call.subresource.as_deref() != Some("finalize") {
         own(api, call, Some(&live.object), &mut object);
     }
     escalation::check(api, call, Some(&live.object), &object).await?;
-    warnings.extend(prepare::warnings(call, Some(&live.object), &object));
+    warnings.extend(prepare::finalizer_warnings(
+        call,
+        Some(&live.object),
+        &object,
+    ));
     let review = Review {
         operation: Operation::Update,
         old: Some(&live.object),
@@ -118,7 +122,7 @@ pub(crate) async fn update(
         prepare::default(call, &mut object);
         prepare::carry_over(call, &live.object, &mut object);
     }
-    prepare::settle(api, call, &mut object);
+    prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, Some(live), &object) {
         return Err(error.with_warnings(warnings));
     }
@@ -133,7 +137,7 @@ pub(crate) async fn update(
     })
 }
 
-/// Puts a checked object in place of `live`, or removes both if nothing holds them any more.
+/// Replaces `live` by a validated object, or removes it if nothing holds it any more.
 pub(crate) async fn put(
     api: &Api,
     call: &Call,
@@ -142,15 +146,18 @@ pub(crate) async fn put(
 ) -> Result<Value, ApiError> {
     let name = meta::name(&live.object).to_owned();
     meta::set(&mut object, "resourceVersion", live.revision.to_string());
-    let goes = meta::is_deleting(&object) && is_free(&object) && !waits(&object);
+    let is_removed =
+        meta::is_deleting(&object) && is_deletable(&object) && !awaits_cleanup(&object);
     if call.query.dry_run
-        || (!goes && !meta::differs(&live.object, &object) && same_owners(&live.object, &object))
+        || (!is_removed
+            && !meta::differs(&live.object, &object)
+            && same_owners(&live.object, &object))
     {
         return Ok(object);
     }
     convert::to_version(&mut object, &call.kind.storage_api_version);
     let key = call.key(&name);
-    let stored = if goes {
+    let stored = if is_removed {
         api.store.delete(&key, live.revision, object).await
     } else {
         api.store
@@ -160,13 +167,13 @@ pub(crate) async fn put(
     };
     let mut object = stored.map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
     convert::to_version(&mut object, &call.kind.api_version());
-    api.stored(&call.kind).await?;
+    api.on_write(&call.kind).await?;
     Ok(object)
 }
 
-/// Taking over fields without changing them is a change, too; a new time alone is none.
+/// A change of ownership is a change, too; a new timestamp alone is not.
 fn same_owners(live: &Value, object: &Value) -> bool {
-    fn owners(object: &Value) -> Vec<(&Value, &Value, &Value)> {
+    fn ownership(object: &Value) -> Vec<(&Value, &Value, &Value)> {
         let entries = object["metadata"]["managedFields"].as_array();
         entries
             .into_iter()
@@ -174,11 +181,11 @@ fn same_owners(live: &Value, object: &Value) -> bool {
             .map(|entry| (&entry["manager"], &entry["operation"], &entry["fieldsV1"]))
             .collect()
     }
-    owners(live) == owners(object)
+    ownership(live) == ownership(object)
 }
 
-/// Pods have a time to end, and namespaces their contents to lose.
-fn waits(object: &Value) -> bool {
+/// Pods have a grace period, and namespaces have contents to delete.
+fn awaits_cleanup(object: &Value) -> bool {
     object["metadata"]["deletionGracePeriodSeconds"]
         .as_u64()
         .unwrap_or_default()
@@ -189,7 +196,7 @@ fn waits(object: &Value) -> bool {
                 .is_some_and(|held| !held.is_empty()))
 }
 
-/// The writer of this call, for the bookkeeping of field owners.
+/// The writer of this call, for field ownership.
 pub(crate) fn writer<'a>(api: &Api, call: &'a Call, api_version: &'a str) -> Writer<'a> {
     let reset: &[&str] = match call.subresource.as_deref() {
         Some("status") => &["spec", "metadata"],
@@ -206,13 +213,13 @@ pub(crate) fn writer<'a>(api: &Api, call: &'a Call, api_version: &'a str) -> Wri
     }
 }
 
-/// Notes which fields this call is the owner of.
+/// Records the fields owned by this call.
 pub(crate) fn own(api: &Api, call: &Call, live: Option<&Value>, object: &mut Value) {
     let api_version = call.kind.api_version();
     managed::update(&writer(api, call, &api_version), live, object);
 }
 
-/// Refuses bodies for kinds that cannot be written so.
+/// Rejects bodies for kinds that do not support the verb.
 pub(crate) fn check_verb(call: &Call, verb: &str) -> Result<(), ApiError> {
     if call.kind.verbs.contains(&verb) {
         return Ok(());

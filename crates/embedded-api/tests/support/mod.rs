@@ -91,10 +91,10 @@ impl Running {
         answer(self.send(method, uri, content_type, text).await).await
     }
 
-    /// A request by somebody, with headers of their own.
+    /// A request by a user, with additional headers.
     pub(crate) async fn with_headers(
         &self,
-        who: Option<&Identity>,
+        user: Option<&Identity>,
         headers: &[(&str, &str)],
         method: Method,
         uri: &str,
@@ -113,32 +113,32 @@ impl Running {
             body.to_string()
         };
         let mut request = request.body(Body::from(text)).unwrap();
-        if let Some(who) = who {
-            request.extensions_mut().insert(who.clone());
+        if let Some(user) = user {
+            request.extensions_mut().insert(user.clone());
         }
         answer(self.router.clone().oneshot(request).await.unwrap()).await
     }
 
     pub(crate) async fn as_user(
         &self,
-        who: &Identity,
+        user: &Identity,
         method: Method,
         uri: &str,
         body: Value,
     ) -> (StatusCode, Value) {
-        self.with_headers(Some(who), &[], method, uri, body).await
+        self.with_headers(Some(user), &[], method, uri, body).await
     }
 
     pub(crate) async fn patch_as(
         &self,
-        who: &Identity,
+        user: &Identity,
         uri: &str,
         language: &str,
         body: Value,
     ) -> (StatusCode, Value) {
         let headers = [(header::CONTENT_TYPE.as_str(), language)];
         let mut request = Request::patch(uri).header(headers[0].0, headers[0].1);
-        request.extensions_mut().unwrap().insert(who.clone());
+        request.extensions_mut().unwrap().insert(user.clone());
         let request = request.body(Body::from(body.to_string())).unwrap();
         answer(self.router.clone().oneshot(request).await.unwrap()).await
     }
@@ -155,8 +155,8 @@ impl Running {
             .await
     }
 
-    /// Waits until the object is there and as it should be.
-    pub(crate) async fn until(&self, uri: &str, is_good: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until the object exists and satisfies the condition.
+    pub(crate) async fn until(&self, uri: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
         let (collection, name) = uri.rsplit_once('/').unwrap();
         let (_, list) = self.get(collection).await;
         let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -166,7 +166,7 @@ impl Running {
         let mut events = self.watch(&watch).await;
         loop {
             let (code, object) = self.get(uri).await;
-            if code == StatusCode::OK && is_good(&object) {
+            if code == StatusCode::OK && is_expected(&object) {
                 return object;
             }
             events.next().await;
@@ -205,10 +205,11 @@ impl Running {
         self.call(Method::DELETE, uri, Value::Null).await
     }
 
-    /// Waits until the object is gone.
-    pub(crate) async fn gone(&self, uri: &str) {
+    /// Waits until the object is deleted.
+    pub(crate) async fn until_deleted(&self, uri: &str) {
         let (collection, name) = uri.rsplit_once('/').unwrap();
-        // A watch looks at what is when it is first read: from a version on, it misses nothing.
+        // A watch sends the current state when it is first polled; with a version it misses
+        // nothing.
         let (_, list) = self.get(collection).await;
         let version = list["metadata"]["resourceVersion"]
             .as_str()
@@ -238,7 +239,7 @@ impl Running {
 async fn answer(response: http::Response<Body>) -> (StatusCode, Value) {
     let code = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    // A path that nobody knows is answered with a line of text.
+    // Unknown paths are answered with a line of text.
     let text = || String::from_utf8(bytes.to_vec()).unwrap().into();
     (
         code,

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use image_store::Image;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use pod_supervisor::model::{Access, ContainerSpec, RestartPolicy};
+use reasons::Reason;
 
 use crate::{
     Failure,
@@ -29,7 +30,7 @@ use security::security;
 pub(crate) use user::id;
 use user::user;
 
-const CONFIG: &str = "CreateContainerConfigError";
+const CONFIG: Reason = Reason::CreateContainerConfigError;
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The inputs of a rendered container.

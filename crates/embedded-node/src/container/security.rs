@@ -32,7 +32,7 @@ pub(super) fn security(
 ) -> Result<Security, Failure> {
     if own.privileged == Some(true) {
         return Ok(Security {
-            capabilities: pod_supervisor::create::all_capabilities(),
+            capabilities: pod_supervisor::capabilities::all(),
             escalation: Escalation::Allowed,
             seccomp: Seccomp::Unconfined,
             isolation: Isolation::Privileged,
@@ -82,7 +82,7 @@ fn capabilities(own: &SecurityContext) -> Vec<String> {
     }
     for name in wanted.add.iter().flatten() {
         match name.as_str() {
-            "ALL" => all.extend(pod_supervisor::create::all_capabilities()),
+            "ALL" => all.extend(pod_supervisor::capabilities::all()),
             name => drop(all.insert(full(name))),
         }
     }

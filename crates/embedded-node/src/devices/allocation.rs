@@ -7,6 +7,7 @@ use device_plugin::ContainerAllocateResponse;
 use k8s_openapi::api::core::v1::Container;
 use kubevirt_api::quantity::Amount;
 use pod_supervisor::model::{Access, Device, Mount};
+use reasons::Reason;
 
 use crate::Failure;
 
@@ -46,7 +47,7 @@ impl Allocation {
                 "device {} is described by CDI, which this node does not support",
                 device.name
             );
-            return Err(Failure::new("CreateContainerError", message));
+            return Err(Failure::new(Reason::CreateContainerError, message));
         }
         let devices = response.devices.into_iter().map(|device| Device {
             host_path: PathBuf::from(device.host_path),

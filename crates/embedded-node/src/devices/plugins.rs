@@ -13,6 +13,7 @@ use device_plugin::{
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
+use reasons::Reason;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -29,7 +30,7 @@ const DIRECTORY: &str = "device-plugins";
 const MAX_RESOURCES: usize = 64;
 /// Per resource.
 const MAX_DEVICES: usize = 10_000;
-const CONTAINER_ERROR: &str = "CreateContainerError";
+const CONTAINER_ERROR: Reason = Reason::CreateContainerError;
 
 /// The devices of this node.
 #[derive(Debug, Clone)]

@@ -79,7 +79,7 @@ impl Shared {
     /// Sends the pod's state on the API server to its worker; starts one if needed.
     fn on_pod(self: &Arc<Self>, pod: &Pod, stop: &CancellationToken) {
         self.storage.on_pod(pod);
-        self.services.requeue();
+        self.services.requeue("pod");
         let Some(uid) = pod
             .metadata
             .uid

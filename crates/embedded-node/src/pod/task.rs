@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backoff::Delays;
 use tokio::time::Instant;
 
 use super::plan::Stage;
@@ -22,24 +23,19 @@ enum State<T> {
     Failed { failure: Failure, retry_at: Instant },
 }
 
-/// Exponential back-off: the first and the longest delay.
+/// The delays after failures.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Backoff {
-    first: Duration,
-    max: Duration,
-}
+pub(crate) struct Backoff(Delays);
 
 impl Backoff {
     /// For work on this host.
-    pub(crate) const LOCAL: Self = Self {
-        first: Duration::from_millis(500),
-        max: Duration::from_mins(2),
-    };
+    pub(crate) const LOCAL: Self = Self(Delays::new(
+        Duration::from_millis(500),
+        Duration::from_mins(2),
+    ));
     /// For registries.
-    pub(crate) const PULL: Self = Self {
-        first: Duration::from_secs(10),
-        max: Duration::from_mins(5),
-    };
+    pub(crate) const PULL: Self =
+        Self(Delays::new(Duration::from_secs(10), Duration::from_mins(5)));
 }
 
 impl<T> Task<T> {
@@ -87,13 +83,8 @@ impl<T> Task<T> {
                 }
             }
             Err(failure) => {
-                let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-                let delay = self
-                    .backoff
-                    .first
-                    .saturating_mul(factor)
-                    .min(self.backoff.max);
                 self.failures = self.failures.saturating_add(1);
+                let delay = self.backoff.0.after(self.failures);
                 self.state = State::Failed {
                     failure,
                     retry_at: Instant::now() + delay,
@@ -131,6 +122,8 @@ impl<T> Task<T> {
 
 #[cfg(test)]
 mod tests {
+    use reasons::Reason;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -139,7 +132,7 @@ mod tests {
         for seconds in [10, 20, 40, 80, 160, 300, 300] {
             task.begin();
             assert_eq!(task.stage(Instant::now()), Stage::Busy);
-            task.finish(Err(Failure::new("X", "x")));
+            task.finish(Err(Failure::new(Reason::Failed, "x")));
             let wait = task.retry_at().unwrap() - Instant::now();
             assert_eq!(wait, Duration::from_secs(seconds));
             assert_eq!(task.stage(Instant::now()), Stage::Waiting);

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::{Api, runtime::watcher};
 use parking_lot::{Mutex, RwLock};
 use pod_network::Forward;
+use reasons::Reason;
 use reconcile::{
     Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError,
     run_controller,
@@ -57,9 +58,9 @@ impl Services {
     }
 
     /// An object changed on which services may depend.
-    pub(crate) fn requeue(&self) {
+    pub(crate) fn requeue(&self, trigger: &'static str) {
         // All services are reconciled together: they are few, and their rules are set together.
-        self.triggers.add(Key::new("", "services"));
+        self.triggers.add(Key::new("", "services"), trigger);
     }
 
     pub(crate) fn dns(&self) -> Option<Ipv4Addr> {
@@ -112,7 +113,7 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
                 tokio::join!(state.objects.ready(), state.endpoints.ready(), shared.pods.ready());
             } => {}
         }
-        state.requeue();
+        state.requeue("start");
         let controller = Arc::new(Controller(Arc::clone(&shared)));
         run_controller(controller, state.triggers.clone(), 1, stop.clone()).await;
     };
@@ -121,14 +122,14 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
             client(),
             config(),
             state.objects.clone(),
-            |_: &Service| state.requeue(),
+            |_: &Service| state.requeue("service"),
             stop.clone(),
         ),
         reconcile::watch(
             client(),
             config(),
             state.endpoints.clone(),
-            |_: &Endpoints| state.requeue(),
+            |_: &Endpoints| state.requeue("endpoints"),
             stop.clone(),
         ),
         serve,
@@ -147,11 +148,11 @@ enum ServiceError {
 }
 
 impl ReconcileError for ServiceError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
             Self::Write(error) => error.reason(),
             Self::Network(failure) => failure.reason,
-            Self::NoAddress { .. } => "ServiceRangeFull",
+            Self::NoAddress { .. } => Reason::ServiceRangeFull,
         }
     }
 

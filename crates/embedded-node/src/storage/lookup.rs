@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, path::PathBuf};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use pod_supervisor::model::Access;
+use reasons::Reason;
 use reconcile::Key;
 
 use super::{backing::Mode, claim};
 use crate::{Failure, node::Shared, schedule::Obstacle};
 
-const FAILED: &str = "FailedMount";
+const FAILED: Reason = Reason::FailedMount;
 
 /// The persistent volume behind a pod's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) fn obstacle(shared: &Shared, pod: &Pod) -> Option<Obstacle> {
 }
 
 fn is_failure(event: &claim::Event) -> bool {
-    event.kind == reconcile::EventType::Warning || event.reason == "FailedBinding"
+    event.kind == reconcile::EventType::Warning || event.reason == Reason::FailedBinding
 }
 
 /// The other pod that uses a claim which only one pod may use.

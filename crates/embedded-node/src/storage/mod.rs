@@ -19,6 +19,7 @@ mod volume;
 
 use std::{collections::HashMap, fmt, path::Path, sync::Arc, time::Duration};
 
+use error_chain::error_chain;
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
@@ -71,27 +72,34 @@ impl Storage {
     pub(crate) fn on_pod(&self, pod: &Pod) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         for (_, claim) in lookup::claim_names(pod) {
-            self.claim_triggers.add(Key::new(namespace.clone(), claim));
+            self.claim_triggers
+                .add(Key::new(namespace.clone(), claim), "pod");
         }
     }
 
     fn on_claim(&self, claim: &PersistentVolumeClaim) {
-        self.claim_triggers.add(Key::of(claim));
+        self.claim_triggers
+            .add(Key::of(claim), "persistentvolumeclaim");
         let own = claim.metadata.uid.as_deref().map(volume_name);
         let named = claim::volume_name(claim).map(ToOwned::to_owned);
         for name in own.into_iter().chain(named) {
-            self.volume_triggers.add(Key::new("", name));
+            self.volume_triggers
+                .add(Key::new("", name), "persistentvolumeclaim");
         }
     }
 
     fn on_volume(&self, volume: &PersistentVolume) {
-        self.volume_triggers.add(Key::of(volume));
+        self.volume_triggers
+            .add(Key::of(volume), "persistentvolume");
         let spec = volume.spec.as_ref();
         match spec.and_then(|spec| spec.claim_ref.as_ref()) {
-            Some(reference) => self.claim_triggers.add(Key::new(
-                reference.namespace.clone().unwrap_or_default(),
-                reference.name.clone().unwrap_or_default(),
-            )),
+            Some(reference) => self.claim_triggers.add(
+                Key::new(
+                    reference.namespace.clone().unwrap_or_default(),
+                    reference.name.clone().unwrap_or_default(),
+                ),
+                "persistentvolume",
+            ),
             None => self.requeue_unbound(),
         }
     }
@@ -100,7 +108,7 @@ impl Storage {
     pub(crate) fn requeue_unbound(&self) {
         for claim in self.claims.list() {
             if claim::phase(&claim) != "Bound" {
-                self.claim_triggers.add(Key::of(claim.as_ref()));
+                self.claim_triggers.add(Key::of(claim.as_ref()), "supply");
             }
         }
     }
@@ -197,7 +205,7 @@ async fn ready(shared: &Shared) {
 /// Creates the storage class once; users may change it afterwards.
 async fn create_class(shared: &Shared, stop: &CancellationToken) {
     while let Err(error) = act::ensure_class(shared).await {
-        let error = reconcile::error_chain(&error);
+        let error = error_chain(&error);
         tracing::warn!(error, "storage class cannot be created");
         tokio::select! {
             () = stop.cancelled() => return,

@@ -16,6 +16,7 @@ mod sub_path;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use pod_supervisor::model::Access;
+use reasons::Reason;
 
 pub(crate) use prepare::{Request, prepare, refresh};
 pub(crate) use sub_path::sub_path;
@@ -37,4 +38,4 @@ pub(crate) enum Content {
 }
 
 /// The reason of every failure here.
-const FAILED: &str = "FailedMount";
+const FAILED: Reason = Reason::FailedMount;

@@ -136,7 +136,7 @@ impl Network for NoNetwork {
 
 /// Installs the roles of a real host, so that tests fail for missing permissions.
 async fn install_roles(client: &Client) {
-    let target = roles::Home::Host {
+    let target = roles::Environment::Host {
         namespace: "kubevirt",
         node: "here",
     };

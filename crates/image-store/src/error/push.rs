@@ -1,5 +1,7 @@
 //! Why an image cannot be pushed to a registry.
 
+use reasons::Reason;
+
 use crate::error::LayoutError;
 use crate::name::NameError;
 
@@ -33,13 +35,13 @@ pub enum PushError {
 
 impl PushError {
     /// A stable reason.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
-            Self::Name { .. } => "InvalidImageName",
-            Self::Layout(_) | Self::MediaType(_) => "LayoutUnreadable",
-            Self::NeedsCredentials { .. } | Self::Refused { .. } => "RegistryRefuses",
+            Self::Name { .. } => Reason::InvalidImageName,
+            Self::Layout(_) | Self::MediaType(_) => Reason::LayoutUnreadable,
+            Self::NeedsCredentials { .. } | Self::Refused { .. } => Reason::RegistryRefuses,
             Self::Communication { .. } | Self::DigestMismatch { .. } | Self::Cancelled => {
-                "ErrImagePush"
+                Reason::ErrImagePush
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Valid and malicious images for tests.
 use std::path::{Path, PathBuf};
 
+use error_chain::error_chain;
 use image_store::{
     Compression, Content, Credentials, Digest, Entry, Image, ImageConfig, ImageError, ImageStore,
     Layer, LayoutWriter, Owner, PullPolicy,
@@ -170,11 +171,5 @@ pub(crate) fn read(image: &Image, path: &str) -> String {
 
 pub(crate) fn reason<T: std::fmt::Debug>(result: Result<T, ImageError>) -> String {
     let error = result.unwrap_err();
-    let mut text = format!("{}: {error}", error.reason());
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
+    format!("{}: {}", error.reason(), error_chain(&error))
 }

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use error_chain::error_chain;
 use image_store::{
     Compression, Credentials, Digest, ImageConfig, LayoutWriter, Package, Progress,
-    ProgressListener, PullPolicy, Push, PushError, Transport,
+    ProgressListener, PullPolicy, Push, Transport,
 };
 use parking_lot::Mutex;
 
@@ -53,17 +54,6 @@ fn layout(directory: &Path, content: &str) -> PathBuf {
         .finish("team/app:1", &ImageConfig::default())
         .unwrap();
     path
-}
-
-/// All causes in one line.
-fn chain(error: &PushError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }
 
 #[tokio::test]
@@ -185,7 +175,7 @@ async fn private_registry_requires_credentials() {
             .push(&name, &log.push(credentials))
             .await
             .unwrap_err();
-        let text = chain(&error);
+        let text = error_chain(&error);
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("anna"), "{text}");
         assert_eq!(error.reason(), "RegistryRefuses");
@@ -238,9 +228,9 @@ async fn push_failures_name_the_cause() {
     let how = log.push(Credentials::anonymous());
     let error = package.push("127.0.0.1:1/app:1", &how).await.unwrap_err();
     assert!(
-        chain(&error).starts_with("communicate with registry 127.0.0.1:1: "),
+        error_chain(&error).starts_with("communicate with registry 127.0.0.1:1: "),
         "{}",
-        chain(&error)
+        error_chain(&error)
     );
     let error = package.push("No Name", &how).await.unwrap_err();
     assert_eq!(error.reason(), "InvalidImageName");
@@ -262,7 +252,7 @@ async fn plain_http_is_used_for_loopback_or_on_request() {
     let port = registry.address.rsplit_once(':').unwrap().1;
     let name = format!("0.0.0.0:{port}/app:1");
     let error = package.push(&name, &how).await.unwrap_err();
-    assert_eq!(error.reason(), "ErrImagePush", "{}", chain(&error));
+    assert_eq!(error.reason(), "ErrImagePush", "{}", error_chain(&error));
     how.transport = Transport::Plain;
     package.push(&name, &how).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! What a definition says besides its schema, and how it becomes a manifest.
+//! Everything in a definition besides its schema, and the manifest of a definition.
 //!
 //! To add a kind: a row in the file of its group under `kinds`, `cargo xtask generate`, then the
 //! entry in [`super::ALL`].
@@ -17,7 +17,7 @@ pub(super) struct Definition {
     pub(super) short_names: &'static [&'static str],
     pub(super) categories: &'static [&'static str],
     pub(super) scope: Scope,
-    /// Label that says which part of the system the definition belongs to.
+    /// Label with the part of the system that the definition belongs to.
     pub(super) label: Option<&'static str>,
     /// In the order of the manifest; exactly one is stored.
     pub(super) versions: Vec<Version>,
@@ -38,7 +38,7 @@ pub(super) enum Scope {
 pub(super) struct Version {
     name: &'static str,
     storage: bool,
-    /// What to use instead of a version that is on its way out.
+    /// Replacement of a deprecated version.
     instead: Option<&'static str>,
     schema: Value,
 }
@@ -62,7 +62,7 @@ impl Version {
         }
     }
 
-    /// On its way out; every use is answered with a warning that tells what to use instead, as an
+    /// Deprecated; every use is answered with a warning that names the replacement, as an
     /// imperative phrase.
     pub(super) fn deprecated(self, instead: &'static str) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Version {
 /// How the status of a kind is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatusIs {
-    /// Through a subresource of its own.
+    /// Through its own subresource.
     Subresource,
     /// Together with the rest of the object, or there is none.
     PartOfObject,
@@ -269,12 +269,12 @@ impl Definition {
             "plural": self.plural,
             "singular": self.singular,
         });
-        for (key, words) in [
+        for (key, values) in [
             ("categories", self.categories),
             ("shortNames", self.short_names),
         ] {
-            if !words.is_empty() {
-                names[key] = json!(words);
+            if !values.is_empty() {
+                names[key] = json!(values);
             }
         }
         names
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Fields whose content is a type of Kubernetes; `kubectl explain pod` and its like tell of it.
+    /// Fields whose content is a type of Kubernetes; `kubectl explain pod` and the like document them.
     const FOREIGN: &[&str] = &[
         "affinity",
         "dnsConfig",
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_people_write_is_described() {
+    fn every_field_of_a_spec_has_a_description() {
         let mut found = Vec::new();
         for kind in kinds::all() {
             for version in &kind.versions {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_says_is_in_the_manifest() {
+    fn manifest_has_the_values_of_its_row() {
         let schema = Object::new("A thing.")
             .required("spec", json!({ "type": "object" }))
             .nullable("status", json!({ "type": "object" }))

@@ -1,12 +1,12 @@
 //! The `CustomResourceDefinition` manifests: generated from the types, checked in under
 //! `deploy/crds`, and part of the binary so that a single host needs no files.
 //!
-//! The generator itself (feature `schema`) is in [`definition`] (what a definition says), `kinds`
+//! The generator itself (feature `schema`) is in [`definition`] (the parts of a definition), `kinds`
 //! (one row a kind, one file a group), `rules` (CEL) and `structural` (from Rust types to schemas). Without the
-//! feature none of it is compiled: programs carry texts, never schemas.
+//! feature none of it is compiled: programs embed the manifests, not the schemas.
 //!
-//! Invariant: [`ALL`], the rows and the files under `deploy/crds` name the same kinds; a file is
-//! called like its definition.
+//! Invariant: [`ALL`], the rows and the files under `deploy/crds` name the same kinds; a file has
+//! the name of its definition.
 
 #[cfg(feature = "schema")]
 pub mod definition;
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_listed_and_nothing_twice() {
+    fn every_file_is_listed_once() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
         let files: BTreeSet<String> = fs::read_dir(folder)
             .expect("the folder of the definitions")
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_in_the_texts() {
+    fn names_match_the_manifests() {
         for (name, text) in ALL {
             let value: serde_json::Value = serde_saphyr::from_str(text).expect(name);
             assert_eq!(value["metadata"]["name"], *name);

@@ -1,5 +1,5 @@
-//! CEL rules that a definition can carry, so that a bad object is refused even while no webhook
-//! runs. Every message says what to do about it.
+//! CEL rules that a definition can carry, so that an invalid object is refused even while no webhook
+//! runs. Every message names the remedy.
 //!
 //! Used from the types: `schemars(extend("x-kubernetes-validations" = [rules::…]))`. A rule inside a
 //! list needs a bound on that list, or an API server refuses the definition as too costly.

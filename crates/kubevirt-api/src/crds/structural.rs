@@ -1,4 +1,4 @@
-//! From schemas as `schemars` writes them to structural schemas as an API server takes them.
+//! Converts the schemas of `schemars` to the structural schemas of an API server.
 //!
 //! Invariants of the result: no `$ref`, every level has one `type` (or is int-or-string),
 //! `nullable` only where the wire format has it, defaults only where the API has them, and only
@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 /// What a quantity looks like as text.
 const QUANTITY: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$";
 
-/// Schema of what a user writes: unknown words of enumerations are refused.
+/// Schema of specs, which users write: unknown values of enumerations are refused.
 pub(super) fn of_spec<T: JsonSchema>() -> Value {
     convert::<T>(Enums::Closed)
 }
 
-/// Schema of what components report: words are left open and rules out, so that a component newer
+/// Schema of statuses, which components write: values are open and there are no rules, so that a component newer
 /// than the definition can still report.
 pub(super) fn of_status<T: JsonSchema>() -> Value {
     convert::<T>(Enums::Open)
@@ -58,8 +58,8 @@ impl Converter {
         if self.enums == Enums::Open {
             schema.remove("enum");
             schema.remove("x-kubernetes-validations");
-        } else if let Some(Value::Array(words)) = schema.get_mut("enum") {
-            allow_empty(words);
+        } else if let Some(Value::Array(values)) = schema.get_mut("enum") {
+            allow_empty(values);
         }
         if let Some(Value::Object(properties)) = schema.get_mut("properties") {
             for property in properties.values_mut() {
@@ -165,17 +165,17 @@ fn own_words(text: &str) -> Option<String> {
     (!text.contains("[`")).then(|| text.replace('`', "").replace('\n', " "))
 }
 
-/// The empty word stands for "not given" in every enumeration.
-fn allow_empty(words: &mut Vec<Value>) {
-    words.retain(|word| !word.is_null());
-    if !words.iter().any(|word| word == "") {
-        words.push(json!(""));
+/// The empty string stands for "not set" in every enumeration.
+fn allow_empty(values: &mut Vec<Value>) {
+    values.retain(|value| !value.is_null());
+    if !values.iter().any(|value| value == "") {
+        values.push(json!(""));
     }
 }
 
-/// References to objects get words of ours: they have the same members everywhere.
+/// References to objects get our descriptions: they have the same members everywhere.
 fn describe_reference(schema: &mut Value) {
-    let words = |member: &str| {
+    let description = |member: &str| {
         Some(match member {
             "apiGroup" => "Group of the object; unset for the core group.",
             "kind" => "Kind of the object.",
@@ -187,11 +187,11 @@ fn describe_reference(schema: &mut Value) {
     let Some(Value::Object(members)) = schema.get_mut("properties") else {
         return;
     };
-    if !members.contains_key("name") || members.keys().any(|member| words(member).is_none()) {
+    if !members.contains_key("name") || members.keys().any(|member| description(member).is_none()) {
         return;
     }
     for (member, schema) in members {
-        schema["description"] = json!(words(member));
+        schema["description"] = json!(description(member));
     }
 }
 

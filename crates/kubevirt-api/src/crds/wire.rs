@@ -1,5 +1,5 @@
-//! Types with their own schemas, for whoever compares them with facts: the specs and statuses of
-//! kinds, and what no definition shows, such as bodies of subresources.
+//! Types with their own schemas, to compare them with facts: the specs and statuses of
+//! kinds, and types outside of definitions, such as bodies of subresources.
 //!
 //! To add a type: a line in [`types`].
 
@@ -9,9 +9,9 @@ use serde_json::Value;
 use crate::{
     access_credentials, backup, cdi_config, clone, cluster_config, confidential, data_source,
     data_volume_status, export, guest_agent, instancetype, kubevirt, migration_policy,
-    migration_request, object_graph, plugin, pool, preference, preset, profiler, reasons,
-    replica_set, restore, snapshot, storage_profile, subresource_bodies, template, vm, vm_status,
-    vmi, vmi_status,
+    migration_request, object_graph, plugin, pool, preference, preset, profiler, replica_set,
+    restore, snapshot, storage_profile, subresource_bodies, template, vm, vm_status, vmi,
+    vmi_status,
 };
 
 /// One type: what it is called on the wire, and its schema with everything it refers to.
@@ -24,8 +24,8 @@ pub struct WireType {
     pub schema: fn() -> Value,
 }
 
-/// Group, name and words of enumerations that no field of a listed type has.
-pub const WORDS: &[(&str, &str, &[&str])] = &[
+/// Group, name and values of enumerations that no field of a listed type has.
+pub const ENUMERATIONS: &[(&str, &str, &[&str])] = &[
     ("backup.kubevirt.io", "BackupCmd", backup::BackupCmd::KNOWN),
     (
         "backup.kubevirt.io",
@@ -47,12 +47,30 @@ pub const WORDS: &[(&str, &str, &[&str])] = &[
         "NetworkInterfaceType",
         cluster_config::DEFAULT_INTERFACES,
     ),
-    ("kubevirt.io", "SyncEvent", reasons::SYNC_EVENTS),
+    ("kubevirt.io", "SyncEvent", SYNC_EVENTS),
     (
         "plugin.kubevirt.io",
         "InvocationContext",
         plugin::InvocationContext::KNOWN,
     ),
+];
+
+/// Reasons of the events on a VMI, as `KubeVirt` lists them; this version publishes some of them.
+const SYNC_EVENTS: &[&str] = &[
+    "Created",
+    "Deleted",
+    "PresetFailed",
+    "Override",
+    "Started",
+    "ShuttingDown",
+    "Stopped",
+    "PreparingTarget",
+    "Migrating",
+    "Migrated",
+    "SyncFailed",
+    "Resumed",
+    "AccessCredentialsSyncFailed",
+    "AccessCredentialsSyncSuccess",
 ];
 
 macro_rules! wire_types {
@@ -178,7 +196,7 @@ fn schema<T: JsonSchema>() -> Value {
     root
 }
 
-/// Gives references to the root, as types that contain themselves have, a name; tells whether there
+/// Gives a name to references to the root, which recursive types have; returns whether there
 /// were any.
 fn name_root(schema: &mut Value, name: &str) -> bool {
     let mut found = false;

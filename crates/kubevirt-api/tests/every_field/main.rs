@@ -1,5 +1,5 @@
-//! Objects that are made up from the schemas, of every kind, until every field was there: what is
-//! read is written again, as JSON and as YAML, byte for byte.
+//! Objects of every kind, generated from the schemas until every field was set: they are
+//! written as they were read, as JSON and as YAML, byte for byte.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -53,7 +53,7 @@ fn survives<T: Serialize + DeserializeOwned>(object: &Value) {
 }
 
 #[test]
-fn notations_are_kept_or_become_what_kubernetes_writes() {
+fn notations_are_preserved_or_normalised_like_kubernetes() {
     let check = |path: &str, read: Value, written: Value| {
         let mut object = serde_json::json!({ "spec": { "domain": { "devices": {} } } });
         let mut place = &mut object;
@@ -108,7 +108,7 @@ fn definition(name: &str) -> Value {
 }
 
 #[test]
-fn the_list_of_kinds_is_that_of_the_definitions() {
+fn list_of_kinds_matches_the_definitions() {
     let listed: BTreeSet<String> = kinds().into_iter().map(|(name, ..)| name).collect();
     let defined: BTreeSet<String> = crds::ALL
         .iter()
@@ -118,7 +118,7 @@ fn the_list_of_kinds_is_that_of_the_definitions() {
 }
 
 #[test]
-fn made_up_objects_of_every_kind_survive_and_every_field_was_there() {
+fn generated_objects_of_every_kind_round_trip_with_every_field() {
     for (name, api_version, survives) in kinds() {
         let definition = definition(&name);
         let spec = &definition["spec"];

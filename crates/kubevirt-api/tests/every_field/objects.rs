@@ -1,8 +1,8 @@
-//! Made-up objects of a structural schema, as a strategy of proptest.
+//! Generated objects of a structural schema, as a strategy of proptest.
 //!
-//! What the schema requires is always there, the rest by chance; fields that were not reached yet,
-//! or that hold such, are preferred, so that a few dozen objects reach every field of a kind. Fields
-//! stand in the order of the schema and keys of maps in the order of the alphabet, as types write
+//! Required fields are always set, the others at random; fields that were not reached yet,
+//! or that contain such fields, are preferred, so that a few dozen objects reach every field of a kind. Fields
+//! are in the order of the schema and keys of maps in alphabetical order, as the types write
 //! them. Lists and maps are never empty: an empty one is the same as none on the wire.
 
 use std::{cell::RefCell, collections::BTreeSet};
@@ -14,7 +14,7 @@ use proptest::{
 };
 use serde_json::{Map, Value, json};
 
-/// Words that readers of YAML like to take for something else.
+/// Strings that YAML readers may parse as another type.
 const TEXTS: &[&str] = &[
     "",
     "a",
@@ -199,9 +199,9 @@ impl Maker<'_> {
         self.rng.random_range(0..count) == 0
     }
 
-    fn pick<'t>(&mut self, words: &[&'t str]) -> &'t str {
-        let index = self.rng.random_range(0..words.len());
-        words.get(index).copied().unwrap_or_default()
+    fn pick<'t>(&mut self, values: &[&'t str]) -> &'t str {
+        let index = self.rng.random_range(0..values.len());
+        values.get(index).copied().unwrap_or_default()
     }
 
     /// Whether an optional field shall be there.
@@ -234,9 +234,9 @@ impl Maker<'_> {
         if schema["x-kubernetes-int-or-string"] == true {
             return self.int_or_string(schema);
         }
-        if let Some(words) = schema["enum"].as_array() {
-            let index = self.rng.random_range(0..words.len());
-            return words.get(index).cloned().unwrap_or_default();
+        if let Some(values) = schema["enum"].as_array() {
+            let index = self.rng.random_range(0..values.len());
+            return values.get(index).cloned().unwrap_or_default();
         }
         match schema["type"].as_str().unwrap_or_default() {
             "boolean" => json!(self.one_in(2)),
@@ -320,7 +320,7 @@ impl Maker<'_> {
 
     fn int_or_string(&mut self, schema: &Value) -> Value {
         if schema["pattern"].is_string() {
-            // Numbers are quantities too, but are written as texts.
+            // Numbers are quantities too, but are written as strings.
             return json!(self.pick(QUANTITIES));
         }
         if self.one_in(2) {

@@ -2,126 +2,98 @@
 
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource,
-    ImageVolumeSource, LocalObjectReference, SecretVolumeSource, Volume, VolumeDevice,
+    ImageVolumeSource, SecretVolumeSource, Volume, VolumeDevice,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::access_credentials::AccessCredential;
-use kubevirt_api::volumes::{self, ContainerDiskSource, HostDisk, HostDiskType, SysprepSource};
+use kubevirt_api::volumes::{ContainerDiskSource, SysprepSource};
+use model::{Claim, CloudInit, Files, HostDisk, HostFileCreation, SeedPart, VolumeSource, paths};
 
-use super::{Storage, claim, copied_disk, empty_dir, kernel_boot, mount, read_only, sub_path};
+use super::{Storage, claim, copied_disk, empty_dir, mount, read_only, sub_path};
 use crate::{ClaimMode, ContainerDisks, Input, PodError, guest, init};
 
 const KERNEL_BOOT: &str = "kernel-boot-volume";
-const PRIVATE: &str = "/var/run/kubevirt-private";
-/// Room for one image of the metrics, which never grows.
+/// One image of the metrics fits; it never grows.
 const METRICS_SIZE: &str = "1Mi";
 
-/// Where the container sees the directory of a disk's image.
-pub(crate) fn disk_directory(volume: &str) -> String {
-    format!("{PRIVATE}/vmi-disks/{volume}")
-}
-
-/// Where it sees a claim that is shared as a filesystem.
-fn shared_directory(volume: &str) -> String {
-    format!("{PRIVATE}/filesystems/{volume}")
-}
-
 pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> {
-    for (index, volume) in guest::volumes(input.vmi, input.settings) {
-        let one = One {
-            input,
-            volume,
-            index,
-        };
-        one.add(all)?;
+    for volume in guest::volumes(input.guest, input.settings) {
+        GuestVolume { input, volume }.add(all)?;
     }
-    if let Some(container) = kernel_boot(input.vmi) {
-        let policy = container.image_pull_policy.as_ref();
+    if let Some(container) = input.guest.kernel_boot() {
         let image = Image {
             name: KERNEL_BOOT,
             reference: &container.image,
-            policy,
+            policy: container.image_pull_policy.as_ref(),
             directory: init::KERNEL_BOOT_DIRECTORY,
-            path: "/var/run/kubevirt-kernel-boot",
+            path: paths::KERNEL_BOOT,
         };
         image.add(all, input);
     }
-    add_credentials(all, &input.vmi.spec.access_credentials);
+    add_credentials(all, &input.guest.vmi.spec.access_credentials);
     Ok(())
 }
 
-/// A volume of the VMI and its place in the list.
-struct One<'a> {
+struct GuestVolume<'a> {
     input: &'a Input<'a>,
-    volume: &'a volumes::Volume,
-    index: usize,
+    volume: &'a model::Volume<'a>,
 }
 
-impl One<'_> {
+impl GuestVolume<'_> {
     fn add(&self, all: &mut Storage) -> Result<(), PodError> {
-        let volume = self.volume;
-        if let Some(claim) = guest::claim_of(volume) {
-            return self.add_claim(all, claim);
-        }
-        if let Some(disk) = &volume.container_disk {
-            self.add_container_disk(all, disk);
-        } else if let Some(disk) = &volume.host_disk {
-            return self.add_host_disk(all, disk);
-        } else if let Some(seed) = &volume.cloud_init_no_cloud {
-            let user = seed.secret_ref.as_ref();
-            self.add_seed_secrets(all, user, seed.network_data_secret_ref.as_ref());
-        } else if let Some(seed) = &volume.cloud_init_config_drive {
-            let user = seed.secret_ref.as_ref();
-            self.add_seed_secrets(all, user, seed.network_data_secret_ref.as_ref());
-        } else if let Some(sysprep) = &volume.sysprep {
-            return self.add_sysprep(all, sysprep);
-        } else if volume.downward_metrics.is_some() {
-            self.add_metrics(all);
-        } else if !self.add_files(all) && !needs_nothing(volume) {
-            let field = format!("spec.volumes[{}]", self.index);
-            return Err(PodError::unsupported(field));
+        match self.volume.source {
+            VolumeSource::PersistentVolumeClaim(claim) | VolumeSource::DataVolume(claim) => {
+                return self.add_claim(all, claim, claim.is_read_only);
+            }
+            // The guest's writes go to an overlay.
+            VolumeSource::Ephemeral(claim) => return self.add_claim(all, claim, true),
+            VolumeSource::HostDisk(disk) => return self.add_host_disk(all, disk),
+            VolumeSource::ContainerDisk(disk) => self.add_container_disk(all, disk),
+            VolumeSource::CloudInit(seed) => self.add_seed_secrets(all, &seed),
+            VolumeSource::Files(files) => return self.add_files(all, files),
+            VolumeSource::DownwardMetrics => self.add_metrics(all),
+            // The launcher makes the disk from nothing, or from files that every container of the
+            // pod has; another pod attaches the claim of a memory dump.
+            VolumeSource::EmptyDisk(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::MemoryDump(_) => {}
+            VolumeSource::Missing => return Err(PodError::missing(self.volume.path())),
         }
         Ok(())
     }
 
-    fn field(&self, rest: &str) -> String {
-        format!("spec.volumes[{}].{rest}", self.index)
-    }
-
-    fn add_claim(&self, all: &mut Storage, name: &str) -> Result<(), PodError> {
-        let volume = &self.volume.name;
-        let (kind, read_only_source) =
-            match (&self.volume.persistent_volume_claim, &self.volume.ephemeral) {
-                (Some(source), _) => ("persistentVolumeClaim", source.read_only),
-                (None, Some(source)) => {
-                    let source = source.persistent_volume_claim.as_ref();
-                    ("ephemeral", source.and_then(|source| source.read_only))
-                }
-                (None, None) => ("dataVolume", None),
-            };
-        let known = self.input.around.claims.get(name);
+    fn add_claim(
+        &self,
+        all: &mut Storage,
+        source: Claim<'_>,
+        is_read_only_mount: bool,
+    ) -> Result<(), PodError> {
+        let volume = self.volume.name;
+        let known = self.input.surroundings.claims.get(source.name);
         let known = known.ok_or_else(|| PodError::UnknownClaim {
-            field: self.field(kind),
-            claim: name.to_owned(),
+            field: self.volume.field(),
+            claim: source.name.to_owned(),
         })?;
-        all.volumes.push(claim(volume, name, read_only_source));
+        all.volumes
+            .push(claim(volume, source.name, source.is_read_only));
         match known.mode() {
             ClaimMode::Block => all.devices.push(VolumeDevice {
-                name: volume.clone(),
-                device_path: format!("/dev/{volume}"),
+                name: volume.to_owned(),
+                device_path: paths::device(volume),
             }),
             ClaimMode::Filesystem => {
-                let shared = guest::is_filesystem(self.input.vmi, volume);
-                let path = if shared {
-                    shared_directory(volume)
+                let path = if self.input.guest.is_filesystem(volume) {
+                    paths::filesystem(volume)
                 } else {
-                    disk_directory(volume)
+                    paths::disk_directory(volume)
                 };
                 let mount = mount(volume, &path);
-                // What is written to an ephemeral disk goes elsewhere.
-                let only_read = read_only_source == Some(true) || kind == "ephemeral";
-                all.mounts
-                    .push(if only_read { read_only(mount) } else { mount });
+                all.mounts.push(if is_read_only_mount {
+                    read_only(mount)
+                } else {
+                    mount
+                });
             }
         }
         Ok(())
@@ -129,95 +101,84 @@ impl One<'_> {
 
     fn add_container_disk(&self, all: &mut Storage, disk: &ContainerDiskSource) {
         let image = Image {
-            name: &self.volume.name,
+            name: self.volume.name,
             reference: &disk.image,
             policy: disk.image_pull_policy.as_ref(),
-            directory: &copied_disk(self.index),
-            path: &format!("/var/run/kubevirt-image-volume/disk_{}", self.index),
+            directory: &copied_disk(self.volume.index),
+            path: &paths::image_volume(self.volume.index),
         };
         image.add(all, self.input);
     }
 
-    /// The directory of the image, as the node has it.
-    fn add_host_disk(&self, all: &mut Storage, disk: &HostDisk) -> Result<(), PodError> {
-        let parent = disk.path.rsplit_once('/').map(|(parent, _)| parent);
-        let parent = parent.filter(|_| disk.path.starts_with('/') && !disk.path.ends_with('/'));
-        let Some(parent) = parent else {
-            let problem = "give the absolute path of a file on the node";
-            return Err(PodError::invalid(self.field("hostDisk.path"), problem));
+    /// Mounts the node's directory that contains the image.
+    fn add_host_disk(&self, all: &mut Storage, disk: HostDisk<'_>) -> Result<(), PodError> {
+        let file = disk.file.map_err(|problem| {
+            let field = format!("{}.path", self.volume.field());
+            PodError::invalid(field, &problem)
+        })?;
+        let kind = match disk.creation {
+            HostFileCreation::IfMissing => "DirectoryOrCreate",
+            HostFileCreation::Never => "Directory",
         };
-        let parent = if parent.is_empty() { "/" } else { parent };
-        let kind = match disk.type_ {
-            HostDiskType::DiskOrCreate => "DirectoryOrCreate",
-            _ => "Directory",
-        };
-        let name = &self.volume.name;
+        let name = self.volume.name;
         let volume = Volume {
-            name: name.clone(),
+            name: name.to_owned(),
             host_path: Some(HostPathVolumeSource {
-                path: parent.to_owned(),
+                path: file.directory.to_owned(),
                 type_: Some(kind.to_owned()),
             }),
             ..Volume::default()
         };
-        all.add(volume, mount(name, &disk_directory(name)));
+        all.add(volume, mount(name, &paths::disk_directory(name)));
         Ok(())
     }
 
-    /// Config map, secret, fields of the pod: a directory from which a disk is made. Whether the
-    /// volume is one of them.
-    fn add_files(&self, all: &mut Storage) -> bool {
-        let name = &self.volume.name;
+    /// Mounts the files of a config map, a secret or the pod's own fields, from which the launcher
+    /// makes a disk.
+    fn add_files(&self, all: &mut Storage, files: Files<'_>) -> Result<(), PodError> {
+        let name = self.volume.name;
         let mut volume = Volume {
-            name: name.clone(),
+            name: name.to_owned(),
             ..Volume::default()
         };
-        let kind = if let Some(source) = &self.volume.config_map {
-            volume.config_map = Some(ConfigMapVolumeSource {
-                name: source.name.clone().unwrap_or_default(),
-                optional: source.optional,
-                ..ConfigMapVolumeSource::default()
-            });
-            "config-map"
-        } else if let Some(source) = &self.volume.secret {
-            volume.secret = Some(SecretVolumeSource {
-                secret_name: source.secret_name.clone(),
-                optional: source.optional,
-                ..SecretVolumeSource::default()
-            });
-            "secret"
-        } else if let Some(source) = &self.volume.downward_api {
-            volume.downward_api = Some(DownwardAPIVolumeSource {
-                items: Some(source.fields.clone()),
-                default_mode: None,
-            });
-            "downwardapi"
-        } else {
-            return false;
-        };
-        let path = format!("{PRIVATE}/{kind}/{name}");
-        all.add(volume, read_only(mount(name, &path)));
-        true
+        match files {
+            Files::ConfigMap(source) => {
+                volume.config_map = Some(ConfigMapVolumeSource {
+                    name: source.name.clone().unwrap_or_default(),
+                    optional: source.optional,
+                    ..ConfigMapVolumeSource::default()
+                });
+            }
+            Files::Secret(source) => {
+                volume.secret = Some(SecretVolumeSource {
+                    secret_name: source.secret_name.clone(),
+                    optional: source.optional,
+                    ..SecretVolumeSource::default()
+                });
+            }
+            Files::DownwardApi(source) => {
+                volume.downward_api = Some(DownwardAPIVolumeSource {
+                    items: Some(source.fields.clone()),
+                    default_mode: None,
+                });
+            }
+            Files::Sysprep(source) => self.set_sysprep(&mut volume, source)?,
+        }
+        all.add(volume, read_only(mount(name, &files.directory(name))));
+        Ok(())
     }
 
-    fn add_sysprep(&self, all: &mut Storage, source: &SysprepSource) -> Result<(), PodError> {
-        let name = &self.volume.name;
-        let mut volume = Volume {
-            name: name.clone(),
-            ..Volume::default()
-        };
+    fn set_sysprep(&self, volume: &mut Volume, source: &SysprepSource) -> Result<(), PodError> {
         if let Some(map) = &source.config_map {
             volume.config_map = Some(ConfigMapVolumeSource {
                 name: map.name.clone(),
                 ..ConfigMapVolumeSource::default()
             });
         } else if let Some(secret) = &source.secret {
-            volume.secret = Some(of_secret(&secret.name));
+            volume.secret = Some(secret_source(&secret.name));
         } else {
-            return Err(PodError::missing(self.field("sysprep")));
+            return Err(PodError::missing(self.volume.field()));
         }
-        let path = format!("{PRIVATE}/sysprep/{name}");
-        all.add(volume, read_only(mount(name, &path)));
         Ok(())
     }
 
@@ -226,35 +187,26 @@ impl One<'_> {
             medium: Some("Memory".to_owned()),
             size_limit: Some(Quantity(METRICS_SIZE.to_owned())),
         };
-        let name = &self.volume.name;
+        let name = self.volume.name;
         all.add(
             empty_dir(name, source),
-            mount(name, &format!("{PRIVATE}/downwardmetric-disk")),
+            mount(name, paths::DOWNWARD_METRICS),
         );
     }
 
-    fn add_seed_secrets(
-        &self,
-        all: &mut Storage,
-        user: Option<&LocalObjectReference>,
-        network: Option<&LocalObjectReference>,
-    ) {
-        for (secret, suffix) in [(user, "udata"), (network, "ndata")] {
-            let Some(secret) = secret else { continue };
-            let name = format!("{}-{suffix}", self.volume.name);
-            add_secret(all, &name, &secret.name);
+    fn add_seed_secrets(&self, all: &mut Storage, seed: &CloudInit<'_>) {
+        for (data, part) in [
+            (seed.user_data, SeedPart::UserData),
+            (seed.network_data, SeedPart::NetworkData),
+        ] {
+            if let Some(secret) = data.secret {
+                add_secret(all, &part.pod_volume(self.volume.name), secret);
+            }
         }
     }
 }
 
-/// Made by the launcher, out of nothing, or of what every container of the pod has anyway.
-fn needs_nothing(volume: &volumes::Volume) -> bool {
-    volume.empty_disk.is_some()
-        || volume.service_account.is_some()
-        || volume.container_path.is_some()
-}
-
-/// Each secret once, however many credentials come from it.
+/// Mounts each secret once, even if several credentials come from it.
 fn add_credentials(all: &mut Storage, credentials: &[AccessCredential]) {
     let mut names: Vec<&str> = Vec::new();
     for credential in credentials {
@@ -276,29 +228,28 @@ fn add_credentials(all: &mut Storage, credentials: &[AccessCredential]) {
 fn add_secret(all: &mut Storage, name: &str, secret: &str) {
     let volume = Volume {
         name: name.to_owned(),
-        secret: Some(of_secret(secret)),
+        secret: Some(secret_source(secret)),
         ..Volume::default()
     };
-    let path = format!("{PRIVATE}/secret/{name}");
-    all.add(volume, read_only(mount(name, &path)));
+    all.add(volume, read_only(mount(name, &paths::secret(name))));
 }
 
-fn of_secret(name: &str) -> SecretVolumeSource {
+fn secret_source(name: &str) -> SecretVolumeSource {
     SecretVolumeSource {
         secret_name: Some(name.to_owned()),
         ..SecretVolumeSource::default()
     }
 }
 
-/// An image whose files the guest needs. However they come into the pod, the container finds them
-/// at the same place.
+/// An image whose files the guest needs. The container has them at the same path whether the node
+/// mounts the image or an init container copies it.
 struct Image<'a> {
     name: &'a str,
     reference: &'a str,
     policy: Option<&'a String>,
-    /// Under that of all copied ones.
+    /// Below the directory of all copied images.
     directory: &'a str,
-    /// In the container.
+    /// Mount path in the container.
     path: &'a str,
 }
 

@@ -1,7 +1,8 @@
-//! Storage of the pod and where the container sees them.
+//! The pod's volumes and where the container mounts them.
 //!
-//! Three sorts, in this order: what every guest or its features need (`system`), the volumes of the
-//! VMI one by one (`guests`), and the claim on which a guest keeps its own state (`state`).
+//! Three sorts, in this order: volumes that every guest or its features need (`system`), the volumes
+//! of the VMI one by one (`guests`), and the persistent volume claim on which a guest keeps its own
+//! state (`state`).
 
 mod guests;
 mod state;
@@ -10,17 +11,14 @@ mod system;
 use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, Volume, VolumeDevice, VolumeMount,
 };
-use kubevirt_api::VirtualMachineInstance;
-use kubevirt_api::firmware::KernelBootContainer;
+use model::{Guest, VolumeSource};
 
 use crate::{Input, PodError};
 
-pub(crate) use self::guests::disk_directory;
-
-/// Sees mounts that are made on the node later.
+/// Mounts that the node makes later appear in the container.
 const HOST_TO_CONTAINER: &str = "HostToContainer";
 
-/// What the pod has, and what its container sees of it.
+/// The pod's volumes, and the mounts and devices of its container.
 #[derive(Debug, Default)]
 pub(crate) struct Storage {
     pub(crate) volumes: Vec<Volume>,
@@ -38,25 +36,23 @@ pub(crate) fn of(input: &Input<'_>) -> Result<Storage, PodError> {
 }
 
 /// Pull secrets that the images of a VMI name.
-pub(crate) fn pull_secrets(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let disks = vmi
-        .spec
+pub(crate) fn pull_secrets(guest: &Guest<'_>) -> Vec<String> {
+    let disks = guest
         .volumes
         .iter()
-        .filter_map(|volume| volume.container_disk.as_ref());
+        .filter_map(|volume| match volume.source {
+            VolumeSource::ContainerDisk(disk) => Some(disk),
+            _ => None,
+        });
+    let kernel = guest.kernel_boot();
     disks
         .filter_map(|disk| disk.image_pull_secret.clone())
-        .chain(kernel_boot(vmi).and_then(|container| container.image_pull_secret.clone()))
+        .chain(kernel.and_then(|container| container.image_pull_secret.clone()))
         .filter(|secret| !secret.is_empty())
         .collect()
 }
 
-pub(crate) fn kernel_boot(vmi: &VirtualMachineInstance) -> Option<&KernelBootContainer> {
-    let firmware = vmi.spec.domain.firmware.as_ref()?;
-    firmware.kernel_boot.as_ref()?.container.as_ref()
-}
-
-/// Where a disk's image is found under the directory of all copied disks.
+/// The directory of a disk's image, below that of all copied disks.
 pub(crate) fn copied_disk(index: usize) -> String {
     format!("disk_{index}")
 }
@@ -98,12 +94,12 @@ fn empty_dir(name: &str, source: EmptyDirVolumeSource) -> Volume {
     }
 }
 
-fn claim(name: &str, claim: &str, read_only: Option<bool>) -> Volume {
+fn claim(name: &str, claim: &str, is_read_only: bool) -> Volume {
     Volume {
         name: name.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
             claim_name: claim.to_owned(),
-            read_only: read_only.filter(|read_only| *read_only),
+            read_only: is_read_only.then_some(true),
         }),
         ..Volume::default()
     }

@@ -1,39 +1,38 @@
-//! The claim on which a guest keeps what is neither disk nor memory: firmware variables, the
-//! contents of its TPM, the record of changed blocks. Each part has its own directory there.
+//! The persistent volume claim on which a guest keeps state that is neither disk nor memory:
+//! firmware variables, the contents of its TPM, the record of changed blocks. Each part has its own
+//! directory on the claim.
+
+use model::paths;
 
 use super::{Storage, claim, mount, sub_path};
 use crate::guest::{self, State};
 use crate::{Input, PodError};
 
 const NAME: &str = "vm-state";
-const LIBVIRT: &str = "/var/run/kubevirt-private/libvirt/qemu";
 
 pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> {
-    let kept = guest::state(input.vmi);
+    let kept = guest::state(input.guest);
     let Some((_, field)) = kept.first() else {
         return Ok(());
     };
-    let Some(name) = &input.around.state_claim else {
+    let Some(name) = &input.surroundings.state_claim else {
         return Err(PodError::missing(format!(
-            "the claim for what {field} keeps"
+            "the persistent volume claim for the state of {field}"
         )));
     };
-    all.volumes.push(claim(NAME, name, None));
+    all.volumes.push(claim(NAME, name, false));
     let mut part = |directory: &str, path: &str| {
         all.mounts.push(sub_path(mount(NAME, path), directory));
     };
-    part("meta", "/var/run/kubevirt-private/backend-storage-meta");
+    part("meta", paths::STATE_METADATA);
     for (state, _) in kept {
         match state {
-            State::FirmwareVariables => part("nvram", &format!("{LIBVIRT}/nvram")),
+            State::FirmwareVariables => part("nvram", &format!("{}/nvram", paths::LIBVIRT_QEMU)),
             State::Tpm => {
-                part("swtpm", &format!("{LIBVIRT}/swtpm"));
-                part(
-                    "swtpm-localca",
-                    "/var/run/kubevirt-private/var/lib/swtpm-localca",
-                );
+                part("swtpm", &format!("{}/swtpm", paths::LIBVIRT_QEMU));
+                part("swtpm-localca", paths::SWTPM_LOCAL_CA);
             }
-            State::ChangedBlocks => part("cbt", &format!("{LIBVIRT}/cbt")),
+            State::ChangedBlocks => part("cbt", &format!("{}/cbt", paths::LIBVIRT_QEMU)),
         }
     }
     Ok(())

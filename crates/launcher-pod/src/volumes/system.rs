@@ -1,38 +1,38 @@
-//! Storage that no user names: for the launcher's own files, and for what features of the guest
-//! need.
+//! Volumes that no user names: for the launcher's own files, and for features of the guest.
 
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, ObjectFieldSelector,
     Volume, VolumeMount,
 };
 use kubevirt_api::annotations;
+use model::paths;
 
 use super::{HOST_TO_CONTAINER, Storage, empty_dir, mount, read_only};
 use crate::{ContainerDisks, Feature, Input, guest, init, networks};
 
-/// Always there: name and place.
+/// In every pod: name and mount path.
 const ALWAYS: [(&str, &str); 5] = [
-    ("private", "/var/run/kubevirt-private"),
-    ("public", "/var/run/kubevirt"),
-    ("sockets", "/var/run/kubevirt/sockets"),
-    ("libvirt-runtime", "/var/run/libvirt"),
-    ("ephemeral-disks", "/var/run/kubevirt-ephemeral-disks"),
+    ("private", paths::PRIVATE),
+    ("public", paths::PUBLIC),
+    ("sockets", paths::SOCKETS),
+    ("libvirt-runtime", paths::LIBVIRT_RUNTIME),
+    ("ephemeral-disks", paths::EPHEMERAL_DISKS),
 ];
 const HUGE_PAGES: [(&str, &str); 2] = [
     ("hugepages", "/dev/hugepages"),
     ("hugetblfs-dir", "/dev/hugepages/libvirt/qemu"),
 ];
-/// Libvirt's own directories, so that the claim's parts can be mounted into them.
+/// libvirt's own directories, so that the parts of the state claim can be mounted into them.
 const LIBVIRT: [(&str, &str); 2] = [
-    ("private-libvirt", "/var/run/kubevirt-private/libvirt"),
-    (
-        "private-libvirt-qemu",
-        "/var/run/kubevirt-private/libvirt/qemu",
-    ),
+    ("private-libvirt", paths::LIBVIRT),
+    ("private-libvirt-qemu", paths::LIBVIRT_QEMU),
 ];
 
 pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
-    let Input { vmi, settings, .. } = input;
+    let Input {
+        guest, settings, ..
+    } = input;
+    let vmi = guest.vmi;
     let devices = &vmi.spec.domain.devices;
     for (name, path) in ALWAYS {
         all.add_empty_dir(name, path);
@@ -50,16 +50,13 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
     if settings.has(Feature::HotplugDisks) && devices.disable_hotplug != Some(true) {
         let mount = VolumeMount {
             mount_propagation: Some(HOST_TO_CONTAINER.to_owned()),
-            ..mount("hotplug-disks", "/var/run/kubevirt/hotplug-disks")
+            ..mount("hotplug-disks", paths::HOTPLUG_DISKS)
         };
         let volume = empty_dir("hotplug-disks", EmptyDirVolumeSource::default());
         all.add(volume, mount);
     }
     if !devices.filesystems.is_empty() {
-        all.add_empty_dir(
-            "virtiofs-containers",
-            "/var/run/kubevirt/virtiofs-containers",
-        );
+        all.add_empty_dir("virtiofs-containers", paths::VIRTIOFS_CONTAINERS);
     }
     if guest::page_size(vmi).is_some() {
         for (name, path) in HUGE_PAGES {
@@ -74,7 +71,7 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
         let name = "network-info-annotation";
         all.add(device_info(name), read_only(mount(name, "/etc/podinfo")));
     }
-    if !guest::state(vmi).is_empty() {
+    if !guest::state(guest).is_empty() {
         for (name, path) in LIBVIRT {
             all.add_empty_dir(name, path);
         }

@@ -1,14 +1,14 @@
-//! A program in the launcher image's tree, as in a pod: uid 107, no privileges to gain, its own
-//! process, mount, network and IPC namespaces, nothing of the host but a run directory.
+//! Runs a program in the launcher image's root file system, as in a pod: uid 107, no new privileges,
+//! its own process, mount, network and IPC namespaces, no host directory but a run directory.
 //!
-//! The tree comes from the image layout `virt-launcher.oci` in `$FERROVIRT_IMAGES` (made by
-//! `cargo xtask image launcher`); `$FERROVIRT_LAUNCHER_TREE` names an unpacked one instead.
-//! Mounts live in the bundle's own namespace, so nothing is left on the host.
+//! The root comes from the image layout `virt-launcher.oci` in `$FERROVIRT_IMAGES` (built by
+//! `cargo xtask image launcher`), or is the unpacked tree `$FERROVIRT_LAUNCHER_TREE`. Mounts belong
+//! to the bundle's own namespace, so nothing is left on the host.
 
 #![allow(
     dead_code,
     clippy::allow_attributes,
-    reason = "each test crate uses its own part of it"
+    reason = "each test crate uses a part of it"
 )]
 
 use std::fs;
@@ -48,18 +48,18 @@ exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run/private XDG_RUNTIME_DIR
     setpriv --no-new-privs chroot --userspec=107:107 --groups=107 "$ROOT" "$@"
 "#;
 
-/// What a bundle is made of besides the tree.
+/// The content of a bundle besides the root.
 #[derive(Debug, Default)]
 pub(crate) struct Setup<'a> {
-    /// Files put into `/run/bin`.
+    /// Programs copied to `/run/bin`.
     pub(crate) programs: &'a [(&'a str, &'a Path)],
     /// `NAME=value`, without blanks.
     pub(crate) environment: &'a str,
-    /// Give it `/dev/kvm` if the host has one.
+    /// Whether it gets `/dev/kvm`, if the host has it.
     pub(crate) kvm: bool,
 }
 
-/// A running bundle; dropped, everything in it dies.
+/// A running bundle. All its processes are killed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Bundle {
     dir: tempfile::TempDir,
@@ -73,7 +73,7 @@ impl Bundle {
         let dir = tempfile::Builder::new()
             .prefix("fvb")
             .tempdir()
-            .expect("make a directory");
+            .expect("create a directory");
         let at = |name: &str| dir.path().join(name);
         for name in [
             "root",
@@ -85,9 +85,9 @@ impl Bundle {
             "run/lock",
             "etc",
         ] {
-            fs::create_dir(at(name)).expect("make a directory");
+            fs::create_dir(at(name)).expect("create a directory");
             std::os::unix::fs::chown(at(name), Some(UID), Some(UID))
-                .expect("give a directory away");
+                .expect("change a directory's owner");
         }
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))
             .expect("open a directory");
@@ -97,7 +97,7 @@ impl Bundle {
         for (name, program) in setup.programs {
             fs::copy(program, at("run/bin").join(name)).expect("copy a program");
         }
-        let log = fs::File::create(at("log")).expect("make a log");
+        let log = fs::File::create(at("log")).expect("create a log");
         let unshare = Command::new("unshare")
             .args([
                 "--pid", "--fork", "--mount", "--net", "--ipc", "--uts", "--",
@@ -118,17 +118,17 @@ impl Bundle {
         Self { dir, unshare }
     }
 
-    /// The bundle's `/run`, as the host sees it.
+    /// The bundle's `/run`, as a path on the host.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.dir.path().join("run")
     }
 
-    /// What everything in the bundle has written.
+    /// The output of all processes in the bundle.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Host numbers of the bundle's processes whose program has this name, zombies left out.
+    /// Host process IDs of the bundle's processes with this name, without zombies.
     pub(crate) fn pids(&self, program: &str) -> Vec<i32> {
         let Some(namespace) = self.init().and_then(pid_namespace) else {
             return Vec::new();
@@ -143,7 +143,7 @@ impl Bundle {
         all_pids().filter(inside).filter(named).collect()
     }
 
-    /// The host's number of the bundle's process 1.
+    /// The host process ID of the bundle's process 1.
     pub(crate) fn init(&self) -> Option<i32> {
         let id = self.unshare.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
@@ -158,7 +158,7 @@ impl Bundle {
             .and_then(|status| status.code())
     }
 
-    /// Waits until `found` gives something, at most 30 seconds.
+    /// Waits until `found` returns a value, at most 30 seconds.
     pub(crate) fn wait<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -186,12 +186,12 @@ impl Drop for Bundle {
     }
 }
 
-/// Sends a signal to a process by its host number.
+/// Sends a signal to a process by its host process ID.
 pub(crate) fn kill(pid: i32, signal: &str) {
     let done = Command::new("kill")
         .args(["-s", signal, &pid.to_string()])
         .status();
-    assert!(done.is_ok(), "kill cannot be run: {done:?}");
+    assert!(done.is_ok(), "failed to run kill: {done:?}");
 }
 
 fn all_pids() -> impl Iterator<Item = i32> {
@@ -203,7 +203,7 @@ fn pid_namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
-/// The unpacked launcher image, made once per image and kept beside the images.
+/// The unpacked launcher image, unpacked once per image and cached.
 fn launcher_tree() -> PathBuf {
     if let Some(tree) = std::env::var_os("FERROVIRT_LAUNCHER_TREE") {
         return tree.into();
@@ -216,9 +216,9 @@ fn launcher_tree() -> PathBuf {
         .map_or_else(|| cache.join("ferrovirt/images"), PathBuf::from);
     let layout = images.join("virt-launcher.oci");
     let read = |path: &Path| -> serde_json::Value {
-        let text = fs::read(path).unwrap_or_else(|err| {
+        let text = fs::read(path).unwrap_or_else(|error| {
             panic!(
-                "no launcher image ({}: {err}); make it with `cargo xtask image launcher`",
+                "no launcher image ({}: {error}); build it with `cargo xtask image launcher`",
                 path.display()
             )
         });
@@ -232,9 +232,9 @@ fn launcher_tree() -> PathBuf {
     if tree.exists() {
         return tree;
     }
-    fs::create_dir_all(&trees).expect("make the cache");
+    fs::create_dir_all(&trees).expect("create the cache");
     let fresh = tempfile::tempdir_in(&trees)
-        .expect("make a directory")
+        .expect("create a directory")
         .keep();
     fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755)).expect("open a directory");
     for layer in read(&blob(&manifest))["layers"].as_array().expect("layers") {
@@ -257,7 +257,7 @@ fn launcher_tree() -> PathBuf {
             "unpack {layer}"
         );
     }
-    // Somebody else may have been quicker with the same tree.
+    // Another test may have unpacked the same tree in the meantime.
     if fs::rename(&fresh, &tree).is_err() {
         fs::remove_dir_all(&fresh).expect("remove the spare tree");
     }

@@ -1,16 +1,16 @@
-//! The garbage collector: owners that go take along what they own, or let it go.
+//! The garbage collector: deletes or orphans the dependents of deleted owners.
 
 use std::sync::Arc;
 
 use apimachinery::meta;
 use serde_json::{Value, json};
 
-use super::{By, Cluster, Deletion, FOREGROUND, Id, Kind, ORPHAN, Patch, What};
+use super::{Author, Cluster, Deletion, EventType, FOREGROUND, Id, Kind, ORPHAN, Patch};
 
 const MANAGER: &str = "garbage-collector";
 
 impl Cluster {
-    /// Looks at what has changed after that revision; answers how far it got.
+    /// Processes the changes after that revision; returns the last revision.
     pub(crate) fn collect(&self, since: u64) -> u64 {
         let Some(changes) = self.since(since, usize::MAX) else {
             return self.revision();
@@ -18,9 +18,9 @@ impl Cluster {
         let mut seen = since;
         for change in changes {
             seen = change.revision;
-            match change.what {
-                What::Deleted => self.owner_is_gone(&change.object),
-                What::Added | What::Modified => self.look_at(&change.id),
+            match change.event_type {
+                EventType::Deleted => self.on_owner_deleted(&change.object),
+                EventType::Added | EventType::Modified => self.collect_object(&change.id),
             }
         }
         seen
@@ -36,19 +36,19 @@ impl Cluster {
             .unwrap_or_default()
     }
 
-    fn owner_is_gone(&self, owner: &Value) {
+    fn on_owner_deleted(&self, owner: &Value) {
         for id in self.owned_by(meta::uid(owner)) {
             self.delete_orphan(&id);
         }
-        // Those that waited for this one.
+        // Owners that waited for this dependent.
         for waited in meta::owner_references(owner) {
             if let Some(id) = find(waited.kind, meta::namespace(owner), waited.name) {
-                self.look_at(&id);
+                self.collect_object(&id);
             }
         }
     }
 
-    /// Deletes what none of its owners is left of.
+    /// Deletes an object without any remaining owner.
     fn delete_orphan(&self, id: &Id) {
         let Some(object) = self.get(id) else { return };
         let mut owners = meta::owner_references(&object).peekable();
@@ -58,12 +58,12 @@ impl Cluster {
             found.is_some_and(|found| meta::uid(&found) == owner.uid)
         };
         if owners.peek().is_some() && !owners.any(exists) && !meta::is_deleting(&object) {
-            // It may be gone by now, which is as well.
+            // It may be gone already.
             let _gone = self.delete(id, &Deletion::default()).is_ok();
         }
     }
 
-    fn look_at(&self, id: &Id) {
+    fn collect_object(&self, id: &Id) {
         let Some(object) = self.get(id) else { return };
         self.delete_orphan(id);
         if !meta::is_deleting(&object) {
@@ -72,13 +72,13 @@ impl Cluster {
         let holds = |name| meta::finalizers(&object).any(|one| one == name);
         if holds(ORPHAN) {
             for owned in self.owned_by(meta::uid(&object)) {
-                self.let_go(&owned, meta::uid(&object));
+                self.orphan(&owned, meta::uid(&object));
             }
-            self.take_off(id, &object, ORPHAN);
+            self.remove_finalizer(id, &object, ORPHAN);
         } else if holds(FOREGROUND) {
             let owned = self.owned_by(meta::uid(&object));
             if owned.is_empty() {
-                self.take_off(id, &object, FOREGROUND);
+                self.remove_finalizer(id, &object, FOREGROUND);
             }
             for owned in owned {
                 let _gone = self.delete(&owned, &Deletion::default()).is_ok();
@@ -86,7 +86,7 @@ impl Cluster {
         }
     }
 
-    fn let_go(&self, id: &Id, owner: &str) {
+    fn orphan(&self, id: &Id, owner: &str) {
         let Some(object) = self.get(id) else { return };
         let all = object["metadata"]["ownerReferences"].as_array();
         let left: Vec<&Value> = all
@@ -96,11 +96,11 @@ impl Cluster {
             .collect();
         let body = json!({"metadata": {"ownerReferences": left}});
         let _written = self
-            .patch(id, &Patch::Merge(body), By::whole(MANAGER))
+            .patch(id, &Patch::Merge(body), Author::main(MANAGER))
             .is_ok();
     }
 
-    fn take_off(&self, id: &Id, object: &Arc<Value>, finalizer: &str) {
+    fn remove_finalizer(&self, id: &Id, object: &Arc<Value>, finalizer: &str) {
         let left: Vec<&str> = meta::finalizers(object)
             .filter(|one| *one != finalizer)
             .collect();
@@ -108,7 +108,7 @@ impl Cluster {
             "resourceVersion": meta::resource_version(object), "finalizers": left,
         }});
         let _written = self
-            .patch(id, &Patch::Merge(body), By::whole(MANAGER))
+            .patch(id, &Patch::Merge(body), Author::main(MANAGER))
             .is_ok();
     }
 }

@@ -1,5 +1,4 @@
-//! The stand-in behind a `kube::Client`: requests are taken apart, answered, and on the way meet
-//! whatever the caller's door has in store for them.
+//! Serves the simulated cluster to a `kube::Client`, with the faults of the caller's connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -18,71 +17,84 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{By, Change, Cluster, Deletion, Id, Kind, Patch, Propagation};
-use crate::faults::Fate;
-use crate::told::Listener;
+use super::{Author, Change, Cluster, Deletion, Id, Kind, Patch, Propagation};
+use crate::connection::Fault;
+use crate::watch::Watcher;
 
-/// Sent to a watch at once.
+/// Changes that a watch sends at once.
 const BATCH: usize = 100;
 
-/// What stands between a caller and the cluster.
-pub(crate) trait Door: Send + Sync + 'static {
-    /// Waits until the caller is let through; for ever, if it is cut off.
+/// The connection between a client and the cluster.
+pub(crate) trait Connection: Send + Sync + 'static {
+    /// Waits until the connection passes requests; forever, if it is closed.
     fn enter(&self) -> impl Future<Output = ()> + Send;
-    /// What becomes of this request.
-    fn fate(&self, method: &Method, path: &str) -> Fate;
-    /// For how long a watch holds, and how long its next changes are on their way.
-    fn watch(&self) -> (Duration, Duration);
-    /// Takes note of a request that reached the cluster.
+    /// The faults of this request.
+    fn fault(&self, method: &Method, path: &str) -> Fault;
+    /// The faults of a watch.
+    fn watch(&self) -> WatchFault;
+    /// Records a request that reached the cluster.
     fn note(&self, method: &Method, path: &str, status: StatusCode);
 }
 
-/// A client of the cluster that comes by this door.
-pub(crate) fn client(cluster: &Cluster, door: &Arc<impl Door>) -> kube::Client {
-    let (cluster, door) = (cluster.clone(), Arc::clone(door));
+/// The faults of one watch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WatchFault {
+    /// How long the watch lasts.
+    pub(crate) lasts: Duration,
+    /// The delay of its next changes.
+    pub(crate) lag: Duration,
+}
+
+/// A client of the cluster over this connection.
+pub(crate) fn client(cluster: &Cluster, connection: &Arc<impl Connection>) -> kube::Client {
+    let (cluster, connection) = (cluster.clone(), Arc::clone(connection));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (cluster, door) = (cluster.clone(), Arc::clone(&door));
-        async move { serve(&cluster, &door, request).await }
+        let (cluster, connection) = (cluster.clone(), Arc::clone(&connection));
+        async move { serve(&cluster, &connection, request).await }
     });
     kube::Client::new(service, "default")
 }
 
-/// Bodies of answers: whole, or a watch without end.
+/// Response bodies: complete, or an endless watch.
 pub(crate) type Stream = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The connection broke before the answer was there.
+/// The connection broke before the response arrived.
 #[derive(Debug, thiserror::Error)]
 #[error("connection lost")]
-pub(crate) struct Lost;
+pub(crate) struct ConnectionLost;
 
 pub(crate) async fn serve(
     cluster: &Cluster,
-    door: &Arc<impl Door>,
+    connection: &Arc<impl Connection>,
     request: Request<impl hyper::body::Body>,
-) -> Result<Response<Stream>, Lost> {
-    door.enter().await;
+) -> Result<Response<Stream>, ConnectionLost> {
+    connection.enter().await;
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    let bytes = body.collect().await.map_err(|_| Lost)?.to_bytes();
+    let bytes = body.collect().await.map_err(|_| ConnectionLost)?.to_bytes();
     let query = Query::read(parts.uri.query().unwrap_or_default());
-    let fate = door.fate(&parts.method, &path);
-    if !fate.before.is_zero() {
-        sleep(fate.before).await;
-        door.enter().await;
+    let fault = connection.fault(&parts.method, &path);
+    if !fault.before.is_zero() {
+        sleep(fault.before).await;
+        connection.enter().await;
     }
-    if let Some(refusal) = &fate.refused {
+    if let Some(refusal) = &fault.refused {
         let code = StatusCode::from_u16(refusal.code()).unwrap_or(StatusCode::BAD_REQUEST);
-        door.note(&parts.method, &path, code);
+        connection.note(&parts.method, &path, code);
         return Ok(failed(refusal));
     }
-    let answer = answer(cluster, door, &parts.method, &path, &query, &bytes);
-    door.note(&parts.method, &path, answer.status());
-    if !fate.after.is_zero() {
-        sleep(fate.after).await;
+    let response = respond_to(cluster, connection, &parts.method, &path, &query, &bytes);
+    connection.note(&parts.method, &path, response.status());
+    if !fault.after.is_zero() {
+        sleep(fault.after).await;
     }
-    // Also what was carried out may go without an answer.
-    door.enter().await;
-    if fate.is_lost { Err(Lost) } else { Ok(answer) }
+    // The response to an executed request may be lost.
+    connection.enter().await;
+    if fault.is_lost {
+        Err(ConnectionLost)
+    } else {
+        Ok(response)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -103,7 +115,7 @@ impl Query {
     }
 }
 
-/// Takes `%2F` and the like for what they stand for.
+/// Decodes percent encoding.
 fn decode(text: &str) -> String {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
@@ -119,16 +131,16 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Where a path leads.
+/// The resource that a path names.
 #[derive(Debug)]
-struct Place {
+struct Target {
     kind: Kind,
     namespace: String,
     name: String,
     subresource: String,
 }
 
-fn place(path: &str) -> Option<Place> {
+fn target(path: &str) -> Option<Target> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (group, rest) = match parts.as_slice() {
         ["api", _version, rest @ ..] => ("", rest),
@@ -140,7 +152,7 @@ fn place(path: &str) -> Option<Place> {
         rest => ("", rest),
     };
     let part = |at: usize| rest.get(at).copied().unwrap_or_default().to_owned();
-    Some(Place {
+    Some(Target {
         kind: Kind::find(group, rest.first()?)?,
         namespace: namespace.to_owned(),
         name: part(1),
@@ -148,45 +160,45 @@ fn place(path: &str) -> Option<Place> {
     })
 }
 
-fn answer(
+fn respond_to(
     cluster: &Cluster,
-    door: &Arc<impl Door>,
+    connection: &Arc<impl Connection>,
     method: &Method,
     path: &str,
     query: &Query,
     bytes: &Bytes,
 ) -> Response<Stream> {
-    let Some(place) = place(path) else {
+    let Some(target) = target(path) else {
         return failed(&Status::no_such_resource());
     };
-    if *method == Method::GET && place.name.is_empty() {
+    if *method == Method::GET && target.name.is_empty() {
         let selector = LabelSelector::parse(query.get("labelSelector")).unwrap_or_default();
         return if query.get("watch").is_empty() {
-            list(cluster, &place, &selector)
+            list(cluster, &target, &selector)
         } else {
-            follow(cluster, door, place.kind, selector, query)
+            follow(cluster, connection, target.kind, selector, query)
         };
     }
     let outcome = match *method {
-        Method::GET => read(cluster, &place),
-        Method::POST => create(cluster, &place, query, bytes),
-        Method::PATCH => patch(cluster, &place, query, bytes),
-        Method::DELETE => delete(cluster, &place, bytes),
+        Method::GET => read(cluster, &target),
+        Method::POST => create(cluster, &target, query, bytes),
+        Method::PATCH => patch(cluster, &target, query, bytes),
+        Method::DELETE => delete(cluster, &target, bytes),
         _ => Err(Status::method_unknown_here()),
     };
     match outcome {
-        Ok(object) => whole(&shown(&object)),
+        Ok(object) => complete(&without_managed_fields(&object)),
         Err(status) => failed(&status),
     }
 }
 
-fn id(place: &Place) -> Id {
-    Id::new(place.kind, &place.namespace, &place.name)
+fn id(target: &Target) -> Id {
+    Id::new(target.kind, &target.namespace, &target.name)
 }
 
-fn read(cluster: &Cluster, place: &Place) -> Result<Arc<Value>, Status> {
-    let found = cluster.get(&id(place));
-    found.ok_or_else(|| Status::not_found(place.kind.resource(), &place.name))
+fn read(cluster: &Cluster, target: &Target) -> Result<Arc<Value>, Status> {
+    let found = cluster.get(&id(target));
+    found.ok_or_else(|| Status::not_found(target.kind.resource(), &target.name))
 }
 
 fn parsed(bytes: &Bytes) -> Result<Value, Status> {
@@ -195,42 +207,42 @@ fn parsed(bytes: &Bytes) -> Result<Value, Status> {
 
 fn create(
     cluster: &Cluster,
-    place: &Place,
+    target: &Target,
     query: &Query,
     bytes: &Bytes,
 ) -> Result<Arc<Value>, Status> {
     let object = parsed(bytes)?;
-    if place.kind == Kind::Event {
-        // For people, of whom there are none here.
+    if target.kind == Kind::Event {
+        // Nothing in the simulation reads events.
         return Ok(Arc::new(object));
     }
-    let by = By::whole(query.get("fieldManager"));
-    cluster.create(place.kind, &place.namespace, object, by)
+    let author = Author::main(query.get("fieldManager"));
+    cluster.create(target.kind, &target.namespace, object, author)
 }
 
 fn patch(
     cluster: &Cluster,
-    place: &Place,
+    target: &Target,
     query: &Query,
     bytes: &Bytes,
 ) -> Result<Arc<Value>, Status> {
     let body = parsed(bytes)?;
-    if place.kind == Kind::Event {
+    if target.kind == Kind::Event {
         return Ok(Arc::new(body));
     }
-    let by = By {
+    let author = Author {
         manager: query.get("fieldManager"),
-        subresource: &place.subresource,
+        subresource: &target.subresource,
     };
     let patch = if query.get("force") == "true" {
         Patch::Apply(body)
     } else {
         Patch::Merge(body)
     };
-    cluster.patch(&id(place), &patch, by)
+    cluster.patch(&id(target), &patch, author)
 }
 
-fn delete(cluster: &Cluster, place: &Place, bytes: &Bytes) -> Result<Arc<Value>, Status> {
+fn delete(cluster: &Cluster, target: &Target, bytes: &Bytes) -> Result<Arc<Value>, Status> {
     let options = if bytes.is_empty() {
         Value::Null
     } else {
@@ -251,17 +263,17 @@ fn delete(cluster: &Cluster, place: &Place, bytes: &Bytes) -> Result<Arc<Value>,
         },
         is_now: options["gracePeriodSeconds"] == 0,
     };
-    cluster.delete(&id(place), &deletion)
+    cluster.delete(&id(target), &deletion)
 }
 
-/// Nobody here reads managed fields, and they are long.
-pub(super) fn shown(object: &Value) -> Value {
+/// Managed fields are long, and nothing in the simulation reads them.
+pub(super) fn without_managed_fields(object: &Value) -> Value {
     let mut object = object.clone();
     meta::metadata_mut(&mut object).shift_remove("managedFields");
     object
 }
 
-fn whole(value: &Value) -> Response<Stream> {
+fn complete(value: &Value) -> Response<Stream> {
     respond(StatusCode::OK, Full::from(value.to_string()).boxed_unsync())
 }
 
@@ -279,51 +291,55 @@ fn respond(code: StatusCode, body: Stream) -> Response<Stream> {
     response
 }
 
-fn list(cluster: &Cluster, place: &Place, selector: &LabelSelector) -> Response<Stream> {
-    let all = cluster.list(place.kind);
+fn list(cluster: &Cluster, target: &Target, selector: &LabelSelector) -> Response<Stream> {
+    let all = cluster.list(target.kind);
     let is_wanted = |object: &&Arc<Value>| {
         selector.matches(object)
-            && (place.namespace.is_empty() || meta::namespace(object) == place.namespace)
+            && (target.namespace.is_empty() || meta::namespace(object) == target.namespace)
     };
-    let items: Vec<Value> = all.iter().filter(is_wanted).map(|one| shown(one)).collect();
-    whole(&json!({
-        "apiVersion": place.kind.api_version(),
-        "kind": format!("{}List", place.kind.facts().kind),
+    let items: Vec<Value> = all
+        .iter()
+        .filter(is_wanted)
+        .map(|one| without_managed_fields(one))
+        .collect();
+    complete(&json!({
+        "apiVersion": target.kind.api_version(),
+        "kind": format!("{}List", target.kind.facts().kind),
         "metadata": {"resourceVersion": cluster.revision().to_string()},
         "items": items,
     }))
 }
 
-/// Where a watch is.
-struct Following<D> {
+/// The state of a watch.
+struct WatchStream<D> {
     cluster: Cluster,
-    door: Arc<D>,
+    connection: Arc<D>,
     kind: Kind,
     selector: LabelSelector,
-    changes: Listener<u64>,
+    changes: Watcher<u64>,
     revision: u64,
     until: Instant,
     waiting: VecDeque<Bytes>,
     is_over: bool,
 }
 
-fn follow<D: Door>(
+fn follow<D: Connection>(
     cluster: &Cluster,
-    door: &Arc<D>,
+    connection: &Arc<D>,
     kind: Kind,
     selector: LabelSelector,
     query: &Query,
 ) -> Response<Stream> {
-    let (held, _) = door.watch();
+    let WatchFault { lasts, .. } = connection.watch();
     let timeout = query.get("timeoutSeconds").parse().unwrap_or(290);
-    let following = Following {
+    let following = WatchStream {
         changes: cluster.changes(),
         cluster: cluster.clone(),
-        door: Arc::clone(door),
+        connection: Arc::clone(connection),
         kind,
         selector,
         revision: query.get("resourceVersion").parse().unwrap_or(0),
-        until: Instant::now() + held.min(Duration::from_secs(timeout)),
+        until: Instant::now() + lasts.min(Duration::from_secs(timeout)),
         waiting: VecDeque::new(),
         is_over: false,
     };
@@ -334,7 +350,7 @@ fn follow<D: Door>(
     respond(StatusCode::OK, StreamBody::new(frames).boxed_unsync())
 }
 
-impl<D: Door> Following<D> {
+impl<D: Connection> WatchStream<D> {
     /// The next line, or nothing when the watch ends.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
@@ -344,7 +360,7 @@ impl<D: Door> Following<D> {
             if self.is_over || Instant::now() >= self.until {
                 return None;
             }
-            self.changes.hear();
+            self.changes.observe();
             let Some(news) = self.cluster.since(self.revision, BATCH) else {
                 self.is_over = true;
                 let status = Status::gone("too old resource version").to_value();
@@ -355,11 +371,11 @@ impl<D: Door> Following<D> {
                 let lines = news.iter().filter_map(|change| self.line(change));
                 self.waiting = lines.collect();
                 if !self.waiting.is_empty() {
-                    let (_, lag) = self.door.watch();
+                    let WatchFault { lag, .. } = self.connection.watch();
                     if !lag.is_zero() {
                         sleep(lag).await;
                     }
-                    self.door.enter().await;
+                    self.connection.enter().await;
                 }
                 continue;
             }
@@ -375,10 +391,12 @@ impl<D: Door> Following<D> {
         if change.id.kind != self.kind || !self.selector.matches(&change.object) {
             return None;
         }
-        Some(line(change.what.word(), change.text()))
+        Some(line(change.event_type.name(), change.text()))
     }
 }
 
-fn line(word: &str, object: &str) -> Bytes {
-    Bytes::from(format!("{{\"type\":\"{word}\",\"object\":{object}}}\n"))
+fn line(event_type: &str, object: &str) -> Bytes {
+    Bytes::from(format!(
+        "{{\"type\":\"{event_type}\",\"object\":{object}}}\n"
+    ))
 }

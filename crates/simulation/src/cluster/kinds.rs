@@ -1,4 +1,4 @@
-//! The kinds that are kept.
+//! The kinds that the simulated API server stores.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,17 +17,17 @@ pub(crate) enum Kind {
     Revision,
     Lease,
     Event,
-    /// What the administrator configures: nothing.
+    /// The configuration: none exists.
     KubeVirt,
-    /// Of custom kinds: there are none that anybody asks for.
+    /// `CustomResourceDefinition`: none exists.
     Definition,
-    /// Nobody makes any, and nobody marks one.
+    /// None exists.
     Namespace,
-    /// Nobody makes any.
+    /// `ResourceQuota`: none exists.
     Quota,
 }
 
-/// What is to be known of a kind.
+/// Properties of a kind.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) group: &'static str,
@@ -176,7 +176,7 @@ impl Kind {
     }
 }
 
-/// Of the custom kinds, from their definitions.
+/// Schemas of the custom kinds.
 static SCHEMAS: LazyLock<Vec<Arc<Schema>>> = LazyLock::new(|| {
     let all = [Kind::Vm, Kind::Vmi, Kind::ReplicaSet];
     all.into_iter().map(schema).collect()

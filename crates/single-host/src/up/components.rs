@@ -8,6 +8,7 @@ use std::{
 use admission::ClusterConfig;
 use anyhow::{Context, Result};
 use embedded_api::{EmbeddedApi, Identity};
+use error_chain::error_chain;
 use reconcile::{Clock, Election};
 use serving::{ClientCertificates, HttpsClient, TlsSource};
 use tokio::net::TcpListener;
@@ -77,7 +78,7 @@ pub(super) async fn start(
     };
     let controller = virt_controller::Settings {
         client: host.account("kubevirt-controller"),
-        launcher: launcher_pod::Settings::usual(&host.flags.launcher_image, wanted),
+        launcher: launcher_pod::Settings::defaults(&host.flags.launcher_image, wanted),
         acceleration,
         clock: Clock::system(),
         concurrency: CONCURRENCY,
@@ -142,7 +143,7 @@ async fn handler(
     let (running, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
         if let Err(err) = virt_handler::run(settings, running).await {
-            tracing::error!(error = reconcile::error_chain(&err), "virt-handler ended");
+            tracing::error!(error = error_chain(&err), "virt-handler ended");
             all.cancel();
         }
     });

@@ -105,7 +105,7 @@ async fn define(client: &Client, name: &str, yaml: &'static str, sum: &str) -> R
 /// What users and components may do.
 pub(super) async fn roles(host: &Host<'_>) -> Result<()> {
     let client = host.client("ferrovirt-up");
-    let home = roles::Home::Host {
+    let home = roles::Environment::Host {
         namespace: NAMESPACE,
         node: &host.flags.node_name,
     };

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use embedded_node::{EmbeddedNode, Endpoint, Resolver, Settings};
+use error_chain::error_chain;
 use image_store::ImageStore;
 use pod_network::PodNetwork;
 use reconcile::Clock;
@@ -85,7 +86,7 @@ async fn run(
     let (stop, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
         if let Err(err) = node.run(stop).await {
-            tracing::error!(error = reconcile::error_chain(&err), "the node ended");
+            tracing::error!(error = error_chain(&err), "the node ended");
             all.cancel();
         }
     });

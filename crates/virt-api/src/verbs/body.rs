@@ -1,7 +1,6 @@
 //! Bodies of verbs: small objects of options, as JSON or YAML.
 //!
-//! Invariant: an option that is not understood is never passed over in silence; whoever wrote it
-//! counts on it.
+//! Invariant: an unknown option is an error, because the user relies on it.
 
 use axum::{
     body::{self, Bytes},
@@ -19,11 +18,11 @@ const LIMIT: usize = 64 << 10;
 
 /// The options of a verb.
 pub(crate) trait Options: DeserializeOwned + Default + Send + Sync {
-    /// Every field there is.
+    /// All fields.
     const FIELDS: &'static [&'static str];
 }
 
-/// Of a verb that has no options of its own.
+/// The options of a verb without options of its own.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NoOptions {
@@ -61,7 +60,7 @@ fn parse<T: Options>(bytes: &[u8]) -> Result<T, String> {
         return Ok(T::default());
     }
     let text = std::str::from_utf8(bytes)
-        .map_err(|err| format!("the request's body is no text: {err}"))?;
+        .map_err(|err| format!("the request's body is not text: {err}"))?;
     let value: Value = serde_saphyr::from_str(text)
         .map_err(|err| format!("the request's body is malformed: {err}"))?;
     let members = match &value {
@@ -93,9 +92,9 @@ fn parse<T: Options>(bytes: &[u8]) -> Result<T, String> {
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
@@ -105,12 +104,12 @@ fn kind_of(value: &Value) -> &'static str {
 mod tests {
     use super::*;
 
-    fn said<T: Options>(body: &str) -> String {
+    fn error<T: Options>(body: &str) -> String {
         parse::<T>(body.as_bytes()).err().unwrap_or_default()
     }
 
     #[test]
-    fn json_yaml_and_nothing_are_options() {
+    fn json_yaml_and_empty_bodies_parse() {
         let paused = |body: &str| parse::<StartOptions>(body.as_bytes()).unwrap().paused;
         assert_eq!(paused(r#"{"paused": true, "dryRun": null}"#), Some(true));
         assert_eq!(
@@ -123,58 +122,58 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused_and_says_so() {
+    fn body_that_is_not_an_object_is_refused() {
         for (body, what) in [
             ("[]", "a list"),
             (r#"["All"]"#, "a list"),
-            ("true", "a truth value"),
+            ("true", "a boolean"),
             ("1", "a number"),
-            ("\"paused\"", "a text"),
+            ("\"paused\"", "a string"),
         ] {
-            let said = said::<StartOptions>(body);
+            let message = error::<StartOptions>(body);
             let wanted = format!("the request's body is {what}; an object");
-            assert!(said.starts_with(&wanted), "{said}");
+            assert!(message.starts_with(&wanted), "{message}");
         }
     }
 
     #[test]
-    fn fields_that_are_wrong_are_named() {
-        for (said, wanted) in [
-            (said::<StartOptions>(r#"{"paused": "yes"}"#), "paused: "),
-            (said::<StartOptions>(r#"{"dryRun": "All"}"#), "dryRun: "),
-            (said::<StartOptions>(r#"{"dryRun": [1]}"#), "dryRun[0]: "),
+    fn errors_name_the_wrong_field() {
+        for (message, wanted) in [
+            (error::<StartOptions>(r#"{"paused": "yes"}"#), "paused: "),
+            (error::<StartOptions>(r#"{"dryRun": "All"}"#), "dryRun: "),
+            (error::<StartOptions>(r#"{"dryRun": [1]}"#), "dryRun[0]: "),
             (
-                said::<StopOptions>(r#"{"gracePeriod": 1.5}"#),
+                error::<StopOptions>(r#"{"gracePeriod": 1.5}"#),
                 "gracePeriod: ",
             ),
             (
-                said::<RestartOptions>(r#"{"gracePeriod": 1, "now": true}"#),
+                error::<RestartOptions>(r#"{"gracePeriod": 1, "now": true}"#),
                 "has unknown fields: gracePeriod, now; there are kind",
             ),
             (
-                said::<PauseOptions>(r#"{"paused": true}"#),
+                error::<PauseOptions>(r#"{"paused": true}"#),
                 "unknown fields: paused",
             ),
-            (said::<UnpauseOptions>("{"), "is malformed: "),
+            (error::<UnpauseOptions>("{"), "is malformed: "),
         ] {
-            assert!(said.contains(wanted), "{said:?} lacks {wanted:?}");
+            assert!(message.contains(wanted), "{wanted:?} is not in {message:?}");
         }
     }
 
-    /// The table of facts knows the fields of every type.
+    /// The table of facts has the fields of every type.
     #[test]
     fn every_field_of_the_options_is_known() {
         let facts = include_str!("../../../kubevirt-api/facts/api-fields.tsv");
         let check = |name: &str, fields: &[&str]| {
-            let told: Vec<&str> = facts
+            let listed: Vec<&str> = facts
                 .lines()
                 .map(|line| line.split('\t').collect::<Vec<_>>())
                 .filter(|row| row.first() == Some(&"kubevirt.io/v1") && row.get(1) == Some(&name))
                 .filter_map(|row| row.get(2).copied())
                 .filter(|field| !field.starts_with('('))
                 .collect();
-            assert!(!told.is_empty(), "{name}");
-            for field in told {
+            assert!(!listed.is_empty(), "{name}");
+            for field in listed {
                 assert!(fields.contains(&field), "{name}: {field}");
             }
         };

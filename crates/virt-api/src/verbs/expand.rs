@@ -1,5 +1,5 @@
-//! `expand-spec` of a VM and `expand-vm-spec` of a VM that need not exist: the VM with its instance
-//! type and its preference written out. Nothing is changed.
+//! `expand-spec` of a VM and `expand-vm-spec` of a VM in the request: returns the VM with its instance
+//! type and preference applied. Nothing is changed.
 
 use admission::{
     ClusterConfig, Surroundings, Violation,
@@ -12,6 +12,7 @@ use axum::{
     routing::{get, put},
 };
 use cluster_view::sizes::{self, FindError};
+use error_chain::error_chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
@@ -25,7 +26,7 @@ use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Entry, Object};
+use super::{Entry, Level, Object};
 use crate::{caller, refusal::Refusal, settings::Shared};
 
 /// Objects are at most 3 MiB at the API server.
@@ -38,6 +39,7 @@ pub(super) const OF_VM: Entry = Entry {
     object: Object::Vm,
     name: OF_VM_NAME,
     method: Method::GET,
+    level: Level::View,
     mount: |router: Router<Shared>, path| router.route(path, get(of_vm)),
 };
 
@@ -45,14 +47,15 @@ pub(super) const OF_BODY: Entry = Entry {
     object: Object::Namespace,
     name: OF_BODY_NAME,
     method: Method::PUT,
+    level: Level::View,
     mount: |router: Router<Shared>, path| router.route(path, put(of_body)),
 };
 
-/// Why a VM cannot be written out.
+/// Why a VM cannot be expanded.
 #[derive(Debug)]
 enum Fault {
     Find(FindError),
-    /// It contradicts what it chose.
+    /// The VM contradicts its instance type or preference.
     Contradiction(Vec<Violation>),
     Unreadable(String),
 }
@@ -77,10 +80,10 @@ async fn of_vm(
     let vm = vms.get_opt(&name).await?;
     let vm = vm.ok_or_else(|| Refusal::not_found(Object::Vm.singular(), &name))?;
     let vm = serde_json::to_value(vm).map_err(|err| Refusal::internal(err.to_string()))?;
-    let expanded = written_out(&shared, &namespace, &vm).await;
-    expanded.map(Json).map_err(|fault| match fault {
+    let result = expanded(&shared, &namespace, &vm).await;
+    result.map(Json).map_err(|fault| match fault {
         Fault::Find(FindError::Unavailable { source, .. }) => Refusal::from(*source),
-        Fault::Find(error) => Refusal::missing(reconcile::error_chain(&error)),
+        Fault::Find(error) => Refusal::missing(error_chain(&error)),
         fault => Refusal::internal(fault.message()),
     })
 }
@@ -102,21 +105,21 @@ async fn of_body(
     let body = axum::body::to_bytes(request.into_body(), LIMIT).await;
     let body = body.map_err(|err| Refusal::bad_request(format!("read the body: {err}")))?;
     let vm = read(&body, &namespace).map_err(Refusal::bad_request)?;
-    let expanded = written_out(&shared, &namespace, &vm).await;
-    expanded.map(Json).map_err(|fault| match fault {
+    let result = expanded(&shared, &namespace, &vm).await;
+    result.map(Json).map_err(|fault| match fault {
         Fault::Find(FindError::Unavailable { source, .. }) => Refusal::from(*source),
         fault => Refusal::bad_request(fault.message()),
     })
 }
 
-/// A VM from a body, as one of the namespace.
+/// Reads a VM of the namespace from a body.
 fn read(body: &[u8], namespace: &str) -> Result<Value, String> {
-    let text = std::str::from_utf8(body).map_err(|err| format!("the body is no text: {err}"))?;
+    let text = std::str::from_utf8(body).map_err(|err| format!("the body is not text: {err}"))?;
     let mut vm: Value =
         serde_saphyr::from_str(text).map_err(|err| format!("the body is malformed: {err}"))?;
     if vm["kind"] != VirtualMachine::KIND || !vm["spec"].is_object() {
         return Err(
-            "the body is no VirtualMachine; send one with apiVersion, kind and spec".into(),
+            "the body is not a VirtualMachine; send one with apiVersion, kind and spec".into(),
         );
     }
     let metadata = &mut vm["metadata"];
@@ -132,13 +135,13 @@ fn read(body: &[u8], namespace: &str) -> Result<Value, String> {
     Ok(vm)
 }
 
-async fn written_out(shared: &Shared, namespace: &str, vm: &Value) -> Result<Value, Fault> {
+async fn expanded(shared: &Shared, namespace: &str, vm: &Value) -> Result<Value, Fault> {
     let found = find(&shared.client, namespace, vm).await?;
     let now = Time(shared.clock.now());
     found.expand(vm, &shared.cluster.now(), &now)
 }
 
-/// What a VM chose, as the cluster has it.
+/// The instance type and preference of a VM.
 #[derive(Debug)]
 struct Found {
     size: Option<VirtualMachineInstancetypeSpec>,
@@ -192,7 +195,7 @@ async fn spec<T: DeserializeOwned>(
 impl Fault {
     fn message(&self) -> String {
         match self {
-            Self::Find(error) => reconcile::error_chain(error),
+            Self::Find(error) => error_chain(error),
             Self::Unreadable(message) => message.clone(),
             Self::Contradiction(found) => {
                 let all: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn vm_is_written_out_by_what_is_in_the_cluster() {
+    async fn vm_is_expanded_by_its_instance_type() {
         let settings = embedded_api::Settings {
             database: Database::Memory,
             clock: ApiClock::tokio_from("2026-01-02T03:04:05Z".parse().unwrap()),
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn body_is_a_vm_of_the_namespace() {
+    fn body_must_be_a_vm_of_the_namespace() {
         let text = |vm: &Value| vm.to_string().into_bytes();
         let mut own = vm("small");
         assert_eq!(read(&text(&own), "default").unwrap(), own);

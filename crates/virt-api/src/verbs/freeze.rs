@@ -1,8 +1,8 @@
-//! `freeze`: the guest's file systems are written out and held still, for a copy of its disks.
+//! `freeze`: flushes and freezes the guest's file systems, for a copy of its disks.
 
 use kubevirt_api::{VirtualMachineInstance, subresource_bodies::FreezeUnfreezeTimeout};
 
-use super::{VmiVerb, on_vmi};
+use super::{VmiVerb, guest};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -17,14 +17,14 @@ impl VmiVerb for Freeze {
     }
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-        on_vmi::is_running(vmi)?;
-        on_vmi::hears(vmi)
+        guest::require_running(vmi)?;
+        guest::require_agent(vmi)
     }
 
-    fn at_node(body: &FreezeUnfreezeTimeout) -> Result<String, Refusal> {
+    fn node_request(body: &FreezeUnfreezeTimeout) -> Result<String, Refusal> {
         let Some(timeout) = &body.unfreeze_timeout else {
-            let message = "unfreezeTimeout is required: after how long the guest is let go \
-                           whatever happens, such as 5m; 0s for never";
+            let message = "unfreezeTimeout is required: the time after which the guest is thawed \
+                           in any case, such as 5m; 0s for never";
             return Err(Refusal::bad_request(message));
         };
         let timeout = timeout.parse();
@@ -34,7 +34,7 @@ impl VmiVerb for Freeze {
         })?;
         match u64::try_from(timeout.as_secs()) {
             Ok(0) if timeout.is_zero() => Ok(Self::NAME.to_owned()),
-            // A part of a second is not never.
+            // A fraction of a second must not become 0, which means never.
             Ok(seconds) if timeout.is_positive() => {
                 let seconds = seconds.max(1);
                 Ok(format!("{}?thawAfterSeconds={seconds}", Self::NAME))
@@ -51,19 +51,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_node_is_told_when_to_let_go() {
-        let told = |timeout: Option<&str>| {
+    fn node_request_has_the_timeout() {
+        let request = |timeout: Option<&str>| {
             let body = json!({"unfreezeTimeout": timeout});
-            let told = Freeze::at_node(&serde_json::from_value(body).unwrap());
-            told.map_err(|refusal| refusal.message)
+            let request = Freeze::node_request(&serde_json::from_value(body).unwrap());
+            request.map_err(|refusal| refusal.message)
         };
-        assert_eq!(told(Some("0s")), Ok("freeze".to_owned()));
+        assert_eq!(request(Some("0s")), Ok("freeze".to_owned()));
         assert_eq!(
-            told(Some("5m")),
+            request(Some("5m")),
             Ok("freeze?thawAfterSeconds=300".to_owned())
         );
         assert_eq!(
-            told(Some("10ms")),
+            request(Some("10ms")),
             Ok("freeze?thawAfterSeconds=1".to_owned())
         );
         for (timeout, part) in [
@@ -71,13 +71,13 @@ mod tests {
             (Some("-5s"), "negative"),
             (Some("soon"), "is no duration"),
         ] {
-            let message = told(timeout).unwrap_err();
+            let message = request(timeout).unwrap_err();
             assert!(message.contains(part), "{message}");
         }
     }
 
     #[test]
-    fn a_guest_without_an_agent_cannot_be_held_still() {
+    fn guest_without_agent_cannot_be_frozen() {
         let admit = |phase: &str, conditions: serde_json::Value| {
             let vmi = json!({"status": {"phase": phase, "conditions": conditions}});
             Freeze::admit(&serde_json::from_value(vmi).unwrap())

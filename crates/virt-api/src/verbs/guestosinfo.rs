@@ -1,4 +1,4 @@
-//! `guestosinfo`: all that the guest's agent tells.
+//! `guestosinfo`: everything that the guest agent reports.
 
 use super::AgentVerb;
 

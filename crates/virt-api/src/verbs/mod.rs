@@ -1,10 +1,13 @@
 //! The verbs of the subresource API.
 //!
-//! A verb is a module here and a line in [`ALL`]. Verbs on a VM change the VM and leave the rest
-//! to its controller; verbs on a VMI are passed to the node that runs it, under the same name;
-//! streams join the caller to a device of the guest. `expand` answers with a VM and changes none.
+//! A verb is a module here and a row of [`ALL`], which has its route, discovery and right; a test compares
+//! the rights with the roles of users. Verbs on a VM change the VM, and virt-controller does the rest;
+//! verbs on a VMI are sent to its node under the same name; streams connect the caller to a device of the
+//! guest. `expand` returns a VM and changes none.
 
 mod body;
+mod changes;
+mod guest;
 mod on_vm;
 mod on_vmi;
 
@@ -27,17 +30,17 @@ mod vnc;
 use axum::{Router, http::Method};
 
 pub(crate) use body::NoOptions;
-pub(crate) use on_vm::{Change, SeenVm, VmVerb};
+pub(crate) use on_vm::{Change, ObservedVm, VmVerb};
 pub(crate) use on_vmi::{AgentVerb, StreamVerb, VmiVerb};
 
 use crate::settings::Shared;
 
-/// What a verb is applied to.
+/// The object of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Object {
     Vm,
     Vmi,
-    /// What is sent along, in a namespace.
+    /// An object in the request, in a namespace.
     Namespace,
 }
 
@@ -50,7 +53,7 @@ impl Object {
         }
     }
 
-    /// As refusals name it.
+    /// The name in messages.
     pub(crate) fn singular(self) -> &'static str {
         match self {
             Self::Vm => "virtualmachine",
@@ -60,29 +63,38 @@ impl Object {
     }
 }
 
-/// One verb, as routes, discovery and rights need it.
+/// The lowest of the roles view, edit and admin that has the right to a verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    View,
+    Edit,
+    Admin,
+}
+
+/// One verb: its route, its entry in discovery and its right.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub object: Object,
     pub name: &'static str,
     pub method: Method,
+    pub level: Level,
     mount: fn(Router<Shared>, &str) -> Router<Shared>,
 }
 
 impl Entry {
     pub(crate) fn mount(&self, router: Router<Shared>, version: &str) -> Router<Shared> {
-        let of_what = match self.object {
+        let object = match self.object {
             Object::Namespace => String::new(),
             object => format!("/{}/{{name}}", object.plural()),
         };
         let path = format!(
-            "/apis/subresources.kubevirt.io/{version}/namespaces/{{namespace}}{of_what}/{}",
+            "/apis/subresources.kubevirt.io/{version}/namespaces/{{namespace}}{object}/{}",
             self.name,
         );
         (self.mount)(router, &path)
     }
 
-    /// As discovery and rights call it.
+    /// The resource in discovery and in roles.
     pub fn resource(&self) -> String {
         match self.object {
             Object::Namespace => self.name.to_owned(),
@@ -90,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// The verb of an access check.
+    /// The verb in discovery, in roles and in access checks.
     pub fn access(&self) -> &'static str {
         access(&self.method)
     }
@@ -104,7 +116,7 @@ pub(crate) fn access(method: &Method) -> &'static str {
     }
 }
 
-/// Every verb there is.
+/// All verbs.
 pub const ALL: &[Entry] = &[
     on_vm::entry::<start::Start>(),
     on_vm::entry::<stop::Stop>(),

@@ -1,4 +1,4 @@
-//! Verbs that change a VM and leave the rest to its controller.
+//! Verbs that change a VM; virt-controller acts on the change.
 
 use axum::{
     Router,
@@ -13,31 +13,31 @@ use kube::{
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde_json::Value;
 
-use super::{Entry, Object, body, body::Options};
+use super::{Entry, Level, Object, body, body::Options};
 use crate::{caller, refusal::Refusal, settings::Shared};
 
 /// The name under which this component writes.
 const MANAGER: &str = "virt-api";
 
-/// A verb on a VM: a pure decision over what is there.
+/// A verb on a VM: a pure decision about the observed VM and VMI.
 pub(crate) trait VmVerb: Send + Sync + 'static {
     const NAME: &'static str;
     type Body: Options;
 
     fn dry_run(body: &Self::Body) -> &[String];
 
-    /// The changes to make, in order.
-    fn decide(seen: &SeenVm<'_>, body: &Self::Body) -> Result<Vec<Change>, Refusal>;
+    /// The changes, in order.
+    fn decide(observed: &ObservedVm<'_>, body: &Self::Body) -> Result<Vec<Change>, Refusal>;
 }
 
-/// All that a verb may look at.
+/// The objects that a verb decides about.
 #[derive(Debug)]
-pub(crate) struct SeenVm<'a> {
+pub(crate) struct ObservedVm<'a> {
     pub(crate) vm: &'a VirtualMachine,
     pub(crate) vmi: Option<&'a VirtualMachineInstance>,
 }
 
-/// A JSON patch, with tests that make a lost race a conflict.
+/// A JSON patch, with tests that turn a lost race into a conflict.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Vm(Value),
@@ -50,6 +50,7 @@ pub(super) const fn entry<V: VmVerb>() -> Entry {
         object: Object::Vm,
         name: V::NAME,
         method: Method::PUT,
+        level: Level::Edit,
         mount: mount::<V>,
     }
 }
@@ -82,7 +83,7 @@ async fn handle<V: VmVerb>(
         .ok_or_else(|| Refusal::not_found(Object::Vm.singular(), &name))?;
     let vmi = vmis.get_opt(&name).await?;
     let changes = V::decide(
-        &SeenVm {
+        &ObservedVm {
             vm: &vm,
             vmi: vmi.as_ref(),
         },
@@ -90,13 +91,13 @@ async fn handle<V: VmVerb>(
     );
     let about = |refusal: Refusal| refusal.about(Object::Vm.singular(), &name);
     for change in changes.map_err(about)? {
-        let made = make(&vms, &vmis, &name, change, V::dry_run(&body)).await;
-        made.map_err(about)?;
+        let applied = apply(&vms, &vmis, &name, change, V::dry_run(&body)).await;
+        applied.map_err(about)?;
     }
     Ok(StatusCode::ACCEPTED)
 }
 
-async fn make(
+async fn apply(
     vms: &Api<VirtualMachine>,
     vmis: &Api<VirtualMachineInstance>,
     name: &str,
@@ -104,7 +105,7 @@ async fn make(
     dry_run: &[String],
 ) -> Result<(), Refusal> {
     let parameters = PatchParams {
-        dry_run: dry_run.iter().any(|word| word == "All"),
+        dry_run: dry_run.iter().any(|value| value == "All"),
         field_manager: Some(MANAGER.to_owned()),
         ..PatchParams::default()
     };
@@ -114,7 +115,7 @@ async fn make(
             patch.map_err(|err| Refusal::internal(err.to_string()))?,
         ))
     };
-    let made = match change {
+    let applied = match change {
         Change::Vm(value) => vms.patch(name, &parameters, &patch(value)?).await.map(drop),
         Change::VmStatus(value) => vms
             .patch_status(name, &parameters, &patch(value)?)
@@ -125,11 +126,12 @@ async fn make(
             .await
             .map(drop),
     };
-    made.map_err(|err| match Refusal::from(err) {
-        // A test of the patch failed: somebody was faster.
-        refusal if refusal.code == StatusCode::UNPROCESSABLE_ENTITY => {
-            Refusal::conflict(format!("{name} was changed meanwhile: {}", refusal.message))
-        }
+    applied.map_err(|err| match Refusal::from(err) {
+        // A test of the patch failed: another writer was faster.
+        refusal if refusal.code == StatusCode::UNPROCESSABLE_ENTITY => Refusal::conflict(format!(
+            "{name} was changed in the meantime: {}",
+            refusal.message
+        )),
         refusal => refusal,
     })
 }

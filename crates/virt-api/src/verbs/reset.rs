@@ -1,8 +1,8 @@
-//! `reset`: the guest starts anew at once, as by the button on the case.
+//! `reset`: resets the guest at once, like the reset button of a computer.
 
 use kubevirt_api::VirtualMachineInstance;
 
-use super::{NoOptions, VmiVerb, on_vmi};
+use super::{NoOptions, VmiVerb, guest};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -17,6 +17,6 @@ impl VmiVerb for Reset {
     }
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-        on_vmi::has_guest(vmi)
+        guest::require_guest(vmi)
     }
 }

@@ -1,11 +1,8 @@
-//! `softreboot`: the guest is asked to start anew, by its agent or by the power button.
+//! `softreboot`: asks the guest to reboot, by its guest agent or the power button.
 
-use kubevirt_api::{
-    VirtualMachineInstance, conditions,
-    vmi_status::VirtualMachineInstanceConditionType as Condition,
-};
+use kubevirt_api::VirtualMachineInstance;
 
-use super::{NoOptions, VmiVerb, on_vmi, pause::is_paused};
+use super::{NoOptions, VmiVerb, guest};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -20,21 +17,17 @@ impl VmiVerb for SoftReboot {
     }
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-        on_vmi::is_running(vmi)?;
-        if is_paused(vmi) {
+        guest::require_running(vmi)?;
+        if guest::is_paused(vmi) {
             return Err(Refusal::conflict("the VMI is paused"));
         }
-        if has_agent(vmi) || has_acpi(vmi) {
+        if guest::has_agent(vmi) || has_acpi(vmi) {
             return Ok(());
         }
-        let message = "the VMI has neither a guest agent nor ACPI: nobody would hear the request";
+        let message =
+            "the VMI has neither a guest agent nor ACPI, so its guest cannot be asked to reboot";
         Err(Refusal::conflict(message))
     }
-}
-
-pub(super) fn has_agent(vmi: &VirtualMachineInstance) -> bool {
-    let status = vmi.status.as_ref();
-    status.is_some_and(|status| conditions::is_true(&status.conditions, &Condition::AgentConnected))
 }
 
 fn has_acpi(vmi: &VirtualMachineInstance) -> bool {
@@ -50,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_that_cannot_hear_is_not_asked() {
+    fn guest_without_agent_and_acpi_is_refused() {
         let check = |phase: &str, condition: Option<&str>, acpi: bool, message: Option<&str>| {
             let conditions: Vec<_> = condition
                 .map(|kind| json!({"type": kind, "status": "True"}))
@@ -61,10 +54,13 @@ mod tests {
                 "status": {"phase": phase, "conditions": conditions},
             }))
             .unwrap();
-            let said = SoftReboot::admit(&vmi).err().map(|refusal| refusal.message);
+            let refusal = SoftReboot::admit(&vmi).err().map(|refusal| refusal.message);
             match message {
-                None => assert_eq!(said, None, "{phase} {condition:?} {acpi}"),
-                Some(part) => assert!(said.unwrap().contains(part), "{phase} {condition:?} {acpi}"),
+                None => assert_eq!(refusal, None, "{phase} {condition:?} {acpi}"),
+                Some(part) => assert!(
+                    refusal.unwrap().contains(part),
+                    "{phase} {condition:?} {acpi}"
+                ),
             }
         };
         check("Running", None, true, None);

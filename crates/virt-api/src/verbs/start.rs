@@ -1,17 +1,17 @@
-//! `start`: the VM is to run.
+//! `start`: starts a VM.
 
-use kubevirt_api::subresource_bodies::StartOptions;
+use kubevirt_api::{
+    subresource_bodies::StartOptions, vm::VirtualMachineRunStrategy as Strategy,
+    vmi_status::VirtualMachineInstancePhase as Phase,
+};
 use serde_json::json;
 
 use super::{
-    Change, SeenVm, VmVerb,
-    on_vmi::phase,
-    restart::{requests, run_strategy, switch},
+    Change, ObservedVm, VmVerb,
+    changes::{request, run_strategy, switch},
+    guest::phase,
 };
 use crate::refusal::Refusal;
-use kubevirt_api::{
-    vm::VirtualMachineRunStrategy as Strategy, vmi_status::VirtualMachineInstancePhase as Phase,
-};
 
 #[derive(Debug)]
 pub(super) struct Start;
@@ -24,8 +24,8 @@ impl VmVerb for Start {
         &body.dry_run
     }
 
-    fn decide(seen: &SeenVm<'_>, body: &StartOptions) -> Result<Vec<Change>, Refusal> {
-        let phase = seen.vmi.map(phase);
+    fn decide(observed: &ObservedVm<'_>, body: &StartOptions) -> Result<Vec<Change>, Refusal> {
+        let phase = observed.vmi.map(phase);
         let ended = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
         if !ended
             && phase
@@ -39,20 +39,20 @@ impl VmVerb for Start {
             _ => json!({"action": "Start"}),
         };
         let stop_first = || {
-            let uid = seen.vmi.and_then(|vmi| vmi.metadata.uid.clone());
+            let uid = observed.vmi.and_then(|vmi| vmi.metadata.uid.clone());
             json!({"action": "Stop", "uid": uid})
         };
-        match run_strategy(seen.vm)? {
-            Strategy::Halted if body.paused == Some(true) => requests(seen.vm, &[start]),
-            Strategy::Halted => Ok(vec![switch(seen.vm, &Strategy::Always)]),
+        match run_strategy(observed.vm)? {
+            Strategy::Halted if body.paused == Some(true) => request(observed.vm, &[start]),
+            Strategy::Halted => Ok(vec![switch(observed.vm, &Strategy::Always)]),
             Strategy::RerunOnFailure if phase == Some(Phase::Failed) => {
                 let message = "RunStrategy RerunOnFailure restarts failed guests by itself";
                 Err(Refusal::conflict(message))
             }
             Strategy::RerunOnFailure | Strategy::Manual if ended => {
-                requests(seen.vm, &[stop_first(), start])
+                request(observed.vm, &[stop_first(), start])
             }
-            Strategy::RerunOnFailure | Strategy::Manual => requests(seen.vm, &[start]),
+            Strategy::RerunOnFailure | Strategy::Manual => request(observed.vm, &[start]),
             strategy @ (Strategy::Always | Strategy::Once) => {
                 let strategy = strategy.as_str();
                 let message =

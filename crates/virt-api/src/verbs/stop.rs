@@ -1,4 +1,4 @@
-//! `stop`: the VM is to be off.
+//! `stop`: stops a VM.
 
 use kubevirt_api::{
     VirtualMachineInstance, subresource_bodies::StopOptions,
@@ -7,9 +7,9 @@ use kubevirt_api::{
 use serde_json::json;
 
 use super::{
-    Change, SeenVm, VmVerb,
-    on_vmi::phase,
-    restart::{requests, run_strategy, switch},
+    Change, ObservedVm, VmVerb,
+    changes::{request, run_strategy, switch},
+    guest::phase,
 };
 use crate::refusal::Refusal;
 
@@ -24,25 +24,25 @@ impl VmVerb for Stop {
         &body.dry_run
     }
 
-    fn decide(seen: &SeenVm<'_>, body: &StopOptions) -> Result<Vec<Change>, Refusal> {
-        let alive = seen
+    fn decide(observed: &ObservedVm<'_>, body: &StopOptions) -> Result<Vec<Change>, Refusal> {
+        let alive = observed
             .vmi
             .filter(|vmi| !matches!(phase(vmi), Phase::Succeeded | Phase::Failed));
         let shorter = shorter_grace(alive, body)?;
-        let request = |vmi: &VirtualMachineInstance| {
-            requests(
-                seen.vm,
+        let stop = |vmi: &VirtualMachineInstance| {
+            request(
+                observed.vm,
                 &[json!({"action": "Stop", "uid": vmi.metadata.uid})],
             )
         };
-        let changes = match (run_strategy(seen.vm)?, alive) {
-            (Strategy::Halted, Some(vmi)) if shorter.is_some() => request(vmi)?,
+        let changes = match (run_strategy(observed.vm)?, alive) {
+            (Strategy::Halted, Some(vmi)) if shorter.is_some() => stop(vmi)?,
             (Strategy::Halted, _) => return Err(Refusal::conflict("VM is not running")),
-            (Strategy::Manual | Strategy::RerunOnFailure, Some(vmi)) => request(vmi)?,
+            (Strategy::Manual | Strategy::RerunOnFailure, Some(vmi)) => stop(vmi)?,
             (Strategy::Manual | Strategy::RerunOnFailure, None) => {
                 return Err(Refusal::conflict("VM is not running"));
             }
-            (Strategy::Always | Strategy::Once, _) => vec![switch(seen.vm, &Strategy::Halted)],
+            (Strategy::Always | Strategy::Once, _) => vec![switch(observed.vm, &Strategy::Halted)],
             _ => vec![],
         };
         Ok(shorter.into_iter().chain(changes).collect())
@@ -66,7 +66,7 @@ fn shorter_grace(
     if current == Some(wanted) {
         return Ok(None);
     }
-    // A test against a missing member is not part of the standard; adding says it all.
+    // A JSON patch cannot test for a missing member; adding it is enough.
     let mut patch = vec![];
     if let Some(current) = current {
         patch.push(json!({"op": "test", "path": path, "value": current}));

@@ -1,8 +1,8 @@
-//! `unfreeze`: file systems that were held still are let go.
+//! `unfreeze`: thaws the guest's file systems.
 
 use kubevirt_api::VirtualMachineInstance;
 
-use super::{NoOptions, VmiVerb, on_vmi};
+use super::{NoOptions, VmiVerb, guest};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl VmiVerb for Unfreeze {
     }
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-        on_vmi::is_running(vmi)?;
-        on_vmi::hears(vmi)
+        guest::require_running(vmi)?;
+        guest::require_agent(vmi)
     }
 }

@@ -1,8 +1,8 @@
-//! `unpause`: the guest goes on where it was paused.
+//! `unpause`: resumes a paused guest.
 
 use kubevirt_api::{VirtualMachineInstance, subresource_bodies::UnpauseOptions};
 
-use super::{VmiVerb, on_vmi, pause::is_paused};
+use super::{VmiVerb, guest};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -17,8 +17,8 @@ impl VmiVerb for Unpause {
     }
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-        on_vmi::is_running(vmi)?;
-        if is_paused(vmi) {
+        guest::require_running(vmi)?;
+        if guest::is_paused(vmi) {
             Ok(())
         } else {
             Err(Refusal::conflict("the VMI is not paused"))

@@ -2,7 +2,7 @@
 
 use kubevirt_api::VirtualMachineInstance;
 
-use super::{StreamVerb, on_vmi};
+use super::{StreamVerb, guest};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -17,6 +17,6 @@ impl StreamVerb for Vnc {
                            spec.domain.devices.autoattachGraphicsDevice is false";
             return Err(Refusal::bad_request(message));
         }
-        on_vmi::has_guest(vmi)
+        guest::require_guest(vmi)
     }
 }

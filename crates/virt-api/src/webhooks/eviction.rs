@@ -1,4 +1,5 @@
-//! The webhook of `pods/eviction`: looks up the pod and its guest, marks the guest, says "later".
+//! The webhook of `pods/eviction`: reads the pod and its VMI, marks the VMI for evacuation, and answers
+//! "try again later".
 
 use admission::kinds::eviction::{self, Answer, Wanted};
 use axum::{
@@ -15,19 +16,19 @@ use kube::{
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::Value;
 
-use super::{read, verdict};
+use super::{read, respond};
 use crate::{refusal::Refusal, settings::Shared};
 
 pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
-    match judge(&shared, &body).await {
+    match review(&shared, &body).await {
         Ok(answer) => Json(answer).into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn judge(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
-    let asked = read(body)?;
-    let request = &asked["request"];
+async fn review(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
+    let review = read(body)?;
+    let request = &review["request"];
     let later = match decide(shared, request).await? {
         Answer::Allow => None,
         Answer::Later(message) => Some(message),
@@ -37,17 +38,17 @@ async fn judge(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
             message,
         } => {
             let params = PatchParams {
-                dry_run: is_dry(request),
+                dry_run: is_dry_run(request),
                 ..PatchParams::default()
             };
-            instances(shared, request)
+            vmis(shared, request)
                 .patch(&instance, &params, &Patch::Merge(&patch))
                 .await?;
             Some(message)
         }
     };
     let refused = later.map(|message| (429, "TooManyRequests", message));
-    Ok(verdict(&asked, refused))
+    Ok(respond(&review, refused))
 }
 
 async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
@@ -62,7 +63,7 @@ async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
     Ok(match eviction::wanted(&pod) {
         Wanted::Nothing => Answer::Allow,
         Wanted::Instance(name) => {
-            let found = instances(shared, request).get(&name).await;
+            let found = vmis(shared, request).get(&name).await;
             let why = found.as_ref().err().map(ToString::to_string);
             let instance = found
                 .as_ref()
@@ -72,7 +73,7 @@ async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
         Wanted::Launcher(name) => {
             let launcher = pods.get_opt(&name).await?;
             let instance = match launcher.as_ref().and_then(eviction::live_guest) {
-                Some(name) => instances(shared, request).get_opt(&name).await?,
+                Some(name) => vmis(shared, request).get_opt(&name).await?,
                 None => None,
             };
             eviction::of_volumes(instance.as_ref())
@@ -80,13 +81,13 @@ async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
     })
 }
 
-/// Whether the caller only wants to know: by the request, or by the options inside it.
-fn is_dry(request: &Value) -> bool {
+/// Whether it is a dry run, by the request or by the options in its object.
+fn is_dry_run(request: &Value) -> bool {
     let inner = &request["object"]["deleteOptions"]["dryRun"];
     request["dryRun"] == true || inner.as_array().is_some_and(|list| !list.is_empty())
 }
 
-fn instances(shared: &Shared, request: &Value) -> Api<VirtualMachineInstance> {
+fn vmis(shared: &Shared, request: &Value) -> Api<VirtualMachineInstance> {
     Api::namespaced(shared.client.clone(), namespace(request))
 }
 

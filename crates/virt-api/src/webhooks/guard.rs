@@ -1,4 +1,4 @@
-//! The webhook of deletions of the installation: no machine may be left to nobody.
+//! The webhook that protects the installation from deletion while VMs exist.
 
 use std::fmt::Debug;
 
@@ -13,36 +13,36 @@ use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{read, verdict};
+use super::{read, respond};
 use crate::{refusal::Refusal, settings::Shared};
 
 pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
-    match judge(&shared, &body).await {
+    match review(&shared, &body).await {
         Ok(answer) => Json(answer).into_response(),
         Err(refusal) => refusal.into_response(),
     }
 }
 
-async fn judge(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
-    let asked = read(body)?;
-    let machines = count::<VirtualMachine>(shared).await?;
-    let instances = count::<VirtualMachineInstance>(shared).await?;
-    let refused = (machines + instances > 0).then(|| {
-        let request = &asked["request"];
+async fn review(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
+    let review = read(body)?;
+    let vms = count::<VirtualMachine>(shared).await?;
+    let vmis = count::<VirtualMachineInstance>(shared).await?;
+    let refused = (vms + vmis > 0).then(|| {
+        let request = &review["request"];
         let resource = request["resource"]["resource"].as_str().unwrap_or_default();
         let name = request["name"].as_str().unwrap_or_default();
         let message = format!(
-            "{resource}/{name} is part of Ferrovirt and stays: {machines} VirtualMachine(s) and \
-             {instances} VirtualMachineInstance(s) exist that nobody would look after: delete them \
+            "{resource}/{name} is part of Ferrovirt and cannot be deleted: {vms} VirtualMachine(s) and \
+             {vmis} VirtualMachineInstance(s) exist and would not be managed any more: delete them \
              first (kubectl delete vm,vmi --all --all-namespaces), or keep Ferrovirt by kubectl apply \
              of its manifest"
         );
         (403, "Forbidden", message)
     });
-    Ok(verdict(&asked, refused))
+    Ok(respond(&review, refused))
 }
 
-/// How many there are in all namespaces; none if the kind is gone.
+/// The number of objects in all namespaces; 0 if the kind does not exist.
 async fn count<K>(shared: &Shared) -> Result<i64, kube::Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,

@@ -1,7 +1,6 @@
 //! Admission webhooks: HTTP in front of the pure functions of `admission`.
 //!
-//! What a check must know of other objects is looked up here, for each question anew: nothing is
-//! kept that could be stale.
+//! Other objects that a check needs are read for each review; no object is cached.
 
 mod eviction;
 mod guard;
@@ -50,26 +49,26 @@ async fn validate(State(shared): State<Shared>, body: Bytes) -> Response {
 }
 
 async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
-    let asked = match read(body) {
-        Ok(asked) => asked,
+    let review = match read(body) {
+        Ok(review) => review,
         Err(refusal) => return refusal.into_response(),
     };
     let now = Time(shared.clock.now());
     let cluster = shared.cluster.now();
     let needs = match stage {
         Stage::Mutate => Vec::new(),
-        Stage::Validate => admission::kinds::needs(&asked, &cluster, around(&now)),
+        Stage::Validate => admission::kinds::needs(&review, &cluster, around(&now)),
     };
     let found = Box::pin(async {
         let mut among = lookup::all(&shared.client, needs).await?;
-        lookup::machine::complete(&shared.client, stage, &asked, &mut among).await?;
+        lookup::vm::complete(&shared.client, stage, &review, &mut among).await?;
         Ok::<_, kube::Error>(among)
     });
     match found.await {
         Ok(among) => {
             let around = around(&now);
             Json(admission::review_among(
-                stage, &asked, &cluster, around, &among,
+                stage, &review, &cluster, around, &among,
             ))
             .into_response()
         }
@@ -77,9 +76,9 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
     }
 }
 
-/// The answer to a review: yes, or no with a code, its reason and a message.
-fn verdict(asked: &Value, refused: Option<(u16, &str, String)>) -> Value {
-    let mut response = json!({ "uid": asked["request"]["uid"], "allowed": refused.is_none() });
+/// The response to a review; a refusal has a code, its reason and a message.
+fn respond(review: &Value, refused: Option<(u16, &str, String)>) -> Value {
+    let mut response = json!({ "uid": review["request"]["uid"], "allowed": refused.is_none() });
     if let Some((code, reason, message)) = refused {
         response["status"] = json!({
             "status": "Failure", "message": message, "reason": reason, "code": code,

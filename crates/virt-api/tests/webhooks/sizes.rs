@@ -14,8 +14,8 @@ fn cluster(kind: &str, name: &str, spec: Value) -> Value {
     object
 }
 
-/// A VM whose guest says nothing about its size.
-fn machine(name: &str, spec: Value) -> Value {
+/// A VM whose template has no CPU and memory.
+fn vm_with(name: &str, spec: Value) -> Value {
     let mut template = guest();
     template["domain"].as_object_mut().unwrap().remove("memory");
     let mut vm = object(
@@ -44,45 +44,45 @@ fn size(vcpus: u32, memory: &str) -> Value {
 }
 
 #[tokio::test]
-async fn instance_type_is_found_by_every_word_for_its_kind() {
-    let world = World::new().await;
+async fn instance_type_is_found_by_every_name_of_its_kind() {
+    let environment = Environment::new().await;
     let small = "VirtualMachineClusterInstancetype";
-    world
+    environment
         .create(&cluster(small, "small", size(2, "1Gi")))
         .await
         .unwrap();
     let own = object(SIZES, "VirtualMachineInstancetype", "own", size(2, "1Gi"));
-    world.create(&own).await.unwrap();
+    environment.create(&own).await.unwrap();
     let sized = |name: &str, kind: &str| json!({ "instancetype": { "name": name, "kind": kind } });
     for (i, (name, kind)) in [
         ("small", ""),
         ("small", small),
         ("small", "virtualmachineclusterinstancetypes"),
         ("own", "virtualMachineInstancetype"),
-        // What is not there is no fault: it may come before the start.
+        // A missing instance type is accepted: it may be created before the start.
         ("none", small),
     ]
     .into_iter()
     .enumerate()
     {
-        let vm = machine(&format!("good{i}"), sized(name, kind));
-        world.create(&vm).await.unwrap();
+        let vm = vm_with(&format!("good{i}"), sized(name, kind));
+        environment.create(&vm).await.unwrap();
         if name == "none" {
             continue;
         }
-        let mut vm = machine(&format!("bad{i}"), sized(name, kind));
+        let mut vm = vm_with(&format!("bad{i}"), sized(name, kind));
         vm["spec"]["template"]["spec"]["domain"]["cpu"] = json!({ "sockets": 2 });
-        let (code, _, field) = refused(world.create(&vm).await);
+        let (code, _, field) = refused(environment.create(&vm).await);
         let wanted = "spec.template.spec.domain.cpu.sockets";
         assert_eq!((code, &*field), (422, wanted), "{name} {kind}");
     }
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn template_is_checked_as_the_instance_that_it_will_be() {
-    let world = World::new().await;
-    world
+async fn template_is_checked_as_the_resulting_vmi() {
+    let environment = Environment::new().await;
+    environment
         .create(&cluster(
             "VirtualMachineClusterInstancetype",
             "small",
@@ -100,11 +100,11 @@ async fn template_is_checked_as_the_instance_that_it_will_be() {
     let preference = "VirtualMachinePreference";
     let mut lenient = windows.clone();
     lenient.as_object_mut().unwrap().remove("requirements");
-    world
+    environment
         .create(&object(SIZES, preference, "strict", windows))
         .await
         .unwrap();
-    world
+    environment
         .create(&object(SIZES, preference, "lenient", lenient))
         .await
         .unwrap();
@@ -113,35 +113,35 @@ async fn template_is_checked_as_the_instance_that_it_will_be() {
             "instancetype": { "name": "small" }, "preference": { "name": name, "kind": preference },
         })
     };
-    let (code, message, field) = refused(world.create(&machine("a", chosen("strict"))).await);
+    let (code, message, field) = refused(environment.create(&vm_with("a", chosen("strict"))).await);
     assert_eq!((code, &*field), (422, "spec.instancetype"), "{message}");
-    let made = world
-        .create(&machine("b", chosen("lenient")))
+    let made = environment
+        .create(&vm_with("b", chosen("lenient")))
         .await
         .unwrap();
-    // The webhook of the VM writes no more into it than it must know from the start.
+    // The webhook of the VM adds only the defaults that it needs.
     let template = &made.data["spec"]["template"]["spec"];
     assert_eq!(template["domain"]["machine"]["type"], "pc-q35-9.0");
     assert_eq!(template["domain"]["firmware"]["bootloader"], Value::Null);
     // Without the preference, secure boot has no SMM.
-    let mut vm = machine("c", json!({ "instancetype": { "name": "small" } }));
+    let mut vm = vm_with("c", json!({ "instancetype": { "name": "small" } }));
     vm["spec"]["template"]["spec"]["domain"]["firmware"] = json!({ "bootloader": { "efi": {} } });
-    let (code, message, _) = refused(world.create(&vm).await);
+    let (code, message, _) = refused(environment.create(&vm).await);
     assert_eq!(code, 422, "{message}");
     assert!(message.contains("secureBoot"), "{message}");
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn revision_counts_before_the_object() {
-    let world = World::new().await;
+async fn revision_takes_precedence_over_the_object() {
+    let environment = Environment::new().await;
     let kind = "VirtualMachineClusterInstancetype";
-    world
+    environment
         .create(&cluster(kind, "small", size(3, "1Gi")))
         .await
         .unwrap();
     let spread = json!({ "cpu": { "preferredCPUTopology": "spread" } });
-    world
+    environment
         .create(&cluster(
             "VirtualMachineClusterPreference",
             "spread",
@@ -154,22 +154,25 @@ async fn revision_counts_before_the_object() {
         "metadata": { "name": "before", "namespace": NAMESPACE }, "revision": 0,
         "data": { "apiVersion": SIZES, "kind": kind, "metadata": { "name": "small" }, "spec": size(4, "1Gi") },
     });
-    world.create(&revision).await.unwrap();
+    environment.create(&revision).await.unwrap();
     let chosen = |revision: &str| {
         json!({
             "instancetype": { "name": "small", "revisionName": revision }, "preference": { "name": "spread" },
         })
     };
-    let (code, message, _) = refused(world.create(&machine("a", chosen(""))).await);
+    let (code, message, _) = refused(environment.create(&vm_with("a", chosen(""))).await);
     assert_eq!(code, 422);
     assert!(message.contains("does not divide 3"), "{message}");
-    world.create(&machine("b", chosen("before"))).await.unwrap();
-    world.end().await;
+    environment
+        .create(&vm_with("b", chosen("before")))
+        .await
+        .unwrap();
+    environment.end().await;
 }
 
 #[tokio::test]
 async fn size_is_inferred_from_the_labels_of_a_volume() {
-    let world = World::new().await;
+    let environment = Environment::new().await;
     let labels = json!({
         "instancetype.kubevirt.io/default-instancetype": "small",
         "instancetype.kubevirt.io/default-preference": "linux",
@@ -183,14 +186,20 @@ async fn size_is_inferred_from_the_labels_of_a_volume() {
         claim["metadata"]["labels"] = labels;
         claim
     };
-    world.create(&claim("labelled", labels)).await.unwrap();
-    world.create(&claim("plain", json!({}))).await.unwrap();
+    environment
+        .create(&claim("labelled", labels))
+        .await
+        .unwrap();
+    environment
+        .create(&claim("plain", json!({})))
+        .await
+        .unwrap();
     let infer = |name: &str, claim: &str, policy: Option<&str>| {
         let mut matcher = json!({ "inferFromVolume": "root" });
         if let Some(policy) = policy {
             matcher["inferFromVolumeFailurePolicy"] = json!(policy);
         }
-        let mut vm = machine(
+        let mut vm = vm_with(
             name,
             json!({ "instancetype": matcher, "preference": matcher }),
         );
@@ -202,7 +211,7 @@ async fn size_is_inferred_from_the_labels_of_a_volume() {
     let memory =
         |vm: &DynamicObject| vm.data["spec"]["template"]["spec"]["domain"]["memory"].clone();
 
-    let made = world
+    let made = environment
         .create(&infer("a", "labelled", Some("Ignore")))
         .await
         .unwrap();
@@ -214,7 +223,7 @@ async fn size_is_inferred_from_the_labels_of_a_volume() {
     assert_eq!(made.data["spec"]["preference"], linux);
     assert_eq!(memory(&made), Value::Null);
 
-    let made = world
+    let made = environment
         .create(&infer("b", "plain", Some("Ignore")))
         .await
         .unwrap();
@@ -226,16 +235,16 @@ async fn size_is_inferred_from_the_labels_of_a_volume() {
         ("plain", Some("Reject"), "has no label"),
         ("none", Some("Ignore"), "there is no claim default/none"),
     ] {
-        let (code, message, _) = refused(world.create(&infer("c", claim, policy)).await);
+        let (code, message, _) = refused(environment.create(&infer("c", claim, policy)).await);
         assert_eq!(code, 400, "{message}");
         assert!(message.contains(says), "{message}");
     }
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn architecture_of_the_disks_source_is_followed_over_one_other_source() {
-    let world = World::new().await;
+async fn architecture_is_inferred_over_one_other_data_source() {
+    let environment = Environment::new().await;
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "datasources.cdi.kubevirt.io" },
@@ -247,7 +256,7 @@ async fn architecture_of_the_disks_source_is_followed_over_one_other_source() {
             } }],
         },
     });
-    world.create(&definition).await.unwrap();
+    environment.create(&definition).await.unwrap();
     let source = |name: &str, labels: Value, source: Value| {
         let spec = json!({ "source": source });
         let mut object = object("cdi.kubevirt.io/v1beta1", "DataSource", name, spec);
@@ -261,7 +270,7 @@ async fn architecture_of_the_disks_source_is_followed_over_one_other_source() {
         source("to-arm", json!({}), behind("arm")),
         source("to-to-arm", json!({}), behind("to-arm")),
     ] {
-        world.create(&one).await.unwrap();
+        environment.create(&one).await.unwrap();
     }
     for (name, wanted) in [
         ("arm", "arm64"),
@@ -269,7 +278,7 @@ async fn architecture_of_the_disks_source_is_followed_over_one_other_source() {
         ("to-to-arm", "amd64"),
         ("none", "amd64"),
     ] {
-        let mut vm = machine(
+        let mut vm = vm_with(
             name,
             json!({ "dataVolumeTemplates": [{
             "metadata": { "name": "d" },
@@ -279,18 +288,18 @@ async fn architecture_of_the_disks_source_is_followed_over_one_other_source() {
         let template = &mut vm["spec"]["template"]["spec"];
         template["volumes"] = json!([{ "name": "root", "dataVolume": { "name": "d" } }]);
         template["domain"]["memory"] = json!({ "guest": "1Gi" });
-        let made = world.create(&vm).await.unwrap();
+        let made = environment.create(&vm).await.unwrap();
         assert_eq!(
             made.data["spec"]["template"]["spec"]["architecture"], wanted,
             "{name}"
         );
     }
-    world.end().await;
+    environment.end().await;
 }
 
 #[tokio::test]
-async fn presets_are_merged_into_instances_that_they_match() {
-    let world = World::new().await;
+async fn presets_are_merged_into_matching_vmis() {
+    let environment = Environment::new().await;
     let spec = json!({
         "selector": { "matchLabels": { "size": "small" } },
         "domain": { "cpu": { "cores": 2 }, "devices": {} },
@@ -301,14 +310,14 @@ async fn presets_are_merged_into_instances_that_they_match() {
         "small",
         spec,
     );
-    world.create(&preset).await.unwrap();
+    environment.create(&preset).await.unwrap();
     let instance = |name: &str, domain: Value| {
         let mut vmi = object("kubevirt.io/v1", "VirtualMachineInstance", name, guest());
         vmi["metadata"]["labels"] = json!({ "size": "small" });
         json_merge(&mut vmi["spec"]["domain"], domain);
         vmi
     };
-    let made = world.create(&instance("a", json!({}))).await.unwrap();
+    let made = environment.create(&instance("a", json!({}))).await.unwrap();
     assert_eq!(made.data["spec"]["domain"]["cpu"]["cores"], 2);
     let annotations = made.metadata.annotations.unwrap();
     assert_eq!(
@@ -316,11 +325,11 @@ async fn presets_are_merged_into_instances_that_they_match() {
         "kubevirt.io/v1"
     );
     let other = instance("b", json!({ "cpu": { "cores": 3 } }));
-    let (code, message, field) = refused(world.create(&other).await);
+    let (code, message, field) = refused(environment.create(&other).await);
     assert_eq!((code, &*field), (422, "spec.domain.cpu"), "{message}");
     let mut excluded = other;
     let exclude = "virtualmachineinstancepresets.admission.kubevirt.io/exclude";
     excluded["metadata"]["annotations"] = json!({ exclude: "true" });
-    world.create(&excluded).await.unwrap();
-    world.end().await;
+    environment.create(&excluded).await.unwrap();
+    environment.end().await;
 }

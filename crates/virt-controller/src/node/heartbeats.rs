@@ -1,8 +1,8 @@
-//! When each node's agent was last heard.
+//! The last heartbeat of virt-handler on each node.
 //!
-//! The time in a heartbeat is the node's. Clocks differ, so what counts is for how long it has not
-//! changed by our own clock. Of a heartbeat that was there before us nothing but its own time is
-//! known: that may shorten the wait, but never so far that a living node is not heard first.
+//! A heartbeat contains the node's time. Clocks differ, so its age is measured by our own clock from
+//! the moment it changed. The age of a heartbeat that predates this process is only known from its
+//! own time: that may shorten the wait, but always leaves a living node time for the next heartbeat.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,56 +13,55 @@ use parking_lot::Mutex;
 
 use crate::view::Host;
 
-/// A node whose agent is silent for so long is taken for lost.
+/// A node without a new heartbeat for this long is lost.
 pub(crate) const SILENCE: SignedDuration = SignedDuration::from_mins(5);
-/// Heartbeats come every minute or a little later: within this, a living node is heard.
-const LISTENING: SignedDuration = SignedDuration::from_mins(3);
+/// Heartbeats come every minute or a little later: a living node sends one within this time.
+const MIN_WAIT: SignedDuration = SignedDuration::from_mins(3);
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Heartbeats(Arc<Mutex<BTreeMap<String, Heard>>>);
+pub(crate) struct Heartbeats(Arc<Mutex<BTreeMap<String, Heartbeat>>>);
 
 #[derive(Debug, Clone, Copy)]
-struct Heard {
-    /// What the node wrote; `None` where no agent ever reported.
-    said: Option<Timestamp>,
-    /// By our clock: when that changed, or at most the time in it when we found it so.
+struct Heartbeat {
+    /// The time that the node wrote; `None` if virt-handler never reported.
+    time: Option<Timestamp>,
+    /// By our clock: when the heartbeat changed, or at most its own time when first observed.
     at: Timestamp,
 }
 
 impl Heartbeats {
-    /// Takes in the state of a node.
+    /// Records the heartbeat of a node.
     pub(crate) fn note(&self, host: &Host, now: Timestamp) {
         let name = host.metadata.name.clone().unwrap_or_default();
         let mut all = self.0.lock();
-        let said = host.heartbeat;
+        let time = host.heartbeat;
         let at = match all.get(&name) {
-            Some(before) if before.said == said => return,
+            Some(before) if before.time == time => return,
             Some(_) => now,
             None => {
-                let earliest = now.saturating_add(LISTENING.saturating_sub(SILENCE));
-                said.unwrap_or(now).min(now).max(earliest.unwrap_or(now))
+                let earliest = now.saturating_add(MIN_WAIT.saturating_sub(SILENCE));
+                time.unwrap_or(now).min(now).max(earliest.unwrap_or(now))
             }
         };
-        all.insert(name, Heard { said, at });
+        all.insert(name, Heartbeat { time, at });
     }
 
     pub(crate) fn forget(&self, node: &str) {
         self.0.lock().remove(node);
     }
 
-    /// Whether nothing has been heard for too long. So it is with a node that does not exist; not
-    /// with one that never had an agent.
+    /// Whether the node is lost. A missing node is; a node where virt-handler never ran is not.
     pub(crate) fn is_lost(&self, node: &str, now: Timestamp) -> bool {
         self.lost_in(node, now) == Some(Duration::ZERO)
     }
 
-    /// How long until the node is lost if nothing is heard; `None` if it never will be.
+    /// How long until the node is lost without a new heartbeat; `None` if it never will be.
     pub(crate) fn lost_in(&self, node: &str, now: Timestamp) -> Option<Duration> {
-        let Some(heard) = self.0.lock().get(node).copied() else {
+        let Some(beat) = self.0.lock().get(node).copied() else {
             return Some(Duration::ZERO);
         };
-        heard.said?;
-        let left = SILENCE.saturating_sub(now.duration_since(heard.at));
+        beat.time?;
+        let left = SILENCE.saturating_sub(now.duration_since(beat.at));
         Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
     }
 }
@@ -87,7 +86,7 @@ mod tests {
         let all = Heartbeats::default();
         assert!(all.is_lost("n", at(0)), "no such node");
         all.note(&host(None), at(0));
-        assert!(!all.is_lost("n", at(9999)), "never had an agent");
+        assert!(!all.is_lost("n", at(9999)), "virt-handler never ran");
         // The node's clock is an hour behind.
         all.note(&host(Some(-3600)), at(0));
         assert_eq!(all.lost_in("n", at(60)), Some(Duration::from_mins(4)));
@@ -100,12 +99,12 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_found_at_the_start_is_as_old_as_it_says_but_its_node_is_listened_to() {
-        for (said, left) in [(-9999, 180), (-301, 180), (-10, 290), (3600, 300)] {
+    fn first_observed_heartbeat_is_as_old_as_its_time_but_never_lost_at_once() {
+        for (time, left) in [(-9999, 180), (-301, 180), (-10, 290), (3600, 300)] {
             let all = Heartbeats::default();
-            all.note(&host(Some(said)), at(0));
+            all.note(&host(Some(time)), at(0));
             let left = Duration::from_secs(left);
-            assert_eq!(all.lost_in("n", at(0)), Some(left), "{said}");
+            assert_eq!(all.lost_in("n", at(0)), Some(left), "{time}");
         }
     }
 }

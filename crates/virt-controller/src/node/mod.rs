@@ -1,6 +1,6 @@
-//! The node controller: marks nodes whose agent is silent, and has their VMIs looked at.
+//! The node controller: marks nodes without heartbeats as unschedulable, and triggers their VMIs.
 //!
-//! What becomes of a VMI is decided where VMIs are (`vmi/plan.rs`); here is only known when.
+//! The VMI controller decides what happens to a VMI (`vmi/plan.rs`).
 
 mod heartbeats;
 
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use kube::{Api, Client, ResourceExt as _};
 use kubevirt_api::labels;
+use reasons::Reason;
 use reconcile::{
     Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError, apply,
 };
@@ -24,7 +25,7 @@ pub(crate) struct Controller {
     pub(crate) hosts: Store<Host>,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) vmis: Store<Guest>,
-    /// Of the VMI controller.
+    /// The queue of the VMI controller.
     pub(crate) vmi_triggers: Triggers,
     pub(crate) clock: reconcile::Clock,
 }
@@ -36,8 +37,8 @@ pub(crate) enum NodeError {
 }
 
 impl ReconcileError for NodeError {
-    fn reason(&self) -> &'static str {
-        "FailedUpdate"
+    fn reason(&self) -> Reason {
+        Reason::FailedUpdate
     }
 
     fn retry(&self) -> Retry {
@@ -47,22 +48,20 @@ impl ReconcileError for NodeError {
     }
 }
 
-/// What a node's state asks for.
+/// The step that follows from the state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait(Option<Duration>),
-    /// It is lost, or gone: look at its VMIs; and say so on it.
-    Lost {
-        mark: bool,
-    },
+    /// The node is gone, or lost and marked: trigger its VMIs.
+    TriggerGuests,
+    /// The node is lost: mark it, then trigger its VMIs.
+    Mark,
 }
 
 fn plan(host: Option<&Host>, lost_in: Option<Duration>) -> Step {
     match (host, lost_in) {
-        (None, _) => Step::Lost { mark: false },
-        (Some(host), Some(Duration::ZERO)) => Step::Lost {
-            mark: host.is_schedulable,
-        },
+        (Some(host), Some(Duration::ZERO)) if host.is_schedulable => Step::Mark,
+        (None, _) | (Some(_), Some(Duration::ZERO)) => Step::TriggerGuests,
         (Some(_), wait) => Step::Wait(wait),
     }
 }
@@ -75,20 +74,26 @@ impl Reconciler for Controller {
         let host = self.hosts.get(key);
         let lost_in = self.heartbeats.lost_in(&key.name, self.clock.now());
         match plan(host.as_deref(), lost_in) {
-            Step::Wait(wait) => Ok(wait.map_or(Requeue::OnChange, Requeue::After)),
-            Step::Lost { mark } => {
-                if mark && let Some(host) = host {
+            Step::Wait(wait) => return Ok(wait.map_or(Requeue::OnChange, Requeue::After)),
+            Step::TriggerGuests => {}
+            Step::Mark => {
+                if let Some(host) = host {
                     self.mark(key, &host).await?;
                 }
-                self.wake_guests(&key.name);
-                Ok(Requeue::OnChange)
             }
         }
+        self.trigger_guests(&key.name);
+        Ok(Requeue::OnChange)
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.hosts.get(key)?.metadata.uid.clone()
     }
 }
 
 impl Controller {
-    /// Says that the node takes no more pods. Its agent takes that back when it is heard again.
+    /// Marks the node as unschedulable. virt-handler marks it schedulable again with its next
+    /// heartbeat.
     async fn mark(&self, key: &Key, host: &Arc<Host>) -> Result<(), NodeError> {
         tracing::warn!(node = key.name, "no heartbeat for five minutes");
         let fragment = Fragment {
@@ -116,10 +121,10 @@ impl Controller {
         }
     }
 
-    fn wake_guests(&self, node: &str) {
+    fn trigger_guests(&self, node: &str) {
         for vmi in self.vmis.list() {
             if vmi.status.node_name.as_deref() == Some(node) && !vmi.is_final() {
-                self.vmi_triggers.add(Key::of(vmi.as_ref()));
+                self.vmi_triggers.add(Key::of(vmi.as_ref()), "node");
             }
         }
     }
@@ -130,18 +135,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_node_is_marked_once_and_one_that_is_heard_waits() {
-        let takes = Host {
+    fn lost_node_is_marked_once() {
+        let schedulable = Host {
             is_schedulable: true,
             ..Host::default()
         };
         let marked = Host::default();
         let minute = Some(Duration::from_mins(1));
-        assert_eq!(plan(Some(&takes), minute), Step::Wait(minute));
-        assert_eq!(plan(Some(&takes), None), Step::Wait(None));
+        assert_eq!(plan(Some(&schedulable), minute), Step::Wait(minute));
+        assert_eq!(plan(Some(&schedulable), None), Step::Wait(None));
         let now = Some(Duration::ZERO);
-        assert_eq!(plan(Some(&takes), now), Step::Lost { mark: true });
-        assert_eq!(plan(Some(&marked), now), Step::Lost { mark: false });
-        assert_eq!(plan(None, now), Step::Lost { mark: false });
+        assert_eq!(plan(Some(&schedulable), now), Step::Mark);
+        assert_eq!(plan(Some(&marked), now), Step::TriggerGuests);
+        assert_eq!(plan(None, now), Step::TriggerGuests);
     }
 }

@@ -1,4 +1,4 @@
-//! Carrying out a plan: members first, then the status.
+//! Carries out a plan: members first, then the status.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions;
 use kubevirt_api::replica_set::VirtualMachineInstanceReplicaSetConditionType as Type;
-use kubevirt_api::{API_VERSION, VirtualMachineInstance, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachineInstance};
+use reasons::Reason;
 use reconcile::{
-    EventType, Fragment, Key, Requeue, WriteError, apply, create, delete_as_seen, merge,
+    EventType, Fragment, Key, Requeue, WriteError, apply, create, delete_unchanged, merge,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -21,45 +22,46 @@ use super::{Controller, KIND, ReplicaSetError};
 use crate::MANAGER;
 use crate::view::{Guest, ReplicaSet};
 
-/// As an API server makes them up: without vowels, so that they make no words.
+/// The alphabet of generated names in Kubernetes: without vowels, so that names form no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-/// Room for the suffix in a name.
+/// Leaves space for the suffix.
 const LONGEST_BASE: usize = 57;
 
 impl Controller {
     pub(super) async fn act(
         &self,
         key: &Key,
-        seen: &Observed,
+        observed: &Observed,
         plan: &Plan,
     ) -> Result<Requeue, ReplicaSetError> {
         let mut failure = None;
         let mut outcome = Ok(());
         for step in &plan.steps {
-            outcome = self.step(key, seen, step, &mut failure).await;
+            outcome = self.step(key, observed, step, &mut failure).await;
             if outcome.is_err() {
                 break;
             }
             failpoints::after(name(step));
         }
-        self.tell_pause(seen);
-        self.write_status(key, seen, plan, failure.as_ref()).await?;
+        self.publish_pause(observed);
+        self.write_status(key, observed, plan, failure.as_ref())
+            .await?;
         outcome?;
-        Ok(plan.look_again_in.map_or(Requeue::OnChange, Requeue::After))
+        Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
     }
 
     async fn step(
         &self,
         key: &Key,
-        seen: &Observed,
+        observed: &Observed,
         step: &Step,
         failure: &mut Option<Failure>,
     ) -> Result<(), ReplicaSetError> {
-        let set = seen.set.as_ref();
+        let set = observed.set.as_ref();
         match step {
             Step::Adopt(vmi) => self.own(vmi, |owners| owners.push(owner(set))).await,
-            Step::LetGo(vmi) => {
+            Step::Release(vmi) => {
                 let uid = set.metadata.uid.clone();
                 self.own(vmi, |owners| {
                     owners.retain(|owner| owner["uid"].as_str() != uid.as_deref());
@@ -101,34 +103,37 @@ impl Controller {
         set: &ReplicaSet,
         failure: &mut Option<Failure>,
     ) -> Result<(), ReplicaSetError> {
-        let refused = self.note(key, |asked| asked.refused.take());
+        let refused = self.note(key, |expected| expected.refused.take());
         let name = refused.unwrap_or_else(|| self.name(set));
         let member = Key::new(&key.namespace, &name);
-        // Noted first: whatever becomes of the answer, the VMI may be there from now on.
-        self.note(key, |asked| {
-            asked.made.insert(name.clone(), Instant::now());
+        // Noted first: even without a response, the VMI may exist from now on.
+        self.note(key, |expected| {
+            expected.created.insert(name.clone(), Instant::now());
         });
         let body = body(set, &member);
         match create::<Guest>(&self.api(key), MANAGER, &member, &body).await {
             Ok(vmi) => {
-                tracing::info!(vmi = name, vmi_uid = vmi.uid(), "instance created");
-                let note = format!("Created instance {name}");
-                let reason = reasons::event::SUCCESSFUL_CREATE;
+                tracing::info!(vmi = name, vmi_uid = vmi.uid(), "VMI created");
+                let note = format!("Created VMI {name}");
+                let reason = Reason::SuccessfulCreate;
                 self.recorder.publish(set, EventType::Normal, reason, note);
                 Ok(())
             }
             Err(error) => {
                 let is_taken = matches!(error, WriteError::AlreadyExists { .. });
                 if !matches!(error, WriteError::Unavailable { .. }) {
-                    self.note(key, |asked| {
-                        asked.made.remove(&name);
-                        asked.refused = (!is_taken).then(|| name.clone());
+                    self.note(key, |expected| {
+                        expected.created.remove(&name);
+                        expected.refused = (!is_taken).then(|| name.clone());
                     });
                 }
-                let note = format!("Cannot create instance {name}: {error}");
-                let reason = reasons::event::FAILED_CREATE;
+                let note = format!("Cannot create VMI {name}: {error}");
+                let reason = Reason::FailedCreate;
                 self.recorder.publish(set, EventType::Warning, reason, note);
-                *failure = Some((reasons::replica_set::FAILED_CREATE, error.to_string()));
+                *failure = Some(Failure {
+                    reason: Reason::FailedCreate,
+                    message: error.to_string(),
+                });
                 Err(ReplicaSetError::Create(error))
             }
         }
@@ -143,40 +148,43 @@ impl Controller {
     ) -> Result<(), ReplicaSetError> {
         let member = Key::of(vmi);
         let uid = vmi.uid().unwrap_or_default();
-        match delete_as_seen(&self.api(key), &member, &vmi.metadata).await {
+        match delete_unchanged(&self.api(key), &member, &vmi.metadata).await {
             Ok(()) => {
-                self.note(key, |asked| {
-                    asked.deleted.insert(uid.clone());
+                self.note(key, |expected| {
+                    expected.deleted.insert(uid.clone());
                 });
-                tracing::info!(vmi = member.name, vmi_uid = uid, "instance deleted");
-                let note = format!("Deleted instance {}", member.name);
-                let reason = reasons::event::SUCCESSFUL_DELETE;
+                tracing::info!(vmi = member.name, vmi_uid = uid, "VMI deleted");
+                let note = format!("Deleted VMI {}", member.name);
+                let reason = Reason::SuccessfulDelete;
                 self.recorder.publish(set, EventType::Normal, reason, note);
                 Ok(())
             }
             Err(error @ WriteError::Conflict { .. }) => Err(ReplicaSetError::Delete(error)),
             Err(error) => {
-                let note = format!("Cannot delete instance {}: {error}", member.name);
-                let reason = reasons::event::FAILED_DELETE;
+                let note = format!("Cannot delete VMI {}: {error}", member.name);
+                let reason = Reason::FailedDelete;
                 self.recorder.publish(set, EventType::Warning, reason, note);
-                *failure = Some((reasons::replica_set::FAILED_DELETE, error.to_string()));
+                *failure = Some(Failure {
+                    reason: Reason::FailedDelete,
+                    message: error.to_string(),
+                });
                 Err(ReplicaSetError::Delete(error))
             }
         }
     }
 
-    fn note<T>(&self, key: &Key, change: impl FnOnce(&mut super::AskedFor) -> T) -> T {
-        change(self.asked_for.lock().entry(key.clone()).or_default())
+    fn note<T>(&self, key: &Key, change: impl FnOnce(&mut super::Expectations) -> T) -> T {
+        change(self.expectations.lock().entry(key.clone()).or_default())
     }
 
-    /// Once for each time.
-    fn tell_pause(&self, seen: &Observed) {
-        let set = seen.set.as_ref();
+    /// Publishes an event when the set was paused or resumed.
+    fn publish_pause(&self, observed: &Observed) {
+        let set = observed.set.as_ref();
         let was = conditions::is_true(&set.status().conditions, &Type::ReplicaPaused);
         let is = set.spec.paused == Some(true);
         let (reason, note) = match (was, is) {
-            (false, true) => (reasons::event::SUCCESSFUL_PAUSED, "The set is paused"),
-            (true, false) => (reasons::event::SUCCESSFUL_RESUMED, "The set goes on"),
+            (false, true) => (Reason::SuccessfulPaused, "The set is paused"),
+            (true, false) => (Reason::SuccessfulResumed, "The set is resumed"),
             _ => return,
         };
         self.recorder.publish(set, EventType::Normal, reason, note);
@@ -185,12 +193,12 @@ impl Controller {
     async fn write_status(
         &self,
         key: &Key,
-        seen: &Observed,
+        observed: &Observed,
         plan: &Plan,
         failure: Option<&Failure>,
     ) -> Result<(), ReplicaSetError> {
-        let status = status::render(seen, plan, failure);
-        let Some(body) = status::fragment(&seen.set, key, &status) else {
+        let status = status::render(observed, plan, failure);
+        let Some(body) = status::fragment(&observed.set, key, &status) else {
             return Ok(());
         };
         let fragment = Fragment {
@@ -203,7 +211,7 @@ impl Controller {
         match apply(&api, &fragment).await {
             Ok(written) => {
                 failpoints::after("virt-controller/replica-set/write-status");
-                self.sets.wrote(&seen.set, written);
+                self.sets.wrote(&observed.set, written);
                 Ok(())
             }
             Err(WriteError::NotFound { .. }) => Ok(()),
@@ -215,7 +223,7 @@ impl Controller {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 
-    /// A name that no member had before.
+    /// A new name for a member.
     fn name(&self, set: &ReplicaSet) -> String {
         let metadata = &set.spec.template["metadata"];
         let given = ["generateName", "name"]
@@ -228,7 +236,7 @@ impl Controller {
             .take(LONGEST_BASE)
             .collect();
         let mut hasher = DefaultHasher::new();
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let number = self.created.fetch_add(1, Ordering::Relaxed);
         (&set.metadata.uid, self.clock.now().as_second(), number).hash(&mut hasher);
         let mut left = hasher.finish();
         let radix = LETTERS.len() as u64;
@@ -244,7 +252,7 @@ impl Controller {
 fn name(step: &Step) -> &'static str {
     match step {
         Step::Adopt(_) => "virt-controller/replica-set/adopt",
-        Step::LetGo(_) => "virt-controller/replica-set/let-go",
+        Step::Release(_) => "virt-controller/replica-set/release",
         Step::Delete(_) => "virt-controller/replica-set/delete",
         Step::Create(_) => "virt-controller/replica-set/create",
     }

@@ -1,8 +1,8 @@
 //! The replica set controller: keeps a number of equal VMIs, and replaces those that end.
 //!
-//! **Invariants**: what was asked for and has not shown in the cache yet counts as there (or as
-//! gone), so that a cache that lags makes nothing twice; at most [`plan::BURST`] VMIs are made or
-//! removed in one pass.
+//! **Invariants**: a creation (or deletion) that the cache does not show yet counts as done, so that
+//! a lagging cache causes no duplicates; at most [`plan::BURST`] VMIs are created or deleted in one
+//! reconcile.
 
 mod act;
 mod observe;
@@ -18,6 +18,7 @@ use kube::Client;
 use kube::core::{Selector, SelectorExt as _};
 use kubevirt_api::VirtualMachineInstanceReplicaSet;
 use parking_lot::Mutex;
+use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
@@ -31,23 +32,23 @@ pub(crate) struct Controller {
     client: Client,
     sets: Store<ReplicaSet>,
     vmis: Store<Guest>,
-    /// By the set's key; gone with the set.
-    asked_for: Mutex<BTreeMap<Key, AskedFor>>,
-    /// Keeps names apart that are made in the same second.
-    made: AtomicU64,
+    /// By the set's key; removed with the set.
+    expectations: Mutex<BTreeMap<Key, Expectations>>,
+    /// Distinguishes names that are generated in the same second.
+    created: AtomicU64,
     recorder: Recorder,
     clock: Clock,
 }
 
-/// What the cache need not show yet.
+/// Writes that the cache does not show yet.
 #[derive(Debug, Default)]
-struct AskedFor {
-    /// Names of VMIs that were made, and since when.
-    made: BTreeMap<String, Instant>,
-    /// UIDs of VMIs that were deleted.
+struct Expectations {
+    /// Names of created VMIs, and when they were created.
+    created: BTreeMap<String, Instant>,
+    /// UIDs of deleted VMIs.
     deleted: BTreeSet<String>,
-    /// The name of a VMI that was refused. It is asked for again by this name: a new one each time
-    /// would make the failure read differently each time, and its telling start the next try.
+    /// The name of a VMI that was refused. The next try uses it again: a new name each time would
+    /// change the message of the failure, and the status write would trigger the next try.
     refused: Option<String>,
 }
 
@@ -63,43 +64,43 @@ impl Controller {
             client,
             sets,
             vmis,
-            asked_for: Mutex::default(),
-            made: AtomicU64::new(0),
+            expectations: Mutex::default(),
+            created: AtomicU64::new(0),
             recorder,
             clock,
         }
     }
 }
 
-/// Why a pass did not get to its end.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplicaSetError {
-    #[error("look for an instance")]
-    Look(#[source] Box<kube::Error>),
-    #[error("create an instance")]
+    #[error("read a VMI")]
+    Read(#[source] Box<kube::Error>),
+    #[error("create a VMI")]
     Create(#[source] WriteError),
-    #[error("delete an instance")]
+    #[error("delete a VMI")]
     Delete(#[source] WriteError),
-    #[error("change the owner of an instance")]
+    #[error("change the owner of a VMI")]
     Own(#[source] WriteError),
     #[error("write the status")]
     Status(#[source] WriteError),
 }
 
 impl ReconcileError for ReplicaSetError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Look(_) => "ServerUnavailable",
-            Self::Create(_) => "FailedCreate",
-            Self::Delete(_) => "FailedDelete",
-            Self::Own(_) => "FailedUpdate",
-            Self::Status(_) => "FailedStatusUpdate",
+            Self::Read(_) => Reason::ServerUnavailable,
+            Self::Create(_) => Reason::FailedCreate,
+            Self::Delete(_) => Reason::FailedDelete,
+            Self::Own(_) => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Look(_) => Retry::BackOff,
+            Self::Read(_) => Retry::BackOff,
             Self::Create(source)
             | Self::Delete(source)
             | Self::Own(source)
@@ -114,17 +115,21 @@ impl Reconciler for Controller {
 
     async fn reconcile(&self, key: &Key) -> Result<Requeue, ReplicaSetError> {
         let Some(set) = self.sets.get(key) else {
-            self.asked_for.lock().remove(key);
+            self.expectations.lock().remove(key);
             return Ok(Requeue::OnChange);
         };
-        let seen = self.observe(key, set).await?;
-        let plan = plan::plan(&seen);
-        self.act(key, &seen, &plan).await
+        let observed = self.observe(key, set).await?;
+        let plan = plan::plan(&observed);
+        self.act(key, &observed, &plan).await
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.sets.get(key)?.metadata.uid.clone()
     }
 }
 
-/// Sets that may want to adopt a VMI which nobody controls.
-pub(crate) fn suitors(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
+/// Sets that may adopt a VMI without a controlling owner.
+pub(crate) fn candidates(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
     let owners = vmi.metadata.owner_references.iter().flatten();
     if owners
         .into_iter()
@@ -140,8 +145,8 @@ pub(crate) fn suitors(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
     found.map(|set| Key::of(set.as_ref())).collect()
 }
 
-/// Whether the VMI's labels are those of the set. A selector that makes no sense, which admission
-/// refuses, takes nothing, and so does an empty one.
+/// Whether the set's selector matches the VMI's labels. An invalid selector, which admission refuses,
+/// matches nothing, and neither does an empty one.
 fn selects(set: &ReplicaSet, vmi: &Guest) -> bool {
     let Ok(selector) = Selector::try_from(set.spec.selector.clone()) else {
         return false;

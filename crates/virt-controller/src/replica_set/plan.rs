@@ -1,4 +1,4 @@
-//! What a pass does, decided from what it saw.
+//! Pure planning: maps the observed state to the steps of one reconcile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use kubevirt_api::vmi_status::{
 use super::observe::Observed;
 use crate::view::Guest;
 
-/// VMIs that are made or removed in one pass.
+/// VMIs that are created or deleted in one reconcile.
 pub(super) const BURST: usize = 250;
-/// While VMIs that were made have not shown yet.
+/// Requeue time while the cache does not show created VMIs yet.
 const AWAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Adopt(Arc<Guest>),
-    /// Its labels are others now: it belongs to nobody.
-    LetGo(Arc<Guest>),
+    /// The selector no longer matches: give up the ownership.
+    Release(Arc<Guest>),
     Delete(Arc<Guest>),
     Create(usize),
 }
@@ -28,14 +28,14 @@ pub(super) enum Step {
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// Members that count, and those of them that are ready.
+    /// Active members, and how many of them are ready.
     pub(super) replicas: usize,
     pub(super) ready: usize,
-    pub(super) look_again_in: Option<Duration>,
+    pub(super) requeue_in: Option<Duration>,
 }
 
-pub(super) fn plan(seen: &Observed) -> Plan {
-    let mut active: Vec<&Arc<Guest>> = seen
+pub(super) fn plan(observed: &Observed) -> Plan {
+    let mut active: Vec<&Arc<Guest>> = observed
         .members
         .iter()
         .filter(|vmi| !vmi.is_final() && !vmi.is_deleting())
@@ -44,29 +44,29 @@ pub(super) fn plan(seen: &Observed) -> Plan {
         steps: Vec::new(),
         replicas: active.len(),
         ready: active.iter().filter(|vmi| is_ready(vmi)).count(),
-        look_again_in: (seen.awaited > 0).then_some(AWAIT),
+        requeue_in: (observed.awaited > 0).then_some(AWAIT),
     };
-    let set = seen.set.as_ref();
+    let set = observed.set.as_ref();
     if set.metadata.deletion_timestamp.is_some() {
         return plan;
     }
-    let strangers = seen.strangers.iter().map(Arc::clone).map(Step::LetGo);
-    plan.steps.extend(strangers);
-    let orphans = seen.orphans.iter().map(Arc::clone).map(Step::Adopt);
+    let unmatched = observed.unmatched.iter().map(Arc::clone).map(Step::Release);
+    plan.steps.extend(unmatched);
+    let orphans = observed.orphans.iter().map(Arc::clone).map(Step::Adopt);
     plan.steps.extend(orphans);
     if set.spec.paused == Some(true) {
         return plan;
     }
     let is_over = |vmi: &&Arc<Guest>| vmi.is_final() && !vmi.is_deleting();
-    let over = seen.members.iter().filter(is_over).map(Arc::clone);
+    let over = observed.members.iter().filter(is_over).map(Arc::clone);
     plan.steps.extend(over.take(BURST).map(Step::Delete));
 
     let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
-    let there = active.len() + seen.awaited + seen.orphans.len();
+    let there = active.len() + observed.awaited + observed.orphans.len();
     if there < wanted {
         plan.steps.push(Step::Create((wanted - there).min(BURST)));
     } else if active.len() > wanted {
-        active.sort_by_key(|vmi| worth(vmi));
+        active.sort_by_key(|vmi| deletion_order(vmi));
         let surplus = active.len() - wanted;
         let least = active.into_iter().take(surplus.min(BURST)).map(Arc::clone);
         plan.steps.extend(least.map(Step::Delete));
@@ -74,8 +74,8 @@ pub(super) fn plan(seen: &Observed) -> Plan {
     plan
 }
 
-/// The least is given up first: what does not run yet, then what is not ready, then the youngest.
-fn worth(vmi: &Guest) -> (bool, bool, std::cmp::Reverse<i64>, String) {
+/// The order of deletion: VMIs that do not run yet, then VMIs that are not ready, then the youngest.
+fn deletion_order(vmi: &Guest) -> (bool, bool, std::cmp::Reverse<i64>, String) {
     let created = vmi.metadata.creation_timestamp.as_ref();
     let age = created.map_or(0, |time| time.0.as_second());
     (

@@ -1,13 +1,14 @@
-//! What is said about a set.
+//! The status of a replica set.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::Selector;
-use kubevirt_api::conditions::{self, Statement};
+use kubevirt_api::API_VERSION;
+use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::replica_set::{
     VirtualMachineInstanceReplicaSetConditionType as Type,
     VirtualMachineInstanceReplicaSetStatus as Status,
 };
-use kubevirt_api::{API_VERSION, reasons};
+use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
@@ -16,34 +17,38 @@ use super::observe::Observed;
 use super::plan::Plan;
 use crate::view::ReplicaSet;
 
-/// Reason and message of what went wrong.
-pub(super) type Failure = (&'static str, String);
+/// Why members could not be created or deleted.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
 
-pub(super) fn render(seen: &Observed, plan: &Plan, failure: Option<&Failure>) -> Status {
-    let now = Time(seen.now);
-    let mut all = seen.set.status().conditions.clone();
-    if seen.set.spec.paused == Some(true) {
-        let says = Statement {
-            reason: reasons::replica_set::PAUSED,
-            message: "the set is paused: no instance is made or removed",
-            ..Statement::holds()
+pub(super) fn render(observed: &Observed, plan: &Plan, failure: Option<&Failure>) -> Status {
+    let now = Time(observed.now);
+    let mut all = observed.set.status().conditions.clone();
+    if observed.set.spec.paused == Some(true) {
+        let value = ConditionValue {
+            reason: Reason::Paused.as_str(),
+            message: "the set is paused: no VMI is created or deleted",
+            ..ConditionValue::holds()
         };
-        conditions::set(&mut all, Type::ReplicaPaused, &says, &now);
+        conditions::set(&mut all, Type::ReplicaPaused, &value, &now);
     } else {
         conditions::remove(&mut all, &Type::ReplicaPaused);
     }
     match failure {
-        Some((reason, message)) => {
-            let says = Statement {
-                reason,
+        Some(Failure { reason, message }) => {
+            let value = ConditionValue {
+                reason: reason.as_str(),
                 message,
-                ..Statement::holds()
+                ..ConditionValue::holds()
             };
-            conditions::set(&mut all, Type::ReplicaFailure, &says, &now);
+            conditions::set(&mut all, Type::ReplicaFailure, &value, &now);
         }
         None => conditions::remove(&mut all, &Type::ReplicaFailure),
     }
-    let selector = Selector::try_from(seen.set.spec.selector.clone());
+    let selector = Selector::try_from(observed.set.spec.selector.clone());
     Status {
         replicas: i32::try_from(plan.replicas).ok(),
         ready_replicas: i32::try_from(plan.ready).ok(),
@@ -52,7 +57,7 @@ pub(super) fn render(seen: &Observed, plan: &Plan, failure: Option<&Failure>) ->
     }
 }
 
-/// The status to apply, or nothing when it is there already.
+/// The status to apply, or `None` if nothing changed.
 pub(super) fn fragment(set: &ReplicaSet, key: &Key, status: &Status) -> Option<Value> {
     if *set.status() == *status {
         return None;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::observe::Observed;
@@ -52,29 +53,29 @@ fn deleting(vmi: &Arc<Guest>) -> Arc<Guest> {
     Arc::new(vmi)
 }
 
-fn see(set: Value, members: Vec<Arc<Guest>>) -> Observed {
+fn observe(set: Value, members: Vec<Arc<Guest>>) -> Observed {
     Observed {
         set: Arc::new(serde_json::from_value::<ReplicaSet>(set).unwrap()),
         members,
-        strangers: Vec::new(),
+        unmatched: Vec::new(),
         orphans: Vec::new(),
         awaited: 0,
         now: NOW.parse().unwrap(),
     }
 }
 
-fn told(plan: &Plan) -> String {
-    let words = plan.steps.iter().map(|step| match step {
+fn describe(plan: &Plan) -> String {
+    let steps = plan.steps.iter().map(|step| match step {
         Step::Adopt(vmi) => format!("adopt {}", vmi.metadata.name.as_deref().unwrap()),
-        Step::LetGo(vmi) => format!("let go {}", vmi.metadata.name.as_deref().unwrap()),
+        Step::Release(vmi) => format!("release {}", vmi.metadata.name.as_deref().unwrap()),
         Step::Delete(vmi) => format!("delete {}", vmi.metadata.name.as_deref().unwrap()),
         Step::Create(count) => format!("create {count}"),
     });
-    words.collect::<Vec<_>>().join(", ")
+    steps.collect::<Vec<_>>().join(", ")
 }
 
 #[test]
-fn the_number_is_kept() {
+fn number_of_members_is_kept() {
     let over = |phase| member("over", 60, phase, "False");
     let leaving = deleting(&member("leaving", 60, "Running", "True"));
     let cases = [
@@ -89,7 +90,7 @@ fn the_number_is_kept() {
     for (replicas, members, expected) in cases {
         let text = format!("{replicas:?} {members:?}");
         assert_eq!(
-            told(&plan(&see(set(replicas), members))),
+            describe(&plan(&observe(set(replicas), members))),
             expected,
             "{text}"
         );
@@ -97,66 +98,69 @@ fn the_number_is_kept() {
 }
 
 #[test]
-fn what_is_worth_least_goes_first() {
+fn members_are_deleted_in_order() {
     let members = vec![
         member("old-ready", 90, "Running", "True"),
         member("young-ready", 10, "Running", "True"),
         member("running", 90, "Running", "False"),
         member("pending", 90, "Pending", "False"),
     ];
-    let plan = plan(&see(set(Some(1)), members));
+    let plan = plan(&observe(set(Some(1)), members));
     assert_eq!(
-        told(&plan),
+        describe(&plan),
         "delete pending, delete running, delete young-ready"
     );
     assert_eq!((plan.replicas, plan.ready), (4, 2));
 }
 
 #[test]
-fn at_most_a_burst_in_one_pass() {
+fn one_reconcile_is_limited_to_a_burst() {
     assert_eq!(
-        told(&plan(&see(set(Some(1000)), vec![]))),
+        describe(&plan(&observe(set(Some(1000)), vec![]))),
         format!("create {BURST}")
     );
-    let steps = plan(&see(set(Some(0)), running(300))).steps;
+    let steps = plan(&observe(set(Some(0)), running(300))).steps;
     assert_eq!(steps.len(), BURST);
 }
 
 #[test]
-fn what_was_made_and_has_not_shown_counts() {
-    let mut seen = see(set(Some(3)), running(1));
-    seen.awaited = 2;
-    let plan = plan(&seen);
-    assert_eq!(told(&plan), "");
-    assert!(plan.look_again_in.is_some());
+fn awaited_members_count() {
+    let mut observed = observe(set(Some(3)), running(1));
+    observed.awaited = 2;
+    let plan = plan(&observed);
+    assert_eq!(describe(&plan), "");
+    assert!(plan.requeue_in.is_some());
 }
 
 #[test]
-fn a_paused_set_makes_and_removes_nothing() {
+fn paused_set_creates_and_deletes_nothing() {
     let mut paused = set(Some(3));
     paused["spec"]["paused"] = true.into();
     let over = member("over", 60, "Failed", "False");
-    let seen = see(paused, vec![over]);
-    let plan = plan(&seen);
-    assert_eq!(told(&plan), "");
-    let status = status::render(&seen, &plan, None);
+    let observed = observe(paused, vec![over]);
+    let plan = plan(&observed);
+    assert_eq!(describe(&plan), "");
+    let status = status::render(&observed, &plan, None);
     assert_eq!(status.conditions[0].type_.as_str(), "ReplicaPaused");
     assert_eq!(status.conditions[0].reason.as_deref(), Some("Paused"));
 }
 
 #[test]
-fn a_set_that_goes_is_left_to_the_garbage_collector() {
+fn deleted_set_is_left_to_the_garbage_collector() {
     let mut going = set(Some(3));
     going["metadata"]["deletionTimestamp"] = NOW.into();
-    assert_eq!(told(&plan(&see(going, running(1)))), "");
+    assert_eq!(describe(&plan(&observe(going, running(1)))), "");
 }
 
 #[test]
-fn members_come_and_go_by_their_labels() {
-    let mut seen = see(set(Some(2)), running(1));
-    seen.orphans = vec![member("orphan", 1, "Running", "True")];
-    seen.strangers = vec![member("stranger", 1, "Running", "True")];
-    assert_eq!(told(&plan(&seen)), "let go stranger, adopt orphan");
+fn members_are_adopted_and_released_by_their_labels() {
+    let mut observed = observe(set(Some(2)), running(1));
+    observed.orphans = vec![member("orphan", 1, "Running", "True")];
+    observed.unmatched = vec![member("unmatched", 1, "Running", "True")];
+    assert_eq!(
+        describe(&plan(&observed)),
+        "release unmatched, adopt orphan"
+    );
 
     let set: ReplicaSet = serde_json::from_value(set(None)).unwrap();
     let vmi = member("a", 1, "Running", "True");
@@ -171,18 +175,21 @@ fn members_come_and_go_by_their_labels() {
 
 #[test]
 fn status_is_written_once() {
-    let seen = see(set(Some(2)), running(2));
-    let wanted = plan(&seen);
-    let failure = ("FailedCreate", "quota".to_owned());
-    let rendered = status::render(&seen, &wanted, Some(&failure));
+    let observed = observe(set(Some(2)), running(2));
+    let wanted = plan(&observed);
+    let failure = status::Failure {
+        reason: Reason::FailedCreate,
+        message: "quota".to_owned(),
+    };
+    let rendered = status::render(&observed, &wanted, Some(&failure));
     insta::assert_json_snapshot!(rendered);
     let key = reconcile::Key::new("default", "web");
-    assert!(status::fragment(&seen.set, &key, &rendered).is_some());
-    let mut said = set(Some(2));
-    said["status"] = json!(rendered);
-    let seen = see(said, running(2));
-    let again = status::render(&seen, &wanted, Some(&failure));
-    assert_eq!(status::fragment(&seen.set, &key, &again), None);
-    let mended = status::render(&seen, &wanted, None);
+    assert!(status::fragment(&observed.set, &key, &rendered).is_some());
+    let mut written = set(Some(2));
+    written["status"] = json!(rendered);
+    let observed = observe(written, running(2));
+    let again = status::render(&observed, &wanted, Some(&failure));
+    assert_eq!(status::fragment(&observed.set, &key, &again), None);
+    let mended = status::render(&observed, &wanted, None);
     assert!(mended.conditions.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What volumes are made of: claims, and data volumes, which fill claims.
+//! The storage behind volumes: claims, and data volumes, which populate claims.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::Labels;
 
-/// What a controller looks at when it cares for volumes.
+/// The claims and data volumes that a controller observes.
 #[derive(Debug, Clone)]
 pub(crate) struct Volumes {
     pub(crate) claims: Tracked<Claim>,
@@ -22,7 +22,7 @@ pub(crate) struct Volumes {
 pub(crate) struct Claim {
     pub(crate) metadata: ObjectMeta,
     pub(crate) is_bound: bool,
-    /// For pods that stand on it.
+    /// For pods that use it.
     pub(crate) facts: launcher_pod::Claim,
 }
 
@@ -39,14 +39,14 @@ impl From<PersistentVolumeClaim> for Claim {
 }
 
 impl Claim {
-    /// Whether a data volume fills it; one that is done and goes lets go of it before.
+    /// Whether a data volume populates it. A deleted data volume that is done releases its claim first.
     pub(crate) fn is_of_data_volume(&self) -> bool {
         let mut owners = self.metadata.owner_references.iter().flatten();
         owners.any(|owner| owner.controller == Some(true) && owner.kind == WholeDataVolume::KIND)
     }
 }
 
-super::seen_as!(Claim, PersistentVolumeClaim, NamespaceResourceScope);
+super::resource_view!(Claim, PersistentVolumeClaim, NamespaceResourceScope);
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(from = "WholeDataVolume")]
@@ -67,4 +67,4 @@ impl From<WholeDataVolume> for DataVolume {
     }
 }
 
-super::seen_as!(DataVolume, WholeDataVolume, NamespaceResourceScope);
+super::resource_view!(DataVolume, WholeDataVolume, NamespaceResourceScope);

@@ -1,4 +1,4 @@
-//! A VMI. What it is made of is kept until its pod is made from it, and dropped then.
+//! A VMI. The cache keeps its spec only until its pod is created.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ const ANNOTATIONS: [&str; 2] = [
 pub(crate) struct Guest {
     pub(crate) metadata: ObjectMeta,
     pub(crate) status: GuestStatus,
-    /// What the guest gets to shut down.
+    /// The grace period of a shutdown.
     pub(crate) grace_seconds: Option<i64>,
-    /// CPUs of its own are to be had in guaranteed pods only.
+    /// Dedicated CPUs require a pod of the class Guaranteed.
     pub(crate) needs_guarantee: bool,
     pub(crate) has_data_volumes: bool,
     whole: Option<Box<VirtualMachineInstance>>,
@@ -48,12 +48,12 @@ pub(crate) struct GuestStatus {
     pub(crate) launcher_image: Option<String>,
     pub(crate) migration_transport: Option<VirtualMachineInstanceMigrationTransport>,
     pub(crate) memory_overhead: Option<Quantity>,
-    /// Copy of the VM's spec that it was started from.
+    /// The revision of the VM's spec that it was started from.
     pub(crate) revision: Option<String>,
 }
 
 impl Guest {
-    /// All of it, as long as there is no pod.
+    /// The whole VMI, as long as there is no pod.
     pub(crate) fn whole(&self) -> Option<&VirtualMachineInstance> {
         self.whole.as_deref()
     }
@@ -133,4 +133,4 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
     }
 }
 
-super::seen_as!(Guest, VirtualMachineInstance, NamespaceResourceScope);
+super::resource_view!(Guest, VirtualMachineInstance, NamespaceResourceScope);

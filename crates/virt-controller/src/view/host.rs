@@ -1,4 +1,4 @@
-//! A node, reduced to what it offers and when its agent was last heard.
+//! A node, reduced to its capabilities and its last heartbeat.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ const KVM: &str = "devices.kubevirt.io/kvm";
 pub(crate) struct Host {
     pub(crate) metadata: ObjectMeta,
     pub(crate) has_kvm: bool,
-    /// `None` where no agent ever reported.
+    /// `None` if virt-handler never reported.
     pub(crate) heartbeat: Option<Timestamp>,
-    /// Said to take launcher pods.
+    /// Labelled as schedulable for launcher pods.
     pub(crate) is_schedulable: bool,
     pub(crate) image_volumes: ImageVolumes,
 }
@@ -49,7 +49,7 @@ struct Programs {
 }
 
 impl Host {
-    /// Whether an agent of ours has ever been there: only such a node may come to run guests.
+    /// Whether virt-handler ever ran there: only such a node can run guests.
     pub(crate) fn takes_guests(&self) -> bool {
         self.is_schedulable || self.heartbeat.is_some()
     }
@@ -78,4 +78,4 @@ impl From<Raw> for Host {
     }
 }
 
-super::seen_as!(Host, Node, ClusterResourceScope);
+super::resource_view!(Host, Node, ClusterResourceScope);

@@ -1,4 +1,4 @@
-//! A launcher pod, reduced to how it stands.
+//! A launcher pod, reduced to its state.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
@@ -16,15 +16,14 @@ pub(crate) struct LauncherPod {
     pub(crate) node_name: Option<String>,
     pub(crate) phase: Option<String>,
     pub(crate) qos_class: Option<String>,
-    pub(crate) conditions: Vec<PodSays>,
-    /// Those that run before the others.
+    pub(crate) conditions: Vec<PodCondition>,
+    /// Init containers, which run before the others.
     pub(crate) init_containers: Vec<Container>,
     pub(crate) containers: Vec<Container>,
 }
 
-/// A condition.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PodSays {
+pub(crate) struct PodCondition {
     pub(crate) kind: String,
     pub(crate) status: String,
     pub(crate) reason: Option<String>,
@@ -47,17 +46,17 @@ pub(crate) enum ContainerState {
     Running,
     Terminated {
         at: Option<Timestamp>,
-        /// `None` if it went well.
+        /// `None` after exit code 0.
         failure: Option<Box<Failure>>,
     },
 }
 
-/// How a container ended that did not do what it should.
+/// Why a container failed.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) exit_code: i32,
     pub(crate) reason: String,
-    /// Its last words.
+    /// The termination message.
     pub(crate) message: String,
 }
 
@@ -65,18 +64,18 @@ pub(crate) struct Failure {
 #[serde(default)]
 struct Raw {
     metadata: ObjectMeta,
-    spec: Place,
+    spec: Spec,
     status: PodStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Place {
+struct Spec {
     node_name: Option<String>,
 }
 
 impl LauncherPod {
-    pub(crate) fn says(&self, kind: &str) -> Option<&PodSays> {
+    pub(crate) fn condition(&self, kind: &str) -> Option<&PodCondition> {
         self.conditions
             .iter()
             .find(|condition| condition.kind == kind)
@@ -88,7 +87,7 @@ impl From<Raw> for LauncherPod {
         let conditions = raw.status.conditions.unwrap_or_default().into_iter();
         let conditions = conditions
             .filter(|condition| CONDITIONS.contains(&condition.type_.as_str()))
-            .map(|condition| PodSays {
+            .map(|condition| PodCondition {
                 kind: condition.type_,
                 status: condition.status,
                 reason: condition.reason,
@@ -142,4 +141,4 @@ fn state(state: State) -> ContainerState {
         })
 }
 
-super::seen_as!(LauncherPod, Pod, NamespaceResourceScope);
+super::resource_view!(LauncherPod, Pod, NamespaceResourceScope);

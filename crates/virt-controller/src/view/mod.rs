@@ -1,7 +1,7 @@
-//! Objects as far as the controllers read them: caches hold no more.
+//! Views: the parts of objects that the controllers read; caches hold no more.
 //!
-//! **Invariant**: a view is read from the whole object and never written back as one; what goes
-//! to the server is a fragment of named fields.
+//! **Invariant**: a view is parsed from the whole object and never written back; writes contain
+//! named fields only.
 
 mod claim;
 mod guest;
@@ -16,19 +16,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(crate) use claim::{Claim, DataVolume, Volumes};
 pub(crate) use guest::{Guest, GuestStatus};
 pub(crate) use host::Host;
-pub(crate) use launcher_pod::{Container, ContainerState, LauncherPod, PodSays};
+pub(crate) use launcher_pod::{Container, ContainerState, LauncherPod, PodCondition};
 pub(crate) use namespace::{Namespace, Quota, Quotas};
 pub(crate) use replica_set::ReplicaSet;
 pub(crate) use vm::{Vm, VmSpec};
 
-/// Whether labels stay: only where somebody selects by them.
+/// Whether a view keeps labels: only where a selector needs them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Labels {
     Kept,
     Dropped,
 }
 
-/// Metadata without what no controller reads.
+/// Metadata without the parts that no controller reads.
 fn slim(mut meta: ObjectMeta, labels: Labels, annotations: &[&str]) -> ObjectMeta {
     meta.managed_fields = None;
     meta.self_link = None;
@@ -43,8 +43,8 @@ fn slim(mut meta: ObjectMeta, labels: Labels, annotations: &[&str]) -> ObjectMet
     meta
 }
 
-/// Makes a view present itself as the kind it is read from.
-macro_rules! seen_as {
+/// Implements `Resource` for a view, with the kind that it is parsed from.
+macro_rules! resource_view {
     ($view:ident, $kind:ty, $scope:ident) => {
         impl kube::Resource for $view {
             type DynamicType = ();
@@ -79,4 +79,4 @@ macro_rules! seen_as {
     };
 }
 
-use seen_as;
+use resource_view;

@@ -1,4 +1,4 @@
-//! A namespace and its quotas, as far as pods of guests depend on them.
+//! A namespace and its quotas, which launcher pods depend on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,13 +30,13 @@ impl Namespace {
     }
 }
 
-super::seen_as!(Namespace, WholeNamespace, ClusterResourceScope);
+super::resource_view!(Namespace, WholeNamespace, ClusterResourceScope);
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(from = "ResourceQuota")]
 pub(crate) struct Quota {
     pub(crate) metadata: ObjectMeta,
-    /// Pods are let in only with such a limit.
+    /// Pods must have such a limit.
     pub(crate) counts_cpu_limits: bool,
     pub(crate) counts_memory_limits: bool,
 }
@@ -52,9 +52,9 @@ impl From<ResourceQuota> for Quota {
     }
 }
 
-super::seen_as!(Quota, ResourceQuota, NamespaceResourceScope);
+super::resource_view!(Quota, ResourceQuota, NamespaceResourceScope);
 
-/// The quotas of all namespaces, and who was refused a pod where there are such.
+/// The quotas of all namespaces, and the VMIs whose pods were refused there.
 #[derive(Debug, Clone)]
 pub(crate) struct Quotas {
     store: Store<Quota>,
@@ -71,9 +71,9 @@ impl Quotas {
         self.store.in_namespace(namespace)
     }
 
-    /// Whoever was refused a pod is to look again when any quota of its namespace changes.
-    pub(crate) fn note_refusal(&self, who: &Key) {
-        let _nothing = self.refused.look(&of_all(&who.namespace), who).is_none();
+    /// Has the VMI reconciled when any quota of its namespace changes.
+    pub(crate) fn note_refusal(&self, vmi: &Key) {
+        let _nothing = self.refused.get(&of_all(&vmi.namespace), vmi).is_none();
     }
 
     pub(crate) fn changed(&self, quota: &Quota) -> BTreeSet<Key> {
@@ -81,7 +81,7 @@ impl Quotas {
     }
 }
 
-/// In place of the key of one: no quota has this name.
+/// The key of all quotas of a namespace: no quota has this name.
 fn of_all(namespace: &str) -> Key {
     Key::new(namespace, "")
 }

@@ -1,4 +1,4 @@
-//! A replica set. Its template is kept as it was written.
+//! A replica set. Its template is kept unparsed.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ impl ReplicaSet {
     }
 }
 
-super::seen_as!(
+super::resource_view!(
     ReplicaSet,
     VirtualMachineInstanceReplicaSet,
     NamespaceResourceScope

@@ -1,5 +1,4 @@
-//! A VM. Its template is kept as it was written: fields that this version does not know reach
-//! the VMI all the same.
+//! A VM. Its template is kept unparsed, so that unknown fields reach the VMI.
 
 use std::borrow::Cow;
 
@@ -26,10 +25,10 @@ pub(crate) struct VmSpec {
     pub(crate) instancetype: Option<Value>,
     pub(crate) preference: Option<Value>,
     pub(crate) data_volume_templates: Option<Vec<Value>>,
-    /// Left out where the spec is written: what is in it is asked of the VMI.
+    /// Not serialised with the rest of the spec.
     #[serde(skip_serializing)]
     pub(crate) template: Value,
-    /// Whatever else there is.
+    /// All other fields.
     #[serde(flatten)]
     pub(crate) rest: Map<String, Value>,
 }
@@ -47,7 +46,7 @@ impl Vm {
         all.get(key).map(String::as_str)
     }
 
-    /// Templates of data volumes, by the names that they give. Admission refuses those without.
+    /// Templates of data volumes with their names. Admission refuses templates without a name.
     pub(crate) fn data_volume_templates(&self) -> impl Iterator<Item = (&str, &Value)> {
         let all = self.spec.data_volume_templates.iter().flatten();
         all.filter_map(|one| Some((one.pointer("/metadata/name")?.as_str()?, one)))
@@ -60,4 +59,4 @@ impl Vm {
     }
 }
 
-super::seen_as!(Vm, VirtualMachine, NamespaceResourceScope);
+super::resource_view!(Vm, VirtualMachine, NamespaceResourceScope);

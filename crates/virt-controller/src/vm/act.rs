@@ -1,18 +1,19 @@
-//! Carrying out a plan: steps, then the status, then what must come after it.
+//! Carries out a plan: steps, then the status, then the steps that must follow it.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
-use kubevirt_api::{annotations, finalizers, reasons};
+use kubevirt_api::{annotations, finalizers};
+use reasons::Reason;
 use reconcile::{
-    EventType, Key, Requeue, WriteError, apply, create, delete_as_seen, delete_named, merge,
+    EventType, Key, Requeue, WriteError, apply, create, delete_named, delete_unchanged, merge,
 };
 use serde_json::json;
 
 use super::observe::Observed;
-use super::plan::{Plan, Step, has_finalizer};
+use super::plan::{Failure, Plan, Step, has_finalizer};
 use super::status::{self, Done};
 use super::strategy::Strategy;
 use super::{Controller, VmError, revision, template};
@@ -20,38 +21,38 @@ use crate::MANAGER;
 use crate::view::{Guest, Vm};
 
 impl Controller {
-    pub(super) async fn act(&self, seen: &Observed, plan: &Plan) -> Result<Requeue, VmError> {
+    pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmError> {
         let mut done = Done {
-            failure: plan
-                .blocked
-                .clone()
-                .map(|blocked| (blocked.reason, blocked.message)),
+            failure: plan.blocked.clone(),
             ..Done::default()
         };
-        self.tell_of_data_volumes(seen, status::data_volumes_message(&seen.vm).as_deref());
-        let is_late = |step: &Step| matches!(step, Step::ReleaseVmi | Step::RemoveFinalizer);
+        self.publish_data_volume_events(
+            observed,
+            status::data_volumes_message(&observed.vm).as_deref(),
+        );
+        let is_final_step = |step: &Step| matches!(step, Step::ReleaseVmi | Step::RemoveFinalizer);
         let mut outcome = Ok(());
-        let mut vm = Arc::clone(&seen.vm);
-        for step in plan.steps.iter().filter(|step| !is_late(step)) {
-            outcome = self.step(seen, plan, step, &mut vm, &mut done).await;
+        let mut vm = Arc::clone(&observed.vm);
+        for step in plan.steps.iter().filter(|step| !is_final_step(step)) {
+            outcome = self.step(observed, plan, step, &mut vm, &mut done).await;
             if outcome.is_err() {
                 break;
             }
             failpoints::after(name(step));
         }
-        // The status tells also of what went wrong, so it comes before giving up.
-        self.write_status(seen, &vm, plan, &done).await?;
+        // The status reports failures as well, so it is written before returning one.
+        self.write_status(observed, &vm, plan, &done).await?;
         outcome?;
-        for step in plan.steps.iter().filter(|step| is_late(step)) {
-            self.late_step(seen, step).await?;
+        for step in plan.steps.iter().filter(|step| is_final_step(step)) {
+            self.final_step(observed, step).await?;
             failpoints::after(name(step));
         }
-        Ok(plan.look_again_in.map_or(Requeue::OnChange, Requeue::After))
+        Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
     }
 
     async fn step(
         &self,
-        seen: &Observed,
+        observed: &Observed,
         plan: &Plan,
         step: &Step,
         vm: &mut Arc<Vm>,
@@ -68,34 +69,34 @@ impl Controller {
             }
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
-                done.kept = self.told(vm, done, kept)?;
+                done.kept = self.report_choice_error(vm, done, kept)?;
                 Ok(())
             }
-            Step::WriteOutChoice => {
-                let body = self.written_out(vm).await;
-                let body = self.told(vm, done, body)?;
+            Step::ExpandChoice => {
+                let body = self.expanded(vm).await;
+                let body = self.report_choice_error(vm, done, body)?;
                 *vm = self.merge_vm(vm, &body).await?;
                 Ok(())
             }
-            Step::Adopt => self.adopt(seen).await,
-            Step::CreateDataVolume(index) => self.create_data_volume(seen, *index, done).await,
-            Step::AdoptDataVolume(index) => self.adopt_data_volume(seen, *index).await,
-            Step::CreateVmi => self.create_vmi(seen, plan, done).await,
-            Step::DeleteVmi => self.delete_vmi(seen, done).await,
-            Step::NoteGeneration(now) => self.note_generation(seen, *now).await,
-            Step::ReleaseVmi | Step::RemoveFinalizer => self.late_step(seen, step).await,
+            Step::Adopt => self.adopt(observed).await,
+            Step::CreateDataVolume(index) => self.create_data_volume(observed, *index, done).await,
+            Step::AdoptDataVolume(index) => self.adopt_data_volume(observed, *index).await,
+            Step::CreateVmi => self.create_vmi(observed, plan, done).await,
+            Step::DeleteVmi => self.delete_vmi(observed, done).await,
+            Step::NoteGeneration(now) => self.note_generation(observed, *now).await,
+            Step::ReleaseVmi | Step::RemoveFinalizer => self.final_step(observed, step).await,
         }
     }
 
-    async fn late_step(&self, seen: &Observed, step: &Step) -> Result<(), VmError> {
-        match (step, &seen.vmi) {
+    async fn final_step(&self, observed: &Observed, step: &Step) -> Result<(), VmError> {
+        match (step, &observed.vmi) {
             (Step::ReleaseVmi, Some(vmi)) => self.release(vmi).await,
             (Step::RemoveFinalizer, _) => {
-                // The garbage collector does not where it is told to leave all behind, and takes
-                // that word off the VM before it is seen here.
-                self.drop_revisions(&seen.vm, None).await?;
-                let vm = self.vms.get(&Key::of(seen.vm.as_ref()));
-                let vm = vm.as_ref().unwrap_or(&seen.vm);
+                // With orphan propagation the garbage collector leaves the revisions, and has
+                // removed its finalizer from the VM before this step.
+                self.drop_revisions(&observed.vm, None).await?;
+                let vm = self.vms.get(&Key::of(observed.vm.as_ref()));
+                let vm = vm.as_ref().unwrap_or(&observed.vm);
                 match self.set_finalizer(vm, Keep::No).await {
                     Err(VmError::UpdateVm(WriteError::NotFound { .. })) => Ok(()),
                     outcome => outcome.map(drop),
@@ -107,15 +108,15 @@ impl Controller {
 
     async fn create_vmi(
         &self,
-        seen: &Observed,
+        observed: &Observed,
         plan: &Plan,
         done: &mut Done,
     ) -> Result<(), VmError> {
-        let vm = seen.vm.as_ref();
+        let vm = observed.vm.as_ref();
         let key = Key::of(vm);
         let mut body = template::vmi(vm, &plan.requests);
         let applied = self.apply_choice(&mut body, vm, &done.kept).await;
-        self.told(vm, done, applied)?;
+        self.report_choice_error(vm, done, applied)?;
         if plan.strategy == Strategy::WaitAsReceiver {
             body["metadata"]["annotations"][annotations::CREATE_MIGRATION_TARGET] = "true".into();
         }
@@ -124,32 +125,35 @@ impl Controller {
         let api = self.vmi_api(&key);
         match create::<Guest>(&api, MANAGER, &key, &body).await {
             Ok(vmi) => {
-                tracing::info!(vmi_uid = vmi.uid(), "instance created");
+                tracing::info!(vmi_uid = vmi.uid(), "VMI created");
                 let note = format!(
-                    "Started the virtual machine by creating instance {}",
+                    "Started the virtual machine by creating the new virtual machine instance {}",
                     key.name
                 );
-                let reason = reasons::event::SUCCESSFUL_CREATE;
+                let reason = Reason::SuccessfulCreate;
                 self.recorder.publish(vm, EventType::Normal, reason, note);
                 done.created = true;
                 Ok(())
             }
             Err(error @ WriteError::AlreadyExists { .. }) => {
-                // Made a moment ago; the watch will bring it.
+                // Created by an earlier reconcile; the watch will deliver it.
                 done.created = true;
                 Err(VmError::Create(error))
             }
             Err(error) => {
-                let note = format!("Cannot create instance {}: {error}", key.name);
-                let reason = reasons::event::FAILED_CREATE;
+                let note = format!("Cannot create VMI {}: {error}", key.name);
+                let reason = Reason::FailedCreate;
                 self.recorder.publish(vm, EventType::Warning, reason, note);
-                done.failure = Some((reasons::vm::FAILED_CREATE, error.to_string()));
+                done.failure = Some(Failure {
+                    reason: Reason::FailedCreate,
+                    message: error.to_string(),
+                });
                 Err(VmError::Create(error))
             }
         }
     }
 
-    /// Keeps a copy of the spec that is about to be started, and none of older ones. Answers its
+    /// Stores a revision of the spec that is about to be started, and deletes older ones. Returns its
     /// name.
     async fn keep_revision(&self, vm: &Vm) -> Result<String, VmError> {
         let namespace = vm.metadata.namespace.clone().unwrap_or_default();
@@ -158,7 +162,7 @@ impl Controller {
         let name = revision::name(vm, generation);
         let key = Key::new(&namespace, &name);
         match create(&api, MANAGER, &key, &revision::body(vm, generation)).await {
-            // A generation has one spec, so that is the same copy.
+            // A generation has one spec, so it is the same revision.
             Ok(_) | Err(WriteError::AlreadyExists { .. }) => {}
             Err(error) => return Err(VmError::KeepRevision(error)),
         }
@@ -167,10 +171,10 @@ impl Controller {
         Ok(name)
     }
 
-    /// Deletes the copies of the VM's spec but for this one.
+    /// Deletes the revisions of the VM's spec except this one.
     async fn drop_revisions(&self, vm: &Vm, kept: Option<&str>) -> Result<(), VmError> {
-        // A VM that was never started has none. Of one that goes the status may not say yet that
-        // it was.
+        // A VM that was never started has none. The status of a deleted VM may not show yet that it
+        // was started.
         if kept.is_some() && vm.status().observed_generation.is_none() {
             return Ok(());
         }
@@ -178,7 +182,7 @@ impl Controller {
         let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &namespace);
         let own = ListParams::default().labels(&revision::selector(vm));
         let all = api.list(&own).await;
-        let all = all.map_err(|error| VmError::Look(Box::new(error)))?;
+        let all = all.map_err(|error| VmError::Read(Box::new(error)))?;
         let others = all.items.iter();
         for old in others.filter(|old| old.metadata.name.as_deref() != kept) {
             let gone = delete_named(&api, &Key::of(old)).await;
@@ -188,8 +192,8 @@ impl Controller {
         Ok(())
     }
 
-    async fn note_generation(&self, seen: &Observed, now: i64) -> Result<(), VmError> {
-        let Some(vmi) = seen.own_vmi() else {
+    async fn note_generation(&self, observed: &Observed, now: i64) -> Result<(), VmError> {
+        let Some(vmi) = observed.own_vmi() else {
             return Ok(());
         };
         let key = Key::of(vmi.as_ref());
@@ -202,43 +206,48 @@ impl Controller {
         Ok(())
     }
 
-    async fn delete_vmi(&self, seen: &Observed, done: &mut Done) -> Result<(), VmError> {
-        let Some(vmi) = seen.own_vmi() else {
+    async fn delete_vmi(&self, observed: &Observed, done: &mut Done) -> Result<(), VmError> {
+        let Some(vmi) = observed.own_vmi() else {
             return Ok(());
         };
-        let (vm, key) = (seen.vm.as_ref(), Key::of(vmi.as_ref()));
+        let (vm, key) = (observed.vm.as_ref(), Key::of(vmi.as_ref()));
         let uid = vmi.uid().unwrap_or_default();
-        // A VM that is deleted and leaves its instance behind may show so on the instance alone.
-        match delete_as_seen(&self.vmi_api(&key), &key, &vmi.metadata).await {
+        // The VMI may have been orphaned though this view of the VM does not show it yet.
+        match delete_unchanged(&self.vmi_api(&key), &key, &vmi.metadata).await {
             Ok(()) => {
-                tracing::info!(vmi_uid = uid, "instance deleted");
+                tracing::info!(vmi_uid = uid, "VMI deleted");
                 let note = format!(
-                    "Stopped the virtual machine by deleting instance {}",
+                    "Stopped the virtual machine by deleting the virtual machine instance {}",
                     key.name
                 );
-                let reason = reasons::event::SUCCESSFUL_DELETE;
+                let reason = Reason::SuccessfulDelete;
                 self.recorder.publish(vm, EventType::Normal, reason, note);
                 done.deleted = true;
                 Ok(())
             }
             Err(error @ WriteError::Conflict { .. }) => Err(VmError::Delete(error)),
             Err(error) => {
-                let note = format!("Cannot delete instance {}: {error}", key.name);
-                let reason = reasons::event::FAILED_DELETE;
+                let note = format!("Cannot delete VMI {}: {error}", key.name);
+                let reason = Reason::FailedDelete;
                 self.recorder.publish(vm, EventType::Warning, reason, note);
-                done.failure = Some((reasons::vm::FAILED_DELETE, error.to_string()));
+                done.failure = Some(Failure {
+                    reason: Reason::FailedDelete,
+                    message: error.to_string(),
+                });
                 Err(VmError::Delete(error))
             }
         }
     }
 
-    async fn adopt(&self, seen: &Observed) -> Result<(), VmError> {
-        let Some(vmi) = &seen.vmi else { return Ok(()) };
+    async fn adopt(&self, observed: &Observed) -> Result<(), VmError> {
+        let Some(vmi) = &observed.vmi else {
+            return Ok(());
+        };
         let mut finalizers = finalizers_without(vmi.metadata.finalizers.as_deref());
         finalizers.push(finalizers::VM_CONTROLLER.to_owned());
         let mut owners = json!(vmi.metadata.owner_references.clone().unwrap_or_default());
         if let Some(list) = owners.as_array_mut() {
-            list.push(template::owner(&seen.vm));
+            list.push(template::owner(&observed.vm));
         }
         let key = Key::of(vmi.as_ref());
         let body = json!({"metadata": {
@@ -251,7 +260,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes this controller's finalizer off a VMI.
+    /// Removes this controller's finalizer from a VMI.
     async fn release(&self, vmi: &Guest) -> Result<(), VmError> {
         let left: Vec<String> = finalizers_without(vmi.metadata.finalizers.as_deref());
         let key = Key::of(vmi);
@@ -269,7 +278,7 @@ impl Controller {
         }
     }
 
-    /// A VMI that waits for a VM which is gone would wait for ever.
+    /// Releases a terminating VMI whose VM is gone; no other reconcile would.
     pub(super) async fn release_orphan(&self, key: &Key) -> Result<Requeue, VmError> {
         if let Some(vmi) = self.vmis.get(key)
             && vmi.is_deleting()
@@ -319,12 +328,12 @@ impl Controller {
 
     async fn write_status(
         &self,
-        seen: &Observed,
+        observed: &Observed,
         vm: &Arc<Vm>,
         plan: &Plan,
         done: &Done,
     ) -> Result<(), VmError> {
-        let status = status::render(seen, plan, done);
+        let status = status::render(observed, plan, done);
         let key = Key::of(vm.as_ref());
         let Some(body) = status::fragment(vm, &key, &status) else {
             return Ok(());
@@ -350,7 +359,7 @@ fn name(step: &Step) -> &'static str {
     match step {
         Step::AddFinalizer => "virt-controller/vm/add-finalizer",
         Step::KeepChoice => "virt-controller/vm/keep-choice",
-        Step::WriteOutChoice => "virt-controller/vm/write-out-choice",
+        Step::ExpandChoice => "virt-controller/vm/expand-choice",
         Step::Adopt => "virt-controller/vm/adopt",
         Step::CreateDataVolume(_) => "virt-controller/vm/create-data-volume",
         Step::AdoptDataVolume(_) => "virt-controller/vm/adopt-data-volume",
@@ -363,7 +372,7 @@ fn name(step: &Step) -> &'static str {
     }
 }
 
-/// Whether this controller's finalizer stays on the VM.
+/// Whether the VM keeps this controller's finalizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     Yes,

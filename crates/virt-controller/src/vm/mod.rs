@@ -1,7 +1,8 @@
-//! The VM controller: a VM's run strategy and requests decide when its VMI is made and removed.
+//! The VM controller: creates and deletes the VMI of a VM according to its run strategy and its
+//! state change requests.
 //!
-//! The VMI has the VM's name, the VM as its controlling owner, and a finalizer of this
-//! controller, so that its last state is seen and counted before it goes.
+//! The VMI has the VM's name, the VM as its controlling owner, and a finalizer of this controller, so
+//! that its final state is observed and counted before it is gone.
 
 mod act;
 mod data_volumes;
@@ -18,6 +19,7 @@ mod tests;
 
 use cluster_view::Configuration;
 use kube::Client;
+use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
@@ -28,52 +30,52 @@ pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) vms: Store<Vm>,
     pub(crate) vmis: Store<Guest>,
-    /// Looked at for the printable status.
+    /// Observed for the printable status.
     pub(crate) volumes: Volumes,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,
     pub(crate) cluster: Configuration,
 }
 
-/// Why a pass did not get to its end.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VmError {
-    #[error("look up the instance")]
-    Look(#[source] Box<kube::Error>),
-    #[error("keep a copy of the spec")]
+    #[error("read the VMI")]
+    Read(#[source] Box<kube::Error>),
+    #[error("store a revision of the spec")]
     KeepRevision(#[source] WriteError),
     #[error(transparent)]
     Choice(#[from] instancetype::ChoiceError),
     #[error(transparent)]
     DataVolume(#[from] data_volumes::DataVolumeError),
-    #[error("create the instance")]
+    #[error("create the VMI")]
     Create(#[source] WriteError),
-    #[error("delete the instance")]
+    #[error("delete the VMI")]
     Delete(#[source] WriteError),
-    #[error("update the instance")]
+    #[error("update the VMI")]
     UpdateVmi(#[source] WriteError),
-    #[error("update the virtual machine")]
+    #[error("update the VM")]
     UpdateVm(#[source] WriteError),
     #[error("write the status")]
     Status(#[source] WriteError),
 }
 
 impl ReconcileError for VmError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Look(_) => "ServerUnavailable",
+            Self::Read(_) => Reason::ServerUnavailable,
             Self::Choice(error) => error.reason(),
             Self::DataVolume(error) => error.reason(),
-            Self::KeepRevision(_) | Self::Create(_) => "FailedCreate",
-            Self::Delete(_) => "FailedDelete",
-            Self::UpdateVmi(_) | Self::UpdateVm(_) => "FailedUpdate",
-            Self::Status(_) => "FailedStatusUpdate",
+            Self::KeepRevision(_) | Self::Create(_) => Reason::FailedCreate,
+            Self::Delete(_) => Reason::FailedDelete,
+            Self::UpdateVmi(_) | Self::UpdateVm(_) => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Look(_) => Retry::BackOff,
+            Self::Read(_) => Retry::BackOff,
             Self::Choice(error) => error.retry(),
             Self::DataVolume(error) => error.retry(),
             Self::KeepRevision(source)
@@ -94,8 +96,12 @@ impl Reconciler for Controller {
         let Some(vm) = self.vms.get(key) else {
             return self.release_orphan(key).await;
         };
-        let seen = self.observe(vm).await?;
-        let plan = plan::plan(&seen);
-        self.act(&seen, &plan).await
+        let observed = self.observe(vm).await?;
+        let plan = plan::plan(&observed);
+        self.act(&observed, &plan).await
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.vms.get(key)?.metadata.uid.clone()
     }
 }

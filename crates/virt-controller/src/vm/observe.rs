@@ -1,4 +1,4 @@
-//! Everything a pass may look at.
+//! Observation: everything that one reconcile may read.
 
 use std::sync::Arc;
 
@@ -11,48 +11,49 @@ use reconcile::Key;
 use serde_json::Value;
 
 use super::data_volumes::{Importer, Templated, source_claim};
-use super::instancetype::{self, Due, Instance};
+use super::instancetype::{self, ChoiceStep, Instance};
 use super::{Controller, VmError};
 use crate::view::{Claim, DataVolume, Guest, Vm};
 
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) vm: Arc<Vm>,
-    /// The VMI of the VM's name, whoever owns it.
+    /// The VMI of the VM's name, whatever its owner.
     pub(super) vmi: Option<Arc<Guest>>,
-    /// Those behind volumes of the template, as far as they exist.
+    /// The existing claims of the volumes of the template.
     pub(super) claims: Vec<Arc<Claim>>,
     pub(super) data_volumes: Vec<Arc<DataVolume>>,
-    /// Those to be made with the VM.
+    /// The data volumes of the VM's templates.
     pub(super) templates: Vec<Templated>,
     pub(super) importer: Importer,
-    /// The VM's spec that the VMI was started from; looked up only when the VM has changed since.
+    /// The VM's spec that the VMI was started from; read only if the VM has changed since.
     pub(super) started_from: Option<Value>,
-    /// What is to be done about instance type and preference.
-    pub(super) choice: Due,
+    /// The next step for instance type and preference.
+    pub(super) choice: ChoiceStep,
     pub(super) now: Timestamp,
 }
 
-/// Whose the VMI of that name is.
+/// The owner of the VMI of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Belongs {
-    Ours,
-    /// To nobody; it may be adopted.
-    Nobody,
-    Other,
+pub(super) enum Ownership {
+    /// This VM.
+    Own,
+    /// No owner; the VM may adopt it.
+    None,
+    Foreign,
 }
 
 impl Controller {
     pub(super) async fn observe(&self, vm: Arc<Vm>) -> Result<Observed, VmError> {
         let key = Key::of(vm.as_ref());
         let mut vmi = self.vmis.get(&key);
-        // The watch may lag behind a VMI we have just made. Believing that it is gone would make
-        // the VM look stopped, so ask.
+        // The watch may lag behind a VMI we have just created. Taking it for deleted would report
+        // the VM as stopped, so read it from the server.
         if vmi.is_none() && vm.status().created == Some(true) {
             let api = Api::namespaced(self.client.clone(), &key.namespace);
             let found = api.get_opt(&key.name).await;
             vmi = found
-                .map_err(|error| VmError::Look(Box::new(error)))?
+                .map_err(|error| VmError::Read(Box::new(error)))?
                 .map(Arc::new);
         }
         let policy = self.cluster.now().reference_policy.clone();
@@ -60,8 +61,8 @@ impl Controller {
             Some(_) => Instance::Exists,
             None => Instance::None,
         };
-        let choice = instancetype::due(&vm, instance, &policy);
-        let mut seen = Observed {
+        let choice = instancetype::choice_step(&vm, instance, &policy);
+        let mut observed = Observed {
             vm,
             vmi,
             claims: Vec::new(),
@@ -76,33 +77,34 @@ impl Controller {
             choice,
             now: self.clock.now(),
         };
-        seen.templates = self.look_at_templates(&key, &seen.vm);
-        self.look_at_volumes(&key, &mut seen);
-        seen.started_from = self.started_from(&key, &seen).await?;
-        Ok(seen)
+        observed.templates = self.observe_templates(&key, &observed.vm);
+        self.observe_volumes(&key, &mut observed);
+        observed.started_from = self.started_from(&key, &observed).await?;
+        Ok(observed)
     }
 
-    fn look_at_volumes(&self, key: &Key, seen: &mut Observed) {
-        for volume in seen.vm.volumes() {
+    fn observe_volumes(&self, key: &Key, observed: &mut Observed) {
+        for volume in observed.vm.volumes() {
             let claim = volume.pointer("/persistentVolumeClaim/claimName");
             let data_volume = volume.pointer("/dataVolume/name");
             let Some(name) = claim.or(data_volume).and_then(Value::as_str) else {
                 continue;
             };
             let named = Key::new(&key.namespace, name);
-            seen.claims.extend(self.volumes.claims.look(&named, key));
+            observed.claims.extend(self.volumes.claims.get(&named, key));
             if data_volume.is_some() {
-                seen.data_volumes
-                    .extend(self.volumes.data_volumes.look(&named, key));
+                observed
+                    .data_volumes
+                    .extend(self.volumes.data_volumes.get(&named, key));
             }
         }
     }
 
-    fn look_at_templates(&self, key: &Key, vm: &Vm) -> Vec<Templated> {
+    fn observe_templates(&self, key: &Key, vm: &Vm) -> Vec<Templated> {
         let all = vm.data_volume_templates();
         all.map(|(name, template)| {
             let named = Key::new(&key.namespace, name);
-            let data_volume = self.volumes.data_volumes.look(&named, key);
+            let data_volume = self.volumes.data_volumes.get(&named, key);
             let is_pending = data_volume
                 .as_ref()
                 .is_some_and(|there| there.phase == DataVolumePhase::Pending);
@@ -110,25 +112,25 @@ impl Controller {
             Templated {
                 name: name.to_owned(),
                 data_volume,
-                has_claim: self.volumes.claims.look(&named, key).is_some(),
+                has_claim: self.volumes.claims.get(&named, key).is_some(),
                 missing_source: source
-                    .filter(|source| self.volumes.claims.look(source, key).is_none()),
+                    .filter(|source| self.volumes.claims.get(source, key).is_none()),
             }
         })
         .collect()
     }
 
-    async fn started_from(&self, key: &Key, seen: &Observed) -> Result<Option<Value>, VmError> {
-        let Some(vmi) = seen.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
+    async fn started_from(&self, key: &Key, observed: &Observed) -> Result<Option<Value>, VmError> {
+        let Some(vmi) = observed.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
             return Ok(None);
         };
-        let is_current = generation(vmi) == seen.vm.metadata.generation;
+        let is_current = generation(vmi) == observed.vm.metadata.generation;
         let Some(name) = vmi.status.revision.as_deref().filter(|_| !is_current) else {
             return Ok(None);
         };
         let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &key.namespace);
         let revision = api.get_opt(name).await;
-        let revision = revision.map_err(|error| VmError::Look(Box::new(error)))?;
+        let revision = revision.map_err(|error| VmError::Read(Box::new(error)))?;
         let mut data = revision.and_then(|revision| revision.data);
         let spec = data.as_mut().and_then(|data| data.0.get_mut("spec"));
         Ok(spec.map(Value::take))
@@ -136,14 +138,14 @@ impl Controller {
 }
 
 impl Observed {
-    pub(super) fn belongs(&self) -> Option<Belongs> {
+    pub(super) fn ownership(&self) -> Option<Ownership> {
         let vmi = self.vmi.as_ref()?;
         let owners = vmi.owner_references();
         let controller = owners.iter().find(|owner| owner.controller == Some(true));
         Some(match controller {
-            Some(owner) if Some(&owner.uid) == self.vm.metadata.uid.as_ref() => Belongs::Ours,
-            Some(_) => Belongs::Other,
-            None => Belongs::Nobody,
+            Some(owner) if Some(&owner.uid) == self.vm.metadata.uid.as_ref() => Ownership::Own,
+            Some(_) => Ownership::Foreign,
+            None => Ownership::None,
         })
     }
 
@@ -151,11 +153,11 @@ impl Observed {
     pub(super) fn own_vmi(&self) -> Option<&Arc<Guest>> {
         self.vmi
             .as_ref()
-            .filter(|_| self.belongs() == Some(Belongs::Ours))
+            .filter(|_| self.ownership() == Some(Ownership::Own))
     }
 }
 
-/// Of the VM, when its VMI was made or last found to be as it would be made now.
+/// The generation of the VM that the VMI corresponds to.
 pub(super) fn generation(vmi: &Guest) -> Option<i64> {
     vmi.annotation(annotations::VM_GENERATION)?.parse().ok()
 }

@@ -1,27 +1,28 @@
-//! What a pass does, decided from what it saw.
+//! Pure planning: maps the observed state to the steps of one reconcile.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::finalizers;
 use kubevirt_api::vm_status::{
     StateChangeRequestAction as Action, VirtualMachineStartFailure,
     VirtualMachineStateChangeRequest as Request,
 };
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kubevirt_api::{finalizers, reasons};
+use reasons::Reason;
 
 use super::data_volumes::{self, Readiness};
-use super::instancetype::Due;
-use super::observe::{Belongs, Observed, generation};
+use super::instancetype::ChoiceStep;
+use super::observe::{Observed, Ownership, generation};
 use super::revision;
-use super::strategy::{Asked, Guest, History, Move, Strategy, decide};
+use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
 use crate::view;
 
-/// The garbage collector leaves children alone when this is on the owner.
+/// The finalizer of an owner whose children are to be orphaned.
 const ORPHAN: &str = "orphan";
-/// Until it is looked whether the cluster has an importer of data volumes by now.
+/// Requeue time while the cluster has no importer of data volumes.
 const IMPORTER_WAIT: Duration = Duration::from_secs(30);
 const BACKOFF_STEP: i64 = 10;
 const BACKOFF_CAP: i64 = 300;
@@ -30,82 +31,82 @@ const BACKOFF_CAP: i64 = 300;
 pub(super) enum Step {
     /// On the VM, before its first VMI is made.
     AddFinalizer,
-    /// Copies of instance type and preference, to hold on to.
+    /// Stores revisions of instance type and preference.
     KeepChoice,
-    /// Instance type and preference go into the VM itself; it is looked at again then.
-    WriteOutChoice,
+    /// Expands instance type and preference into the VM itself, which triggers another reconcile.
+    ExpandChoice,
     Adopt,
-    /// Of the template with that index.
+    /// From the template with that index.
     CreateDataVolume(usize),
     AdoptDataVolume(usize),
-    /// And the copy of the spec that it is made from.
+    /// Together with the revision of the spec that it is created from.
     CreateVmi,
     DeleteVmi,
     SwitchToAlways,
-    /// On the VMI: it is what would be made of this generation of the VM, too.
+    /// On the VMI: it corresponds to this generation of the VM.
     NoteGeneration(i64),
-    /// On the VMI: its last state was seen. Comes after the status is written.
+    /// On the VMI: its final state was observed. Done after the status is written.
     ReleaseVmi,
-    /// On the VM: nothing is left of it.
+    /// On the VM: it has no VMI any more.
     RemoveFinalizer,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// What remains of the requests.
+    /// The remaining requests.
     pub(super) requests: Vec<Request>,
     pub(super) start_failure: Option<VirtualMachineStartFailure>,
     pub(super) strategy: Strategy,
     pub(super) restart: Restart,
     /// Why a start is impossible, for the condition.
-    pub(super) blocked: Option<Blocked>,
-    /// What a start waits for, that comes by itself.
+    pub(super) blocked: Option<Failure>,
+    /// What a start waits for, if it needs no user.
     pub(super) waits_for: Option<String>,
-    pub(super) look_again_in: Option<Duration>,
+    pub(super) requeue_in: Option<Duration>,
 }
 
-/// Whether the guest runs as the VM is written.
+/// Whether the guest has to be restarted to match the spec of the VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Restart {
-    /// Or there is no guest.
+    /// The guest matches, or there is none.
     NotRequired,
-    /// These fields have changed since.
+    /// These fields have changed.
     Required(Vec<String>),
-    /// Nobody knows what it was started from; what was said before stands.
-    Unclear,
+    /// The spec of the start is unknown; the condition stays as it is.
+    Unknown,
 }
 
-/// For the condition of a VM that does not start.
+/// Why a VM does not start, for its condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Blocked {
-    pub(super) reason: &'static str,
+pub(super) struct Failure {
+    pub(super) reason: Reason,
     pub(super) message: String,
 }
 
-pub(super) fn plan(seen: &Observed) -> Plan {
-    let strategy = Strategy::of(&seen.vm.spec);
-    let status = seen.vm.status();
-    let requests = requests_left(&status.state_change_requests, strategy, seen);
+pub(super) fn plan(observed: &Observed) -> Plan {
+    let strategy = Strategy::of(&observed.vm.spec);
+    let status = observed.vm.status();
+    let requests = requests_left(&status.state_change_requests, strategy, observed);
     let mut plan = Plan {
         steps: Vec::new(),
-        start_failure: start_failure(seen, strategy),
+        start_failure: start_failure(observed, strategy),
         requests,
         strategy,
-        restart: restart(seen),
+        restart: restart(observed),
         blocked: None,
         waits_for: None,
-        look_again_in: None,
+        requeue_in: None,
     };
-    if seen.vm.metadata.deletion_timestamp.is_some() {
-        plan_deletion(seen, &mut plan);
+    if observed.vm.metadata.deletion_timestamp.is_some() {
+        plan_deletion(observed, &mut plan);
     } else {
-        plan_life(seen, &mut plan);
+        plan_life(observed, &mut plan);
     }
-    if seen
+    if observed
         .vmi
         .as_deref()
-        .is_some_and(|vmi| may_release(seen, vmi))
+        .is_some_and(|vmi| may_release(observed, vmi))
         && !plan.steps.contains(&Step::ReleaseVmi)
     {
         plan.steps.push(Step::ReleaseVmi);
@@ -113,17 +114,17 @@ pub(super) fn plan(seen: &Observed) -> Plan {
     plan
 }
 
-fn restart(seen: &Observed) -> Restart {
-    let Some(vmi) = seen.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
+fn restart(observed: &Observed) -> Restart {
+    let Some(vmi) = observed.own_vmi().filter(|vmi| !vmi.is_deleting()) else {
         return Restart::NotRequired;
     };
-    if generation(vmi) == seen.vm.metadata.generation {
+    if generation(vmi) == observed.vm.metadata.generation {
         return Restart::NotRequired;
     }
-    let Some(before) = &seen.started_from else {
-        return Restart::Unclear;
+    let Some(before) = &observed.started_from else {
+        return Restart::Unknown;
     };
-    let changes = revision::changes(&seen.vm, before);
+    let changes = revision::changes(&observed.vm, before);
     if changes.is_empty() {
         Restart::NotRequired
     } else {
@@ -131,100 +132,109 @@ fn restart(seen: &Observed) -> Restart {
     }
 }
 
-fn plan_life(seen: &Observed, plan: &mut Plan) {
+fn plan_life(observed: &Observed, plan: &mut Plan) {
     if !has_finalizer(
-        seen.vm.metadata.finalizers.as_deref(),
+        observed.vm.metadata.finalizers.as_deref(),
         finalizers::VM_CONTROLLER,
     ) {
         plan.steps.push(Step::AddFinalizer);
     }
-    match seen.belongs() {
-        // What is on its way out is waited for.
-        Some(Belongs::Nobody) if seen.vmi.as_deref().is_some_and(view::Guest::is_deleting) => {
+    match observed.ownership() {
+        // Wait until it is gone.
+        Some(Ownership::None)
+            if observed
+                .vmi
+                .as_deref()
+                .is_some_and(view::Guest::is_deleting) =>
+        {
             return;
         }
-        Some(Belongs::Nobody) => return plan.steps.push(Step::Adopt),
-        Some(Belongs::Other) => {
-            let problem = "an instance of this name belongs to another object";
-            plan.blocked = Some(Blocked {
-                reason: reasons::vm::FAILED_CREATE,
+        Some(Ownership::None) => return plan.steps.push(Step::Adopt),
+        Some(Ownership::Foreign) => {
+            let problem = "a VMI of this name belongs to another object";
+            plan.blocked = Some(Failure {
+                reason: Reason::FailedCreate,
                 message: problem.to_owned(),
             });
             return;
         }
-        Some(Belongs::Ours) | None => {}
+        Some(Ownership::Own) | None => {}
     }
     if plan.restart == Restart::NotRequired
-        && let (Some(vmi), Some(now)) = (seen.own_vmi(), seen.vm.metadata.generation)
+        && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
         && !vmi.is_deleting()
         && generation(vmi) != Some(now)
     {
         plan.steps.push(Step::NoteGeneration(now));
     }
-    match seen.choice {
-        Due::Nothing => {}
-        Due::Keep => plan.steps.push(Step::KeepChoice),
-        Due::WriteOut => return plan.steps.push(Step::WriteOutChoice),
+    match observed.choice {
+        ChoiceStep::Nothing => {}
+        ChoiceStep::Keep => plan.steps.push(Step::KeepChoice),
+        ChoiceStep::Expand => return plan.steps.push(Step::ExpandChoice),
     }
-    let was = seen.vm.status().run_strategy.clone();
-    let is_known = was.is_some() && was == plan.strategy.word();
+    let was = observed.vm.status().run_strategy.clone();
+    let is_known = was.is_some() && was == plan.strategy.status_value();
     let history = if is_known {
         History::Known
     } else {
         History::New
     };
-    let next = decide(plan.strategy, guest(seen), asked(&plan.requests), history);
-    plan.steps
-        .extend(data_volumes::steps(seen, next == Move::Start));
+    let next = decide(
+        plan.strategy,
+        guest(observed),
+        requested(&plan.requests),
+        history,
+    );
+    plan.steps.extend(data_volumes::steps(observed, next));
     match next {
-        Move::Stay => {}
-        Move::Stop => {
+        Decision::Stay => {}
+        Decision::Stop => {
             let is_note = |step: &Step| matches!(step, Step::NoteGeneration(_));
             plan.steps.retain(|step| !is_note(step));
             plan.steps.push(Step::DeleteVmi);
         }
-        Move::SwitchToAlways => plan.steps.push(Step::SwitchToAlways),
-        Move::AskForStart => plan.requests.push(Request {
+        Decision::SwitchToAlways => plan.steps.push(Step::SwitchToAlways),
+        Decision::RequestStart => plan.requests.push(Request {
             action: Action::Start,
             ..Request::default()
         }),
-        Move::Start => plan_start(seen, plan),
+        Decision::Start => plan_start(observed, plan),
     }
 }
 
-fn plan_start(seen: &Observed, plan: &mut Plan) {
-    match data_volumes::readiness(seen) {
+fn plan_start(observed: &Observed, plan: &mut Plan) {
+    match data_volumes::readiness(observed) {
         Readiness::Ready => {}
         Readiness::Waits(message) => {
             plan.waits_for = Some(message);
             return;
         }
         Readiness::Impossible(message) => {
-            plan.blocked = Some(Blocked {
-                reason: reasons::vm::FEATURE_NOT_SUPPORTED,
+            plan.blocked = Some(Failure {
+                reason: Reason::FeatureNotSupported,
                 message,
             });
-            // Nobody tells when an importer comes.
-            plan.look_again_in = Some(IMPORTER_WAIT);
+            // No watch reports the installation of an importer.
+            plan.requeue_in = Some(IMPORTER_WAIT);
             return;
         }
     }
     let wait = plan.start_failure.as_ref().and_then(|failure| {
         let until = failure.retry_after_timestamp.as_ref()?.0;
-        Duration::try_from(until.duration_since(seen.now))
+        Duration::try_from(until.duration_since(observed.now))
             .ok()
             .filter(|wait| !wait.is_zero())
     });
     match wait.filter(|_| plan.strategy.backs_off()) {
-        Some(wait) => plan.look_again_in = Some(wait),
+        Some(wait) => plan.requeue_in = Some(wait),
         None => plan.steps.push(Step::CreateVmi),
     }
 }
 
-fn plan_deletion(seen: &Observed, plan: &mut Plan) {
-    let finalizers = seen.vm.metadata.finalizers.as_deref();
+fn plan_deletion(observed: &Observed, plan: &mut Plan) {
+    let finalizers = observed.vm.metadata.finalizers.as_deref();
     let has_ours = has_finalizer(finalizers, finalizers::VM_CONTROLLER);
-    match seen.own_vmi() {
+    match observed.own_vmi() {
         Some(_) if has_finalizer(finalizers, ORPHAN) => plan.steps.push(Step::ReleaseVmi),
         Some(vmi) if !vmi.is_deleting() => {
             plan.steps.push(Step::DeleteVmi);
@@ -238,19 +248,19 @@ fn plan_deletion(seen: &Observed, plan: &mut Plan) {
     }
 }
 
-/// Whether the VMI holds nothing more to be seen: it is to go and its end is known, or it is not
-/// this VM's, whose finalizer then has no one else to take it off.
-fn may_release(seen: &Observed, vmi: &view::Guest) -> bool {
+/// Whether this controller may remove its finalizer from a terminating VMI: its end is observed, or
+/// it does not belong to this VM, and then no other controller removes the finalizer.
+fn may_release(observed: &Observed, vmi: &view::Guest) -> bool {
     let finalizers = vmi.metadata.finalizers.as_deref();
     let is_held_for_pods = has_finalizer(finalizers, finalizers::VMI);
-    let is_strange = seen.belongs() != Some(Belongs::Ours);
+    let is_foreign = observed.ownership() != Some(Ownership::Own);
     vmi.is_deleting()
         && has_finalizer(finalizers, finalizers::VM_CONTROLLER)
-        && (vmi.is_final() || !is_held_for_pods || is_strange)
+        && (vmi.is_final() || !is_held_for_pods || is_foreign)
 }
 
-fn guest(seen: &Observed) -> Guest {
-    let Some(vmi) = seen.own_vmi() else {
+fn guest(observed: &Observed) -> Guest {
+    let Some(vmi) = observed.own_vmi() else {
         return Guest::Absent;
     };
     if vmi.is_deleting() {
@@ -263,26 +273,26 @@ fn guest(seen: &Observed) -> Guest {
     }
 }
 
-pub(super) fn asked(requests: &[Request]) -> Asked {
+pub(super) fn requested(requests: &[Request]) -> Requested {
     match requests.first().map(|request| &request.action) {
-        Some(Action::Stop) => Asked::Stop,
-        Some(Action::Start) => Asked::Start,
-        Some(Action::Other(_)) | None => Asked::Nothing,
+        Some(Action::Stop) => Requested::Stop,
+        Some(Action::Start) => Requested::Start,
+        Some(Action::Other(_)) | None => Requested::Nothing,
     }
 }
 
-/// Drops from the front what has been done or cannot apply any more; what stays although nobody
-/// acts on it would be acted on under another strategy, long after it was asked for.
-fn requests_left(requests: &[Request], strategy: Strategy, seen: &Observed) -> Vec<Request> {
-    let vmi = seen.own_vmi();
+/// Drops from the front the requests that are done or no longer apply; a request that stayed without
+/// effect would take effect under another strategy much later.
+fn requests_left(requests: &[Request], strategy: Strategy, observed: &Observed) -> Vec<Request> {
+    let vmi = observed.own_vmi();
     let uid = vmi.and_then(|vmi| vmi.metadata.uid.as_deref());
-    let guest = guest(seen);
+    let guest = guest(observed);
     let is_done = |request: &Request| match request.action {
         Action::Stop => uid.is_none() || request.uid.as_deref() != uid || strategy.ignores_stops(),
         Action::Start => match guest {
             Guest::Absent => false,
             Guest::Live | Guest::Succeeded => true,
-            // One that crashed is to be started again by this very request.
+            // This request starts a crashed guest again.
             Guest::Failed => strategy != Strategy::RerunOnFailure,
             Guest::Ending => strategy == Strategy::Halted,
         },
@@ -295,17 +305,17 @@ fn requests_left(requests: &[Request], strategy: Strategy, seen: &Observed) -> V
         .collect()
 }
 
-/// Failed starts so far: one more when this VMI ended without ever running.
-fn start_failure(seen: &Observed, strategy: Strategy) -> Option<VirtualMachineStartFailure> {
+/// Consecutive failed starts: one more if this VMI ended without ever running.
+fn start_failure(observed: &Observed, strategy: Strategy) -> Option<VirtualMachineStartFailure> {
     if !strategy.counts_failures() {
         return None;
     }
-    let before = seen.vm.status().start_failure.clone();
-    let Some(vmi) = seen.own_vmi() else {
+    let before = observed.vm.status().start_failure.clone();
+    let Some(vmi) = observed.own_vmi() else {
         return before;
     };
-    // One that ended well has run, however short. Where it is not started again because of that,
-    // nothing would ever take the failures before it back.
+    // A guest that succeeded has run. Under a strategy that does not start it again, nothing else
+    // would ever clear the earlier failures.
     let has_ended_well = *vmi.phase() == Phase::Succeeded;
     if vmi.has_run() || (has_ended_well && strategy == Strategy::RerunOnFailure) {
         return None;
@@ -322,7 +332,7 @@ fn start_failure(seen: &Observed, strategy: Strategy) -> Option<VirtualMachineSt
         .unwrap_or(0)
         + 1;
     let wait = backoff_seconds(count, uid.as_deref().unwrap_or_default());
-    let until = seen
+    let until = observed
         .now
         .checked_add(SignedDuration::from_secs(wait))
         .unwrap_or(Timestamp::MAX);
@@ -333,8 +343,8 @@ fn start_failure(seen: &Observed, strategy: Strategy) -> Option<VirtualMachineSt
     })
 }
 
-/// 10 s times the square of the count, plus up to half of that, at most 300 s. The share is
-/// drawn from the UID of what failed, so that looking twice gives the same time.
+/// 10 s times the square of the count, plus jitter of up to half of that, at most 300 s, as `KubeVirt`
+/// does. The jitter follows from the UID of the failed VMI, so that every reconcile gets the same.
 pub(super) fn backoff_seconds(count: i64, uid: &str) -> i64 {
     let base = count
         .saturating_mul(count)
@@ -342,8 +352,8 @@ pub(super) fn backoff_seconds(count: i64, uid: &str) -> i64 {
         .min(BACKOFF_CAP);
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);
-    let share = i64::try_from(hasher.finish() % 1000).unwrap_or(0);
-    (base + base / 2 * share / 1000).min(BACKOFF_CAP)
+    let jitter = i64::try_from(hasher.finish() % 1000).unwrap_or(0);
+    (base + base / 2 * jitter / 1000).min(BACKOFF_CAP)
 }
 
 pub(super) fn has_finalizer(finalizers: Option<&[String]>, name: &str) -> bool {

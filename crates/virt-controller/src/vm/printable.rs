@@ -1,30 +1,30 @@
-//! The one word for tables: a list of rows, and the first that matches wins.
+//! The printable status: a list of rows of which the first match wins.
 
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::data_volume_status::{
     DataVolumeCondition, DataVolumeConditionType, DataVolumePhase,
 };
-use kubevirt_api::reasons;
 use kubevirt_api::vm_status::VirtualMachinePrintableStatus as Printable;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType as VmiType, VirtualMachineInstancePhase as Phase,
 };
+use reasons::Reason;
 
 use super::observe::Observed;
-use super::plan::{Plan, Step, asked};
+use super::plan::{Plan, Step, requested};
 use super::status::Done;
-use super::strategy::{Asked, Strategy};
+use super::strategy::{Requested, Strategy};
 use crate::view::{DataVolume, Guest};
 
-/// What the rows judge.
+/// The input of the rows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sight<'a> {
-    pub(super) seen: &'a Observed,
+pub(super) struct Situation<'a> {
+    pub(super) observed: &'a Observed,
     pub(super) plan: &'a Plan,
     pub(super) done: &'a Done,
 }
 
-type Row = (Printable, fn(&Sight<'_>) -> bool);
+type Row = (Printable, fn(&Situation<'_>) -> bool);
 
 /// In order of precedence.
 pub(super) const ROWS: [Row; 16] = [
@@ -33,80 +33,84 @@ pub(super) const ROWS: [Row; 16] = [
     (Printable::Migrating, is_migrating),
     (Printable::Paused, is_paused),
     (Printable::Running, is_running),
-    (Printable::ErrorPvcNotFound, |sight| {
-        fails(sight, "Synchronized", reasons::vmi::FAILED_PVC_NOT_FOUND)
+    (Printable::ErrorPvcNotFound, |situation| {
+        fails(
+            situation,
+            "Synchronized",
+            Reason::FailedPvcNotFound,
+        )
     }),
     (Printable::DataVolumeError, has_data_volume_error),
-    (Printable::ErrorUnschedulable, |sight| {
-        fails(sight, "PodScheduled", reasons::vmi::UNSCHEDULABLE)
+    (Printable::ErrorUnschedulable, |situation| {
+        fails(situation, "PodScheduled", Reason::Unschedulable)
     }),
     (Printable::Provisioning, is_provisioning),
     (Printable::WaitingForVolumeBinding, waits_for_binding),
-    (Printable::ErrImagePull, |sight| {
-        fails(sight, "Synchronized", reasons::vmi::ERR_IMAGE_PULL)
+    (Printable::ErrImagePull, |situation| {
+        fails(situation, "Synchronized", Reason::ErrImagePull)
     }),
-    (Printable::ImagePullBackOff, |sight| {
-        fails(sight, "Synchronized", reasons::vmi::IMAGE_PULL_BACK_OFF)
+    (Printable::ImagePullBackOff, |situation| {
+        fails(situation, "Synchronized", Reason::ImagePullBackOff)
     }),
     (Printable::Starting, is_starting),
     (Printable::CrashLoopBackOff, is_backing_off),
-    (Printable::Stopped, |sight| {
-        is_over(sight) && !sight.done.created
+    (Printable::Stopped, |situation| {
+        is_over(situation) && !situation.done.created
     }),
     (Printable::WaitingForReceiver, waits_for_receiver),
 ];
 
-pub(super) fn printable(sight: &Sight<'_>) -> Printable {
-    let row = ROWS.into_iter().find(|(_, holds)| holds(sight));
-    row.map_or(Printable::Unknown, |(word, _)| word)
+pub(super) fn printable(situation: &Situation<'_>) -> Printable {
+    let row = ROWS.into_iter().find(|(_, holds)| holds(situation));
+    row.map_or(Printable::Unknown, |(status, _)| status)
 }
 
-fn vmi<'a>(sight: &Sight<'a>) -> Option<&'a Guest> {
-    sight.seen.own_vmi().map(AsRef::as_ref)
+fn vmi<'a>(situation: &Situation<'a>) -> Option<&'a Guest> {
+    situation.observed.own_vmi().map(AsRef::as_ref)
 }
 
-fn phase<'a>(sight: &Sight<'a>) -> Option<&'a Phase> {
-    vmi(sight).map(Guest::phase)
+fn phase<'a>(situation: &Situation<'a>) -> Option<&'a Phase> {
+    vmi(situation).map(Guest::phase)
 }
 
-/// There is no VMI, or only what is left of one.
-fn is_over(sight: &Sight<'_>) -> bool {
-    vmi(sight).is_none_or(Guest::is_final)
+/// There is no VMI, or it has ended.
+fn is_over(situation: &Situation<'_>) -> bool {
+    vmi(situation).is_none_or(Guest::is_final)
 }
 
-fn is_terminating(sight: &Sight<'_>) -> bool {
-    sight.seen.vm.metadata.deletion_timestamp.is_some()
+fn is_terminating(situation: &Situation<'_>) -> bool {
+    situation.observed.vm.metadata.deletion_timestamp.is_some()
 }
 
-fn is_stopping(sight: &Sight<'_>) -> bool {
-    let is_going = sight.done.deleted || vmi(sight).is_some_and(Guest::is_deleting);
-    !is_over(sight) && is_going
+fn is_stopping(situation: &Situation<'_>) -> bool {
+    let is_going = situation.done.deleted || vmi(situation).is_some_and(Guest::is_deleting);
+    !is_over(situation) && is_going
 }
 
-fn is_migrating(sight: &Sight<'_>) -> bool {
-    !is_over(sight) && vmi(sight).is_some_and(|vmi| vmi.status.is_migrating)
+fn is_migrating(situation: &Situation<'_>) -> bool {
+    !is_over(situation) && vmi(situation).is_some_and(|vmi| vmi.status.is_migrating)
 }
 
-fn is_paused(sight: &Sight<'_>) -> bool {
-    let says = |vmi: &Guest| conditions::is_true(&vmi.status.conditions, &VmiType::Paused);
-    is_running(sight) && vmi(sight).is_some_and(says)
+fn is_paused(situation: &Situation<'_>) -> bool {
+    let holds = |vmi: &Guest| conditions::is_true(&vmi.status.conditions, &VmiType::Paused);
+    is_running(situation) && vmi(situation).is_some_and(holds)
 }
 
-fn is_running(sight: &Sight<'_>) -> bool {
-    phase(sight) == Some(&Phase::Running)
+fn is_running(situation: &Situation<'_>) -> bool {
+    phase(situation) == Some(&Phase::Running)
 }
 
-fn fails(sight: &Sight<'_>, kind: &str, reason: &str) -> bool {
-    let says = |vmi: &Guest| {
+fn fails(situation: &Situation<'_>, kind: &str, reason: Reason) -> bool {
+    let holds = |vmi: &Guest| {
         let condition = conditions::find(&vmi.status.conditions, &VmiType::from(kind));
         condition.is_some_and(|condition| {
             condition.status() == conditions::FALSE && condition.reason() == reason
         })
     };
-    vmi(sight).is_some_and(says)
+    vmi(situation).is_some_and(holds)
 }
 
-fn has_data_volume_error(sight: &Sight<'_>) -> bool {
+fn has_data_volume_error(situation: &Situation<'_>) -> bool {
     let failed = |volume: &DataVolume| {
         let running = condition(volume, &DataVolumeConditionType::Running);
         let stopped = running.filter(|running| running.status == conditions::FALSE);
@@ -117,20 +121,28 @@ fn has_data_volume_error(sight: &Sight<'_>) -> bool {
             || matches!(reason, Some("Error" | "ImagePullFailed"))
             || why == Some("ErrExceededQuota")
     };
-    sight.seen.data_volumes.iter().any(|volume| failed(volume))
+    situation
+        .observed
+        .data_volumes
+        .iter()
+        .any(|volume| failed(volume))
 }
 
-fn is_provisioning(sight: &Sight<'_>) -> bool {
-    let coming = |volume: &DataVolume| {
-        let is_there = matches!(
+fn is_provisioning(situation: &Situation<'_>) -> bool {
+    let is_populating = |volume: &DataVolume| {
+        let is_populated = matches!(
             volume.phase,
             DataVolumePhase::Succeeded | DataVolumePhase::PendingPopulation
         );
         let bound = condition(volume, &DataVolumeConditionType::Bound);
         let is_bound = bound.is_some_and(|bound| bound.status == conditions::TRUE);
-        !is_there && (is_bound || volume.phase != DataVolumePhase::WaitForFirstConsumer)
+        !is_populated && (is_bound || volume.phase != DataVolumePhase::WaitForFirstConsumer)
     };
-    sight.seen.data_volumes.iter().any(|volume| coming(volume))
+    situation
+        .observed
+        .data_volumes
+        .iter()
+        .any(|volume| is_populating(volume))
 }
 
 fn condition<'a>(
@@ -143,43 +155,50 @@ fn condition<'a>(
         .find(|condition| condition.type_ == *kind)
 }
 
-fn waits_for_binding(sight: &Sight<'_>) -> bool {
-    is_set_to_start(sight) && sight.seen.claims.iter().any(|claim| !claim.is_bound)
+fn waits_for_binding(situation: &Situation<'_>) -> bool {
+    is_set_to_start(situation)
+        && situation
+            .observed
+            .claims
+            .iter()
+            .any(|claim| !claim.is_bound)
 }
 
-/// Whether the guest runs, or would if nothing kept it.
-fn is_set_to_start(sight: &Sight<'_>) -> bool {
-    let vmi = vmi(sight);
-    let asked = asked(&sight.plan.requests);
-    match sight.plan.strategy {
+/// Whether the guest runs or should run.
+fn is_set_to_start(situation: &Situation<'_>) -> bool {
+    let vmi = vmi(situation);
+    let request = requested(&situation.plan.requests);
+    match situation.plan.strategy {
         Strategy::Always => true,
-        Strategy::Manual => asked == Asked::Start || (vmi.is_some() && asked != Asked::Stop),
+        Strategy::Manual => {
+            request == Requested::Start || (vmi.is_some() && request != Requested::Stop)
+        }
         Strategy::RerunOnFailure => {
-            let is_due = asked == Asked::Start
-                || sight.plan.waits_for.is_some()
-                || sight.plan.steps.contains(&Step::CreateVmi);
-            is_due || vmi.is_some_and(|vmi| *vmi.phase() != Phase::Succeeded)
+            let should_start = request == Requested::Start
+                || situation.plan.waits_for.is_some()
+                || situation.plan.steps.contains(&Step::CreateVmi);
+            should_start || vmi.is_some_and(|vmi| *vmi.phase() != Phase::Succeeded)
         }
         Strategy::Once => vmi.is_none(),
-        Strategy::Halted | Strategy::WaitAsReceiver | Strategy::Unclear => false,
+        Strategy::Halted | Strategy::WaitAsReceiver | Strategy::Unknown => false,
     }
 }
 
-fn is_starting(sight: &Sight<'_>) -> bool {
+fn is_starting(situation: &Situation<'_>) -> bool {
     let is_early = matches!(
-        phase(sight),
+        phase(situation),
         Some(Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::Scheduled)
     );
-    is_early || (sight.done.created && is_over(sight))
+    is_early || (situation.done.created && is_over(situation))
 }
 
-fn is_backing_off(sight: &Sight<'_>) -> bool {
-    let failure = sight.plan.start_failure.as_ref();
+fn is_backing_off(situation: &Situation<'_>) -> bool {
+    let failure = situation.plan.start_failure.as_ref();
     let count = failure.and_then(|failure| failure.consecutive_fail_count);
-    is_over(sight) && count.unwrap_or(0) > 0 && sight.plan.strategy.counts_failures()
+    is_over(situation) && count.unwrap_or(0) > 0 && situation.plan.strategy.counts_failures()
 }
 
-fn waits_for_receiver(sight: &Sight<'_>) -> bool {
-    let is_waiting = phase(sight).is_none_or(|phase| *phase == Phase::WaitingForSync);
-    sight.plan.strategy == Strategy::WaitAsReceiver && is_waiting
+fn waits_for_receiver(situation: &Situation<'_>) -> bool {
+    let is_waiting = phase(situation).is_none_or(|phase| *phase == Phase::WaitingForSync);
+    situation.plan.strategy == Strategy::WaitAsReceiver && is_waiting
 }

@@ -1,6 +1,6 @@
-//! Copies of a VM's spec, one for each generation that was started, and what has changed since.
+//! Revisions of a VM's spec, one for each started generation, and the changes since.
 //!
-//! A copy is a `ControllerRevision` that the VM owns. Only the latest is kept.
+//! A revision is a `ControllerRevision` that the VM owns. Only the latest is kept.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::template;
 use crate::view::Vm;
 
-/// Differences that are named in a message.
+/// How many changed fields a message names.
 const NAMED: usize = 5;
 
 pub(super) fn name(vm: &Vm, generation: i64) -> String {
@@ -18,13 +18,13 @@ pub(super) fn name(vm: &Vm, generation: i64) -> String {
     format!("revision-start-vm-{uid}-{generation}")
 }
 
-/// Finds all copies of a VM.
+/// Selects all revisions of a VM.
 pub(super) fn selector(vm: &Vm) -> String {
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
     format!("{}={uid}", labels::CREATED_BY)
 }
 
-/// The copy to make when the VM is started.
+/// The revision to create when the VM is started.
 pub(super) fn body(vm: &Vm, generation: i64) -> Value {
     let mut spec = json!(vm.spec);
     spec["template"] = vm.spec.template.clone();
@@ -42,10 +42,10 @@ pub(super) fn body(vm: &Vm, generation: i64) -> Value {
     })
 }
 
-/// Paths below `spec` of what a running guest does not have yet, in order.
+/// Paths below `spec` of changes that the running guest does not have yet, in order.
 ///
-/// Nothing can be changed under a running guest by this version, so every difference counts, but
-/// for an identity that is written down only now and is the one the guest has anyhow.
+/// This version cannot change a running guest, so every difference counts, except for a firmware
+/// UUID that was added later and equals the one that the guest has already.
 pub(super) fn changes(vm: &Vm, started_from: &Value) -> Vec<String> {
     let nothing = Value::Null;
     let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
@@ -81,14 +81,14 @@ pub(super) fn message(changes: &[String]) -> String {
     )
 }
 
-/// The template as it reaches the guest as far as its identity goes.
+/// The template with the firmware UUID that the guest gets.
 fn with_uuid(vm: &Vm, spec: &Value) -> Value {
     let mut spec = without_nulls(spec);
     template::set_firmware_uuid(&mut spec, vm.metadata.name.as_deref().unwrap_or_default());
     spec
 }
 
-/// Members that are null or missing say the same.
+/// A null member means the same as a missing one.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

@@ -1,8 +1,8 @@
-//! What is said about a VM.
+//! The status of a VM.
 
 use admission::instancetype::reference::Reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, Condition as _, Statement};
+use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::vm_status::{
     VirtualMachineCondition, VirtualMachineConditionType as Type, VirtualMachineStatus,
     VolumeSnapshotStatus,
@@ -10,73 +10,77 @@ use kubevirt_api::vm_status::{
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as VmiType,
 };
-use kubevirt_api::{API_VERSION, VirtualMachine, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachine};
+use reasons::Reason;
 use reconcile::{Fragment, Key};
 use serde_json::{Value, json};
 
 use super::data_volumes::{self, Readiness};
 use super::instancetype;
 use super::observe::{Observed, generation};
-use super::plan::{Plan, Restart, Step};
-use super::printable::{Sight, printable};
+use super::plan::{Failure, Plan, Restart, Step};
+use super::printable::{Situation, printable};
 use super::revision;
 use crate::MANAGER;
 use crate::view::Vm;
 
-/// Conditions of a VM that are its own and never copied from the VMI.
+/// Conditions of the VM itself, which are never copied from the VMI.
 const OWN: [&str; 3] = ["Ready", "Failure", "RestartRequired"];
 
-/// What the pass did.
+/// The results of the steps.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// A VMI was made, or is known to exist though it is not seen yet.
+    /// A VMI was created, or is known to exist though the cache does not show it yet.
     pub(super) created: bool,
     pub(super) deleted: bool,
-    /// Instance type and preference, by the copies that were kept.
+    /// Stored revisions of instance type and preference.
     pub(super) kept: Vec<Reference>,
-    /// Reason and message of what went wrong.
-    pub(super) failure: Option<(&'static str, String)>,
+    pub(super) failure: Option<Failure>,
 }
 
-/// The status to be, from what was seen, planned and done.
-pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> VirtualMachineStatus {
-    let before = seen.vm.status();
-    let vmi = seen.own_vmi();
+/// The desired status, from the observed state, the plan and the results of its steps.
+pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> VirtualMachineStatus {
+    let before = observed.vm.status();
+    let vmi = observed.own_vmi();
     let exists = vmi.is_some() || done.created;
     let noted = plan.steps.iter().find_map(|step| match step {
         Step::NoteGeneration(now) => Some(*now),
         _ => None,
     });
     let generation = noted.or_else(|| generation(vmi?));
-    let conditions = render_conditions(seen, plan, done);
+    let conditions = render_conditions(observed, plan, done);
     let is_ready = vmi.is_some() && conditions::is_true(&conditions, &Type::Ready);
-    // A start that is still to come must not count as one that was.
-    let is_start_due = plan.steps.contains(&Step::CreateVmi)
-        || plan.look_again_in.is_some()
+    // A pending start must not count as a started one.
+    let is_start_pending = plan.steps.contains(&Step::CreateVmi)
+        || plan.requeue_in.is_some()
         || plan.waits_for.is_some()
         || plan.blocked.is_some();
-    let is_started_under = exists || (before.run_strategy.is_some() && !is_start_due);
+    let is_started_under = exists || (before.run_strategy.is_some() && !is_start_pending);
     let mut status = VirtualMachineStatus {
         created: exists.then_some(true),
         ready: is_ready.then_some(true),
-        printable_status: Some(printable(&Sight { seen, plan, done })),
+        printable_status: Some(printable(&Situation {
+            observed,
+            plan,
+            done,
+        })),
         conditions,
         state_change_requests: plan.requests.clone(),
         start_failure: plan.start_failure.clone(),
         observed_generation: generation.or(before.observed_generation),
-        desired_generation: seen.vm.metadata.generation,
-        volume_snapshot_statuses: snapshot_statuses(&seen.vm),
-        run_strategy: match plan.strategy.word() {
-            Some(word) if is_started_under => Some(word),
+        desired_generation: observed.vm.metadata.generation,
+        volume_snapshot_statuses: snapshot_statuses(&observed.vm),
+        run_strategy: match plan.strategy.status_value() {
+            Some(value) if is_started_under => Some(value),
             _ => before.run_strategy.clone(),
         },
         ..before.into_owned()
     };
-    instancetype::note_all(&seen.vm, &done.kept, &mut status);
+    instancetype::note_all(&observed.vm, &done.kept, &mut status);
     status
 }
 
-/// The piece of the status that the controller owns, or nothing when it is there already.
+/// The part of the status that the controller owns, or `None` if nothing changed.
 pub(super) fn fragment(vm: &Vm, key: &Key, status: &VirtualMachineStatus) -> Option<Value> {
     let before = vm.status();
     if *before == *status {
@@ -103,8 +107,8 @@ pub(super) fn fragment(vm: &Vm, key: &Key, status: &VirtualMachineStatus) -> Opt
     for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
         owned[name] = value;
     }
-    // Others write requests, too. An apply that leaves out a list which is ours gives it up, so
-    // only an empty one that was empty before may be left out.
+    // virt-api writes requests as well. An apply without a list that we own drops the list, so only
+    // a list that is and was empty may be left out.
     let lists = [&before.state_change_requests, &status.state_change_requests];
     if lists.iter().any(|list| !list.is_empty()) {
         owned["stateChangeRequests"] = json!(status.state_change_requests);
@@ -130,89 +134,93 @@ pub(super) fn as_apply(key: &Key, body: Value) -> Fragment<'_> {
     }
 }
 
-fn render_conditions(seen: &Observed, plan: &Plan, done: &Done) -> Vec<VirtualMachineCondition> {
-    let now = Time(seen.now);
-    let mut all = seen.vm.status().conditions.clone();
-    let vmi = seen.own_vmi();
+fn render_conditions(
+    observed: &Observed,
+    plan: &Plan,
+    done: &Done,
+) -> Vec<VirtualMachineCondition> {
+    let now = Time(observed.now);
+    let mut all = observed.vm.status().conditions.clone();
+    let vmi = observed.own_vmi();
     if let Some(vmi) = vmi {
         mirror(&mut all, &vmi.status.conditions);
     }
-    if vmi.is_none() && !done.created && !seen.templates.is_empty() {
-        tell_data_volumes(&mut all, seen, &now);
+    if vmi.is_none() && !done.created && !observed.templates.is_empty() {
+        set_data_volumes_ready(&mut all, observed, &now);
     }
     let ready = vmi.and_then(|vmi| conditions::find(&vmi.status.conditions, &VmiType::Ready));
-    let says = match ready {
-        Some(ready) => Statement {
+    let value = match ready {
+        Some(ready) => ConditionValue {
             status: ready.status(),
             reason: ready.reason(),
             message: ready.message(),
         },
-        None if vmi.is_some() => Statement::fails(
-            reasons::vm::VMI_CONDITION_MISSING,
-            "the instance says nothing yet",
+        None if vmi.is_some() => ConditionValue::fails(
+            Reason::VMIConditionMissing,
+            "the VMI has no such condition yet",
         ),
-        None => Statement::fails(reasons::vm::VMI_NOT_EXISTS, "there is no instance"),
+        None => ConditionValue::fails(Reason::VMINotExists, "there is no VMI"),
     };
-    conditions::set(&mut all, Type::Ready, &says, &now);
+    conditions::set(&mut all, Type::Ready, &value, &now);
     match &plan.restart {
-        Restart::Unclear => {}
+        Restart::Unknown => {}
         Restart::NotRequired => conditions::remove(&mut all, &Type::RestartRequired),
         Restart::Required(_) if done.deleted => {
             conditions::remove(&mut all, &Type::RestartRequired);
         }
         Restart::Required(changes) => {
-            let says = Statement {
+            let value = ConditionValue {
                 message: &revision::message(changes),
-                ..Statement::holds()
+                ..ConditionValue::holds()
             };
-            conditions::set(&mut all, Type::RestartRequired, &says, &now);
+            conditions::set(&mut all, Type::RestartRequired, &value, &now);
         }
     }
     match &done.failure {
         None => conditions::remove(&mut all, &Type::Failure),
-        Some((reason, message)) => {
-            let says = Statement {
+        Some(Failure { reason, message }) => {
+            let value = ConditionValue {
                 status: conditions::TRUE,
-                reason,
-                message,
+                reason: reason.as_str(),
+                message: &reason.advise(message),
             };
-            conditions::set(&mut all, Type::Failure, &says, &now);
+            conditions::set(&mut all, Type::Failure, &value, &now);
         }
     }
     all
 }
 
-/// Before there is an instance, which has this condition, too.
-fn tell_data_volumes(all: &mut Vec<VirtualMachineCondition>, seen: &Observed, now: &Time) {
+/// Sets the condition before there is a VMI, which then has the same condition.
+fn set_data_volumes_ready(all: &mut Vec<VirtualMachineCondition>, observed: &Observed, now: &Time) {
     let kind = Type::from(VmiType::DataVolumesReady.as_str());
-    let message = match data_volumes::readiness(seen) {
+    let message = match data_volumes::readiness(observed) {
         Readiness::Ready => {
-            // That is what everybody expects, so only those read it who read otherwise before.
+            // True is the default, so it is set only to replace False.
             if conditions::find(all, &kind).is_some() {
-                let says = Statement {
+                let value = ConditionValue {
                     status: conditions::TRUE,
-                    reason: reasons::vmi::ALL_DVS_READY,
+                    reason: Reason::AllDVsReady.as_str(),
                     message: "",
                 };
-                conditions::set(all, kind, &says, now);
+                conditions::set(all, kind, &value, now);
             }
             return;
         }
         Readiness::Waits(message) | Readiness::Impossible(message) => message,
     };
-    let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, &message);
-    conditions::set(all, kind, &says, now);
+    let value = ConditionValue::fails(Reason::NotAllDVsReady, &message);
+    conditions::set(all, kind, &value, now);
 }
 
-/// What was said last of data volumes.
+/// The last message about data volumes.
 pub(super) fn data_volumes_message(vm: &Vm) -> Option<String> {
     let kind = Type::from(VmiType::DataVolumesReady.as_str());
     let status = vm.status();
-    let said = conditions::find(&status.conditions, &kind)?;
-    Some(said.message().to_owned())
+    let condition = conditions::find(&status.conditions, &kind)?;
+    Some(condition.message().to_owned())
 }
 
-/// Copies the VMI's conditions, and drops copies of what it no longer has.
+/// Copies the VMI's conditions, and drops copies of conditions that it no longer has.
 fn mirror(all: &mut Vec<VirtualMachineCondition>, theirs: &[VirtualMachineInstanceCondition]) {
     all.retain(|condition| {
         OWN.contains(&condition.type_.as_str()) || condition.type_ == Type::ManualRecoveryRequired
@@ -231,16 +239,16 @@ fn mirror(all: &mut Vec<VirtualMachineCondition>, theirs: &[VirtualMachineInstan
     conditions::sort(all);
 }
 
-/// Which volumes a snapshot could take: none, as nothing here takes snapshots.
+/// Which volumes support snapshots: none in this version.
 fn snapshot_statuses(vm: &Vm) -> Vec<VolumeSnapshotStatus> {
     let name = |volume: &Value| Some(volume.get("name")?.as_str()?.to_owned());
     let all = vm.volumes().iter().filter_map(|volume| {
         let is_claim =
             volume.get("persistentVolumeClaim").is_some() || volume.get("dataVolume").is_some();
         let reason = if is_claim {
-            "no snapshot class is known for its claim"
+            "no snapshot class is known for its persistent volume claim"
         } else {
-            "only claims can be taken"
+            "only persistent volume claims support snapshots"
         };
         Some(VolumeSnapshotStatus {
             name: name(volume)?,

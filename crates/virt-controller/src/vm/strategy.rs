@@ -4,7 +4,7 @@ use kubevirt_api::vm::VirtualMachineRunStrategy;
 
 use crate::view::VmSpec;
 
-/// When the guest of a VM is to run.
+/// When the guest of a VM should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
     Always,
@@ -14,15 +14,15 @@ pub(super) enum Strategy {
     Once,
     /// Waits for a guest that migrates here from another cluster.
     WaitAsReceiver,
-    /// None given, two given, or one that is not handled here: nothing is done.
-    Unclear,
+    /// None, two, or an unknown one: the controller does nothing.
+    Unknown,
 }
 
-/// The VM's guest, as far as the strategies tell cases apart.
+/// The state of the VM's guest, as far as strategies depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guest {
     Absent,
-    /// On its way up, or up.
+    /// Starting or running.
     Live,
     Succeeded,
     Failed,
@@ -32,99 +32,104 @@ pub(super) enum Guest {
 
 /// The first request that still applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum Requested {
     Nothing,
     /// Stop just this guest.
     Stop,
     Start,
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Move {
+pub(super) enum Decision {
     Stay,
-    /// Make the VMI, once the back-off is over.
+    /// Create the VMI, once the back-off is over.
     Start,
     /// Delete the VMI.
     Stop,
-    /// Note a start request, so that the start is not forgotten when the VMI is gone.
-    AskForStart,
+    /// Record a start request, so that the start is not lost with the VMI.
+    RequestStart,
     /// Change the strategy to Always.
     SwitchToAlways,
 }
 
-/// Whether a VM with this strategy was started under it before.
+/// Whether the VM was started under this strategy before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
     New,
     Known,
 }
 
-pub(super) fn decide(strategy: Strategy, guest: Guest, asked: Asked, history: History) -> Move {
-    use {Asked as A, Guest as G, Strategy as S};
-    match (strategy, guest, asked) {
+pub(super) fn decide(
+    strategy: Strategy,
+    guest: Guest,
+    requested: Requested,
+    history: History,
+) -> Decision {
+    use {Guest as G, Requested as A, Strategy as S};
+    match (strategy, guest, requested) {
         (S::Always | S::Once | S::WaitAsReceiver, G::Absent, _)
-        | (S::RerunOnFailure | S::Manual, G::Absent, A::Start) => Move::Start,
-        (S::RerunOnFailure, G::Absent, _) if history == History::New => Move::Start,
-        (S::Halted, G::Absent, A::Start) => Move::SwitchToAlways,
-        (S::RerunOnFailure, G::Failed, A::Nothing) => Move::AskForStart,
+        | (S::RerunOnFailure | S::Manual, G::Absent, A::Start) => Decision::Start,
+        (S::RerunOnFailure, G::Absent, _) if history == History::New => Decision::Start,
+        (S::Halted, G::Absent, A::Start) => Decision::SwitchToAlways,
+        (S::RerunOnFailure, G::Failed, A::Nothing) => Decision::RequestStart,
         (S::Halted, G::Live | G::Succeeded | G::Failed, _)
         | (S::Always | S::RerunOnFailure, G::Succeeded | G::Failed, _)
         | (S::Always | S::RerunOnFailure, G::Live, A::Stop)
-        | (S::Manual, G::Live | G::Succeeded | G::Failed, A::Stop) => Move::Stop,
-        (S::Unclear, _, _)
+        | (S::Manual, G::Live | G::Succeeded | G::Failed, A::Stop) => Decision::Stop,
+        (S::Unknown, _, _)
         | (_, G::Ending, _)
         | (S::RerunOnFailure | S::Manual | S::Halted, G::Absent, _)
         | (S::Always | S::RerunOnFailure, G::Live, _)
         | (S::Manual | S::Once | S::WaitAsReceiver, G::Live | G::Succeeded | G::Failed, _) => {
-            Move::Stay
+            Decision::Stay
         }
     }
 }
 
 impl Strategy {
     pub(super) fn of(spec: &VmSpec) -> Self {
-        use VirtualMachineRunStrategy as Word;
-        let word = spec
+        use VirtualMachineRunStrategy as RunStrategy;
+        let status_value = spec
             .run_strategy
             .as_ref()
-            .filter(|word| **word != Word::Unset);
-        match (spec.running, word) {
-            (Some(true), None) | (None, Some(Word::Always)) => Self::Always,
-            (Some(false), None) | (None, Some(Word::Halted)) => Self::Halted,
-            (None, Some(Word::RerunOnFailure)) => Self::RerunOnFailure,
-            (None, Some(Word::Manual)) => Self::Manual,
-            (None, Some(Word::Once)) => Self::Once,
-            (None, Some(Word::WaitAsReceiver)) => Self::WaitAsReceiver,
-            _ => Self::Unclear,
+            .filter(|status_value| **status_value != RunStrategy::Unset);
+        match (spec.running, status_value) {
+            (Some(true), None) | (None, Some(RunStrategy::Always)) => Self::Always,
+            (Some(false), None) | (None, Some(RunStrategy::Halted)) => Self::Halted,
+            (None, Some(RunStrategy::RerunOnFailure)) => Self::RerunOnFailure,
+            (None, Some(RunStrategy::Manual)) => Self::Manual,
+            (None, Some(RunStrategy::Once)) => Self::Once,
+            (None, Some(RunStrategy::WaitAsReceiver)) => Self::WaitAsReceiver,
+            _ => Self::Unknown,
         }
     }
 
-    /// The word for the status.
-    pub(super) fn word(self) -> Option<VirtualMachineRunStrategy> {
-        use VirtualMachineRunStrategy as Word;
+    /// The value for the status.
+    pub(super) fn status_value(self) -> Option<VirtualMachineRunStrategy> {
+        use VirtualMachineRunStrategy as RunStrategy;
         match self {
-            Self::Always => Some(Word::Always),
-            Self::RerunOnFailure => Some(Word::RerunOnFailure),
-            Self::Manual => Some(Word::Manual),
-            Self::Halted => Some(Word::Halted),
-            Self::Once => Some(Word::Once),
-            Self::WaitAsReceiver => Some(Word::WaitAsReceiver),
-            Self::Unclear => None,
+            Self::Always => Some(RunStrategy::Always),
+            Self::RerunOnFailure => Some(RunStrategy::RerunOnFailure),
+            Self::Manual => Some(RunStrategy::Manual),
+            Self::Halted => Some(RunStrategy::Halted),
+            Self::Once => Some(RunStrategy::Once),
+            Self::WaitAsReceiver => Some(RunStrategy::WaitAsReceiver),
+            Self::Unknown => None,
         }
     }
 
-    /// Whether a request to stop changes nothing; what is to stop becomes Halted instead.
+    /// Whether stop requests have no effect; users set the strategy to Halted instead.
     pub(super) fn ignores_stops(self) -> bool {
         matches!(self, Self::Once | Self::WaitAsReceiver)
     }
 
-    /// Whether starts that never got to run are counted.
+    /// Whether failed starts are counted.
     pub(super) fn counts_failures(self) -> bool {
         matches!(self, Self::Always | Self::RerunOnFailure | Self::Once)
     }
 
-    /// Whether the next start waits because of them.
+    /// Whether failed starts delay the next start.
     pub(super) fn backs_off(self) -> bool {
         matches!(self, Self::Always | Self::RerunOnFailure)
     }

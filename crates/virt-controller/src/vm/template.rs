@@ -1,4 +1,4 @@
-//! From a VM's template to a VMI, as JSON: what this version does not know is carried over.
+//! Renders a VMI from a VM's template, as JSON: unknown fields are copied.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
@@ -68,8 +68,7 @@ pub(super) fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
         return;
     }
     let uuid = admission::defaults::controller::firmware_uuid(vm_name);
-    // Indexing makes objects on the way; a template that is none is refused by the schema long
-    // before.
+    // Indexing creates missing objects; the schema refuses templates that are no objects.
     if spec.is_object() {
         spec["domain"]["firmware"]["uuid"] = uuid.to_string().into();
     }

@@ -11,13 +11,13 @@ use kubevirt_api::vm_status::{VirtualMachinePrintableStatus as Printable, Virtua
 use serde_json::{Value, json};
 
 use super::data_volumes::Importer;
-use super::instancetype::{Due, Instance, due};
+use super::instancetype::{ChoiceStep, Instance, choice_step};
 use super::observe::Observed;
 use super::plan::{Restart, Step, backoff_seconds, plan};
 use super::printable::ROWS;
 use super::revision;
 use super::status::{self, Done};
-use super::strategy::{self, Asked, History, Move, Strategy, decide};
+use super::strategy::{self, Decision, History, Requested, Strategy, decide};
 use super::template;
 use crate::view::{Claim, DataVolume, Guest, Vm};
 
@@ -27,7 +27,7 @@ fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
 
-/// A VM with a strategy; finalizer and old status set as after its first passes.
+/// A VM with a strategy; finalizer and old status set as after its first reconciles.
 fn vm(strategy: &str) -> Value {
     json!({
         "metadata": {
@@ -72,7 +72,7 @@ fn set(mut object: Value, path: &str, value: Value) -> Value {
     object
 }
 
-fn see(vm: Value, vmi: Option<Value>) -> Observed {
+fn observe(vm: Value, vmi: Option<Value>) -> Observed {
     let read_vmi = |vmi| serde_json::from_value::<Guest>(vmi).unwrap();
     Observed {
         vm: Arc::new(serde_json::from_value::<Vm>(vm).unwrap()),
@@ -82,23 +82,25 @@ fn see(vm: Value, vmi: Option<Value>) -> Observed {
         templates: Vec::new(),
         importer: Importer::Installed,
         started_from: None,
-        choice: Due::Nothing,
+        choice: ChoiceStep::Nothing,
         now: now(),
     }
 }
 
-fn printable(seen: &Observed, done: &Done) -> Printable {
-    let plan = plan(seen);
-    status::render(seen, &plan, done).printable_status.unwrap()
+fn printable(observed: &Observed, done: &Done) -> Printable {
+    let plan = plan(observed);
+    status::render(observed, &plan, done)
+        .printable_status
+        .unwrap()
 }
 
-/// Events of the life of a VM, and what each strategy makes of them.
+/// Events in the life of a VM, and the decision of each strategy.
 struct Event {
     name: &'static str,
     guest: &'static [strategy::Guest],
-    asked: &'static [Asked],
+    requested: &'static [Requested],
     history: &'static [History],
-    moves: [Move; 7],
+    moves: [Decision; 7],
 }
 
 const STRATEGIES: [Strategy; 7] = [
@@ -108,24 +110,24 @@ const STRATEGIES: [Strategy; 7] = [
     Strategy::Halted,
     Strategy::Once,
     Strategy::WaitAsReceiver,
-    Strategy::Unclear,
+    Strategy::Unknown,
 ];
 
 fn events() -> Vec<Event> {
-    use Asked as A;
+    use Decision::{RequestStart as Ask, Start as Run, Stay, Stop, SwitchToAlways as Switch};
     use History as H;
-    use Move::{AskForStart as Ask, Start as Run, Stay, Stop, SwitchToAlways as Switch};
+    use Requested as A;
     use strategy::Guest as G;
     const ANY: &[History] = &[H::New, H::Known];
-    let event = |name, guest, asked, history, moves| Event {
+    let event = |name, guest, requested, history, moves| Event {
         name,
         guest,
-        asked,
+        requested,
         history,
         moves,
     };
     vec![
-        // A request to stop what is not there is dropped before; it would change nothing.
+        // A stop request without a guest is dropped before; it would have no effect.
         event(
             "the VM is new and has no VMI",
             &[G::Absent],
@@ -141,13 +143,13 @@ fn events() -> Vec<Event> {
             [Run, Stay, Stay, Stay, Run, Run, Stay],
         ),
         event(
-            "a start is asked for",
+            "a start is requested",
             &[G::Absent],
             &[A::Start],
             ANY,
             [Run, Run, Run, Switch, Run, Run, Stay],
         ),
-        // A request to start what runs is dropped before.
+        // A start request for a running guest is dropped before.
         event(
             "the guest runs",
             &[G::Live],
@@ -156,7 +158,7 @@ fn events() -> Vec<Event> {
             [Stay, Stay, Stay, Stop, Stay, Stay, Stay],
         ),
         event(
-            "a stop of this guest is asked for",
+            "a stop of this guest is requested",
             &[G::Live, G::Succeeded, G::Failed],
             &[A::Stop],
             ANY,
@@ -177,14 +179,14 @@ fn events() -> Vec<Event> {
             [Stop, Ask, Stay, Stop, Stay, Stay, Stay],
         ),
         event(
-            "the guest crashed and the next start is noted",
+            "the guest crashed and the next start is recorded",
             &[G::Failed],
             &[A::Start],
             ANY,
             [Stop, Stop, Stay, Stop, Stay, Stay, Stay],
         ),
         event(
-            "the VMI is on its way out",
+            "the VMI is being deleted",
             &[G::Ending],
             &[A::Nothing, A::Stop, A::Start],
             ANY,
@@ -194,28 +196,28 @@ fn events() -> Vec<Event> {
 }
 
 #[test]
-fn every_strategy_answers_every_event_as_the_table_says() {
+fn decisions_match_the_table() {
     use strategy::Guest as G;
     let events = events();
     let mut cells = 0;
     for history in [History::New, History::Known] {
         for guest in [G::Absent, G::Live, G::Succeeded, G::Failed, G::Ending] {
-            for asked in [Asked::Nothing, Asked::Stop, Asked::Start] {
+            for requested in [Requested::Nothing, Requested::Stop, Requested::Start] {
                 let names = |event: &&Event| {
                     event.guest.contains(&guest)
-                        && event.asked.contains(&asked)
+                        && event.requested.contains(&requested)
                         && event.history.contains(&history)
                 };
                 let named: Vec<&Event> = events.iter().filter(names).collect();
                 let [event] = named[..] else {
                     panic!(
-                        "{} events name {guest:?} {asked:?} {history:?}",
+                        "{} events name {guest:?} {requested:?} {history:?}",
                         named.len()
                     );
                 };
                 for (strategy, expected) in STRATEGIES.into_iter().zip(event.moves) {
-                    let found = decide(strategy, guest, asked, history);
-                    let cell = format!("{}: {strategy:?} {guest:?} {asked:?}", event.name);
+                    let found = decide(strategy, guest, requested, history);
+                    let cell = format!("{}: {strategy:?} {guest:?} {requested:?}", event.name);
                     assert_eq!(found, expected, "{cell} {history:?}");
                     cells += 1;
                 }
@@ -226,7 +228,7 @@ fn every_strategy_answers_every_event_as_the_table_says() {
 }
 
 #[test]
-fn running_is_an_old_way_to_say_always_or_halted() {
+fn running_means_always_or_halted() {
     let cases = [
         (json!({"running": true}), Strategy::Always),
         (json!({"running": false}), Strategy::Halted),
@@ -235,16 +237,16 @@ fn running_is_an_old_way_to_say_always_or_halted() {
             Strategy::Halted,
         ),
         (json!({"runStrategy": "Once"}), Strategy::Once),
-        (json!({}), Strategy::Unclear),
+        (json!({}), Strategy::Unknown),
         (
             json!({"running": true, "runStrategy": "Always"}),
-            Strategy::Unclear,
+            Strategy::Unknown,
         ),
         (
             json!({"runStrategy": "WaitAsReceiver"}),
             Strategy::WaitAsReceiver,
         ),
-        (json!({"runStrategy": "Sometimes"}), Strategy::Unclear),
+        (json!({"runStrategy": "Sometimes"}), Strategy::Unknown),
     ];
     for (spec, strategy) in cases {
         let spec = serde_json::from_value(spec).unwrap();
@@ -256,57 +258,57 @@ fn running_is_an_old_way_to_say_always_or_halted() {
 fn new_vm_gets_its_finalizer_before_its_instance() {
     let vm = set(vm("Always"), "/metadata/finalizers", json!([]));
     assert_eq!(
-        plan(&see(vm, None)).steps,
+        plan(&observe(vm, None)).steps,
         [Step::AddFinalizer, Step::CreateVmi]
     );
 }
 
 #[test]
-fn instance_is_the_template_with_what_is_unknown_to_us() {
-    let seen = see(set(vm("Always"), "/spec/running", Value::Null), None);
-    insta::assert_json_snapshot!(template::vmi(&seen.vm, &[]));
+fn vmi_is_the_template_with_unknown_fields() {
+    let observed = observe(set(vm("Always"), "/spec/running", Value::Null), None);
+    insta::assert_json_snapshot!(template::vmi(&observed.vm, &[]));
 }
 
 #[test]
 fn start_request_with_pause_starts_paused() {
     let request = json!([{"action": "Start", "data": {"paused": "true"}}]);
-    let seen = see(
+    let observed = observe(
         set(vm("Manual"), "/status/stateChangeRequests", request),
         None,
     );
-    let plan = plan(&seen);
+    let plan = plan(&observed);
     assert_eq!(plan.steps, [Step::CreateVmi]);
-    let vmi = template::vmi(&seen.vm, &plan.requests);
+    let vmi = template::vmi(&observed.vm, &plan.requests);
     assert_eq!(vmi["spec"]["startStrategy"], "Paused");
 }
 
 #[test]
-fn stop_and_start_request_is_worked_off_in_order() {
+fn stop_and_start_requests_are_handled_in_order() {
     let path = "/status/stateChangeRequests";
     let both = json!([{"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}]);
     let vm = set(vm("Manual"), path, both);
 
-    let first = plan(&see(vm.clone(), Some(vmi("Running"))));
+    let first = plan(&observe(vm.clone(), Some(vmi("Running"))));
     assert_eq!(
         (first.steps.as_slice(), first.requests.len()),
         (&[Step::DeleteVmi][..], 2)
     );
 
-    let gone = plan(&see(vm.clone(), None));
+    let gone = plan(&observe(vm.clone(), None));
     assert_eq!(
         (gone.steps.as_slice(), gone.requests.len()),
         (&[Step::CreateVmi][..], 1)
     );
 
     let fresh = set(vmi("Pending"), "/metadata/uid", json!("vmi-uid-2"));
-    let started = plan(&see(vm, Some(fresh)));
+    let started = plan(&observe(vm, Some(fresh)));
     assert_eq!((started.steps.len(), started.requests.len()), (0, 0));
 }
 
 #[test]
-fn failed_instance_is_restarted_by_way_of_a_request() {
+fn failed_vmi_is_restarted_through_a_request() {
     let vm = vm("RerunOnFailure");
-    let first = plan(&see(vm.clone(), Some(vmi("Failed"))));
+    let first = plan(&observe(vm.clone(), Some(vmi("Failed"))));
     assert_eq!((first.steps.len(), first.requests.len()), (0, 1));
     let vm = set(
         vm,
@@ -314,27 +316,27 @@ fn failed_instance_is_restarted_by_way_of_a_request() {
         json!([{"action": "Start"}]),
     );
     assert_eq!(
-        plan(&see(vm.clone(), Some(vmi("Failed")))).steps,
+        plan(&observe(vm.clone(), Some(vmi("Failed")))).steps,
         [Step::DeleteVmi]
     );
-    assert_eq!(plan(&see(vm, None)).steps, [Step::CreateVmi]);
+    assert_eq!(plan(&observe(vm, None)).steps, [Step::CreateVmi]);
 }
 
 #[test]
-fn requests_that_nobody_acts_on_any_more_are_dropped() {
+fn requests_without_effect_are_dropped() {
     let start = json!({"action": "Start"});
     let both = json!([{"action": "Stop", "uid": "vmi-uid"}, start]);
     let start = json!([start]);
     let ending = set(vmi("Running"), "/metadata/deletionTimestamp", json!(NOW));
     let cases = [
-        // Asked for before the strategy was changed.
+        // Requested before the strategy was changed.
         ("Once", &both, vmi("Running"), 0),
         ("WaitAsReceiver", &both, vmi("Running"), 0),
         ("Manual", &both, vmi("Running"), 2),
         ("Halted", &start, vmi("Failed"), 0),
         ("Halted", &start, ending.clone(), 0),
         ("Manual", &start, ending, 1),
-        // The guest that was asked for was quicker than we.
+        // The requested guest has ended already.
         ("Manual", &start, vmi("Failed"), 0),
         ("RerunOnFailure", &start, vmi("Succeeded"), 0),
         ("RerunOnFailure", &start, vmi("Failed"), 1),
@@ -345,27 +347,27 @@ fn requests_that_nobody_acts_on_any_more_are_dropped() {
             "/status/stateChangeRequests",
             requests.clone(),
         );
-        let found = plan(&see(vm, Some(vmi))).requests.len();
+        let found = plan(&observe(vm, Some(vmi))).requests.len();
         assert_eq!(found, left, "{strategy} {requests}");
     }
 }
 
 #[test]
-fn instance_that_never_ran_is_counted_once_and_delays_the_next() {
-    let seen = see(vm("Always"), Some(vmi("Failed")));
-    let counted = plan(&seen);
+fn failed_start_is_counted_once_and_delays_the_next() {
+    let observed = observe(vm("Always"), Some(vmi("Failed")));
+    let counted = plan(&observed);
     let failure = counted.start_failure.clone().unwrap();
     assert_eq!(failure.consecutive_fail_count, Some(1));
     assert_eq!(failure.last_failed_vmi_uid.as_deref(), Some("vmi-uid"));
 
     let vm = set(vm("Always"), "/status/startFailure", json!(failure));
-    let again = plan(&see(vm.clone(), Some(vmi("Failed"))));
+    let again = plan(&observe(vm.clone(), Some(vmi("Failed"))));
     assert_eq!(again.start_failure, Some(failure));
 
-    let waiting = see(vm.clone(), None);
+    let waiting = observe(vm.clone(), None);
     let waiting_plan = plan(&waiting);
     assert!(waiting_plan.steps.is_empty());
-    let wait = waiting_plan.look_again_in.unwrap();
+    let wait = waiting_plan.requeue_in.unwrap();
     assert!(
         wait >= Duration::from_secs(10) && wait <= Duration::from_secs(15),
         "{wait:?}"
@@ -375,7 +377,7 @@ fn instance_that_never_ran_is_counted_once_and_delays_the_next() {
         Printable::CrashLoopBackOff
     );
 
-    let mut later = see(vm, None);
+    let mut later = observe(vm, None);
     later.now = now() + jiff::SignedDuration::from_secs(16);
     assert_eq!(plan(&later).steps, [Step::CreateVmi]);
 }
@@ -386,20 +388,20 @@ fn instance_that_ran_clears_the_count() {
     let vm = set(vm("Always"), "/status/startFailure", failure);
     let ran = json!([{"phase": "Running", "phaseTransitionTimestamp": NOW}]);
     let vmi = set(vmi("Failed"), "/status/phaseTransitionTimestamps", ran);
-    assert_eq!(plan(&see(vm, Some(vmi))).start_failure, None);
+    assert_eq!(plan(&observe(vm, Some(vmi))).start_failure, None);
 }
 
 #[test]
-fn instance_that_ended_well_before_it_was_seen_to_run_has_not_failed() {
+fn succeeded_guest_is_not_a_failed_start() {
     let failure = json!({"consecutiveFailCount": 2, "lastFailedVMIUID": "old"});
     let vm = set(vm("RerunOnFailure"), "/status/startFailure", failure);
-    let ended = plan(&see(vm, Some(vmi("Succeeded"))));
+    let ended = plan(&observe(vm, Some(vmi("Succeeded"))));
     assert_eq!(
         (ended.start_failure, ended.steps),
         (None, vec![Step::DeleteVmi])
     );
-    // One that is started again must not be started without end.
-    let always = plan(&see(self::vm("Always"), Some(vmi("Succeeded"))));
+    // A strategy that starts it again must back off.
+    let always = plan(&observe(self::vm("Always"), Some(vmi("Succeeded"))));
     assert!(always.start_failure.is_some());
 }
 
@@ -425,27 +427,34 @@ fn switch_to_rerun_under_back_off_still_starts_later() {
                          "retryAfterTimestamp": "2026-11-21T12:00:10Z"});
     let vm = set(vm("RerunOnFailure"), "/status/runStrategy", json!("Always"));
     let vm = set(vm, "/status/startFailure", failure);
-    let seen = see(vm, None);
-    let plan = plan(&seen);
-    assert_eq!(plan.look_again_in, Some(Duration::from_secs(10)));
-    let status = status::render(&seen, &plan, &Done::default());
+    let observed = observe(vm, None);
+    let plan = plan(&observed);
+    assert_eq!(plan.requeue_in, Some(Duration::from_secs(10)));
+    let status = status::render(&observed, &plan, &Done::default());
     assert_eq!(status.run_strategy.unwrap().as_str(), "Always");
 }
 
 #[test]
 fn deleted_vm_waits_for_its_instance() {
     let vm = set(vm("Always"), "/metadata/deletionTimestamp", json!(NOW));
-    let first = see(vm.clone(), Some(vmi("Running")));
+    let first = observe(vm.clone(), Some(vmi("Running")));
     assert_eq!(plan(&first).steps, [Step::DeleteVmi]);
     assert_eq!(printable(&first, &Done::default()), Printable::Terminating);
 
     let going = set(vmi("Running"), "/metadata/deletionTimestamp", json!(NOW));
-    assert!(plan(&see(vm.clone(), Some(going.clone()))).steps.is_empty());
+    assert!(
+        plan(&observe(vm.clone(), Some(going.clone())))
+            .steps
+            .is_empty()
+    );
 
     let over = set(going, "/status/phase", json!("Succeeded"));
-    assert_eq!(plan(&see(vm.clone(), Some(over))).steps, [Step::ReleaseVmi]);
+    assert_eq!(
+        plan(&observe(vm.clone(), Some(over))).steps,
+        [Step::ReleaseVmi]
+    );
 
-    assert_eq!(plan(&see(vm, None)).steps, [Step::RemoveFinalizer]);
+    assert_eq!(plan(&observe(vm, None)).steps, [Step::RemoveFinalizer]);
 }
 
 #[test]
@@ -453,40 +462,43 @@ fn orphaning_deletion_leaves_the_instance_running() {
     let finalizers = json!(["orphan", "kubevirt.io/virtualMachineControllerFinalize"]);
     let vm = set(vm("Always"), "/metadata/deletionTimestamp", json!(NOW));
     let vm = set(vm, "/metadata/finalizers", finalizers);
-    let steps = plan(&see(vm, Some(vmi("Running")))).steps;
+    let steps = plan(&observe(vm, Some(vmi("Running")))).steps;
     assert_eq!(steps, [Step::ReleaseVmi, Step::RemoveFinalizer]);
 }
 
 #[test]
-fn instance_of_nobody_is_adopted_and_that_of_another_reported() {
+fn unowned_vmi_is_adopted_and_foreign_vmi_is_reported() {
     let orphan = set(vmi("Running"), "/metadata/ownerReferences", json!([]));
-    assert_eq!(plan(&see(vm("Always"), Some(orphan))).steps, [Step::Adopt]);
+    assert_eq!(
+        plan(&observe(vm("Always"), Some(orphan))).steps,
+        [Step::Adopt]
+    );
     let foreign = set(
         vmi("Running"),
         "/metadata/ownerReferences/0/uid",
         json!("other"),
     );
-    let seen = see(vm("Always"), Some(foreign));
-    let plan = plan(&seen);
+    let observed = observe(vm("Always"), Some(foreign));
+    let plan = plan(&observed);
     assert!(plan.steps.is_empty() && plan.blocked.is_some());
-    assert_eq!(printable(&seen, &Done::default()), Printable::Stopped);
+    assert_eq!(printable(&observed, &Done::default()), Printable::Stopped);
 }
 
 #[test]
-fn choice_is_settled_before_the_start() {
+fn choice_is_resolved_before_the_start() {
     let chosen = set(vm("Always"), "/spec/instancetype", json!({"name": "small"}));
-    let steps = |due| {
-        let mut seen = see(chosen.clone(), None);
-        seen.choice = due;
-        plan(&seen).steps
+    let steps = |choice_step| {
+        let mut observed = observe(chosen.clone(), None);
+        observed.choice = choice_step;
+        plan(&observed).steps
     };
-    assert_eq!(steps(Due::Nothing), [Step::CreateVmi]);
-    assert_eq!(steps(Due::Keep), [Step::KeepChoice, Step::CreateVmi]);
-    assert_eq!(steps(Due::WriteOut), [Step::WriteOutChoice]);
+    assert_eq!(steps(ChoiceStep::Nothing), [Step::CreateVmi]);
+    assert_eq!(steps(ChoiceStep::Keep), [Step::KeepChoice, Step::CreateVmi]);
+    assert_eq!(steps(ChoiceStep::Expand), [Step::ExpandChoice]);
 }
 
 #[test]
-fn what_is_due_about_a_choice_depends_on_policy_status_and_guest() {
+fn choice_step_depends_on_policy_status_and_guest() {
     let sized = |status: Value| {
         let vm = set(vm("Always"), "/spec/instancetype", json!({"name": "small"}));
         let vm = set(vm, "/status/instancetypeRef", status);
@@ -496,46 +508,74 @@ fn what_is_due_about_a_choice_depends_on_policy_status_and_guest() {
     let kept = json!({"name": "small", "kind": kind, "controllerRevisionRef": {"name": "r"}});
     let other = json!({"name": "large", "kind": kind, "controllerRevisionRef": {"name": "r"}});
     for (status, instance, policy, wanted) in [
-        (Value::Null, Instance::None, Policy::Reference, Due::Keep),
-        (Value::Null, Instance::Exists, Policy::Reference, Due::Keep),
+        (
+            Value::Null,
+            Instance::None,
+            Policy::Reference,
+            ChoiceStep::Keep,
+        ),
+        (
+            Value::Null,
+            Instance::Exists,
+            Policy::Reference,
+            ChoiceStep::Keep,
+        ),
         (
             kept.clone(),
             Instance::None,
             Policy::Reference,
-            Due::Nothing,
+            ChoiceStep::Nothing,
         ),
-        (other, Instance::None, Policy::Reference, Due::Keep),
-        (Value::Null, Instance::None, Policy::Expand, Due::WriteOut),
-        (kept.clone(), Instance::None, Policy::Expand, Due::Nothing),
+        (other, Instance::None, Policy::Reference, ChoiceStep::Keep),
+        (
+            Value::Null,
+            Instance::None,
+            Policy::Expand,
+            ChoiceStep::Expand,
+        ),
+        (
+            kept.clone(),
+            Instance::None,
+            Policy::Expand,
+            ChoiceStep::Nothing,
+        ),
         (
             kept.clone(),
             Instance::None,
             Policy::ExpandAll,
-            Due::WriteOut,
+            ChoiceStep::Expand,
         ),
-        (kept, Instance::Exists, Policy::ExpandAll, Due::Nothing),
+        (
+            kept,
+            Instance::Exists,
+            Policy::ExpandAll,
+            ChoiceStep::Nothing,
+        ),
     ] {
-        let found = due(&sized(status.clone()), instance, &policy);
+        let found = choice_step(&sized(status.clone()), instance, &policy);
         assert_eq!(found, wanted, "{status} {instance:?} {policy:?}");
     }
     let nameless = set(vm("Always"), "/spec/preference", json!({"kind": "Taste"}));
     let nameless: Vm = serde_json::from_value(nameless).unwrap();
-    assert_eq!(due(&nameless, Instance::None, &Policy::Expand), Due::Keep);
+    assert_eq!(
+        choice_step(&nameless, Instance::None, &Policy::Expand),
+        ChoiceStep::Keep
+    );
     let plain: Vm = serde_json::from_value(vm("Always")).unwrap();
     assert_eq!(
-        due(&plain, Instance::None, &Policy::ExpandAll),
-        Due::Nothing
+        choice_step(&plain, Instance::None, &Policy::ExpandAll),
+        ChoiceStep::Nothing
     );
 }
 
-/// What a row of the printable status is told by, on top of a VM that is set to start.
-struct Sign {
-    word: &'static str,
+/// The state that selects a row of the printable status, on top of a VM that should start.
+struct Case {
+    status: &'static str,
     vm: fn(Value) -> Value,
     vmi: fn(Value) -> Value,
 }
 
-/// With that condition False, in place of one of its type.
+/// Sets that condition to False.
 fn failing(mut vmi: Value, kind: &str, reason: &str) -> Value {
     let list = vmi["status"]["conditions"].as_array().cloned();
     let mut list = list.unwrap_or_default();
@@ -545,29 +585,29 @@ fn failing(mut vmi: Value, kind: &str, reason: &str) -> Value {
     vmi
 }
 
-/// Signs that can all be there at once, in order of precedence. Where a sign needs another phase
-/// than the ones below it, it changes the phase.
-const SIGNS: [Sign; 12] = [
-    Sign {
-        word: "Terminating",
+/// States that can all hold at once, in order of precedence. A state that needs another phase than
+/// the ones below it changes the phase.
+const CASES: [Case; 12] = [
+    Case {
+        status: "Terminating",
         vm: |vm| set(vm, "/metadata/deletionTimestamp", json!(NOW)),
         vmi: |vmi| vmi,
     },
-    Sign {
-        word: "Stopping",
+    Case {
+        status: "Stopping",
         vm: |vm| vm,
         vmi: |vmi| set(vmi, "/metadata/deletionTimestamp", json!(NOW)),
     },
-    Sign {
-        word: "Migrating",
+    Case {
+        status: "Migrating",
         vm: |vm| vm,
         vmi: |vmi| {
             let state = json!({"startTimestamp": NOW});
             set(vmi, "/status/migrationState", state)
         },
     },
-    Sign {
-        word: "Paused",
+    Case {
+        status: "Paused",
         vm: |vm| vm,
         vmi: |mut vmi| {
             let paused = json!({"type": "Paused", "status": "True"});
@@ -576,33 +616,33 @@ const SIGNS: [Sign; 12] = [
             vmi
         },
     },
-    Sign {
-        word: "Running",
+    Case {
+        status: "Running",
         vm: |vm| vm,
         vmi: |vmi| set(vmi, "/status/phase", json!("Running")),
     },
-    Sign {
-        word: "ErrorPvcNotFound",
+    Case {
+        status: "ErrorPvcNotFound",
         vm: |vm| vm,
         vmi: |vmi| failing(vmi, "Synchronized", "FailedPvcNotFound"),
     },
-    Sign {
-        word: "DataVolumeError",
+    Case {
+        status: "DataVolumeError",
         vm: |vm| with_volume(vm, &json!({"dataVolume": {"name": "failed"}})),
         vmi: |vmi| vmi,
     },
-    Sign {
-        word: "ErrorUnschedulable",
+    Case {
+        status: "ErrorUnschedulable",
         vm: |vm| vm,
         vmi: |vmi| failing(vmi, "PodScheduled", "Unschedulable"),
     },
-    Sign {
-        word: "Provisioning",
+    Case {
+        status: "Provisioning",
         vm: |vm| with_volume(vm, &json!({"dataVolume": {"name": "coming"}})),
         vmi: |vmi| vmi,
     },
-    Sign {
-        word: "WaitingForVolumeBinding",
+    Case {
+        status: "WaitingForVolumeBinding",
         vm: |vm| {
             with_volume(
                 vm,
@@ -611,13 +651,13 @@ const SIGNS: [Sign; 12] = [
         },
         vmi: |vmi| vmi,
     },
-    Sign {
-        word: "ErrImagePull",
+    Case {
+        status: "ErrImagePull",
         vm: |vm| vm,
         vmi: |vmi| failing(vmi, "Synchronized", "ErrImagePull"),
     },
-    Sign {
-        word: "Starting",
+    Case {
+        status: "Starting",
         vm: |vm| vm,
         vmi: |vmi| vmi,
     },
@@ -632,10 +672,10 @@ fn with_volume(mut vm: Value, volume: &Value) -> Value {
     vm
 }
 
-/// As a look into the caches would find it.
-fn see_with_volumes(vm: Value, vmi: Option<Value>) -> Observed {
-    let mut seen = see(vm, vmi);
-    for volume in seen.vm.volumes() {
+/// The observation with the volumes in the caches.
+fn observe_with_volumes(vm: Value, vmi: Option<Value>) -> Observed {
+    let mut observed = observe(vm, vmi);
+    for volume in observed.vm.volumes() {
         if let Some(name) = volume.pointer("/persistentVolumeClaim/claimName") {
             let phase = if name == "unbound" {
                 "Pending"
@@ -644,7 +684,7 @@ fn see_with_volumes(vm: Value, vmi: Option<Value>) -> Observed {
             };
             let claim = json!({"metadata": {"name": name}, "status": {"phase": phase}});
             let claim: Claim = serde_json::from_value(claim).unwrap();
-            seen.claims.push(Arc::new(claim));
+            observed.claims.push(Arc::new(claim));
         }
         if let Some(name) = volume.pointer("/dataVolume/name") {
             let phase = match name.as_str().unwrap() {
@@ -655,34 +695,36 @@ fn see_with_volumes(vm: Value, vmi: Option<Value>) -> Observed {
             };
             let volume = json!({"metadata": {"name": name}, "status": {"phase": phase}});
             let volume: DataVolume = serde_json::from_value(volume).unwrap();
-            seen.data_volumes.push(Arc::new(volume));
+            observed.data_volumes.push(Arc::new(volume));
         }
     }
-    seen
+    observed
 }
 
 #[test]
-fn printable_status_takes_the_first_sign_in_order_of_precedence() {
-    for (n, sign) in SIGNS.iter().enumerate() {
-        // This sign and all below it.
+fn printable_status_follows_the_order_of_precedence() {
+    for (n, case) in CASES.iter().enumerate() {
+        // This state and all below it.
         let (mut vm, mut vmi) = (vm("Always"), vmi("Scheduling"));
-        for sign in SIGNS[n..].iter().rev() {
-            vm = (sign.vm)(vm);
-            vmi = (sign.vmi)(vmi);
+        for case in CASES[n..].iter().rev() {
+            vm = (case.vm)(vm);
+            vmi = (case.vmi)(vmi);
         }
-        let seen = see_with_volumes(vm, Some(vmi));
-        assert_eq!(printable(&seen, &Done::default()).as_str(), sign.word);
-        let row = ROWS.iter().position(|(word, _)| word.as_str() == sign.word);
-        let last = SIGNS[..n].iter().map(|sign| sign.word).next_back();
+        let observed = observe_with_volumes(vm, Some(vmi));
+        assert_eq!(printable(&observed, &Done::default()).as_str(), case.status);
+        let row = ROWS
+            .iter()
+            .position(|(status, _)| status.as_str() == case.status);
+        let last = CASES[..n].iter().map(|case| case.status).next_back();
         let before = ROWS
             .iter()
-            .position(|(word, _)| Some(word.as_str()) == last);
-        assert!(before.is_none() || before < row, "{}", sign.word);
+            .position(|(status, _)| Some(status.as_str()) == last);
+        assert!(before.is_none() || before < row, "{}", case.status);
     }
 }
 
 #[test]
-fn printable_status_of_guests_that_are_not_there_or_over() {
+fn printable_status_of_missing_and_ended_guests() {
     let created = Done {
         created: true,
         ..Done::default()
@@ -737,7 +779,7 @@ fn printable_status_of_guests_that_are_not_there_or_over() {
             &nothing,
             Printable::ImagePullBackOff,
         ),
-        // A receiver without an instance reads as any stopped VM.
+        // A receiver without a VMI is Stopped like any other VM.
         (vm("WaitAsReceiver"), None, &nothing, Printable::Stopped),
         (
             vm("WaitAsReceiver"),
@@ -754,21 +796,21 @@ fn printable_status_of_guests_that_are_not_there_or_over() {
     ];
     for (vm, vmi, done, expected) in cases {
         let text = format!("{} {vmi:?}", vm["spec"]["runStrategy"]);
-        assert_eq!(printable(&see(vm, vmi), done), expected, "{text}");
+        assert_eq!(printable(&observe(vm, vmi), done), expected, "{text}");
     }
 }
 
 #[test]
-fn volumes_are_waited_for_only_where_a_start_is_wanted() {
+fn vm_waits_for_volumes_only_if_it_should_start() {
     let unbound = json!({"persistentVolumeClaim": {"claimName": "unbound"}});
     let ready = json!({"dataVolume": {"name": "done"}});
     let later = json!({"dataVolume": {"name": "first-consumer"}});
     let start = json!([{"action": "Start"}]);
-    let asked = set(vm("Manual"), "/status/stateChangeRequests", start);
+    let requested = set(vm("Manual"), "/status/stateChangeRequests", start);
     let cases = [
         (vm("Always"), &unbound, "WaitingForVolumeBinding"),
         (vm("Manual"), &unbound, "Stopped"),
-        (asked, &unbound, "WaitingForVolumeBinding"),
+        (requested, &unbound, "WaitingForVolumeBinding"),
         (vm("Halted"), &unbound, "Stopped"),
         (vm("RerunOnFailure"), &unbound, "Stopped"),
         (vm("Once"), &unbound, "WaitingForVolumeBinding"),
@@ -777,37 +819,40 @@ fn volumes_are_waited_for_only_where_a_start_is_wanted() {
     ];
     for (vm, volume, expected) in cases {
         let strategy = vm["spec"]["runStrategy"].clone();
-        let seen = see_with_volumes(with_volume(vm, volume), None);
-        let found = printable(&seen, &Done::default());
+        let observed = observe_with_volumes(with_volume(vm, volume), None);
+        let found = printable(&observed, &Done::default());
         assert_eq!(found.as_str(), expected, "{strategy} {volume}");
     }
 }
 
-/// A running guest of generation 2 while the VM is at 3; what it was started from.
-fn see_changed(before: Value) -> Observed {
-    let mut seen = see(vm("Always"), Some(vmi("Running")));
-    seen.started_from = Some(before);
-    seen
+/// Observes a running guest of generation 2 while the VM is at 3.
+fn observe_changed(before: Value) -> Observed {
+    let mut observed = observe(vm("Always"), Some(vmi("Running")));
+    observed.started_from = Some(before);
+    observed
 }
 
 #[test]
-fn a_restart_is_required_while_the_guest_differs_from_what_is_written() {
+fn restart_is_required_while_the_guest_differs_from_the_spec() {
     let same = vm("Always")["spec"].clone();
     assert_eq!(
-        plan(&see_changed(same.clone())).steps,
+        plan(&observe_changed(same.clone())).steps,
         [Step::NoteGeneration(3)]
     );
 
     let uuid = admission::defaults::controller::firmware_uuid("a").to_string();
     let path = "/template/spec/domain/firmware";
     let identity = set(same.clone(), path, json!({"uuid": uuid}));
-    assert_eq!(plan(&see_changed(identity)).restart, Restart::NotRequired);
-    let strange = set(same.clone(), path, json!({"uuid": "another"}));
-    let fields = |before| match plan(&see_changed(before)).restart {
+    assert_eq!(
+        plan(&observe_changed(identity)).restart,
+        Restart::NotRequired
+    );
+    let foreign = set(same.clone(), path, json!({"uuid": "another"}));
+    let fields = |before| match plan(&observe_changed(before)).restart {
         Restart::Required(fields) => fields.join(" "),
         other => format!("{other:?}"),
     };
-    assert_eq!(fields(strange), "template.spec.domain.firmware.uuid");
+    assert_eq!(fields(foreign), "template.spec.domain.firmware.uuid");
     let cores = set(
         same.clone(),
         "/template/spec/domain/cpu",
@@ -823,20 +868,20 @@ fn a_restart_is_required_while_the_guest_differs_from_what_is_written() {
     let empty = set(same, "/template/spec/nodeSelector", Value::Null);
     assert_eq!(fields(empty), "NotRequired");
 
-    let mut current = see_changed(json!({}));
+    let mut current = observe_changed(json!({}));
     current.started_from = None;
-    assert_eq!(plan(&current).restart, Restart::Unclear);
+    assert_eq!(plan(&current).restart, Restart::Unknown);
 }
 
 #[test]
-fn the_condition_names_what_changed_and_goes_with_the_guest() {
+fn restart_condition_names_changed_fields() {
     let before = set(
         vm("Always")["spec"].clone(),
         "/template/spec/domain/cpu",
         json!({"cores": 1}),
     );
-    let seen = see_changed(before.clone());
-    let status = status::render(&seen, &plan(&seen), &Done::default());
+    let observed = observe_changed(before.clone());
+    let status = status::render(&observed, &plan(&observed), &Done::default());
     let find = |status: &VirtualMachineStatus| {
         let mut all = status.conditions.iter();
         let found = all.find(|condition| condition.type_.as_str() == "RestartRequired");
@@ -848,49 +893,49 @@ fn the_condition_names_what_changed_and_goes_with_the_guest() {
     assert_eq!(status.desired_generation, Some(3));
 
     let vm = set(vm("Always"), "/status", json!(status));
-    let mut unclear = see(vm.clone(), Some(vmi("Running")));
+    let mut unclear = observe(vm.clone(), Some(vmi("Running")));
     let kept = status::render(&unclear, &plan(&unclear), &Done::default());
     assert!(find(&kept).is_some());
     unclear.vmi = None;
     let gone = status::render(&unclear, &plan(&unclear), &Done::default());
     assert_eq!(find(&gone), None);
 
-    let mut taken_back = see(vm, Some(vmi("Running")));
+    let mut taken_back = observe(vm, Some(vmi("Running")));
     taken_back.started_from = Some(written_spec(&taken_back));
     let status = status::render(&taken_back, &plan(&taken_back), &Done::default());
     assert_eq!((find(&status), status.observed_generation), (None, Some(3)));
 }
 
-fn written_spec(seen: &Observed) -> Value {
-    json!({"template": seen.vm.spec.template})
+fn written_spec(observed: &Observed) -> Value {
+    json!({"template": observed.vm.spec.template})
 }
 
 #[test]
-fn a_copy_of_the_spec_holds_all_that_was_written() {
+fn revision_contains_all_fields() {
     let mut vm = vm("Always");
     vm["spec"]["updateVolumesStrategy"] = "Migration".into();
     vm["spec"]["unheardOf"] = json!({"a": 1});
-    let seen = see(vm, None);
-    insta::assert_json_snapshot!(revision::body(&seen.vm, 3));
+    let observed = observe(vm, None);
+    insta::assert_json_snapshot!(revision::body(&observed.vm, 3));
 }
 
 #[test]
-fn finalizer_on_a_dying_instance_of_another_vm_of_the_name_is_taken_off() {
-    let strange = set(
+fn terminating_foreign_vmi_is_released() {
+    let foreign = set(
         vmi("Running"),
         "/metadata/ownerReferences/0/uid",
         json!("former"),
     );
-    let dying = set(strange, "/metadata/deletionTimestamp", json!(NOW));
-    let seen = see(vm("Always"), Some(dying.clone()));
-    assert_eq!(plan(&seen).steps, [Step::ReleaseVmi]);
-    let nobodys = set(dying, "/metadata/ownerReferences", json!([]));
-    let seen = see(vm("Always"), Some(nobodys));
-    assert_eq!(plan(&seen).steps, [Step::ReleaseVmi]);
+    let terminating = set(foreign, "/metadata/deletionTimestamp", json!(NOW));
+    let observed = observe(vm("Always"), Some(terminating.clone()));
+    assert_eq!(plan(&observed).steps, [Step::ReleaseVmi]);
+    let unowned = set(terminating, "/metadata/ownerReferences", json!([]));
+    let observed = observe(vm("Always"), Some(unowned));
+    assert_eq!(plan(&observed).steps, [Step::ReleaseVmi]);
 }
 
 #[test]
-fn snapshot_statuses_tell_of_every_volume() {
+fn snapshot_statuses_cover_every_volume() {
     let with_claim = with_volume(
         vm("Manual"),
         &json!({"name": "data", "persistentVolumeClaim": {"claimName": "x"}}),
@@ -899,37 +944,37 @@ fn snapshot_statuses_tell_of_every_volume() {
         with_claim,
         &json!({"name": "root", "containerDisk": {"image": "i"}}),
     );
-    let seen = see(both, None);
-    let status = status::render(&seen, &plan(&seen), &Done::default());
-    let told: Vec<(&str, bool)> = status
+    let observed = observe(both, None);
+    let status = status::render(&observed, &plan(&observed), &Done::default());
+    let reported: Vec<(&str, bool)> = status
         .volume_snapshot_statuses
         .iter()
         .map(|one| (one.name.as_str(), one.enabled))
         .collect();
-    assert_eq!(told, [("data", false), ("root", false)]);
+    assert_eq!(reported, [("data", false), ("root", false)]);
 }
 
 #[test]
-fn status_of_a_running_vm_mirrors_its_instance() {
+fn status_of_a_running_vm_mirrors_its_vmi() {
     let conditions = json!([
         {"type": "Ready", "status": "True", "lastTransitionTime": NOW},
         {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"},
     ]);
     let old = json!([{"type": "Paused", "status": "True"}, {"type": "Failure", "status": "True"}]);
     let vmi = set(vmi("Running"), "/status/conditions", conditions);
-    let seen = see(set(vm("Always"), "/status/conditions", old), Some(vmi));
-    let status = status::render(&seen, &plan(&seen), &Done::default());
+    let observed = observe(set(vm("Always"), "/status/conditions", old), Some(vmi));
+    let status = status::render(&observed, &plan(&observed), &Done::default());
     insta::assert_json_snapshot!(status);
 }
 
 #[test]
 fn nothing_is_written_when_nothing_changed() {
-    let seen = see(vm("Always"), Some(vmi("Running")));
-    let rendered = status::render(&seen, &plan(&seen), &Done::default());
+    let observed = observe(vm("Always"), Some(vmi("Running")));
+    let rendered = status::render(&observed, &plan(&observed), &Done::default());
     let key = reconcile::Key::new("default", "a");
-    assert!(status::fragment(&seen.vm, &key, &rendered).is_some());
+    assert!(status::fragment(&observed.vm, &key, &rendered).is_some());
     let vm = set(vm("Always"), "/status", json!(rendered));
-    let again = see(vm, Some(vmi("Running")));
+    let again = observe(vm, Some(vmi("Running")));
     let rendered = status::render(&again, &plan(&again), &Done::default());
     assert_eq!(status::fragment(&again.vm, &key, &rendered), None);
 }

@@ -1,11 +1,11 @@
-//! Carrying out a plan: pods first, then the status, then the finalizer.
+//! Carries out a plan: pods first, then the status, then the finalizer.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions::{self, Condition as _};
-use kubevirt_api::reasons;
 use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType;
 use launcher_pod::{Acceleration, PodError, Surroundings};
+use reasons::Reason;
 use reconcile::{EventType, Fragment, Key, Requeue, WriteError, apply, create, delete, merge};
 use serde_json::json;
 
@@ -17,35 +17,35 @@ use crate::MANAGER;
 use crate::view::{Guest, LauncherPod};
 
 impl Controller {
-    pub(super) async fn act(&self, seen: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
+    pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
         let mut done = Done::default();
-        self.tell_problem(&seen.vmi, plan);
+        self.publish_problem(&observed.vmi, plan);
         let mut outcome = Ok(());
         for step in &plan.steps {
             outcome = match step {
-                Step::CreatePod => self.create_pod(seen, &mut done).await,
-                Step::CreateBinder => self.create_binder(seen, &mut done).await,
-                Step::DeletePod => self.delete_pod(seen, seen.pod.as_deref()).await,
-                Step::DeleteOthers => self.delete_others(seen).await,
-                Step::RemoveFinalizer => return self.remove_finalizer(&seen.vmi).await,
+                Step::CreatePod => self.create_pod(observed, &mut done).await,
+                Step::CreateBinder => self.create_binder(observed, &mut done).await,
+                Step::DeletePod => self.delete_pod(observed, observed.pod.as_deref()).await,
+                Step::DeleteOthers => self.delete_others(observed).await,
+                Step::RemoveFinalizer => return self.remove_finalizer(&observed.vmi).await,
             };
             if outcome.is_err() {
                 break;
             }
             failpoints::after(name(*step));
         }
-        self.write_status(seen, plan, &done).await?;
+        self.write_status(observed, plan, &done).await?;
         outcome?;
-        Ok(plan.look_again_in.map_or(Requeue::OnChange, Requeue::After))
+        Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
     }
 
-    async fn create_pod(&self, seen: &Observed, done: &mut Done) -> Result<(), VmiError> {
-        let vmi = seen.vmi.as_ref();
+    async fn create_pod(&self, observed: &Observed, done: &mut Done) -> Result<(), VmiError> {
+        let vmi = observed.vmi.as_ref();
         let Some(whole) = vmi.whole() else {
             return Ok(());
         };
-        let settings = self.pod_settings(seen);
-        let around = self.surroundings(seen);
+        let settings = self.pod_settings(observed);
+        let around = self.surroundings(observed);
         let rendered = launcher_pod::pod(whole, &settings, &around)
             .and_then(|pod| Ok((pod, launcher_pod::memory_overhead(whole, &settings)?)));
         let (pod, overhead) = match rendered {
@@ -53,7 +53,7 @@ impl Controller {
             Err(error) => return self.not_rendered(vmi, done, error),
         };
         self.send_pod(vmi, &pod, done).await?;
-        if !done.is_given_up {
+        if !done.is_abandoned {
             done.pod = Some(PodFacts {
                 image: settings.launcher_image,
                 overhead,
@@ -62,31 +62,31 @@ impl Controller {
         Ok(())
     }
 
-    async fn create_binder(&self, seen: &Observed, done: &mut Done) -> Result<(), VmiError> {
-        let vmi = seen.vmi.as_ref();
+    async fn create_binder(&self, observed: &Observed, done: &mut Done) -> Result<(), VmiError> {
+        let vmi = observed.vmi.as_ref();
         let Some(whole) = vmi.whole() else {
             return Ok(());
         };
-        let (settings, around) = (self.pod_settings(seen), self.surroundings(seen));
+        let (settings, around) = (self.pod_settings(observed), self.surroundings(observed));
         match launcher_pod::provisioning_pod(whole, &settings, &around) {
             Ok(pod) => self.send_pod(vmi, &pod, done).await,
             Err(error) => self.not_rendered(vmi, done, error),
         }
     }
 
-    fn pod_settings(&self, seen: &Observed) -> launcher_pod::Settings {
-        let acceleration = seen.acceleration.unwrap_or(Acceleration::Kvm);
+    fn pod_settings(&self, observed: &Observed) -> launcher_pod::Settings {
+        let acceleration = observed.acceleration.unwrap_or(Acceleration::Kvm);
         let (config, hosts) = (self.cluster.now(), self.hosts.list());
         rules::settings(&self.launcher, acceleration, &config, &hosts)
     }
 
-    /// What the pod is made from besides the VMI.
-    fn surroundings(&self, seen: &Observed) -> Surroundings {
-        let claims = seen.backings.iter().filter_map(|backing| {
+    /// The objects around the VMI from which the pod is rendered.
+    fn surroundings(&self, observed: &Observed) -> Surroundings {
+        let claims = observed.backings.iter().filter_map(|backing| {
             let facts = backing.claim.as_deref()?.facts.clone();
             Some((backing.claim_name.clone(), facts))
         });
-        let name = seen.vmi.namespace().unwrap_or_default();
+        let name = observed.vmi.namespace().unwrap_or_default();
         let namespace = self.namespaces.get(&Key::new("", &name));
         let (config, quotas) = (self.cluster.now(), self.quotas.of(&name));
         Surroundings {
@@ -98,7 +98,7 @@ impl Controller {
 
     fn not_rendered(&self, vmi: &Guest, done: &mut Done, error: PodError) -> Result<(), VmiError> {
         self.refuse(vmi, done, &error.to_string());
-        if error.may_pass() {
+        if error.is_transient() {
             return Err(VmiError::Render(error));
         }
         // The VMI's spec never changes, so trying again would not help.
@@ -112,16 +112,16 @@ impl Controller {
             Ok(_) => false,
             Err(error @ WriteError::AlreadyExists { .. }) => {
                 let found = api.get_opt(&key.name).await;
-                let found = found.map_err(|error| VmiError::Look(Box::new(error)))?;
+                let found = found.map_err(|error| VmiError::Read(Box::new(error)))?;
                 match found {
-                    // Ours, of a moment ago: the name has the VMI's UID in it.
+                    // Created by an earlier reconcile: its name contains the VMI's UID.
                     Some(pod) if is_of(&pod, vmi) => true,
-                    Some(_) => return self.give_way(vmi, done, key.name),
+                    Some(_) => return self.on_name_taken(vmi, done, key.name),
                     None => return Err(VmiError::Create(error)),
                 }
             }
             Err(error) => {
-                // A quota's refusal is over when there is room again.
+                // The refusal by a quota may end when the quota changes.
                 self.quotas.note_refusal(&Key::of(vmi));
                 self.refuse(vmi, done, &error.to_string());
                 return Err(VmiError::Create(error));
@@ -130,35 +130,36 @@ impl Controller {
         if !existed {
             tracing::info!(pod = key.name, "pod created");
             let note = format!("Created virtual machine pod {}", key.name);
-            let reason = reasons::event::SUCCESSFUL_CREATE;
+            let reason = Reason::SuccessfulCreate;
             self.recorder.publish(vmi, EventType::Normal, reason, note);
         }
         Ok(())
     }
 
-    /// The name of the pod follows from the VMI's UID, which is no secret, and somebody else's pod
-    /// has it. An owner makes another VMI, whose pod has another name; where there is none, the
-    /// name has to become free.
-    fn give_way(&self, vmi: &Guest, done: &mut Done, pod: String) -> Result<(), VmiError> {
-        let message = format!("pod {pod} has the name of this instance's pod and is not its own");
+    /// Another user's pod has the name of this VMI's pod: the name follows from the VMI's UID, which
+    /// is not secret. An owner creates another VMI, whose pod has another name; without an owner,
+    /// the VMI waits until the name is free.
+    fn on_name_taken(&self, vmi: &Guest, done: &mut Done, pod: String) -> Result<(), VmiError> {
+        let message =
+            format!("pod {pod} has the name of this VMI's pod and belongs to another owner");
         self.refuse(vmi, done, &message);
         let owners = vmi.owner_references().iter();
-        done.is_given_up = owners.filter_map(|owner| owner.controller).any(|is| is);
-        if done.is_given_up {
+        done.is_abandoned = owners.filter_map(|owner| owner.controller).any(|is| is);
+        if done.is_abandoned {
             Ok(())
         } else {
             Err(VmiError::NameTaken { pod })
         }
     }
 
-    /// Once: a condition that is there was told already.
-    fn tell_problem(&self, vmi: &Guest, plan: &Plan) {
+    /// Publishes a new problem; the condition of a known one is set already.
+    fn publish_problem(&self, vmi: &Guest, plan: &Plan) {
         let Some(problem) = &plan.problem else {
             return;
         };
         let kind = VirtualMachineInstanceConditionType::Synchronized;
-        let said = conditions::find(&vmi.status.conditions, &kind);
-        if said.is_none_or(|said| said.reason() != problem.reason) {
+        let condition = conditions::find(&vmi.status.conditions, &kind);
+        if condition.is_none_or(|condition| condition.reason() != problem.reason) {
             let note = problem.message.clone();
             self.recorder
                 .publish(vmi, EventType::Warning, problem.reason, note);
@@ -168,45 +169,48 @@ impl Controller {
     fn refuse(&self, vmi: &Guest, done: &mut Done, message: &str) {
         let note = format!("Cannot create the pod: {message}");
         self.recorder
-            .publish(vmi, EventType::Warning, reasons::event::FAILED_CREATE, note);
+            .publish(vmi, EventType::Warning, Reason::FailedCreate, note);
         done.failure = Some(message.to_owned());
     }
 
-    async fn delete_pod(&self, seen: &Observed, pod: Option<&LauncherPod>) -> Result<(), VmiError> {
+    async fn delete_pod(
+        &self,
+        observed: &Observed,
+        pod: Option<&LauncherPod>,
+    ) -> Result<(), VmiError> {
         let Some(pod) = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()) else {
             return Ok(());
         };
         let key = Key::of(pod);
         let uid = pod.uid().unwrap_or_default();
         let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
-        let vmi = seen.vmi.as_ref();
+        let vmi = observed.vmi.as_ref();
         match delete(&api, &key, &uid, None).await {
             Ok(()) => {
                 tracing::info!(pod = key.name, "pod deleted");
                 let note = format!("Deleted virtual machine pod {}", key.name);
-                let reason = reasons::event::SUCCESSFUL_DELETE;
+                let reason = Reason::SuccessfulDelete;
                 self.recorder.publish(vmi, EventType::Normal, reason, note);
                 Ok(())
             }
             Err(error) => {
                 let note = format!("Cannot delete pod {}: {error}", key.name);
-                let reason = reasons::event::FAILED_DELETE;
+                let reason = Reason::FailedDelete;
                 self.recorder.publish(vmi, EventType::Warning, reason, note);
                 Err(VmiError::Delete(error))
             }
         }
     }
 
-    async fn delete_others(&self, seen: &Observed) -> Result<(), VmiError> {
-        for pod in &seen.others {
-            self.delete_pod(seen, Some(pod)).await?;
+    async fn delete_others(&self, observed: &Observed) -> Result<(), VmiError> {
+        for pod in &observed.others {
+            self.delete_pod(observed, Some(pod)).await?;
             failpoints::after(name(Step::DeleteOthers));
         }
         Ok(())
     }
 
-    /// Takes off only this controller's finalizer; a list that changed meanwhile is a conflict
-    /// and looked at again.
+    /// Removes only this controller's finalizer; a changed list is a conflict, and retried.
     async fn remove_finalizer(&self, vmi: &Guest) -> Result<Requeue, VmiError> {
         let list = vmi
             .metadata
@@ -232,16 +236,16 @@ impl Controller {
 
     async fn write_status(
         &self,
-        seen: &Observed,
+        observed: &Observed,
         plan: &Plan,
         done: &Done,
     ) -> Result<(), VmiError> {
-        let status = status::render(seen, plan, done);
-        let key = Key::of(seen.vmi.as_ref());
-        let Some(body) = status::fragment(&seen.vmi, &key, &status) else {
+        let status = status::render(observed, plan, done);
+        let key = Key::of(observed.vmi.as_ref());
+        let Some(body) = status::fragment(&observed.vmi, &key, &status) else {
             return Ok(());
         };
-        let before = seen.vmi.phase();
+        let before = observed.vmi.phase();
         if *before != status.phase {
             tracing::info!(from = %before, to = %status.phase, "phase changes");
         }
@@ -255,7 +259,7 @@ impl Controller {
         match apply(&api, &fragment).await {
             Ok(written) => {
                 failpoints::after("virt-controller/vmi/write-status");
-                self.vmis.wrote(&seen.vmi, written);
+                self.vmis.wrote(&observed.vmi, written);
                 Ok(())
             }
             Err(WriteError::NotFound { .. }) => Ok(()),

@@ -1,8 +1,7 @@
-//! The VMI controller: makes the pod of a VMI, carries the VMI from Pending to Scheduled, and
-//! removes the pod when the guest is over or was never started.
+//! The VMI controller: creates the pod of a VMI, takes the VMI from Pending to Scheduled, and
+//! deletes the pod when the guest has ended or was never started.
 //!
-//! From Scheduled on the phase belongs to the node's handler; this controller then only tells of
-//! pods that are lost.
+//! From Scheduled on virt-handler owns the phase; this controller then only reports lost pods.
 
 mod act;
 mod observe;
@@ -16,6 +15,7 @@ mod volumes;
 use cluster_view::Configuration;
 use kube::Client;
 use launcher_pod::PodError;
+use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
@@ -30,10 +30,10 @@ pub(crate) struct Controller {
     pub(crate) pods: Store<LauncherPod>,
     pub(crate) hosts: Store<Host>,
     pub(crate) heartbeats: Heartbeats,
-    /// Looked at before there is a pod.
+    /// Observed before there is a pod.
     pub(crate) volumes: Volumes,
     pub(crate) launcher: launcher_pod::Settings,
-    /// What the administrator says of pods.
+    /// The administrator's configuration of pods.
     pub(crate) cluster: Configuration,
     pub(crate) namespaces: Store<Namespace>,
     pub(crate) quotas: Quotas,
@@ -42,16 +42,16 @@ pub(crate) struct Controller {
     pub(crate) clock: Clock,
 }
 
-/// Why a pass did not get to its end.
+/// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VmiError {
-    #[error("look up the pod")]
-    Look(#[source] Box<kube::Error>),
-    #[error("make the pod")]
+    #[error("read the pod")]
+    Read(#[source] Box<kube::Error>),
+    #[error("render the pod")]
     Render(#[source] PodError),
     #[error("create the pod")]
     Create(#[source] WriteError),
-    #[error("create the pod: another's has the name {pod}")]
+    #[error("create the pod: another pod has the name {pod}")]
     NameTaken { pod: String },
     #[error("delete the pod")]
     Delete(#[source] WriteError),
@@ -62,19 +62,19 @@ pub(crate) enum VmiError {
 }
 
 impl ReconcileError for VmiError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Look(_) => "ServerUnavailable",
-            Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => "FailedCreate",
-            Self::Delete(_) => "FailedDelete",
-            Self::Finalizer(_) => "FailedUpdate",
-            Self::Status(_) => "FailedStatusUpdate",
+            Self::Read(_) => Reason::ServerUnavailable,
+            Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
+            Self::Delete(_) => Reason::FailedDelete,
+            Self::Finalizer(_) => Reason::FailedUpdate,
+            Self::Status(_) => Reason::FailedStatusUpdate,
         }
     }
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Look(_) | Self::Render(_) | Self::NameTaken { .. } => Retry::BackOff,
+            Self::Read(_) | Self::Render(_) | Self::NameTaken { .. } => Retry::BackOff,
             Self::Create(source)
             | Self::Delete(source)
             | Self::Finalizer(source)
@@ -91,8 +91,12 @@ impl Reconciler for Controller {
         let Some(vmi) = self.vmis.get(key) else {
             return Ok(Requeue::OnChange);
         };
-        let seen = self.observe(vmi).await?;
-        let plan = plan::plan(&seen);
-        self.act(&seen, &plan).await
+        let observed = self.observe(vmi).await?;
+        let plan = plan::plan(&observed);
+        self.act(&observed, &plan).await
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.vmis.get(key)?.metadata.uid.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! Everything a pass may look at.
+//! Observation: everything that one reconcile may read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::Acceleration;
 use reconcile::Key;
 
-use super::volumes::{self, Backing, Filled};
+use super::volumes::{self, Backing, DataSource, Populator};
 use super::{Controller, VmiError};
 use crate::AccelerationPolicy;
 use crate::view::{Guest, LauncherPod};
@@ -18,17 +18,17 @@ use crate::view::{Guest, LauncherPod};
 #[derive(Debug)]
 pub(super) struct Observed {
     pub(super) vmi: Arc<Guest>,
-    /// The pod that this VMI controls and that has the name of its pod.
+    /// The pod that this VMI controls and whose name follows from it.
     pub(super) pod: Option<Arc<LauncherPod>>,
-    /// The pod that only has claims bound, while that is what is waited for.
+    /// The pod whose only purpose is to have claims bound, while they are not.
     pub(super) binder: Option<Arc<LauncherPod>>,
-    /// Pods that the VMI controls besides.
+    /// Other pods that the VMI controls.
     pub(super) others: Vec<Arc<LauncherPod>>,
-    /// What its volumes stand on; looked at only before there is a pod.
+    /// The storage of its volumes; observed only before there is a pod.
     pub(super) backings: Vec<Backing>,
-    /// `None` while no node has said anything.
+    /// `None` while no node has reported.
     pub(super) acceleration: Option<Acceleration>,
-    /// Nothing has been heard for long from the agent of the node that the guest is on.
+    /// The guest's node sends no heartbeats.
     pub(super) is_node_lost: bool,
     pub(super) now: Timestamp,
 }
@@ -51,14 +51,14 @@ impl Controller {
             .iter()
             .position(|pod| is_binding && pod.name_any() == binder)
             .map(|at| others.swap_remove(at));
-        // The watch may lag behind a pod we have just made. Taking it for lost would fail a
-        // healthy guest, or let the VMI go while its guest runs, so ask.
+        // The watch may lag behind a pod we have just created. Taking it for lost would fail a
+        // healthy guest, or release the VMI while its guest runs, so read it from the server.
         if pod.is_none() && (needs_pod(&vmi) || vmi.is_deleting()) {
             let key = Key::of(vmi.as_ref());
             let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
             let found = api.get_opt(&name).await;
             pod = found
-                .map_err(|error| VmiError::Look(Box::new(error)))?
+                .map_err(|error| VmiError::Read(Box::new(error)))?
                 .filter(|pod| is_of(pod, &vmi))
                 .map(Arc::new);
         }
@@ -71,7 +71,7 @@ impl Controller {
             self.heartbeats.is_lost(node, now)
         });
         Ok(Observed {
-            backings: self.look_at_volumes(&vmi),
+            backings: self.observe_volumes(&vmi),
             vmi,
             pod,
             binder,
@@ -82,26 +82,27 @@ impl Controller {
         })
     }
 
-    fn look_at_volumes(&self, vmi: &Guest) -> Vec<Backing> {
-        let who = Key::of(vmi);
+    fn observe_volumes(&self, vmi: &Guest) -> Vec<Backing> {
+        let own = Key::of(vmi);
         let Some(whole) = vmi.whole() else {
             return Vec::new();
         };
-        let wanted = volumes::wanted(&whole.spec).into_iter();
-        let look = wanted.map(|(volume, claim, is_filled)| {
-            let key = Key::new(&who.namespace, claim);
+        let uses = volumes::claim_uses(&whole.spec).into_iter();
+        let backings = uses.map(|claim_use| {
+            let key = Key::new(&own.namespace, claim_use.claim);
             Backing {
-                volume: volume.name.clone(),
-                claim_name: claim.to_owned(),
-                claim: self.volumes.claims.look(&key, &who),
-                data_volume: if is_filled {
-                    Filled::By(self.volumes.data_volumes.look(&key, &who))
-                } else {
-                    Filled::Already
+                volume: claim_use.volume.to_owned(),
+                claim_name: claim_use.claim.to_owned(),
+                claim: self.volumes.claims.get(&key, &own),
+                source: match claim_use.populated_by {
+                    Populator::None => DataSource::Claim,
+                    Populator::DataVolume => {
+                        DataSource::DataVolume(self.volumes.data_volumes.get(&key, &own))
+                    }
                 },
             }
         });
-        look.collect()
+        backings.collect()
     }
 
     fn find_acceleration(&self) -> Option<Acceleration> {
@@ -121,14 +122,15 @@ impl Controller {
     }
 }
 
-/// Whether the VMI controls the pod. Whoever may make pods can take a name and write labels.
+/// Whether the VMI controls the pod. Names and labels prove nothing: any user who may create pods
+/// can choose them.
 pub(super) fn is_of(pod: &LauncherPod, vmi: &Guest) -> bool {
     let owners = pod.owner_references().iter();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.any(|owner| Some(&owner.uid) == vmi.metadata.uid.as_ref())
 }
 
-/// As much of it as names of pods follow from.
+/// The part of the VMI that determines the names of its pods.
 fn identity(vmi: &Guest) -> VirtualMachineInstance {
     let metadata = ObjectMeta {
         name: vmi.metadata.name.clone(),
@@ -141,7 +143,7 @@ fn identity(vmi: &Guest) -> VirtualMachineInstance {
     }
 }
 
-/// Whether the phase says that there is a pod.
+/// Whether the phase implies that there is a pod.
 fn needs_pod(vmi: &Guest) -> bool {
     matches!(
         vmi.phase(),

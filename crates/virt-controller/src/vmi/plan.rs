@@ -1,36 +1,37 @@
-//! What a pass does, decided from what it saw.
+//! Pure planning: maps the observed state to the steps of one reconcile.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kubevirt_api::{annotations, finalizers, reasons};
+use kubevirt_api::{annotations, finalizers};
 use launcher_pod::CONTAINER;
+use reasons::Reason;
 
 use super::observe::Observed;
-use super::volumes::{self, Verdict};
+use super::volumes::{self, Readiness};
 use crate::view::{ContainerState, Guest, LauncherPod};
 
-/// As a kubelet calls a pod that has all it asks for to itself.
+/// The class of a pod whose requests equal its limits.
 const GUARANTEED: &str = "Guaranteed";
 
-/// How long a handler may take to record the end of a guest whose pod is over.
+/// How long virt-handler may take to record the end of a guest whose pod has ended.
 const HANDLER_GRACE: SignedDuration = SignedDuration::from_secs(5);
 /// How long a launcher may take to end after its guest's end was recorded.
 const RELEASE_GRACE: SignedDuration = SignedDuration::from_secs(15);
-/// How long past the guest's own grace a handler may take to end it.
+/// How long after the guest's own grace period virt-handler may take to stop it.
 const SHUTDOWN_GRACE: SignedDuration = SignedDuration::from_secs(60);
-/// While no node has said what it can do.
+/// Requeue time while no node has reported its capabilities.
 const NODE_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     CreatePod,
-    /// One that does nothing but have claims bound.
+    /// A pod whose only purpose is to have claims bound.
     CreateBinder,
     /// The VMI's pod.
     DeletePod,
-    /// Pods of this VMI that have no place.
+    /// Other pods of this VMI.
     DeleteOthers,
     RemoveFinalizer,
 }
@@ -38,25 +39,25 @@ pub(super) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
-    /// The phase to be; creating a pod moves on to Scheduling besides.
+    /// The desired phase; creating a pod changes it to Scheduling.
     pub(super) phase: Phase,
-    /// Why the phase is to be Failed, in a word for the status.
-    pub(super) reason: Option<&'static str>,
-    /// What keeps the VMI where it is.
+    /// The reason of the phase Failed, for the status.
+    pub(super) reason: Option<Reason>,
+    /// The problem that blocks the VMI.
     pub(super) problem: Option<Problem>,
-    /// What is known of its data volumes, if it has any.
+    /// The state of its data volumes, if it has any.
     pub(super) data_volumes: Option<DataVolumes>,
-    /// A pod is there, or to come, for no other reason than to have claims bound.
+    /// A pod whose only purpose is to have claims bound exists or will be created.
     pub(super) is_binding: bool,
-    pub(super) look_again_in: Option<Duration>,
+    pub(super) requeue_in: Option<Duration>,
 }
 
-/// For the conditions of a VMI that does not get on.
+/// Why a VMI is blocked, for its conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     pub(super) message: String,
-    /// No node is right for it, which is what tables of VMs show.
+    /// No node can run it; the printable status of the VM shows that.
     pub(super) is_unschedulable: bool,
 }
 
@@ -66,11 +67,11 @@ pub(super) enum DataVolumes {
     NotReady(String),
 }
 
-/// What the pod has come to.
+/// The state of the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodState {
     Missing,
-    /// On its way, or up but not ready.
+    /// Not created or not ready yet.
     Starting,
     /// All containers ready, on a known node.
     Ready,
@@ -80,8 +81,8 @@ pub(super) enum PodState {
     Failed,
 }
 
-pub(super) fn plan(seen: &Observed) -> Plan {
-    let now_phase = seen.vmi.phase().clone();
+pub(super) fn plan(observed: &Observed) -> Plan {
+    let now_phase = observed.vmi.phase().clone();
     let mut plan = Plan {
         steps: Vec::new(),
         phase: now_phase.clone(),
@@ -89,96 +90,100 @@ pub(super) fn plan(seen: &Observed) -> Plan {
         problem: None,
         data_volumes: None,
         is_binding: false,
-        look_again_in: None,
+        requeue_in: None,
     };
-    if !seen.others.is_empty() {
+    if !observed.others.is_empty() {
         plan.steps.push(Step::DeleteOthers);
     }
     match now_phase {
         Phase::Unset | Phase::Pending | Phase::Scheduling | Phase::WaitingForSync
-            if seen.vmi.is_deleting() =>
+            if observed.vmi.is_deleting() =>
         {
-            plan_never_started(seen, &mut plan);
+            plan_never_started(observed, &mut plan);
         }
-        Phase::Unset | Phase::Pending => plan_pending(seen, &mut plan),
-        Phase::Scheduling => match pod_state(seen.pod.as_deref()) {
-            PodState::Ready => plan_hand_over(seen, &mut plan),
+        Phase::Unset | Phase::Pending => plan_pending(observed, &mut plan),
+        Phase::Scheduling => match pod_state(observed.pod.as_deref()) {
+            PodState::Ready => plan_hand_over(observed, &mut plan),
             PodState::Starting => {}
             PodState::Missing | PodState::Terminating | PodState::Succeeded | PodState::Failed => {
                 plan.phase = Phase::Failed;
-                plan.problem = seen.pod.as_deref().and_then(not_copied);
+                plan.problem = observed.pod.as_deref().and_then(not_copied);
             }
         },
-        Phase::Scheduled | Phase::Running => plan_started(seen, &mut plan),
-        Phase::Succeeded | Phase::Failed => plan_final(seen, &mut plan),
-        // A guest that migrates here brings its pod.
-        Phase::WaitingForSync if seen.pod.is_some() => plan.phase = Phase::Scheduling,
-        // And those of versions to come.
+        Phase::Scheduled | Phase::Running => plan_started(observed, &mut plan),
+        Phase::Succeeded | Phase::Failed => plan_final(observed, &mut plan),
+        // A guest that migrates here has a pod already.
+        Phase::WaitingForSync if observed.pod.is_some() => plan.phase = Phase::Scheduling,
+        // Phases of future versions.
         Phase::WaitingForSync | Phase::Unknown | Phase::Other(_) => {}
     }
     plan
 }
 
-fn plan_pending(seen: &Observed, plan: &mut Plan) {
-    if pod_state(seen.pod.as_deref()) != PodState::Missing {
-        // Made in a pass that was cut off before it wrote the phase.
+fn plan_pending(observed: &Observed, plan: &mut Plan) {
+    if pod_state(observed.pod.as_deref()) != PodState::Missing {
+        // Created by a reconcile that was interrupted before it wrote the phase.
         plan.phase = Phase::Scheduling;
         return;
     }
-    if seen.vmi.annotation(annotations::CREATE_MIGRATION_TARGET) == Some("true") {
+    if observed
+        .vmi
+        .annotation(annotations::CREATE_MIGRATION_TARGET)
+        == Some("true")
+    {
         plan.phase = Phase::WaitingForSync;
         return;
     }
     plan.phase = Phase::Pending;
-    plan.problem = unsupported(seen);
+    plan.problem = unsupported(observed);
     if plan.problem.is_some() {
-        // The spec does not change, so nothing needs to be looked at again.
+        // The spec does not change, so there is nothing to wait for.
         return;
     }
-    let verdict = volumes::judge(&seen.backings);
-    if seen.vmi.has_data_volumes {
-        plan.data_volumes = Some(match &verdict {
-            Verdict::Ready => DataVolumes::Ready,
-            Verdict::Missing(message)
-            | Verdict::Filling(message)
-            | Verdict::FirstConsumer(message)
-            | Verdict::Failed(message) => DataVolumes::NotReady(message.clone()),
+    let readiness = volumes::readiness(&observed.backings);
+    if observed.vmi.has_data_volumes {
+        plan.data_volumes = Some(match &readiness {
+            Readiness::Ready => DataVolumes::Ready,
+            Readiness::Missing(message)
+            | Readiness::Populating(message)
+            | Readiness::FirstConsumer(message)
+            | Readiness::Failed(message) => DataVolumes::NotReady(message.clone()),
         });
     }
-    match verdict {
-        Verdict::Ready | Verdict::FirstConsumer(_) if seen.acceleration.is_none() => {
-            plan.look_again_in = Some(NODE_WAIT);
+    match readiness {
+        Readiness::Ready | Readiness::FirstConsumer(_) if observed.acceleration.is_none() => {
+            plan.requeue_in = Some(NODE_WAIT);
         }
-        Verdict::Ready => plan.steps.push(Step::CreatePod),
-        Verdict::FirstConsumer(_) | Verdict::Filling(_)
-            if pod_state(seen.binder.as_deref()) == PodState::Failed =>
+        Readiness::Ready => plan.steps.push(Step::CreatePod),
+        Readiness::FirstConsumer(_) | Readiness::Populating(_)
+            if pod_state(observed.binder.as_deref()) == PodState::Failed =>
         {
             plan.phase = Phase::Failed;
             plan.problem = Some(Problem {
-                reason: reasons::vmi::FAILED_CREATE,
-                message: "the pod that was to have the claims bound has failed".to_owned(),
+                reason: Reason::VolumeBindingFailed,
+                message: "the pod that has the claims bound has failed".to_owned(),
                 is_unschedulable: false,
             });
         }
-        Verdict::FirstConsumer(_) => {
+        Readiness::FirstConsumer(_) => {
             plan.is_binding = true;
-            // Over or not: it has done its part, and the importer is next.
-            if seen.binder.is_none() {
+            // Even if it has ended: the claims are bound, and the importer is next.
+            if observed.binder.is_none() {
                 plan.steps.push(Step::CreateBinder);
             }
         }
-        Verdict::Filling(_) => plan.is_binding = seen.binder.is_some(),
-        Verdict::Missing(message) => {
+        Readiness::Populating(_) => plan.is_binding = observed.binder.is_some(),
+        Readiness::Missing(message) => {
             plan.problem = Some(Problem {
-                reason: reasons::vmi::FAILED_PVC_NOT_FOUND,
+                reason: Reason::FailedPvcNotFound,
                 message,
                 is_unschedulable: true,
             });
         }
-        Verdict::Failed(message) => {
+        Readiness::Failed(message) => {
             plan.phase = Phase::Failed;
             plan.problem = Some(Problem {
-                reason: reasons::vmi::FAILED_DATA_VOLUME_IMPORT,
+                reason: Reason::FailedDataVolumeImport,
                 message,
                 is_unschedulable: false,
             });
@@ -186,24 +191,29 @@ fn plan_pending(seen: &Observed, plan: &mut Plan) {
     }
 }
 
-/// What the VMI asks for in vain, if anything.
-fn unsupported(seen: &Observed) -> Option<Problem> {
-    let missing = admission::unsupported::in_vmi(&seen.vmi.whole()?.spec, "spec");
+/// Fields of the VMI that this version does not support.
+fn unsupported(observed: &Observed) -> Option<Problem> {
+    let fields = model::unsupported::in_spec(&observed.vmi.whole()?.spec, "spec");
     Some(Problem {
-        reason: reasons::vmi::FEATURE_NOT_SUPPORTED,
-        message: admission::unsupported::summary(&missing)?,
+        reason: Reason::FeatureNotSupported,
+        message: model::unsupported::summary(&fields)?,
         is_unschedulable: true,
     })
 }
 
-/// The pod is up: the node's handler is next, unless the pod is not what was asked for.
-fn plan_hand_over(seen: &Observed, plan: &mut Plan) {
-    let class = seen.pod.as_deref().and_then(|pod| pod.qos_class.as_deref());
-    if seen.vmi.needs_guarantee && class != Some(GUARANTEED) {
+/// The pod is ready: virt-handler takes over, unless the pod has the wrong class.
+fn plan_hand_over(observed: &Observed, plan: &mut Plan) {
+    let class = observed
+        .pod
+        .as_deref()
+        .and_then(|pod| pod.qos_class.as_deref());
+    if observed.vmi.needs_guarantee && class != Some(GUARANTEED) {
         let class = class.unwrap_or("unknown");
         plan.problem = Some(Problem {
-            reason: reasons::vmi::FAILED_GUARANTEE_RESOURCES,
-            message: format!("CPUs of its own need a pod of class {GUARANTEED}, it is {class}"),
+            reason: Reason::FailedGuaranteeResources,
+            message: format!(
+                "dedicated CPUs need a pod of QoS class {GUARANTEED}, but it is {class}"
+            ),
             is_unschedulable: false,
         });
     } else {
@@ -211,7 +221,7 @@ fn plan_hand_over(seen: &Observed, plan: &mut Plan) {
     }
 }
 
-/// What kept a disk from being copied out of its image, if that is why the pod has failed.
+/// Why a disk was not copied out of its image, if the pod has failed because of that.
 fn not_copied(pod: &LauncherPod) -> Option<Problem> {
     let mut copiers = pod.init_containers.iter();
     let (name, failure) = copiers.find_map(|container| match &container.state {
@@ -222,20 +232,20 @@ fn not_copied(pod: &LauncherPod) -> Option<Problem> {
         _ => None,
     })?;
     let reason = if failure.exit_code == i32::from(container_disk::IMAGE_AT_FAULT) {
-        reasons::vmi::CONTAINER_DISK_MISSING
+        Reason::ContainerDiskMissing
     } else {
-        reasons::vmi::CONTAINER_DISK_NOT_COPIED
+        Reason::ContainerDiskNotCopied
     };
-    let words = match (failure.message.trim(), failure.reason.as_str()) {
+    let text = match (failure.message.trim(), failure.reason.as_str()) {
         ("", why) => format!("the copier ended with code {} ({why})", failure.exit_code),
-        (words, _) => words.to_owned(),
+        (text, _) => text.to_owned(),
     };
     let of_volume = name
         .strip_prefix("volume")
         .and_then(|name| name.strip_suffix("-init"));
     let message = match of_volume {
-        Some(volume) => format!("volume {volume}: {words}"),
-        None => format!("container {name}: {words}"),
+        Some(volume) => format!("volume {volume}: {text}"),
+        None => format!("container {name}: {text}"),
     };
     Some(Problem {
         reason,
@@ -244,45 +254,47 @@ fn not_copied(pod: &LauncherPod) -> Option<Problem> {
     })
 }
 
-/// Being deleted before the handler was in charge: the pod goes first, then the VMI.
-fn plan_never_started(seen: &Observed, plan: &mut Plan) {
-    match pod_state(seen.pod.as_deref()) {
+/// Deleted before the handover to virt-handler: the pod is deleted first, then the VMI.
+fn plan_never_started(observed: &Observed, plan: &mut Plan) {
+    match pod_state(observed.pod.as_deref()) {
         PodState::Missing => plan.phase = Phase::Failed,
         PodState::Terminating => {}
         _ => plan.steps.push(Step::DeletePod),
     }
 }
 
-fn plan_started(seen: &Observed, plan: &mut Plan) {
-    let pod = seen.pod.as_deref();
+fn plan_started(observed: &Observed, plan: &mut Plan) {
+    let pod = observed.pod.as_deref();
     match pod_state(pod) {
-        PodState::Missing | PodState::Terminating if seen.is_node_lost => {
+        PodState::Missing | PodState::Terminating if observed.is_node_lost => {
             plan.phase = Phase::Failed;
-            plan.reason = Some(reasons::vmi::NODE_UNRESPONSIVE);
+            plan.reason = Some(Reason::NodeUnresponsive);
         }
         PodState::Missing => plan.phase = Phase::Failed,
         state @ (PodState::Succeeded | PodState::Failed) => {
-            // The handler knows best how the guest ended, but it may be gone.
-            // Where no container says when it ended, none will.
+            // virt-handler knows best how the guest ended, but it may be gone. Without the time
+            // at which the container ended there is nothing to wait for.
             let ended = pod.and_then(finished_at).unwrap_or(Timestamp::UNIX_EPOCH);
-            match wait_until(seen.now, ended, HANDLER_GRACE) {
-                Some(wait) => plan.look_again_in = Some(wait),
+            match wait_until(observed.now, ended, HANDLER_GRACE) {
+                Some(wait) => plan.requeue_in = Some(wait),
                 None if state == PodState::Succeeded => plan.phase = Phase::Succeeded,
                 None => {
                     plan.phase = Phase::Failed;
-                    // What a cluster says of a pod whose node was deleted, before it deletes the pod.
-                    plan.reason = seen.is_node_lost.then_some(reasons::vmi::NODE_UNRESPONSIVE);
+                    // Kubernetes fails the pods of a deleted node before it deletes them.
+                    plan.reason = observed
+                        .is_node_lost
+                        .then_some(Reason::NodeUnresponsive);
                 }
             }
         }
         PodState::Terminating => {}
         PodState::Starting | PodState::Ready => {
-            // The handler shuts the guest down. If it does not, the pod's own end does.
-            if let Some(asked) = &seen.vmi.metadata.deletion_timestamp {
-                let grace = seen.vmi.grace_seconds.unwrap_or(30).max(0);
+            // virt-handler shuts the guest down. If it does not, deleting the pod does.
+            if let Some(requested) = &observed.vmi.metadata.deletion_timestamp {
+                let grace = observed.vmi.grace_seconds.unwrap_or(30).max(0);
                 let grace = SignedDuration::from_secs(grace).saturating_add(SHUTDOWN_GRACE);
-                match wait_until(seen.now, asked.0, grace) {
-                    Some(wait) => plan.look_again_in = Some(wait),
+                match wait_until(observed.now, requested.0, grace) {
+                    Some(wait) => plan.requeue_in = Some(wait),
                     None => plan.steps.push(Step::DeletePod),
                 }
             }
@@ -290,22 +302,22 @@ fn plan_started(seen: &Observed, plan: &mut Plan) {
     }
 }
 
-fn plan_final(seen: &Observed, plan: &mut Plan) {
-    let is_deleting = seen.vmi.is_deleting();
-    match (pod_state(seen.pod.as_deref()), is_deleting) {
+fn plan_final(observed: &Observed, plan: &mut Plan) {
+    let is_deleting = observed.vmi.is_deleting();
+    match (pod_state(observed.pod.as_deref()), is_deleting) {
         (PodState::Missing, true) => {
-            if has_finalizer(&seen.vmi) && seen.others.is_empty() {
+            if has_finalizer(&observed.vmi) && observed.others.is_empty() {
                 plan.steps.push(Step::RemoveFinalizer);
             }
         }
-        // A pod that is over stays for its logs.
+        // A pod that has ended stays for its logs.
         (PodState::Terminating | PodState::Missing, _)
         | (PodState::Succeeded | PodState::Failed, false) => {}
         (_, true) => plan.steps.push(Step::DeletePod),
         (PodState::Starting | PodState::Ready, false) => {
-            let since = final_since(&seen.vmi).unwrap_or(seen.now);
-            match wait_until(seen.now, since, RELEASE_GRACE) {
-                Some(wait) => plan.look_again_in = Some(wait),
+            let since = final_since(&observed.vmi).unwrap_or(observed.now);
+            match wait_until(observed.now, since, RELEASE_GRACE) {
+                Some(wait) => plan.requeue_in = Some(wait),
                 None => plan.steps.push(Step::DeletePod),
             }
         }
@@ -325,8 +337,8 @@ pub(super) fn pod_state(pod: Option<&LauncherPod>) -> PodState {
     }
 }
 
-/// Whether every container is up. A readiness probe speaks of the guest, which is not started
-/// yet, so it must not hold up the start.
+/// Whether every container runs. A readiness probe is about the guest, which has not started yet,
+/// so it must not block the start.
 pub(super) fn is_ready(pod: &LauncherPod) -> bool {
     let mut containers = pod.containers.iter();
     !pod.containers.is_empty()
@@ -358,7 +370,7 @@ pub(super) fn is_ours(finalizer: &str) -> bool {
     finalizer == finalizers::VMI || finalizer == finalizers::VMI_OLD
 }
 
-/// What is left of the grace, if anything.
+/// The rest of the grace period, if any.
 fn wait_until(now: Timestamp, since: Timestamp, grace: SignedDuration) -> Option<Duration> {
     let left = grace.saturating_sub(now.duration_since(since));
     Duration::try_from(left).ok().filter(|left| !left.is_zero())

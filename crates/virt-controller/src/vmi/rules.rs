@@ -1,4 +1,4 @@
-//! What the administrator and the namespace say about the pod of a VMI.
+//! How the administrator and the namespace configure the pod of a VMI.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use launcher_pod::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 use crate::container_disks::{self, ImageVolumes};
 use crate::view::{Host, Namespace, Quota};
 
-/// Gates that pods depend on, with what each makes of them.
+/// Feature gates that pods depend on, with the feature of each.
 const GATES: [(&str, Feature); 3] = [
     ("HypervStrictCheck", Feature::HypervStrictCheck),
     (
@@ -20,8 +20,8 @@ const GATES: [(&str, Feature); 3] = [
     ("IOMMUFD", Feature::Iommufd),
 ];
 
-/// How pods are made now: the installation's own settings, with the administrator's over them, as
-/// far as the nodes can follow.
+/// The current settings of pods: those of the installation, overridden by the administrator's, as
+/// far as the nodes support them.
 pub(super) fn settings(
     own: &Settings,
     acceleration: Acceleration,
@@ -39,7 +39,7 @@ pub(super) fn settings(
     all
 }
 
-/// Those that take guests; before any does, those that may come to.
+/// The nodes that can run guests; all nodes before there is one.
 fn nodes_for_guests(hosts: &[Arc<Host>]) -> impl Iterator<Item = ImageVolumes> {
     let any_takes = hosts.iter().any(|host| host.takes_guests());
     let hosts = hosts.iter();
@@ -48,24 +48,25 @@ fn nodes_for_guests(hosts: &[Arc<Host>]) -> impl Iterator<Item = ImageVolumes> {
         .map(|host| host.image_volumes)
 }
 
-/// What pods of the namespace must have that a guest does not ask for.
+/// The limits that pods of the namespace must have though the VMI sets none.
 pub(super) fn of_namespace(
     config: &ClusterConfig,
     namespace: Option<&Namespace>,
     quotas: &[Arc<Quota>],
 ) -> launcher_pod::Namespace {
     let marks = namespace.map(Namespace::labels).unwrap_or_default();
-    // Where the administrator chose namespaces, quotas choose none.
+    // The selector of the administrator replaces the rule about quotas.
     let needs_cpu_limit = match config.limits_cpu_in(&marks) {
         Some(is_chosen) => is_chosen,
         None => quotas.iter().any(|quota| quota.counts_cpu_limits),
     };
     let counts_memory = quotas.iter().any(|quota| quota.counts_memory_limits);
     let ratio = || {
-        let wish = marks.get(labels::AUTO_MEMORY_LIMITS_RATIO);
-        // Less than all that is asked for cannot be the limit.
-        let wish = wish.and_then(|text| Ratio::parse(text).ok());
-        wish.filter(|wish| wish.at_least(Ratio::ONE) == *wish)
+        let gate_setting = marks.get(labels::AUTO_MEMORY_LIMITS_RATIO);
+        // A limit cannot be less than the request.
+        let gate_setting = gate_setting.and_then(|text| Ratio::parse(text).ok());
+        gate_setting
+            .filter(|gate_setting| gate_setting.at_least(Ratio::ONE) == *gate_setting)
             .unwrap_or(Ratio::TWO)
     };
     launcher_pod::Namespace {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_follow_from_quotas_and_from_namespaces_that_the_administrator_chose() {
+    fn limits_follow_from_quotas_and_the_namespace_selector() {
         let selector = json!({"autoCPULimitNamespaceLabelSelector": {"matchLabels": {"a": "b"}}});
         let nothing = launcher_pod::Namespace::default();
         let cpu = launcher_pod::Namespace {
@@ -116,7 +117,7 @@ mod tests {
                 nothing,
             ),
             (json!({}), json!({}), json!({"limits.cpu": "4"}), cpu),
-            // Chosen by the administrator alone.
+            // The selector of the administrator decides alone.
             (
                 selector.clone(),
                 json!({}),
@@ -148,7 +149,7 @@ mod tests {
                 json!({"limits.memory": "1Gi"}),
                 memory("2"),
             ),
-            // Nothing asks for limits, so the ratio does not matter.
+            // Without required limits the ratio does not matter.
             (json!({}), json!({key: "1.25"}), json!({}), nothing),
         ];
         for (written, marks, hard, expected) in cases {
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn gates_switch_features_on() {
-        let own = Settings::usual("launcher:1", Acceleration::Kvm);
+        let own = Settings::defaults("launcher:1", Acceleration::Kvm);
         for (gate, feature) in GATES {
             let written = json!({"developerConfiguration": {"featureGates": [gate]}});
             let all = settings(&own, Acceleration::Emulation, &config(written), &[]);
@@ -185,9 +186,9 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_copied_where_a_node_that_takes_guests_mounts_no_images() {
+    fn disks_are_copied_if_a_node_for_guests_mounts_no_images() {
         let takes = json!({labels::SCHEDULABLE: "true"});
-        // Its agent is silent for now.
+        // virt-handler sends no heartbeats for now.
         let was = json!({labels::SCHEDULABLE: "false"});
         let heard = json!({annotations::HEARTBEAT: "2026-11-21T12:00:00Z"});
         let (new, old) = ("containerd://2.1.0", "containerd://1.7.0");
@@ -201,7 +202,7 @@ mod tests {
                 vec![host(&takes, &none, new), host(&takes, &none, old)],
                 ContainerDisks::Copied,
             ),
-            // No agent of ours runs there.
+            // virt-handler does not run there.
             (
                 vec![host(&takes, &none, new), host(&none, &none, old)],
                 ContainerDisks::ImageVolumes,
@@ -210,14 +211,14 @@ mod tests {
                 vec![host(&takes, &none, new), host(&was, &heard, old)],
                 ContainerDisks::Copied,
             ),
-            // Agents are about to come.
+            // virt-handler does not run anywhere yet.
             (
                 vec![host(&none, &none, new), host(&none, &none, old)],
                 ContainerDisks::Copied,
             ),
             (vec![host(&none, &none, new)], ContainerDisks::ImageVolumes),
         ];
-        let own = Settings::usual("launcher:1", Acceleration::Kvm);
+        let own = Settings::defaults("launcher:1", Acceleration::Kvm);
         for (hosts, expected) in cases {
             let all = settings(&own, Acceleration::Kvm, &config(json!({})), &hosts);
             assert_eq!(all.container_disks, expected, "{hosts:?}");
@@ -225,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_that_copies_goes_on_to() {
-        let mut own = Settings::usual("launcher:1", Acceleration::Kvm);
+    fn setting_to_copy_wins() {
+        let mut own = Settings::defaults("launcher:1", Acceleration::Kvm);
         own.container_disks = ContainerDisks::Copied;
         assert_eq!(
             settings(&own, Acceleration::Kvm, &config(json!({})), &[]),

@@ -1,50 +1,52 @@
-//! What the controller says about a VMI: its part of the status, whole, at every write.
+//! The controller's part of the status of a VMI, complete in every write.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubevirt_api::conditions::{self, Statement};
+use kubevirt_api::conditions::{self, ConditionValue};
 use kubevirt_api::quantity::Amount;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
     VirtualMachineInstanceMigrationTransport, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition,
 };
-use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels, reasons};
+use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels};
+use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
 use super::observe::Observed;
 use super::plan::{DataVolumes, Plan, PodState, Problem, is_ready, pod_state};
-use crate::view::{Container, ContainerState, Guest, GuestStatus, LauncherPod, PodSays};
+use crate::view::{Container, ContainerState, Guest, GuestStatus, LauncherPod, PodCondition};
 
 const POD_SCHEDULED: &str = "PodScheduled";
 const READY: &str = "Ready";
-/// A container that waits for one of these is getting on.
+/// Reasons of waiting containers that make progress.
 const NORMAL_WAITS: [&str; 3] = ["ContainerCreating", "PodInitializing", ""];
 
-/// What the pass did.
+/// The results of the steps.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Launcher image and overhead in bytes of a pod that was made or is known to exist.
+    /// The pod that was created or is known to exist.
     pub(super) pod: Option<PodFacts>,
-    /// Message of what the server or the VMI itself has against the pod.
+    /// Why the pod could not be created.
     pub(super) failure: Option<String>,
-    /// It cannot get a pod, but another VMI in its place can.
-    pub(super) is_given_up: bool,
+    /// This VMI cannot get a pod, but a replacement can.
+    pub(super) is_abandoned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodFacts {
     pub(super) image: String,
+    /// In bytes.
     pub(super) overhead: u64,
 }
 
-/// The status to be, from what was seen, planned and done.
-pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
-    let mut status = seen.vmi.status.clone();
-    let now = Time(seen.now);
+/// The desired status, from the observed state, the plan and the results of its steps.
+pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
+    let mut status = observed.vmi.status.clone();
+    let now = Time(observed.now);
     let phase = if done.pod.is_some() {
         &Phase::Scheduling
-    } else if done.is_given_up {
+    } else if done.is_abandoned {
         &Phase::Failed
     } else {
         &plan.phase
@@ -56,10 +58,10 @@ pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
             phase_transition_timestamp: Some(now.clone()),
         });
     }
-    if done.is_given_up {
-        status.reason = Some(reasons::vmi::FAILED_CREATE.to_owned());
+    if done.is_abandoned {
+        status.reason = Some(Reason::PodNameTaken.into());
     } else if let Some(reason) = plan.reason {
-        status.reason = Some(reason.to_owned());
+        status.reason = Some(reason.into());
     }
     if let Some(facts) = &done.pod {
         status.launcher_image = Some(facts.image.clone());
@@ -69,15 +71,15 @@ pub(super) fn render(seen: &Observed, plan: &Plan, done: &Done) -> GuestStatus {
     }
     if *phase == Phase::Scheduled
         && status.node_name.is_none()
-        && let Some(pod) = &seen.pod
+        && let Some(pod) = &observed.pod
     {
         hand_over(&mut status, pod);
     }
-    status.conditions = render_conditions(seen, plan, done, &status);
+    status.conditions = render_conditions(observed, plan, done, &status);
     status
 }
 
-/// The piece that this controller owns, or nothing when it is there already.
+/// The part that this controller owns, or `None` if nothing changed.
 pub(super) fn fragment(vmi: &Guest, key: &Key, status: &GuestStatus) -> Option<Value> {
     if vmi.status == *status {
         return None;
@@ -125,7 +127,7 @@ pub(super) fn fragment(vmi: &Guest, key: &Key, status: &GuestStatus) -> Option<V
     }))
 }
 
-/// From here on the handler of that node is in charge.
+/// From here on virt-handler of that node owns the phase.
 fn hand_over(status: &mut GuestStatus, pod: &LauncherPod) {
     let node = pod.node_name.clone().unwrap_or_default();
     let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -135,53 +137,53 @@ fn hand_over(status: &mut GuestStatus, pod: &LauncherPod) {
 }
 
 fn render_conditions(
-    seen: &Observed,
+    observed: &Observed,
     plan: &Plan,
     done: &Done,
     status: &GuestStatus,
 ) -> Vec<VirtualMachineInstanceCondition> {
-    let now = &Time(seen.now);
+    let now = &Time(observed.now);
     let mut all = status.conditions.clone();
-    let pod = seen.pod.as_deref();
-    let has_pod = pod.is_some() || done.pod.is_some();
-    set_ready(&mut all, seen, has_pod, &status.phase, now);
+    let pod = observed.pod.as_deref();
+    set_ready(&mut all, observed, done, &status.phase, now);
     match &plan.data_volumes {
         Some(DataVolumes::Ready) => {
-            let says = Statement {
+            let value = ConditionValue {
                 status: conditions::TRUE,
-                reason: reasons::vmi::ALL_DVS_READY,
+                reason: Reason::AllDVsReady.as_str(),
                 message: "",
             };
-            conditions::set(&mut all, Type::DataVolumesReady, &says, now);
+            conditions::set(&mut all, Type::DataVolumesReady, &value, now);
         }
         Some(DataVolumes::NotReady(message)) => {
-            let says = Statement::fails(reasons::vmi::NOT_ALL_DVS_READY, message);
-            conditions::set(&mut all, Type::DataVolumesReady, &says, now);
+            let value = ConditionValue::fails(Reason::NotAllDVsReady, message);
+            conditions::set(&mut all, Type::DataVolumesReady, &value, now);
         }
         None => {}
     }
     if plan.is_binding {
-        conditions::set(&mut all, Type::Provisioning, &Statement::holds(), now);
+        conditions::set(&mut all, Type::Provisioning, &ConditionValue::holds(), now);
     } else {
         conditions::remove(&mut all, &Type::Provisioning);
     }
-    let pod = pod.or(seen.binder.as_deref());
-    if !is_ours(&status.phase) && plan.problem.is_none() && !done.is_given_up {
+    let pod = pod.or(observed.binder.as_deref());
+    if !is_ours(&status.phase) && plan.problem.is_none() && !done.is_abandoned {
         return all;
     }
     let failed = done
         .failure
         .as_deref()
-        .map(|message| (reasons::vmi::FAILED_CREATE, message));
+        .map(|message| (Reason::FailedCreate.as_str(), message));
     let problem = plan.problem.as_ref();
-    let told = problem.map(|problem| (problem.reason, problem.message.as_str()));
-    match told.or(failed).or_else(|| pod.and_then(waiting)) {
+    let planned = problem.map(|problem| (problem.reason.as_str(), problem.message.as_str()));
+    match planned.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
-            let says = Statement::fails(reason, message);
-            conditions::set(&mut all, Type::Synchronized, &says, now);
+            let advised = reason.parse::<Reason>().map(|known| known.advise(message));
+            let value = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
+            conditions::set(&mut all, Type::Synchronized, &value, now);
         }
-        // What the handler complained of is the handler's to take back.
-        None if !handler_complains(&status.conditions) => {
+        // A problem of virt-handler is removed by virt-handler.
+        None if !is_handler_problem(&status.conditions) => {
             conditions::remove(&mut all, &Type::Synchronized);
         }
         None => {}
@@ -193,58 +195,64 @@ fn render_conditions(
         ..
     }) = problem
     {
-        let says = Statement::fails(reasons::vmi::UNSCHEDULABLE, message);
-        conditions::set(&mut all, scheduled, &says, now);
+        let value = ConditionValue::fails(Reason::Unschedulable, message);
+        conditions::set(&mut all, scheduled, &value, now);
         return all;
     }
-    match pod.and_then(|pod| pod.says(POD_SCHEDULED)) {
+    match pod.and_then(|pod| pod.condition(POD_SCHEDULED)) {
         Some(condition) if condition.status == conditions::FALSE => {
-            let says = copied(condition);
-            conditions::set(&mut all, scheduled, &says, now);
+            let value = copied(condition);
+            conditions::set(&mut all, scheduled, &value, now);
         }
         _ => conditions::remove(&mut all, &scheduled),
     }
     all
 }
 
-/// Reasons of this controller's own complaints. It passes on those of a kubelet about a container, too;
-/// all others come from the node's handler.
-const COMPLAINTS: [&str; 7] = [
-    reasons::vmi::FAILED_CREATE,
-    reasons::vmi::FEATURE_NOT_SUPPORTED,
-    reasons::vmi::FAILED_PVC_NOT_FOUND,
-    reasons::vmi::FAILED_DATA_VOLUME_IMPORT,
-    reasons::vmi::FAILED_GUARANTEE_RESOURCES,
-    reasons::vmi::CONTAINER_DISK_MISSING,
-    reasons::vmi::CONTAINER_DISK_NOT_COPIED,
+/// Reasons of problems that this controller reports. It also copies the reasons of waiting
+/// containers; all other reasons come from virt-handler.
+const OWN_REASONS: [Reason; 8] = [
+    Reason::FailedCreate,
+    Reason::VolumeBindingFailed,
+    Reason::FeatureNotSupported,
+    Reason::FailedPvcNotFound,
+    Reason::FailedDataVolumeImport,
+    Reason::FailedGuaranteeResources,
+    Reason::ContainerDiskMissing,
+    Reason::ContainerDiskNotCopied,
 ];
 
-fn handler_complains(before: &[VirtualMachineInstanceCondition]) -> bool {
-    let said = conditions::find(before, &Type::Synchronized);
-    let reason = said.map(|said| said.reason.as_deref().unwrap_or_default());
-    let is_ours =
-        |reason| COMPLAINTS.contains(&reason) || reasons::CONTAINER_WAITS.contains(&reason);
+fn is_handler_problem(before: &[VirtualMachineInstanceCondition]) -> bool {
+    let condition = conditions::find(before, &Type::Synchronized);
+    let reason = condition.map(|condition| condition.reason.as_deref().unwrap_or_default());
+    let is_ours = |reason: &str| {
+        let known = reason.parse::<Reason>();
+        known.is_ok_and(|known| {
+            OWN_REASONS.contains(&known) || Reason::CONTAINER_WAITS.contains(&known)
+        })
+    };
     reason.is_some_and(|reason| !is_ours(reason))
 }
 
-/// Says whether the guest can be used. Once it runs the handler says so, who alone knows whether
-/// it is paused; two writers of different minds would never come to rest. But nobody hears a handler
-/// whose node is cut off: that a pod is no longer ready is told here. A handler that is heard says the
-/// same, and it alone takes it back.
+/// Sets the condition Ready. Once the guest runs, virt-handler owns it, which alone knows whether the
+/// guest is paused; two disagreeing writers would fight forever. But virt-handler of an unreachable
+/// node cannot report, so this controller reports that a pod is no longer ready. A reachable
+/// virt-handler reports the same, and only virt-handler sets the condition to True again.
 fn set_ready(
     all: &mut Vec<VirtualMachineInstanceCondition>,
-    seen: &Observed,
-    has_pod: bool,
+    observed: &Observed,
+    done: &Done,
     phase: &Phase,
     now: &Time,
 ) {
-    let is_said = conditions::find(all, &Type::Ready).is_some();
+    let is_set = conditions::find(all, &Type::Ready).is_some();
     let is_final = matches!(phase, Phase::Succeeded | Phase::Failed);
-    let is_handlers = *phase == Phase::Running || (is_final && phase == seen.vmi.phase());
-    let pod = seen.pod.as_deref();
-    if is_handlers && is_said {
+    let is_owned_by_handler =
+        *phase == Phase::Running || (is_final && phase == observed.vmi.phase());
+    let pod = observed.pod.as_deref();
+    if is_owned_by_handler && is_set {
         let unready = pod.filter(|pod| is_ready(pod)).and_then(|pod| {
-            let ready = pod.says(READY)?;
+            let ready = pod.condition(READY)?;
             (ready.status == conditions::FALSE).then_some(ready)
         });
         if let Some(unready) = unready
@@ -252,32 +260,33 @@ fn set_ready(
             && conditions::is_true(all, &Type::Ready)
         {
             let (reason, message) = (unready.reason.as_deref(), unready.message.as_deref());
-            let says = Statement::like_its_pod(reason, message);
-            conditions::set(all, Type::Ready, &says, now);
+            let value = ConditionValue::like_its_pod(reason, message);
+            conditions::set(all, Type::Ready, &value, now);
         }
         return;
     }
+    let has_pod = pod.is_some() || done.pod.is_some();
     let is_terminating = pod_state(pod) == PodState::Terminating;
-    let ready = pod.and_then(|pod| pod.says(READY));
-    let says = match (has_pod, ready) {
-        _ if is_final => Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest has ended"),
-        (false, _) => Statement::fails(reasons::vmi::POD_NOT_EXISTS, "there is no pod"),
+    let ready = pod.and_then(|pod| pod.condition(READY));
+    let value = match (has_pod, ready) {
+        _ if is_final => ConditionValue::fails(Reason::GuestNotRunning, "the guest has ended"),
+        (false, _) => ConditionValue::fails(Reason::PodNotExists, "there is no pod"),
         (true, _) if is_terminating => {
-            Statement::fails(reasons::vmi::POD_TERMINATING, "the pod is being deleted")
+            ConditionValue::fails(Reason::PodTerminating, "the pod is being deleted")
         }
         (true, _) if *phase != Phase::Running => {
-            Statement::fails(reasons::vmi::GUEST_NOT_RUNNING, "the guest is not running")
+            ConditionValue::fails(Reason::GuestNotRunning, "the guest is not running")
         }
         (true, Some(condition)) => copied(condition),
-        (true, None) => Statement::fails(
-            reasons::vmi::POD_CONDITION_MISSING,
-            "the pod says nothing yet",
+        (true, None) => ConditionValue::fails(
+            Reason::PodConditionMissing,
+            "the pod has no such condition yet",
         ),
     };
-    conditions::set(all, Type::Ready, &says, now);
+    conditions::set(all, Type::Ready, &value, now);
 }
 
-/// Before the handover, what stands in the way is this controller's to tell.
+/// Before the handover this controller reports problems.
 fn is_ours(phase: &Phase) -> bool {
     matches!(
         phase,
@@ -285,7 +294,7 @@ fn is_ours(phase: &Phase) -> bool {
     )
 }
 
-/// Why a container does not start, if it is more than a matter of time.
+/// Why a container does not start, unless it makes progress.
 fn waiting(pod: &LauncherPod) -> Option<(&str, &str)> {
     let mut all = pod.init_containers.iter().chain(&pod.containers);
     all.find_map(|container: &Container| match &container.state {
@@ -296,8 +305,8 @@ fn waiting(pod: &LauncherPod) -> Option<(&str, &str)> {
     })
 }
 
-fn copied(condition: &PodSays) -> Statement<'_> {
-    Statement {
+fn copied(condition: &PodCondition) -> ConditionValue<'_> {
+    ConditionValue {
         status: &condition.status,
         reason: condition.reason.as_deref().unwrap_or_default(),
         message: condition.message.as_deref().unwrap_or_default(),

@@ -6,12 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::Acceleration;
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::observe::Observed;
 use super::plan::{Step, plan};
 use super::status::{self, Done, PodFacts};
-use super::volumes::{Backing, Filled, Verdict, judge};
+use super::volumes::{Backing, DataSource, Readiness, readiness};
 
 const NOW: &str = "2026-11-21T12:00:00Z";
 
@@ -55,7 +56,7 @@ fn deleting(mut object: Value) -> Value {
     object
 }
 
-fn see(vmi: Value, pod: Option<Value>) -> Observed {
+fn observe(vmi: Value, pod: Option<Value>) -> Observed {
     Observed {
         vmi: Arc::new(serde_json::from_value(vmi).unwrap()),
         pod: pod.map(|pod| Arc::new(serde_json::from_value(pod).unwrap())),
@@ -94,10 +95,10 @@ fn phases_and_pods_over_the_whole_product() {
                 } else {
                     vmi(phase)
                 };
-                let plan = plan(&see(vmi, name.map(pod)));
+                let plan = plan(&observe(vmi, name.map(pod)));
                 let kept = if is_deleting { "deleting" } else { "kept" };
                 let case = format!("{kept} {phase:?} pod {}:", name.unwrap_or("none"));
-                let wait = plan.look_again_in.map(|wait| format!(" again in {wait:?}"));
+                let wait = plan.requeue_in.map(|wait| format!(" again in {wait:?}"));
                 table.push(format!(
                     "{case:<38} {:?} {:?}{}",
                     plan.phase.as_str(),
@@ -111,22 +112,22 @@ fn phases_and_pods_over_the_whole_product() {
 }
 
 #[test]
-fn nothing_starts_without_what_it_asks_for() {
+fn unsupported_vmi_gets_no_pod() {
     let mut asking = vmi("Pending");
     asking["spec"]["volumes"] = json!([
         {"name": "a", "downwardMetrics": {}},
         {"name": "b", "emptyDisk": {"capacity": "1Gi"}},
     ]);
     asking["spec"]["domain"] = json!({"devices": {"tpm": {}}});
-    let seen = see(asking.clone(), None);
-    let wanted = plan(&seen);
+    let observed = observe(asking.clone(), None);
+    let wanted = plan(&observed);
     assert!(wanted.steps.is_empty(), "{:?}", wanted.steps);
     assert_eq!(wanted.phase, Phase::Pending);
     let message = "this version cannot run it yet: spec.volumes[0].downwardMetrics: leave it \
                    out; spec.domain.devices.tpm: leave it out";
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
-    let status = status::render(&seen, &wanted, &Done::default());
+    let status = status::render(&observed, &wanted, &Done::default());
     for (kind, reason) in [
         ("Synchronized", "FeatureNotSupported"),
         ("PodScheduled", "Unschedulable"),
@@ -140,14 +141,14 @@ fn nothing_starts_without_what_it_asks_for() {
         assert_eq!(condition.message.as_deref(), Some(message));
     }
 
-    // It can be deleted like any other, and once it could run nothing is said any more.
-    assert_eq!(plan(&see(deleting(asking), None)).phase, Phase::Failed);
+    // It can be deleted like any other, and the conditions go once it is supported.
+    assert_eq!(plan(&observe(deleting(asking), None)).phase, Phase::Failed);
     let mut can_run = vmi("Pending");
     can_run["status"]["conditions"] = json!(status.conditions);
-    let seen = see(can_run, None);
-    let wanted = plan(&seen);
+    let observed = observe(can_run, None);
+    let wanted = plan(&observed);
     assert_eq!(wanted.steps, [Step::CreatePod]);
-    let status = status::render(&seen, &wanted, &Done::default());
+    let status = status::render(&observed, &wanted, &Done::default());
     assert!(
         status
             .conditions
@@ -157,52 +158,55 @@ fn nothing_starts_without_what_it_asks_for() {
 }
 
 #[test]
-fn pod_being_deleted_is_not_waited_for_before_the_handover() {
-    let seen = see(vmi("Scheduling"), Some(deleting(pod("Running"))));
-    assert_eq!(plan(&seen).phase, Phase::Failed);
-    let seen = see(vmi("Running"), Some(deleting(pod("Running"))));
-    assert_eq!(plan(&seen).phase, Phase::Running);
+fn terminating_pod_fails_the_vmi_before_the_handover() {
+    let observed = observe(vmi("Scheduling"), Some(deleting(pod("Running"))));
+    assert_eq!(plan(&observed).phase, Phase::Failed);
+    let observed = observe(vmi("Running"), Some(deleting(pod("Running"))));
+    assert_eq!(plan(&observed).phase, Phase::Running);
 }
 
 #[test]
-fn end_that_no_handler_records_is_recorded_after_a_moment() {
+fn end_is_recorded_without_virt_handler_after_a_grace_period() {
     for (state, end) in [("Succeeded", Phase::Succeeded), ("Failed", Phase::Failed)] {
-        let mut seen = see(vmi("Running"), Some(pod(state)));
-        assert_eq!(plan(&seen).look_again_in, Some(Duration::from_secs(3)));
-        seen.now = now() + jiff::SignedDuration::from_secs(3);
-        assert_eq!(plan(&seen).phase, end);
+        let mut observed = observe(vmi("Running"), Some(pod(state)));
+        assert_eq!(plan(&observed).requeue_in, Some(Duration::from_secs(3)));
+        observed.now = now() + jiff::SignedDuration::from_secs(3);
+        assert_eq!(plan(&observed).phase, end);
     }
 }
 
 #[test]
-fn pod_that_failed_without_a_word_from_its_container_ends_the_guest_at_once() {
+fn failed_pod_without_end_time_fails_the_vmi_at_once() {
     let mut pod = pod("Failed");
     pod["status"]["containerStatuses"][0]["state"] =
         json!({"waiting": {"reason": "ContainerCreating"}});
-    assert_eq!(plan(&see(vmi("Running"), Some(pod))).phase, Phase::Failed);
+    assert_eq!(
+        plan(&observe(vmi("Running"), Some(pod))).phase,
+        Phase::Failed
+    );
 }
 
 #[test]
-fn guest_that_no_handler_ends_is_ended_by_its_pod() {
-    let mut seen = see(deleting(vmi("Running")), Some(pod("Running")));
-    assert_eq!(plan(&seen).look_again_in, Some(Duration::from_secs(70)));
-    seen.now = now() + jiff::SignedDuration::from_secs(70);
-    assert_eq!(plan(&seen).steps, [Step::DeletePod]);
+fn pod_is_deleted_if_virt_handler_does_not_stop_the_guest() {
+    let mut observed = observe(deleting(vmi("Running")), Some(pod("Running")));
+    assert_eq!(plan(&observed).requeue_in, Some(Duration::from_secs(70)));
+    observed.now = now() + jiff::SignedDuration::from_secs(70);
+    assert_eq!(plan(&observed).steps, [Step::DeletePod]);
 }
 
 #[test]
-fn pods_without_a_place_are_deleted() {
-    let mut seen = see(vmi("Running"), Some(pod("Running")));
-    seen.others = vec![Arc::new(serde_json::from_value(pod("Running")).unwrap())];
-    assert_eq!(plan(&seen).steps, [Step::DeleteOthers]);
+fn other_pods_are_deleted() {
+    let mut observed = observe(vmi("Running"), Some(pod("Running")));
+    observed.others = vec![Arc::new(serde_json::from_value(pod("Running")).unwrap())];
+    assert_eq!(plan(&observed).steps, [Step::DeleteOthers]);
 }
 
 #[test]
-fn no_pod_is_made_before_a_node_says_what_it_can_do() {
-    let mut seen = see(vmi("Pending"), None);
-    seen.acceleration = None;
-    let plan = plan(&seen);
-    assert!(plan.steps.is_empty() && plan.look_again_in.is_some());
+fn no_pod_is_created_before_a_node_reports_its_capabilities() {
+    let mut observed = observe(vmi("Pending"), None);
+    observed.acceleration = None;
+    let plan = plan(&observed);
+    assert!(plan.steps.is_empty() && plan.requeue_in.is_some());
 }
 
 #[test]
@@ -227,9 +231,9 @@ fn a_start_takes_two_writes() {
         (Some(pod("Running")), Done::default()),
     ];
     for (pod, done) in steps {
-        let seen = see(object.clone(), pod);
-        let status = status::render(&seen, &plan(&seen), &done);
-        if let Some(fragment) = status::fragment(&seen.vmi, &key, &status) {
+        let observed = observe(object.clone(), pod);
+        let status = status::render(&observed, &plan(&observed), &done);
+        if let Some(fragment) = status::fragment(&observed.vmi, &key, &status) {
             object["status"] = fragment["status"].clone();
             fragments.push(fragment);
         }
@@ -239,34 +243,34 @@ fn a_start_takes_two_writes() {
 }
 
 #[test]
-fn reasons_of_a_pod_that_does_not_start_are_told() {
+fn reasons_of_a_waiting_pod_are_reported() {
     let mut waiting = pod("Pending");
     waiting["status"]["containerStatuses"][0]["state"] =
         json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}});
     waiting["status"]["conditions"] = json!([
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
     ]);
-    let seen = see(vmi("Scheduling"), Some(waiting));
-    let told = status::render(&seen, &plan(&seen), &Done::default());
-    insta::assert_json_snapshot!(told.conditions);
+    let observed = observe(vmi("Scheduling"), Some(waiting));
+    let reported = status::render(&observed, &plan(&observed), &Done::default());
+    insta::assert_json_snapshot!(reported.conditions);
 
-    // Gone again when the pod gets on.
+    // Removed when the pod makes progress.
     let mut object = vmi("Scheduling");
-    object["status"]["conditions"] = json!(told.conditions);
-    let seen = see(object, Some(pod("Pending")));
-    let told = status::render(&seen, &plan(&seen), &Done::default());
-    assert_eq!(told.conditions.len(), 1);
+    object["status"]["conditions"] = json!(reported.conditions);
+    let observed = observe(object, Some(pod("Pending")));
+    let reported = status::render(&observed, &plan(&observed), &Done::default());
+    assert_eq!(reported.conditions.len(), 1);
 }
 
 #[test]
-fn ready_is_the_handlers_word_once_the_guest_runs() {
-    let ready = |before: &str, phase: &str, said: Value, pod: Option<Value>| {
+fn virt_handler_owns_ready_once_the_guest_runs() {
+    let ready = |before: &str, phase: &str, before_conditions: Value, pod: Option<Value>| {
         let mut object = vmi(before);
-        object["status"]["conditions"] = said;
-        let seen = see(object, pod);
-        let mut wanted = plan(&seen);
+        object["status"]["conditions"] = before_conditions;
+        let observed = observe(object, pod);
+        let mut wanted = plan(&observed);
         wanted.phase = Phase::from(phase);
-        let status = status::render(&seen, &wanted, &Done::default());
+        let status = status::render(&observed, &wanted, &Done::default());
         let is_ready = |c: &&kubevirt_api::vmi_status::VirtualMachineInstanceCondition| {
             c.type_.as_str() == "Ready"
         };
@@ -314,7 +318,7 @@ fn ready_is_the_handlers_word_once_the_guest_runs() {
             "False PodConditionMissing",
         ),
         (ready("Running", "Running", paused(), up()), "False Paused"),
-        // Of a node that is cut off nobody else says so.
+        // virt-handler of an unreachable node cannot report it.
         (
             ready("Running", "Running", usable(), Some(unready())),
             "False ",
@@ -339,24 +343,24 @@ fn ready_is_the_handlers_word_once_the_guest_runs() {
     }
 }
 
-/// Whether a volume is a data volume's, and its phase if that exists.
-enum By {
+/// The data volume of a claim and its phase.
+enum Import {
     Nothing,
     Missing,
     Phase(&'static str),
 }
 
-/// A volume on a claim, if that exists.
-fn backing(claim: Option<&str>, filled: &By) -> Backing {
+/// A volume on a claim with that phase, if it exists.
+fn backing(claim: Option<&str>, import: &Import) -> Backing {
     let object = |phase: &str| json!({"metadata": {"name": "x"}, "status": {"phase": phase}});
     Backing {
         volume: "data".to_owned(),
         claim_name: "x".to_owned(),
         claim: claim.map(|phase| Arc::new(serde_json::from_value(object(phase)).unwrap())),
-        data_volume: match filled {
-            By::Nothing => Filled::Already,
-            By::Missing => Filled::By(None),
-            By::Phase(phase) => Filled::By(Some(Arc::new(
+        source: match import {
+            Import::Nothing => DataSource::Claim,
+            Import::Missing => DataSource::DataVolume(None),
+            Import::Phase(phase) => DataSource::DataVolume(Some(Arc::new(
                 serde_json::from_value(object(phase)).unwrap(),
             ))),
         },
@@ -364,71 +368,71 @@ fn backing(claim: Option<&str>, filled: &By) -> Backing {
 }
 
 #[test]
-fn no_pod_is_made_before_claims_exist_and_are_filled() {
+fn no_pod_is_created_before_claims_exist_and_are_populated() {
     let missing = "volume data: there is no persistentvolumeclaim x";
     let cases = [
         (
-            backing(None, &By::Nothing),
-            Verdict::Missing(missing.to_owned()),
+            backing(None, &Import::Nothing),
+            Readiness::Missing(missing.to_owned()),
         ),
-        // Bound or not: a node may have to be chosen first.
-        (backing(Some("Pending"), &By::Nothing), Verdict::Ready),
-        (backing(Some("Bound"), &By::Nothing), Verdict::Ready),
+        // Even if not bound: the scheduler may have to choose a node first.
+        (backing(Some("Pending"), &Import::Nothing), Readiness::Ready),
+        (backing(Some("Bound"), &Import::Nothing), Readiness::Ready),
         (
-            backing(None, &By::Missing),
-            Verdict::Missing(missing.to_owned()),
+            backing(None, &Import::Missing),
+            Readiness::Missing(missing.to_owned()),
         ),
         (
             {
-                let mut seen = backing(Some("Bound"), &By::Missing);
+                let mut observed = backing(Some("Bound"), &Import::Missing);
                 let owned = json!({"metadata": {"name": "x", "ownerReferences": [{
                     "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
                     "name": "x", "uid": "u", "controller": true,
                 }]}});
-                seen.claim = Some(Arc::new(serde_json::from_value(owned).unwrap()));
-                seen
+                observed.claim = Some(Arc::new(serde_json::from_value(owned).unwrap()));
+                observed
             },
-            Verdict::Filling("data volume x is not seen yet".to_owned()),
+            Readiness::Populating("data volume x is not observed yet".to_owned()),
         ),
-        // The importer removed its data volume once it was done.
-        (backing(Some("Bound"), &By::Missing), Verdict::Ready),
+        // The data volume was deleted after the import.
+        (backing(Some("Bound"), &Import::Missing), Readiness::Ready),
         (
-            backing(Some("Bound"), &By::Phase("Succeeded")),
-            Verdict::Ready,
-        ),
-        (
-            backing(Some("Pending"), &By::Phase("PendingPopulation")),
-            Verdict::Ready,
+            backing(Some("Bound"), &Import::Phase("Succeeded")),
+            Readiness::Ready,
         ),
         (
-            backing(None, &By::Phase("ImportInProgress")),
-            Verdict::Filling("data volume x is ImportInProgress".to_owned()),
+            backing(Some("Pending"), &Import::Phase("PendingPopulation")),
+            Readiness::Ready,
         ),
         (
-            backing(Some("Pending"), &By::Phase("WaitForFirstConsumer")),
-            Verdict::FirstConsumer("data volume x is WaitForFirstConsumer".to_owned()),
-        ),
-        // There is nothing yet that a pod could use.
-        (
-            backing(None, &By::Phase("WaitForFirstConsumer")),
-            Verdict::Filling("data volume x is WaitForFirstConsumer".to_owned()),
+            backing(None, &Import::Phase("ImportInProgress")),
+            Readiness::Populating("data volume x is ImportInProgress".to_owned()),
         ),
         (
-            backing(Some("Bound"), &By::Phase("Failed")),
-            Verdict::Failed("data volume x has failed".to_owned()),
+            backing(Some("Pending"), &Import::Phase("WaitForFirstConsumer")),
+            Readiness::FirstConsumer("data volume x is WaitForFirstConsumer".to_owned()),
+        ),
+        // There is no claim yet that a pod could use.
+        (
+            backing(None, &Import::Phase("WaitForFirstConsumer")),
+            Readiness::Populating("data volume x is WaitForFirstConsumer".to_owned()),
+        ),
+        (
+            backing(Some("Bound"), &Import::Phase("Failed")),
+            Readiness::Failed("data volume x has failed".to_owned()),
         ),
     ];
     for (backing, expected) in cases {
         let text = format!("{backing:?}");
-        assert_eq!(judge(&[backing]), expected, "{text}");
+        assert_eq!(readiness(&[backing]), expected, "{text}");
     }
 }
 
 #[test]
-fn claim_that_waits_for_its_first_consumer_gets_one_before_the_guest_does() {
-    let first = || backing(Some("Pending"), &By::Phase("WaitForFirstConsumer"));
-    let coming = || backing(Some("Bound"), &By::Phase("ImportInProgress"));
-    let filled = || backing(Some("Bound"), &By::Phase("Succeeded"));
+fn claim_that_waits_for_its_first_consumer_gets_a_binding_pod() {
+    let first = || backing(Some("Pending"), &Import::Phase("WaitForFirstConsumer"));
+    let coming = || backing(Some("Bound"), &Import::Phase("ImportInProgress"));
+    let import = || backing(Some("Bound"), &Import::Phase("Succeeded"));
     let none: &[Step] = &[];
     let cases = [
         (
@@ -439,10 +443,10 @@ fn claim_that_waits_for_its_first_consumer_gets_one_before_the_guest_does() {
             "Pending",
             true,
         ),
-        // One of two: the other is filled without.
+        // One of two; the other is populated already.
         (
             "two",
-            vec![filled(), first()],
+            vec![import(), first()],
             None,
             &[Step::CreateBinder][..],
             "Pending",
@@ -490,7 +494,7 @@ fn claim_that_waits_for_its_first_consumer_gets_one_before_the_guest_does() {
         ),
         (
             "filled",
-            vec![filled()],
+            vec![import()],
             Some("Succeeded"),
             &[Step::CreatePod][..],
             "Pending",
@@ -498,48 +502,51 @@ fn claim_that_waits_for_its_first_consumer_gets_one_before_the_guest_does() {
         ),
     ];
     for (case, backings, binder, steps, phase, is_binding) in cases {
-        let mut seen = see(vmi("Pending"), None);
-        seen.backings = backings;
-        seen.binder = binder.map(|phase| Arc::new(serde_json::from_value(pod(phase)).unwrap()));
-        let plan = plan(&seen);
+        let mut observed = observe(vmi("Pending"), None);
+        observed.backings = backings;
+        observed.binder = binder.map(|phase| Arc::new(serde_json::from_value(pod(phase)).unwrap()));
+        let plan = plan(&observed);
         assert_eq!(plan.steps, steps, "{case}");
         assert_eq!(plan.phase.as_str(), phase, "{case}");
         assert_eq!(plan.is_binding, is_binding, "{case}");
-        let status = status::render(&seen, &plan, &Done::default());
+        let status = status::render(&observed, &plan, &Done::default());
         let mut conditions = status.conditions.iter();
-        let told = conditions.any(|one| one.type_.as_str() == "Provisioning");
-        assert_eq!(told, is_binding, "{case}");
+        let reported = conditions.any(|one| one.type_.as_str() == "Provisioning");
+        assert_eq!(reported, is_binding, "{case}");
     }
 }
 
 #[test]
-fn node_that_a_binding_pod_does_not_find_is_told() {
-    let mut seen = see(vmi("Pending"), None);
-    seen.backings = vec![backing(Some("Pending"), &By::Phase("WaitForFirstConsumer"))];
+fn unschedulable_binding_pod_is_reported() {
+    let mut observed = observe(vmi("Pending"), None);
+    observed.backings = vec![backing(
+        Some("Pending"),
+        &Import::Phase("WaitForFirstConsumer"),
+    )];
     let mut lost = pod("Pending");
     lost["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False",
                                            "reason": "Unschedulable", "message": "no room"}]);
-    seen.binder = Some(Arc::new(serde_json::from_value(lost).unwrap()));
-    let status = status::render(&seen, &plan(&seen), &Done::default());
+    observed.binder = Some(Arc::new(serde_json::from_value(lost).unwrap()));
+    let status = status::render(&observed, &plan(&observed), &Done::default());
     let mut conditions = status.conditions.iter();
-    let told = conditions
+    let reported = conditions
         .find(|one| one.type_.as_str() == "PodScheduled")
         .unwrap();
-    assert_eq!(told.reason.as_deref(), Some("Unschedulable"));
+    assert_eq!(reported.reason.as_deref(), Some("Unschedulable"));
 }
 
 #[test]
-fn missing_claims_and_data_volumes_are_told_in_conditions() {
-    let told = |backing: Backing, has_data_volumes| {
-        let mut seen = see(vmi("Pending"), None);
-        let mut guest = seen.vmi.as_ref().clone();
+fn missing_claims_and_data_volumes_are_reported() {
+    let reported = |backing: Backing, has_data_volumes| {
+        let mut observed = observe(vmi("Pending"), None);
+        let mut guest = observed.vmi.as_ref().clone();
         guest.has_data_volumes = has_data_volumes;
-        seen.vmi = Arc::new(guest);
-        seen.backings = vec![backing];
-        let plan = plan(&seen);
-        let status = status::render(&seen, &plan, &Done::default());
+        observed.vmi = Arc::new(guest);
+        observed.backings = vec![backing];
+        let plan = plan(&observed);
+        let status = status::render(&observed, &plan, &Done::default());
         let conditions = status.conditions.iter();
-        let words = conditions.map(|condition| {
+        let conditions = conditions.map(|condition| {
             format!(
                 "{}={} {}",
                 condition.type_.as_str(),
@@ -547,55 +554,57 @@ fn missing_claims_and_data_volumes_are_told_in_conditions() {
                 condition.reason.as_deref().unwrap_or_default()
             )
         });
-        let words: Vec<String> = words.collect();
-        (plan.phase, plan.steps, words.join(", "))
+        let conditions: Vec<String> = conditions.collect();
+        (plan.phase, plan.steps, conditions.join(", "))
     };
-    let (phase, steps, words) = told(backing(None, &By::Nothing), false);
+    let (phase, steps, conditions) = reported(backing(None, &Import::Nothing), false);
     assert_eq!((phase, steps.as_slice()), (Phase::Pending, &[][..]));
     let expected = "Ready=False PodNotExists, Synchronized=False FailedPvcNotFound, \
                     PodScheduled=False Unschedulable";
-    assert_eq!(words, expected);
+    assert_eq!(conditions, expected);
 
-    let (phase, steps, words) = told(backing(None, &By::Phase("ImportInProgress")), true);
+    let (phase, steps, conditions) =
+        reported(backing(None, &Import::Phase("ImportInProgress")), true);
     assert_eq!((phase, steps.as_slice()), (Phase::Pending, &[][..]));
     assert_eq!(
-        words,
+        conditions,
         "Ready=False PodNotExists, DataVolumesReady=False NotAllDVsReady"
     );
 
-    let (phase, steps, words) = told(backing(Some("Bound"), &By::Phase("Succeeded")), true);
+    let (phase, steps, conditions) =
+        reported(backing(Some("Bound"), &Import::Phase("Succeeded")), true);
     assert_eq!(
         (phase, steps.as_slice()),
         (Phase::Pending, &[Step::CreatePod][..])
     );
     assert_eq!(
-        words,
+        conditions,
         "Ready=False PodNotExists, DataVolumesReady=True AllDVsReady"
     );
 
-    let (phase, _, words) = told(backing(None, &By::Phase("Failed")), true);
+    let (phase, _, conditions) = reported(backing(None, &Import::Phase("Failed")), true);
     assert_eq!(phase, Phase::Failed);
     let expected = "Ready=False GuestNotRunning, Synchronized=False FailedDataVolumeImport, \
                     DataVolumesReady=False NotAllDVsReady";
-    assert_eq!(words, expected);
+    assert_eq!(conditions, expected);
 }
 
 #[test]
-fn cpus_of_its_own_need_a_guaranteed_pod() {
+fn dedicated_cpus_need_a_guaranteed_pod() {
     let mut dedicated = vmi("Scheduling");
     dedicated["spec"]["domain"] = json!({"cpu": {"dedicatedCpuPlacement": true}, "devices": {}});
-    let seen = see(dedicated.clone(), Some(pod("Running")));
-    let wanted = plan(&seen);
+    let observed = observe(dedicated.clone(), Some(pod("Running")));
+    let wanted = plan(&observed);
     assert_eq!(wanted.phase, Phase::Scheduling);
     assert_eq!(wanted.problem.unwrap().reason, "FailedGuaranteeResources");
     let mut guaranteed = pod("Running");
     guaranteed["status"]["qosClass"] = "Guaranteed".into();
-    let seen = see(dedicated, Some(guaranteed));
-    assert_eq!(plan(&seen).phase, Phase::Scheduled);
+    let observed = observe(dedicated, Some(guaranteed));
+    assert_eq!(plan(&observed).phase, Phase::Scheduled);
 }
 
 #[test]
-fn guest_of_a_lost_node_fails_once_its_pod_is_given_up() {
+fn guest_of_a_lost_node_fails_once_its_pod_is_evicted() {
     let mut collected = pod("Running");
     collected["status"]["phase"] = "Failed".into();
     for (pod, phase, reason) in [
@@ -608,11 +617,13 @@ fn guest_of_a_lost_node_fails_once_its_pod_is_given_up() {
         (None, Phase::Failed, Some("NodeUnresponsive")),
         (Some(collected), Phase::Failed, Some("NodeUnresponsive")),
     ] {
-        let mut seen = see(vmi("Running"), pod);
-        seen.is_node_lost = true;
-        let wanted = plan(&seen);
-        assert_eq!((&wanted.phase, wanted.reason), (&phase, reason));
-        let status = status::render(&seen, &wanted, &Done::default());
+        let mut observed = observe(vmi("Running"), pod);
+        observed.is_node_lost = true;
+        let wanted = plan(&observed);
+        assert_eq!(wanted.phase, phase);
+        assert_eq!(wanted.reason.map(Reason::as_str), reason);
+        assert!(wanted.reason.is_none_or(Reason::is_permanent));
+        let status = status::render(&observed, &wanted, &Done::default());
         assert_eq!(status.reason.as_deref(), reason);
     }
 }
@@ -621,19 +632,19 @@ fn guest_of_a_lost_node_fails_once_its_pod_is_given_up() {
 fn receiver_waits_without_a_pod_until_it_is_deleted() {
     let mut receiver = vmi("Pending");
     receiver["metadata"]["annotations"] = json!({"kubevirt.io/create-migration-target": "true"});
-    let wanted = plan(&see(receiver, None));
+    let wanted = plan(&observe(receiver, None));
     assert_eq!(
         (wanted.phase, wanted.steps.len()),
         (Phase::WaitingForSync, 0)
     );
-    let wanted = plan(&see(vmi("WaitingForSync"), None));
+    let wanted = plan(&observe(vmi("WaitingForSync"), None));
     assert_eq!(wanted.phase, Phase::WaitingForSync);
-    let wanted = plan(&see(deleting(vmi("WaitingForSync")), None));
+    let wanted = plan(&observe(deleting(vmi("WaitingForSync")), None));
     assert_eq!(wanted.phase, Phase::Failed);
 }
 
 #[test]
-fn reasons_of_containers_that_run_before_the_others_are_told_too() {
+fn reasons_of_init_containers_are_reported() {
     let mut waiting = pod("Pending");
     waiting["status"]["containerStatuses"][0]["state"] =
         json!({"waiting": {"reason": "PodInitializing"}});
@@ -641,15 +652,15 @@ fn reasons_of_containers_that_run_before_the_others_are_told_too() {
         {"name": "disk", "ready": false, "image": "i", "imageID": "", "restartCount": 0,
          "state": {"waiting": {"reason": "ImagePullBackOff", "message": "later"}}}
     ]);
-    let seen = see(vmi("Scheduling"), Some(waiting));
-    let status = status::render(&seen, &plan(&seen), &Done::default());
+    let observed = observe(vmi("Scheduling"), Some(waiting));
+    let status = status::render(&observed, &plan(&observed), &Done::default());
     let reasons = status.conditions.iter();
     let mut reasons = reasons.filter_map(|condition| condition.reason.as_deref());
     assert!(reasons.any(|reason| reason == "ImagePullBackOff"));
 }
 
 #[test]
-fn why_a_disk_was_not_copied_is_told() {
+fn failed_disk_copy_is_reported() {
     let ended = |name: &str, code: i32, reason: &str, message: &str| {
         json!({"name": name, "ready": false, "image": "i", "imageID": "", "restartCount": 0,
                "state": {"terminated": {"exitCode": code, "reason": reason, "message": message}}})
@@ -681,25 +692,25 @@ fn why_a_disk_was_not_copied_is_told() {
                 "container container-disk-binary: no room",
             )),
         ),
-        // It is not why the pod has failed.
+        // It did not fail.
         (ended("volumeroot-init", 0, "Completed", ""), None),
     ];
     for (container, expected) in cases {
         let mut failed = pod("Failed");
         let first = ended("container-disk-binary", 0, "Completed", "");
         failed["status"]["initContainerStatuses"] = json!([first, container]);
-        let seen = see(vmi("Scheduling"), Some(failed));
-        let plan = plan(&seen);
+        let observed = observe(vmi("Scheduling"), Some(failed));
+        let plan = plan(&observed);
         assert_eq!(plan.phase, Phase::Failed);
-        let status = status::render(&seen, &plan, &Done::default());
+        let status = status::render(&observed, &plan, &Done::default());
         let mut conditions = status.conditions.iter();
-        let told = conditions.find(|condition| condition.type_.as_str() == "Synchronized");
-        let told = told.map(|told| {
+        let reported = conditions.find(|condition| condition.type_.as_str() == "Synchronized");
+        let reported = reported.map(|reported| {
             (
-                told.reason.as_deref().unwrap_or_default(),
-                told.message.as_deref().unwrap_or_default(),
+                reported.reason.as_deref().unwrap_or_default(),
+                reported.message.as_deref().unwrap_or_default(),
             )
         });
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 }

@@ -1,99 +1,119 @@
-//! Whether what a VMI's volumes are made of is there: no pod is made before.
+//! Whether the storage of a VMI's volumes is ready: no pod is created before.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use model::VolumeSource;
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
-use kubevirt_api::volumes::Volume;
 
 use crate::view::{Claim, DataVolume};
 
-/// A volume that stands on a claim.
+/// A volume on a claim.
 #[derive(Debug)]
 pub(super) struct Backing {
     pub(super) volume: String,
     pub(super) claim_name: String,
     pub(super) claim: Option<Arc<Claim>>,
-    /// Whether the VMI names a data volume, and that, if it exists.
-    pub(super) data_volume: Filled,
+    pub(super) source: DataSource,
 }
 
 #[derive(Debug)]
-pub(super) enum Filled {
-    /// The claim is taken as it is.
-    Already,
-    By(Option<Arc<DataVolume>>),
+pub(super) enum DataSource {
+    /// The claim itself.
+    Claim,
+    /// A data volume of the same name populates the claim.
+    DataVolume(Option<Arc<DataVolume>>),
 }
 
-/// What became of the importers of all data volumes.
+/// The state of the storage of all volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Readiness {
     Ready,
-    /// This claim does not exist.
+    /// A claim does not exist.
     Missing(String),
-    /// Data is still to come, as the message says.
-    Filling(String),
-    /// Data comes once a pod uses the claims.
+    /// An importer populates a claim.
+    Populating(String),
+    /// The importer starts once a pod uses the claims.
     FirstConsumer(String),
-    /// Data will not come.
+    /// An import has failed.
     Failed(String),
 }
 
-/// Volumes that stand on claims, with the name of the claim and whether it is a data volume's.
-pub(super) fn wanted(spec: &VirtualMachineInstanceSpec) -> Vec<(&Volume, &str, bool)> {
-    let standing = spec.volumes.iter().filter_map(|volume| {
-        let claim = launcher_pod::claim_of(volume)?;
-        Some((volume, claim, volume.data_volume.is_some()))
-    });
-    standing.collect()
+/// A volume that uses a claim.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClaimUse<'a> {
+    pub(super) volume: &'a str,
+    pub(super) claim: &'a str,
+    pub(super) populated_by: Populator,
 }
 
-/// The worst of all.
-pub(super) fn judge(all: &[Backing]) -> Verdict {
-    let mut filling = String::new();
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Populator {
+    None,
+    DataVolume,
+}
+
+pub(super) fn claim_uses(spec: &VirtualMachineInstanceSpec) -> Vec<ClaimUse<'_>> {
+    let uses = spec.volumes.iter().filter_map(|volume| {
+        let source = VolumeSource::of(volume);
+        Some(ClaimUse {
+            volume: &volume.name,
+            claim: source.claim()?.name,
+            populated_by: match source {
+                VolumeSource::DataVolume(_) => Populator::DataVolume,
+                _ => Populator::None,
+            },
+        })
+    });
+    uses.collect()
+}
+
+/// The worst state of all volumes.
+pub(super) fn readiness(all: &[Backing]) -> Readiness {
+    let mut populating = String::new();
     let mut is_bound_by_use = true;
     for backing in all {
-        let data_volume = match &backing.data_volume {
-            Filled::By(data_volume) => data_volume.as_deref(),
-            Filled::Already => None,
+        let data_volume = match &backing.source {
+            DataSource::DataVolume(data_volume) => data_volume.as_deref(),
+            DataSource::Claim => None,
         };
         match (data_volume.map(|volume| &volume.phase), &backing.claim) {
             (Some(Phase::Failed), _) => {
                 let name = &backing.claim_name;
-                return Verdict::Failed(format!("data volume {name} has failed"));
+                return Readiness::Failed(format!("data volume {name} has failed"));
             }
             (Some(Phase::Succeeded | Phase::PendingPopulation), _) => {}
-            // A data volume that is done may be gone while its claim stays, and lets go of it then.
+            // A data volume may be deleted after the import; it releases its claim then.
             (None, Some(claim)) if !claim.is_of_data_volume() => {}
-            // The claim was seen before the data volume that fills it.
+            // The cache shows the claim before the data volume that populates it.
             (None, Some(_)) => {
                 is_bound_by_use = false;
-                add(&mut filling, &backing.claim_name, "not seen yet");
+                add(&mut populating, &backing.claim_name, "not observed yet");
             }
             (Some(phase), claim) => {
                 is_bound_by_use &= *phase == Phase::WaitForFirstConsumer && claim.is_some();
-                add(&mut filling, &backing.claim_name, phase.as_str());
+                add(&mut populating, &backing.claim_name, phase.as_str());
             }
             (None, None) => {
-                return Verdict::Missing(format!(
+                return Readiness::Missing(format!(
                     "volume {}: there is no persistentvolumeclaim {}",
                     backing.volume, backing.claim_name
                 ));
             }
         }
     }
-    if filling.is_empty() {
-        Verdict::Ready
+    if populating.is_empty() {
+        Readiness::Ready
     } else if is_bound_by_use {
-        Verdict::FirstConsumer(filling)
+        Readiness::FirstConsumer(populating)
     } else {
-        Verdict::Filling(filling)
+        Readiness::Populating(populating)
     }
 }
 
-fn add(filling: &mut String, name: &str, state: &str) {
-    let separator = if filling.is_empty() { "" } else { "; " };
-    // Writing to a text cannot fail.
-    let _written = write!(filling, "{separator}data volume {name} is {state}").is_ok();
+fn add(populating: &mut String, name: &str, state: &str) {
+    let separator = if populating.is_empty() { "" } else { "; " };
+    // Writing to a string cannot fail.
+    let _written = write!(populating, "{separator}data volume {name} is {state}").is_ok();
 }

@@ -1,4 +1,4 @@
-//! How disks in images get into pods, as the administrator and the nodes change.
+//! Container disks as image volumes or copies, depending on the configuration and the nodes.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::world::{NAMESPACE, World};
+use super::cluster::{NAMESPACE, TestCluster};
 
-/// What the controllers were told is news to them for a while.
+/// The caches of the controllers lag behind.
 const TRIES: u32 = 20;
 
-/// Starts machines until one gets its disk in that way.
-async fn until(world: &World, name: &str, is_copied: bool) {
+/// Starts VMs until one gets its disk in that way.
+async fn wait_until(cluster: &TestCluster, name: &str, is_copied: bool) {
     for attempt in 0..TRIES {
-        let pod = pod_of_new(world, &format!("{name}-{attempt}")).await;
+        let pod = pod_of_new(cluster, &format!("{name}-{attempt}")).await;
         if copies(&pod) == is_copied {
             return;
         }
-        world.pass(Duration::from_secs(1)).await;
+        cluster.advance(Duration::from_secs(1)).await;
     }
-    panic!("disks of {name} never come that way");
+    panic!("no VM {name} gets its disk in that way");
 }
 
-/// The pod of a new machine.
-async fn pod_of_new(world: &World, name: &str) -> PodSpec {
-    world.create_vm(name, "Always").await;
-    world.until_printable(name, "Running").await;
-    let pods = world.pods().list(&<_>::default()).await.unwrap();
+/// The pod of a new VM.
+async fn pod_of_new(cluster: &TestCluster, name: &str) -> PodSpec {
+    cluster.create_vm(name, "Always").await;
+    cluster.wait_for_printable(name, "Running").await;
+    let pods = cluster.pods().list(&<_>::default()).await.unwrap();
     let of = format!("virt-launcher-{name}-");
     let is_its = |one: &String| one.starts_with(&of);
     let mut pods = pods.items.into_iter();
@@ -44,14 +44,14 @@ fn copies(pod: &PodSpec) -> bool {
     match (has_images, &copiers[..]) {
         (true, []) => false,
         (false, ["container-disk-binary", "volumeroot-init"]) => true,
-        other => panic!("neither one way nor the other: {other:?}"),
+        other => panic!("neither a volume nor a copy: {other:?}"),
     }
 }
 
-async fn configure(world: &World, configuration: &Value) {
+async fn configure(cluster: &TestCluster, configuration: &Value) {
     let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
     let api = Api::<DynamicObject>::namespaced_with(
-        world.client.clone(),
+        cluster.client.clone(),
         NAMESPACE,
         &ApiResource::from_gvk(&kind),
     );
@@ -64,33 +64,33 @@ async fn configure(world: &World, configuration: &Value) {
     api.patch("kubevirt", &parameters, &patch).await.unwrap();
 }
 
-async fn run_node_by(world: &World, runtime: &str) {
+async fn run_node_by(cluster: &TestCluster, runtime: &str) {
     let info = json!({"containerRuntimeVersion": runtime, "kubeletVersion": "v1.34.1"});
     let patch = Patch::Merge(json!({"status": {"nodeInfo": info}}));
-    let nodes = Api::<Node>::all(world.client.clone());
+    let nodes = Api::<Node>::all(cluster.client.clone());
     let parameters = PatchParams::default();
     let patched = nodes.patch_status("node1", &parameters, &patch).await;
     patched.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn disks_are_volumes_until_the_administrator_or_a_node_objects() {
-    let world = World::new().await;
-    until(&world, "usual", false).await;
+async fn disks_are_volumes_unless_the_gate_is_off_or_a_node_lacks_support() {
+    let cluster = TestCluster::new().await;
+    wait_until(&cluster, "usual", false).await;
 
-    configure(&world, &json!({"disabledFeatureGates": ["ImageVolume"]})).await;
-    until(&world, "off", true).await;
+    configure(&cluster, &json!({"disabledFeatureGates": ["ImageVolume"]})).await;
+    wait_until(&cluster, "off", true).await;
 
-    configure(&world, &json!({"disabledFeatureGates": []})).await;
-    until(&world, "again", false).await;
+    configure(&cluster, &json!({"disabledFeatureGates": []})).await;
+    wait_until(&cluster, "again", false).await;
 
-    run_node_by(&world, "containerd://2.1.0").await;
-    until(&world, "unsure", true).await;
+    run_node_by(&cluster, "containerd://2.1.0").await;
+    wait_until(&cluster, "unsure", true).await;
 
-    configure(&world, &json!({"featureGates": ["ImageVolume"]})).await;
-    until(&world, "sure", false).await;
+    configure(&cluster, &json!({"featureGates": ["ImageVolume"]})).await;
+    wait_until(&cluster, "sure", false).await;
 
-    run_node_by(&world, "containerd://1.7.28").await;
-    until(&world, "old", true).await;
-    world.end().await;
+    run_node_by(&cluster, "containerd://1.7.28").await;
+    wait_until(&cluster, "old", true).await;
+    cluster.end().await;
 }

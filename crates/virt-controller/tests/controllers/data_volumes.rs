@@ -1,4 +1,4 @@
-//! Disks that an importer fills, whose part the tests play.
+//! Disks that an importer populates; the tests act as the importer.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::cluster::TestCluster;
 
 fn blank() -> Value {
     json!({"source": {"blank": {}}})
 }
 
 /// Reason and message of a condition of a VM.
-async fn said(world: &World, name: &str, kind: &str) -> (String, String) {
-    let vm = world.vms().get(name).await.unwrap();
+async fn condition(cluster: &TestCluster, name: &str, kind: &str) -> (String, String) {
+    let vm = cluster.vms().get(name).await.unwrap();
     let conditions = vm.status.unwrap_or_default().conditions;
     let found = conditions
         .into_iter()
@@ -30,22 +30,29 @@ async fn said(world: &World, name: &str, kind: &str) -> (String, String) {
     )
 }
 
-async fn until_made(world: &World, name: &str) {
-    world
-        .until("data volume is made", async || {
-            world.data_volumes().get_opt(name).await.unwrap().is_some()
+async fn wait_for_data_volume(cluster: &TestCluster, name: &str) {
+    cluster
+        .wait_until("data volume exists", async || {
+            cluster
+                .data_volumes()
+                .get_opt(name)
+                .await
+                .unwrap()
+                .is_some()
         })
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_volume_is_made_with_the_vm_and_its_guest_waits_until_it_is_filled() {
-    let world = World::new().await;
-    world.install_importer().await;
-    world.create_vm_with_template("a", "Always", blank()).await;
-    until_made(&world, "a-data").await;
-    let made = world.data_volumes().get("a-data").await.unwrap();
-    let vm = world.vms().get("a").await.unwrap();
+async fn guest_waits_until_its_data_volume_is_populated() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    cluster
+        .create_vm_with_template("a", "Always", blank())
+        .await;
+    wait_for_data_volume(&cluster, "a-data").await;
+    let made = cluster.data_volumes().get("a-data").await.unwrap();
+    let vm = cluster.vms().get("a").await.unwrap();
     let uid = vm.uid().unwrap();
     assert_eq!(made.labels()["kubevirt.io/created-by"], uid);
     assert_eq!(made.labels()["mine"], "1");
@@ -63,39 +70,44 @@ async fn data_volume_is_made_with_the_vm_and_its_guest_waits_until_it_is_filled(
         "1Gi"
     );
 
-    world
+    cluster
         .set_data_volume_phase("a-data", "ImportInProgress")
         .await;
-    world.until_printable("a", "Provisioning").await;
-    world
-        .until("it says what it waits for", async || {
-            let (reason, message) = said(&world, "a", "DataVolumesReady").await;
+    cluster.wait_for_printable("a", "Provisioning").await;
+    cluster
+        .wait_until("the pending data volume is reported", async || {
+            let (reason, message) = condition(&cluster, "a", "DataVolumesReady").await;
             reason == "NotAllDVsReady" && message == "data volume a-data is ImportInProgress"
         })
         .await;
-    assert!(world.vmis().get_opt("a").await.unwrap().is_none());
-    let writes = world.all_writes();
-    world.pass(Duration::from_mins(5)).await;
-    assert_eq!(world.all_writes(), writes, "rest");
+    assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());
+    let writes = cluster.all_writes();
+    cluster.advance(Duration::from_mins(5)).await;
+    assert_eq!(cluster.all_writes(), writes, "writes without a change");
 
-    world.create_claim("a-data").await;
-    world.set_data_volume_phase("a-data", "Succeeded").await;
-    world.until_printable("a", "WaitingForVolumeBinding").await;
-    world
-        .until("the guest runs", async || {
-            let vmi = world.vmis().get_opt("a").await.unwrap();
+    cluster.create_claim("a-data").await;
+    cluster.set_data_volume_phase("a-data", "Succeeded").await;
+    cluster
+        .wait_for_printable("a", "WaitingForVolumeBinding")
+        .await;
+    cluster
+        .wait_until("the guest runs", async || {
+            let vmi = cluster.vmis().get_opt("a").await.unwrap();
             let phase = vmi.and_then(|vmi| vmi.status?.phase);
             phase.is_some_and(|phase| phase.as_str() == "Running")
         })
         .await;
-    assert_eq!(world.events_of("SuccessfulDataVolumeCreate").await, 1);
-    assert_eq!(said(&world, "a", "DataVolumesReady").await.0, "AllDVsReady");
+    assert_eq!(cluster.events_of("SuccessfulDataVolumeCreate").await, 1);
+    assert_eq!(
+        condition(&cluster, "a", "DataVolumesReady").await.0,
+        "AllDVsReady"
+    );
 
     let foreground = DeleteParams::foreground();
-    world.vms().delete("a", &foreground).await.unwrap();
-    world
-        .until("its data volume goes with it", async || {
-            world
+    cluster.vms().delete("a", &foreground).await.unwrap();
+    cluster
+        .wait_until("its data volume is deleted", async || {
+            cluster
                 .data_volumes()
                 .get_opt("a-data")
                 .await
@@ -103,88 +115,96 @@ async fn data_volume_is_made_with_the_vm_and_its_guest_waits_until_it_is_filled(
                 .is_none()
         })
         .await;
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_importer_the_vm_says_so_until_a_claim_or_an_importer_comes() {
-    let world = World::new().await;
+async fn missing_importer_is_reported_until_there_is_a_claim_or_an_importer() {
+    let cluster = TestCluster::new().await;
     for name in ["a", "b"] {
-        world.create_vm_with_template(name, "Always", blank()).await;
-        world
-            .until("it says so", async || {
-                let (reason, message) = said(&world, name, "Failure").await;
+        cluster
+            .create_vm_with_template(name, "Always", blank())
+            .await;
+        cluster
+            .wait_until("the failure is reported", async || {
+                let (reason, message) = condition(&cluster, name, "Failure").await;
                 reason == "FeatureNotSupported"
                     && message.contains("spec.dataVolumeTemplates[0]")
-                    && message.contains("install one, or make persistentvolumeclaim")
+                    && message.contains("install one, or create persistentvolumeclaim")
             })
             .await;
     }
-    let writes = world.all_writes();
-    world.pass(Duration::from_mins(5)).await;
-    assert_eq!(world.all_writes(), writes, "nothing is tried in vain");
-    assert_eq!(world.printable("a").await, "Stopped");
+    let writes = cluster.all_writes();
+    cluster.advance(Duration::from_mins(5)).await;
+    assert_eq!(cluster.all_writes(), writes, "no futile writes");
+    assert_eq!(cluster.printable("a").await, "Stopped");
 
-    world.create_claim("a-data").await;
-    world
-        .until("one runs on a claim of that name", async || {
-            world.vmis().get_opt("a").await.unwrap().is_some()
+    cluster.create_claim("a-data").await;
+    cluster
+        .wait_until("one runs on a claim of that name", async || {
+            cluster.vmis().get_opt("a").await.unwrap().is_some()
         })
         .await;
-    assert_eq!(said(&world, "a", "Failure").await.0, "");
+    assert_eq!(condition(&cluster, "a", "Failure").await.0, "");
 
-    world.install_importer().await;
-    until_made(&world, "b-data").await;
-    world
-        .until("nothing is wrong", async || {
-            said(&world, "b", "Failure").await.0.is_empty()
+    cluster.install_importer().await;
+    wait_for_data_volume(&cluster, "b-data").await;
+    cluster
+        .wait_until("nothing is wrong", async || {
+            condition(&cluster, "b", "Failure").await.0.is_empty()
         })
         .await;
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_import_is_told_once_and_mended_by_a_fresh_data_volume() {
-    let world = World::new().await;
-    world.install_importer().await;
-    world.create_vm_with_template("a", "Always", blank()).await;
-    until_made(&world, "a-data").await;
-    world.set_data_volume_phase("a-data", "Failed").await;
-    world.until_printable("a", "DataVolumeError").await;
-    world.pass(Duration::from_mins(2)).await;
-    assert_eq!(world.events_of("FailedDataVolumeImport").await, 1);
+async fn failed_import_is_reported_once_and_replaced() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    cluster
+        .create_vm_with_template("a", "Always", blank())
+        .await;
+    wait_for_data_volume(&cluster, "a-data").await;
+    cluster.set_data_volume_phase("a-data", "Failed").await;
+    cluster.wait_for_printable("a", "DataVolumeError").await;
+    cluster.advance(Duration::from_mins(2)).await;
+    assert_eq!(cluster.events_of("FailedDataVolumeImport").await, 1);
 
-    let first = world.data_volumes().get("a-data").await.unwrap().uid();
+    let first = cluster.data_volumes().get("a-data").await.unwrap().uid();
     let now = DeleteParams::default();
-    world.data_volumes().delete("a-data", &now).await.unwrap();
-    world
-        .until("another is made", async || {
-            let found = world.data_volumes().get_opt("a-data").await.unwrap();
+    cluster.data_volumes().delete("a-data", &now).await.unwrap();
+    cluster
+        .wait_until("another is created", async || {
+            let found = cluster.data_volumes().get_opt("a-data").await.unwrap();
             found.is_some_and(|found| found.uid() != first)
         })
         .await;
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn halted_vm_makes_its_data_volumes_unless_told_to_wait_for_the_start() {
-    let world = World::new().await;
-    world.install_importer().await;
-    world.create_vm_with_template("a", "Halted", blank()).await;
-    until_made(&world, "a-data").await;
+async fn halted_vm_creates_data_volumes_unless_annotated() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    cluster
+        .create_vm_with_template("a", "Halted", blank())
+        .await;
+    wait_for_data_volume(&cluster, "a-data").await;
 
-    // Before the controllers see it.
-    let mut world = world;
-    world.stop_controllers().await;
-    world.create_vm_with_template("b", "Halted", blank()).await;
+    // Annotated before the controllers observe it.
+    let mut cluster = cluster;
+    cluster.stop_controllers().await;
+    cluster
+        .create_vm_with_template("b", "Halted", blank())
+        .await;
     let late = json!({"metadata": {"annotations": {
         "kubevirt.io/immediate-data-volume-creation": "false"}}});
-    world.patch_vm("b", late).await;
-    world.start_controllers();
-    world.until_printable("b", "Stopped").await;
-    world.pass(Duration::from_mins(1)).await;
+    cluster.patch_vm("b", late).await;
+    cluster.start_controllers();
+    cluster.wait_for_printable("b", "Stopped").await;
+    cluster.advance(Duration::from_mins(1)).await;
     assert!(
-        world
+        cluster
             .data_volumes()
             .get_opt("b-data")
             .await
@@ -192,16 +212,16 @@ async fn halted_vm_makes_its_data_volumes_unless_told_to_wait_for_the_start() {
             .is_none()
     );
     let start = json!({"spec": {"runStrategy": "Always"}});
-    world.patch_vm("b", start).await;
-    until_made(&world, "b-data").await;
-    world.end().await;
+    cluster.patch_vm("b", start).await;
+    wait_for_data_volume(&cluster, "b-data").await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_volume_of_nobody_is_adopted_and_that_of_another_used() {
-    let world = World::new().await;
-    world.install_importer().await;
-    let nodes = Api::<Node>::all(world.client.clone());
+async fn unowned_data_volume_is_adopted_and_foreign_one_is_used() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    let nodes = Api::<Node>::all(cluster.client.clone());
     let node = nodes.get("node1").await.unwrap().uid().unwrap();
     for (name, owners) in [
         ("a-data", json!([])),
@@ -216,65 +236,71 @@ async fn data_volume_of_nobody_is_adopted_and_that_of_another_used() {
             "metadata": {"name": name, "ownerReferences": owners},
             "spec": {}, "status": {"phase": "Succeeded"},
         });
-        create(world.data_volumes(), there).await;
-        world.create_claim(name).await;
+        create(cluster.data_volumes(), there).await;
+        cluster.create_claim(name).await;
     }
     for name in ["a", "b"] {
-        world.create_vm_with_template(name, "Always", blank()).await;
-        world
-            .until("it starts", async || {
-                world.vmis().get_opt(name).await.unwrap().is_some()
+        cluster
+            .create_vm_with_template(name, "Always", blank())
+            .await;
+        cluster
+            .wait_until("it starts", async || {
+                cluster.vmis().get_opt(name).await.unwrap().is_some()
             })
             .await;
     }
-    let uid = world.vms().get("a").await.unwrap().uid().unwrap();
-    // The claim may be seen before the data volume, and that is enough to start.
-    world
-        .until("it is adopted", async || {
-            let adopted = world.data_volumes().get("a-data").await.unwrap();
+    let uid = cluster.vms().get("a").await.unwrap().uid().unwrap();
+    // The caches may show the claim before the data volume, and that is enough to start.
+    cluster
+        .wait_until("it is adopted", async || {
+            let adopted = cluster.data_volumes().get("a-data").await.unwrap();
             let mut owners = adopted.owner_references().iter();
             owners.any(|owner| owner.uid == uid)
         })
         .await;
-    let other = world.data_volumes().get("b-data").await.unwrap();
+    let other = cluster.data_volumes().get("b-data").await.unwrap();
     assert_eq!(other.owner_references().len(), 1);
     assert_eq!(other.owner_references()[0].uid, node);
-    world.end().await;
+    cluster.end().await;
 }
 
-/// A machine whose disk is made, bound and filled: for deaths on the way.
-pub(super) async fn filled(world: &World) {
-    world.install_importer().await;
-    world.create_vm_with_template("a", "Always", blank()).await;
-    until_made(world, "a-data").await;
-    world.create_claim("a-data").await;
-    world
+/// Scenario: the disk of a VM is created, bound and populated.
+pub(super) async fn populated(cluster: &TestCluster) {
+    cluster.install_importer().await;
+    cluster
+        .create_vm_with_template("a", "Always", blank())
+        .await;
+    wait_for_data_volume(cluster, "a-data").await;
+    cluster.create_claim("a-data").await;
+    cluster
         .set_data_volume_phase("a-data", "WaitForFirstConsumer")
         .await;
-    world
-        .until("a pod has run for the claim", async || {
-            let all = world.pods().list(&ListParams::default()).await.unwrap();
+    cluster
+        .wait_until("a pod has run for the claim", async || {
+            let all = cluster.pods().list(&ListParams::default()).await.unwrap();
             let mut all = all.into_iter();
             all.any(|pod| pod.status.and_then(|it| it.phase).as_deref() == Some("Succeeded"))
         })
         .await;
-    world.set_data_volume_phase("a-data", "Succeeded").await;
-    world.until_printable("a", "Running").await;
+    cluster.set_data_volume_phase("a-data", "Succeeded").await;
+    cluster.wait_for_printable("a", "Running").await;
 }
 
-/// A machine whose disk was there before: for the deaths after it is adopted.
-pub(super) async fn found(world: &World) {
-    world.install_importer().await;
+/// Scenario: a VM adopts an existing disk.
+pub(super) async fn adopted(cluster: &TestCluster) {
+    cluster.install_importer().await;
     let there = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
         "metadata": {"name": "a-data"}, "spec": {}, "status": {"phase": "Succeeded"},
     });
-    create(world.data_volumes(), there).await;
-    world.create_claim("a-data").await;
-    world.create_vm_with_template("a", "Always", blank()).await;
-    world.until_printable("a", "Running").await;
-    let adopted = world.data_volumes().get("a-data").await.unwrap();
-    let uid = world.vms().get("a").await.unwrap().uid();
+    create(cluster.data_volumes(), there).await;
+    cluster.create_claim("a-data").await;
+    cluster
+        .create_vm_with_template("a", "Always", blank())
+        .await;
+    cluster.wait_for_printable("a", "Running").await;
+    let adopted = cluster.data_volumes().get("a-data").await.unwrap();
+    let uid = cluster.vms().get("a").await.unwrap().uid();
     assert_eq!(adopted.owner_references()[0].uid, uid.unwrap());
 }
 
@@ -287,17 +313,17 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn disk_of_another_namespace_is_copied_only_where_the_machines_account_may() {
-    let world = World::new().await;
-    world.install_importer().await;
-    let namespaces = Api::<Namespace>::all(world.client.clone());
+async fn disk_of_another_namespace_needs_the_right_of_the_service_account() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    let namespaces = Api::<Namespace>::all(cluster.client.clone());
     create(namespaces, json!({"metadata": {"name": "images"}})).await;
     let source = json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataSource",
         "metadata": {"name": "fedora"},
         "spec": {"source": {"pvc": {"namespace": "images", "name": "fedora"}}},
     });
-    create(world.importers("DataSource", "images"), source).await;
+    create(cluster.importers("DataSource", "images"), source).await;
     let direct = json!({"source": {"pvc": {"namespace": "images", "name": "fedora"}}});
     let named = json!({"sourceRef": {"kind": "DataSource", "namespace": "images",
                                      "name": "fedora"}});
@@ -315,24 +341,26 @@ async fn disk_of_another_namespace_is_copied_only_where_the_machines_account_may
             "data source default/nothing, which does not exist",
         ),
     ] {
-        world.create_vm_with_template(name, "Always", source).await;
-        world
-            .until("it is refused", async || {
-                let (reason, message) = said(&world, name, "Failure").await;
+        cluster
+            .create_vm_with_template(name, "Always", source)
+            .await;
+        cluster
+            .wait_until("it is refused", async || {
+                let (reason, message) = condition(&cluster, name, "Failure").await;
                 reason == "FailedCreate" && message.contains(part)
             })
             .await;
     }
-    let all = world.data_volumes().list(&ListParams::default()).await;
+    let all = cluster.data_volumes().list(&ListParams::default()).await;
     assert!(all.unwrap().items.is_empty());
-    world.events_of("UnauthorizedDataVolumeCreate").await;
+    cluster.events_of("UnauthorizedDataVolumeCreate").await;
 
-    let roles = Api::<Role>::namespaced(world.client.clone(), "images");
+    let roles = Api::<Role>::namespaced(cluster.client.clone(), "images");
     let role = json!({"metadata": {"name": "copy"}, "rules": [{
         "apiGroups": ["cdi.kubevirt.io"], "resources": ["datavolumes/source"],
         "verbs": ["create"]}]});
     create(roles, role).await;
-    let bindings = Api::<RoleBinding>::namespaced(world.client.clone(), "images");
+    let bindings = Api::<RoleBinding>::namespaced(cluster.client.clone(), "images");
     let binding = json!({
         "metadata": {"name": "copy"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "copy"},
@@ -340,40 +368,42 @@ async fn disk_of_another_namespace_is_copied_only_where_the_machines_account_may
     });
     create(bindings, binding).await;
     for name in ["a-data", "b-data"] {
-        until_made(&world, name).await;
+        wait_for_data_volume(&cluster, name).await;
     }
-    // What waits for a source that is not there says so.
-    world.set_data_volume_phase("a-data", "Pending").await;
-    world
-        .until("the missing source is told", async || {
-            let (_, message) = said(&world, "a", "DataVolumesReady").await;
+    // A missing source is reported.
+    cluster.set_data_volume_phase("a-data", "Pending").await;
+    cluster
+        .wait_until("the missing source is reported", async || {
+            let (_, message) = condition(&cluster, "a", "DataVolumesReady").await;
             message.contains("a copy of persistentvolumeclaim images/fedora")
         })
         .await;
-    assert_eq!(world.events_of("SourcePVCNotAvailabe").await, 1);
-    world.end().await;
+    assert_eq!(cluster.events_of("SourcePVCNotAvailabe").await, 1);
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_that_waits_for_its_first_consumer_gets_a_pod_for_just_that() {
-    let world = World::new().await;
-    world.install_importer().await;
-    world.create_vm_with_template("a", "Always", blank()).await;
-    until_made(&world, "a-data").await;
-    world.create_claim("a-data").await;
-    world
+async fn claim_that_waits_for_its_first_consumer_gets_a_binding_pod() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    cluster
+        .create_vm_with_template("a", "Always", blank())
+        .await;
+    wait_for_data_volume(&cluster, "a-data").await;
+    cluster.create_claim("a-data").await;
+    cluster
         .set_data_volume_phase("a-data", "WaitForFirstConsumer")
         .await;
     let pods = async || {
-        world
+        cluster
             .pods()
             .list(&ListParams::default())
             .await
             .unwrap()
             .items
     };
-    world
-        .until("a pod has run for the claim", async || {
+    cluster
+        .wait_until("a pod has run for the claim", async || {
             let all = pods().await;
             let phase = |pod: &k8s_openapi::api::core::v1::Pod| pod.status.clone()?.phase;
             all.len() == 1 && phase(&all[0]).as_deref() == Some("Succeeded")
@@ -385,50 +415,52 @@ async fn claim_that_waits_for_its_first_consumer_gets_a_pod_for_just_that() {
         "{}",
         binder.name_any()
     );
-    let vmi = world.vmis().get("a").await.unwrap();
+    let vmi = cluster.vmis().get("a").await.unwrap();
     let status = vmi.status.unwrap();
     assert_eq!(status.phase.unwrap().as_str(), "Pending");
-    let says = |kind: &str| {
+    let is_true = |kind: &str| {
         let mut conditions = status.conditions.iter();
         conditions.any(|one| one.type_.as_str() == kind && one.status == "True")
     };
-    assert!(says("Provisioning") && !says("DataVolumesReady"));
-    world.pass(Duration::from_mins(1)).await;
-    assert_eq!(pods().await.len(), 1, "one is enough");
+    assert!(is_true("Provisioning") && !is_true("DataVolumesReady"));
+    cluster.advance(Duration::from_mins(1)).await;
+    assert_eq!(pods().await.len(), 1, "one pod");
 
-    world
+    cluster
         .set_data_volume_phase("a-data", "ImportInProgress")
         .await;
-    world.until_printable("a", "Provisioning").await;
-    world.set_data_volume_phase("a-data", "Succeeded").await;
-    world
-        .until("the guest runs and that pod is gone", async || {
-            let vmi = world.vmis().get("a").await.unwrap();
+    cluster.wait_for_printable("a", "Provisioning").await;
+    cluster.set_data_volume_phase("a-data", "Succeeded").await;
+    cluster
+        .wait_until("the guest runs and that pod is gone", async || {
+            let vmi = cluster.vmis().get("a").await.unwrap();
             let phase = vmi.status.unwrap().phase.unwrap();
             let all = pods().await;
             phase.as_str() == "Running" && all.len() == 1 && all[0].name_any() != binder.name_any()
         })
         .await;
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn instance_that_is_deleted_while_its_claim_is_bound_leaves_no_pod() {
-    let world = World::new().await;
-    world.install_importer().await;
-    world.create_vm_with_template("a", "Always", blank()).await;
-    until_made(&world, "a-data").await;
-    world.create_claim("a-data").await;
-    world
+async fn vmi_deleted_during_binding_leaves_no_pod() {
+    let cluster = TestCluster::new().await;
+    cluster.install_importer().await;
+    cluster
+        .create_vm_with_template("a", "Always", blank())
+        .await;
+    wait_for_data_volume(&cluster, "a-data").await;
+    cluster.create_claim("a-data").await;
+    cluster
         .set_data_volume_phase("a-data", "WaitForFirstConsumer")
         .await;
-    world
-        .until("there is a pod", async || {
-            !world.writes_to("/pods").is_empty()
+    cluster
+        .wait_until("there is a pod", async || {
+            !cluster.writes_to("/pods").is_empty()
         })
         .await;
     let halt = json!({"spec": {"runStrategy": "Halted"}});
-    world.patch_vm("a", halt).await;
-    world.until_gone("a").await;
-    world.end().await;
+    cluster.patch_vm("a", halt).await;
+    cluster.wait_until_gone("a").await;
+    cluster.end().await;
 }

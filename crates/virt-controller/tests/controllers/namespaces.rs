@@ -1,4 +1,4 @@
-//! What the administrator and a namespace's quotas do to pods of guests.
+//! Launcher pods under the administrator's configuration and the quotas of a namespace.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::world::{NAMESPACE, Weather, World};
+use super::cluster::{FaultMode, NAMESPACE, TestCluster};
 
-async fn create_quota(world: &World, name: &str, hard: Value) {
+async fn create_quota(cluster: &TestCluster, name: &str, hard: Value) {
     let quota = json!({"metadata": {"name": name}, "spec": {"hard": hard}});
     let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
-    let api = Api::namespaced(world.client.clone(), NAMESPACE);
+    let api = Api::namespaced(cluster.client.clone(), NAMESPACE);
     api.create(&PostParams::default(), &quota).await.unwrap();
 }
 
-async fn pod_of(world: &World, vm: &str) -> Pod {
-    let pods = world.pods().list(&ListParams::default()).await.unwrap();
+async fn pod_of(cluster: &TestCluster, vm: &str) -> Pod {
+    let pods = cluster.pods().list(&ListParams::default()).await.unwrap();
     let mut pods = pods.items.into_iter();
     let is_its = |pod: &Pod| {
         pod.metadata
@@ -30,13 +30,13 @@ async fn pod_of(world: &World, vm: &str) -> Pod {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_that_a_quota_refuses_is_told_and_made_as_soon_as_there_is_room() {
-    let world = World::new().await;
-    create_quota(&world, "small", json!({"pods": "1"})).await;
-    world.set_weather(Weather::NoRoom);
-    world.create_vm("a", "Always").await;
-    let says = async |reason: &str| {
-        let vmi = world.vmis().get_opt("a").await.unwrap();
+async fn refusal_by_a_quota_is_reported_and_ends_with_the_quota() {
+    let cluster = TestCluster::new().await;
+    create_quota(&cluster, "small", json!({"pods": "1"})).await;
+    cluster.set_fault_mode(FaultMode::QuotaExceeded);
+    cluster.create_vm("a", "Always").await;
+    let is_reported = async |reason: &str| {
+        let vmi = cluster.vmis().get_opt("a").await.unwrap();
         let conditions = vmi
             .and_then(|vmi| vmi.status)
             .unwrap_or_default()
@@ -49,59 +49,61 @@ async fn pod_that_a_quota_refuses_is_told_and_made_as_soon_as_there_is_room() {
             one.reason.as_deref() == Some(reason) && message.contains("exceeded quota: small")
         })
     };
-    world
-        .until("the refusal is told", async || says("FailedCreate").await)
+    cluster
+        .wait_until("the refusal is reported", async || {
+            is_reported("FailedCreate").await
+        })
         .await;
-    world.events_of("FailedCreate").await;
-    // By now the next try of its own is minutes away.
-    world.pass(Duration::from_mins(3)).await;
-    let tries = world.writes_to("/pods").len();
+    cluster.events_of("FailedCreate").await;
+    // By now the next retry is minutes away.
+    cluster.advance(Duration::from_mins(3)).await;
+    let tries = cluster.writes_to("/pods").len();
     assert!((4..30).contains(&tries), "{tries}");
 
-    world.set_weather(Weather::Fair);
+    cluster.set_fault_mode(FaultMode::None);
     let begin = tokio::time::Instant::now();
-    let quotas = Api::<ResourceQuota>::namespaced(world.client.clone(), NAMESPACE);
-    let room = Patch::Merge(json!({"spec": {"hard": {"pods": "9"}}}));
+    let quotas = Api::<ResourceQuota>::namespaced(cluster.client.clone(), NAMESPACE);
+    let larger = Patch::Merge(json!({"spec": {"hard": {"pods": "9"}}}));
     let parameters = PatchParams::default();
-    quotas.patch("small", &parameters, &room).await.unwrap();
-    world.until_printable("a", "Running").await;
+    quotas.patch("small", &parameters, &larger).await.unwrap();
+    cluster.wait_for_printable("a", "Running").await;
     assert!(
         begin.elapsed() < Duration::from_secs(10),
         "{:?}",
         begin.elapsed()
     );
-    assert!(!says("FailedCreate").await);
-    world.end().await;
+    assert!(!is_reported("FailedCreate").await);
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn quotas_on_limits_give_guests_limits() {
-    let world = World::new().await;
+async fn quotas_on_limits_set_limits_of_pods() {
+    let cluster = TestCluster::new().await;
     create_quota(
-        &world,
+        &cluster,
         "limits",
         json!({"limits.cpu": "9", "limits.memory": "9Gi"}),
     )
     .await;
-    // Until the controllers know of it.
-    world.pass(Duration::from_secs(1)).await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    let pod = pod_of(&world, "-a-").await;
+    // Until the caches show it.
+    cluster.advance(Duration::from_secs(1)).await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let pod = pod_of(&cluster, "-a-").await;
     let resources = pod.spec.unwrap().containers.remove(0).resources.unwrap();
     let (limits, requests) = (resources.limits.unwrap(), resources.requests.unwrap());
     assert_eq!(limits["cpu"].0, "1");
     let bytes = |quantity: &str| quantity.trim_end_matches("Mi").parse::<u64>().unwrap();
     assert_eq!(bytes(&limits["memory"].0), 2 * bytes(&requests["memory"].0));
-    world.end().await;
+    cluster.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_pods_follow_what_the_administrator_wrote_last() {
-    let world = World::new().await;
+async fn new_pods_follow_the_latest_configuration() {
+    let cluster = TestCluster::new().await;
     let kind = kube::api::GroupVersionKind::gvk("kubevirt.io", "v1", "KubeVirt");
     let kind = kube::api::ApiResource::from_gvk(&kind);
-    let api = Api::<DynamicObject>::namespaced_with(world.client.clone(), NAMESPACE, &kind);
+    let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), NAMESPACE, &kind);
     let written = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"},
         "spec": {"configuration": {
@@ -111,10 +113,10 @@ async fn new_pods_follow_what_the_administrator_wrote_last() {
     });
     let written = serde_json::from_value(written).unwrap();
     api.create(&PostParams::default(), &written).await.unwrap();
-    world.pass(Duration::from_secs(1)).await;
-    world.create_vm("a", "Always").await;
-    world.until_printable("a", "Running").await;
-    let spec = pod_of(&world, "-a-").await.spec.unwrap();
+    cluster.advance(Duration::from_secs(1)).await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    let spec = pod_of(&cluster, "-a-").await.spec.unwrap();
     let container = &spec.containers[0];
     assert_eq!(container.image_pull_policy.as_deref(), Some("Always"));
     assert_eq!(spec.node_selector.unwrap()["disk"], "fast");
@@ -125,11 +127,11 @@ async fn new_pods_follow_what_the_administrator_wrote_last() {
     let parameters = PatchParams::default();
     let change = Patch::Merge(change);
     api.patch("kubevirt", &parameters, &change).await.unwrap();
-    world.pass(Duration::from_secs(1)).await;
-    world.create_vm("b", "Always").await;
-    world.until_printable("b", "Running").await;
-    let spec = pod_of(&world, "-b-").await.spec.unwrap();
+    cluster.advance(Duration::from_secs(1)).await;
+    cluster.create_vm("b", "Always").await;
+    cluster.wait_for_printable("b", "Running").await;
+    let spec = pod_of(&cluster, "-b-").await.spec.unwrap();
     let policy = spec.containers[0].image_pull_policy.as_deref();
     assert_eq!(policy, Some("Never"));
-    world.end().await;
+    cluster.end().await;
 }

@@ -2,22 +2,19 @@
 
 use std::{os::unix::fs::MetadataExt as _, path::PathBuf, sync::Arc, time::Duration};
 
+use backoff::Backoff;
 use device_plugin::{
     Code, ContainerAllocateRequest, ContainerAllocateResponse, DeviceSpec, Devices, KUBELET_SOCKET,
     Plugin, RegisterRequest, Status, VERSION, bind, register, serve_plugin,
 };
+use error_chain::error_chain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{HostDevice, directory::Changes};
 
 /// Between attempts that fail one after another.
-const BACKOFF: [Duration; 4] = [
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-    Duration::from_secs(10),
-];
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// The plugin of one device.
 #[derive(Debug)]
@@ -85,7 +82,7 @@ impl OneDevice {
 
     /// Keeps the device offered until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
-        let mut failures = 0;
+        let mut failures = BACKOFF;
         loop {
             let ended = tokio::select! {
                 () = stop.cancelled() => return,
@@ -93,10 +90,9 @@ impl OneDevice {
             };
             let Err(err) = ended else { continue };
             let resource = &self.request.resource_name;
-            let error = reconcile::error_chain(&err);
+            let error = error_chain(&err);
             tracing::warn!(resource, error, "a device is not offered");
-            let wait = backoff(failures);
-            failures += 1;
+            let wait = failures.failed().delay;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
@@ -105,7 +101,7 @@ impl OneDevice {
     }
 
     /// Registers once there is a kubelet. Comes back when there is another one.
-    async fn offer(&self, failures: &mut usize) -> Result<(), PluginError> {
+    async fn offer(&self, failures: &mut Backoff) -> Result<(), PluginError> {
         let kubelet = self.dir.join(KUBELET_SOCKET);
         let mut changes = Changes::around(&kubelet)?;
         let Some(known) = identity(&kubelet) else {
@@ -119,7 +115,7 @@ impl OneDevice {
         let registered = async {
             register(&self.dir, &self.request).await?;
             tracing::info!(resource = self.request.resource_name, "offered");
-            *failures = 0;
+            failures.reset();
             while identity(&kubelet) == Some(known) && identity(&own) == ours {
                 changes.next().await?;
             }
@@ -130,10 +126,6 @@ impl OneDevice {
             ended = registered => ended,
         }
     }
-}
-
-fn backoff(failures: usize) -> Duration {
-    *BACKOFF.get(failures).unwrap_or(&BACKOFF[BACKOFF.len() - 1])
 }
 
 /// Tells a file from another one that took its name later. Numbers of inodes are used again.
@@ -198,8 +190,9 @@ mod tests {
 
     #[test]
     fn failures_are_answered_by_longer_waits() {
-        let waits: Vec<u64> = (0..6).map(|count| backoff(count).as_secs()).collect();
-        assert_eq!(waits, [1, 2, 5, 10, 10, 10]);
+        let mut failures = BACKOFF;
+        let waits: Vec<u64> = (0..6).map(|_| failures.failed().delay.as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
     }
 
     #[tokio::test]

@@ -3,19 +3,19 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use cluster_view::Configuration;
+use error_chain::error_chain;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{Api, Client};
 use kubevirt_api::{
-    VirtualMachineInstance,
-    reasons::{event as events, vmi as reasons},
-    vmi_status::VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase,
     vmi_status::VirtualMachineInstanceStatus,
 };
 use launcher_channel::{DomainState, Request, StopReason};
 use parking_lot::Mutex;
+use reasons::Reason;
 use reconcile::{
     Clock, EventType, Fragment, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store,
-    Triggers, WriteError, error_chain,
+    Triggers, WriteError,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -99,11 +99,11 @@ pub(crate) enum GuestError {
 }
 
 impl ReconcileError for GuestError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::Read(_) => "ServerUnavailable",
+            Self::Read(_) => Reason::ServerUnavailable,
             Self::Write(err) => err.reason(),
-            Self::Call(_) => "LauncherUnavailable",
+            Self::Call(_) => Reason::LauncherUnavailable,
             Self::Prepare(err) => err.reason(),
         }
     }
@@ -143,7 +143,7 @@ impl Guests {
     }
 
     /// Says on a guest's instance what somebody asked of it in vain.
-    pub(crate) fn warn(&self, key: &Key, reason: &str, message: String) {
+    pub(crate) fn warn(&self, key: &Key, reason: Reason, message: String) {
         if let Some(vmi) = self.vmi(key) {
             let recorder = &self.parts.recorder;
             recorder.publish(vmi.as_ref(), EventType::Warning, reason, message);
@@ -158,7 +158,7 @@ impl Guests {
         }
         let (triggers, woken) = (self.parts.triggers.clone(), key.clone());
         let (session, task) = Session::new(self.parts.pods_dir.clone(), pod.clone(), move || {
-            triggers.add(woken.clone());
+            triggers.add(woken.clone(), "launcher");
         });
         let stop = self.parts.stop.clone();
         self.parts.tasks.spawn(async move {
@@ -228,11 +228,11 @@ impl Guests {
                     "the pod's launcher has not answered for {} s",
                     plan::SILENCE.as_secs()
                 );
-                let refusal = (reasons::LAUNCHER_UNRESPONSIVE, message.as_str());
+                let refusal = (Reason::LauncherUnresponsive.as_str(), message.as_str());
                 let status = status::start_refused(&vmi, refusal, true, &now);
                 if self.write(key, &vmi, &status).await? {
                     let recorder = &self.parts.recorder;
-                    recorder.publish(vmi.as_ref(), EventType::Warning, events::STOPPED, message);
+                    recorder.publish(vmi.as_ref(), EventType::Warning, Reason::Stopped, message);
                 }
                 Ok(())
             }
@@ -290,8 +290,16 @@ impl Guests {
     /// Notes on the VMI why its guest cannot be started; final errors end it.
     async fn refused(&self, key: &Key, pair: &Pair, err: GuestError) -> Result<(), GuestError> {
         let (reason, last) = match &err {
-            GuestError::Prepare(err) => (err.reason().to_owned(), err.is_final()),
-            GuestError::Call(CallError::Refused { reason, retry, .. }) => (reason.clone(), !retry),
+            GuestError::Prepare(err) => {
+                let reason = err.reason();
+                (reason.as_str().to_owned(), reason.is_permanent())
+            }
+            GuestError::Call(CallError::Refused { reason, retry, .. }) => {
+                // A launcher of another version may give a reason that this one does not know.
+                let known = reason.parse::<Reason>();
+                let is_permanent = known.map_or(true, Reason::is_permanent);
+                (reason.clone(), !retry && is_permanent)
+            }
             _ => return Err(err),
         };
         let message = error_chain(&err);
@@ -303,7 +311,7 @@ impl Guests {
             recorder.publish(
                 vmi.as_ref(),
                 EventType::Warning,
-                events::SYNC_FAILED,
+                Reason::SyncFailed,
                 message,
             );
         }
@@ -333,7 +341,7 @@ impl Guests {
             recorder.publish(
                 pair.vmi.as_ref(),
                 EventType::Normal,
-                events::SHUTTING_DOWN,
+                Reason::ShuttingDown,
                 note,
             );
         }
@@ -385,17 +393,17 @@ impl Guests {
             Some(now) if now == was => {}
             Some(Phase::Running) => {
                 let note = "VirtualMachineInstance started.";
-                recorder.publish(vmi, EventType::Normal, events::STARTED, note);
+                recorder.publish(vmi, EventType::Normal, Reason::Started, note);
             }
             Some(Phase::Succeeded) => {
                 let note = "The VirtualMachineInstance was shut down.";
-                recorder.publish(vmi, EventType::Normal, events::STOPPED, note);
+                recorder.publish(vmi, EventType::Normal, Reason::Stopped, note);
             }
             Some(Phase::Failed) => {
                 let cause = cause(&Phase::Failed, seen.state, seen.memory);
                 let why = cause.map_or_else(String::new, |(_, sentence)| sentence);
                 let note = format!("The VirtualMachineInstance crashed: {why}.");
-                recorder.publish(vmi, EventType::Warning, events::STOPPED, note);
+                recorder.publish(vmi, EventType::Warning, Reason::Stopped, note);
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
-    conditions::{self, Statement},
+    conditions::{self, ConditionValue},
     guest_agent::{
         GuestAgentCommandInfo, VirtualMachineInstanceFileSystem,
         VirtualMachineInstanceFileSystemDisk, VirtualMachineInstanceFileSystemInfo,
@@ -43,14 +43,19 @@ pub(super) fn set_conditions(
         conditions::remove(list, &Condition::AgentVersionNotSupported);
         return;
     };
-    conditions::set(list, Condition::AgentConnected, &Statement::holds(), now);
+    conditions::set(
+        list,
+        Condition::AgentConnected,
+        &ConditionValue::holds(),
+        now,
+    );
     if agent.missing.is_empty() {
         conditions::remove(list, &Condition::AgentVersionNotSupported);
     } else {
         let message = format!("the agent lacks {}", agent.missing.join(", "));
-        let says = Statement {
+        let says = ConditionValue {
             message: &message,
-            ..Statement::holds()
+            ..ConditionValue::holds()
         };
         conditions::set(list, Condition::AgentVersionNotSupported, &says, now);
     }

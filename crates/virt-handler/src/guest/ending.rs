@@ -1,10 +1,8 @@
 //! How an ended guest is judged, and in which words: pure.
 
-use kubevirt_api::{
-    VirtualMachineInstance, reasons::vmi as reasons,
-    vmi_status::VirtualMachineInstancePhase as Phase,
-};
+use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase};
 use launcher_channel::{DomainState, GuestState, StopReason};
+use reasons::Reason;
 
 use super::plan::{grace_seconds, phase};
 
@@ -61,7 +59,7 @@ pub(crate) fn cause(
     phase: &Phase,
     state: Option<&GuestState>,
     memory: Memory,
-) -> Option<(&'static str, String)> {
+) -> Option<(Reason, String)> {
     if *phase != Phase::Failed {
         return None;
     }
@@ -70,29 +68,27 @@ pub(crate) fn cause(
     let or = |sentence: &str| note.clone().unwrap_or_else(|| sentence.to_owned());
     Some(match domain {
         Some(DomainState::Stopped(reason)) => match reason {
-            StopReason::Panicked => (reasons::GUEST_PANICKED, or("the guest's kernel panicked")),
-            StopReason::Watchdog => (reasons::WATCHDOG_EXPIRED, or("the watchdog expired")),
-            StopReason::StartFailed => {
-                (reasons::START_FAILED, or("the guest could not be started"))
-            }
+            StopReason::Panicked => (Reason::GuestPanicked, or("the guest's kernel panicked")),
+            StopReason::Watchdog => (Reason::WatchdogExpired, or("the watchdog expired")),
+            StopReason::StartFailed => (Reason::StartFailed, or("the guest could not be started")),
             StopReason::Destroyed => (
-                reasons::SHUTDOWN_FORCED,
+                Reason::ShutdownForced,
                 or("the guest did not power off within its grace period and was ended"),
             ),
             _ if memory == Memory::Exhausted => (
-                reasons::OUT_OF_MEMORY,
+                Reason::OOMKilled,
                 "the kernel killed QEMU because the pod was at its limit of memory: give the VM \
                  a higher memory limit, or none"
                     .to_owned(),
             ),
-            _ => (reasons::QEMU_CRASHED, or("QEMU ended unexpectedly")),
+            _ => (Reason::QEMUCrashed, or("QEMU ended unexpectedly")),
         },
         Some(DomainState::PausedPostcopyFailed) => (
-            reasons::POSTCOPY_FAILED,
+            Reason::PostcopyFailed,
             "a migration broke off after the guest was handed over: its memory is lost".to_owned(),
         ),
         Some(_) | None => (
-            reasons::SHUTDOWN_FORCED,
+            Reason::ShutdownForced,
             "the instance was deleted before its guest ran".to_owned(),
         ),
     })
@@ -242,6 +238,7 @@ mod tests {
         for (state, memory, reason, part) in table {
             let (word, sentence) = cause(&Phase::Failed, Some(&state), memory).unwrap();
             assert_eq!(word, reason, "{state:?}");
+            assert!(word.is_permanent(), "{word}");
             assert!(sentence.contains(part), "{sentence}");
             assert_eq!(cause(&Phase::Succeeded, Some(&state), memory), None);
         }

@@ -5,14 +5,14 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance, annotations,
-    conditions::{self, Statement},
-    reasons::vmi as reasons,
+    conditions::{self, ConditionValue},
     vmi_status::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceMigrationMethod,
         VirtualMachineInstanceStatus,
     },
     volumes::Volume,
 };
+use reasons::Reason;
 
 const MANY: &str = "ReadWriteMany";
 const HOST_MODEL: &str = "host-model";
@@ -26,7 +26,7 @@ pub(super) struct Input<'a> {
 }
 
 /// A reason and a sentence.
-type Obstacle = (&'static str, String);
+type Obstacle = (Reason, String);
 
 /// Every obstacle that is not a disk, in the order in which they count.
 const OBSTACLES: [fn(&Input<'_>) -> Option<Obstacle>; 8] = [
@@ -48,13 +48,13 @@ pub(super) fn set(status: &mut VirtualMachineInstanceStatus, input: &Input<'_>, 
     let list = &mut status.conditions;
     let says = |obstacle: &Option<Obstacle>, list: &mut Vec<_>, kind| match obstacle {
         Some((reason, message)) => {
-            conditions::set(list, kind, &Statement::fails(reason, message), now);
+            conditions::set(list, kind, &ConditionValue::fails(*reason, message), now);
         }
-        None => conditions::set(list, kind, &Statement::holds(), now),
+        None => conditions::set(list, kind, &ConditionValue::holds(), now),
     };
     says(&first, list, Condition::LiveMigratable);
     let messages: Vec<&str> = others.iter().map(|(_, message)| message.as_str()).collect();
-    let storage = (!messages.is_empty()).then(|| (reasons::NOT_MIGRATABLE, messages.join("; ")));
+    let storage = (!messages.is_empty()).then(|| (Reason::NotMigratable, messages.join("; ")));
     says(&storage, list, Condition::StorageLiveMigratable);
     status.migration_method = Some(disks.method);
 }
@@ -73,7 +73,7 @@ fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
         || (interface.bridge.is_some() && allowed);
     (!fine).then(|| {
         (
-            reasons::INTERFACE_NOT_LIVE_MIGRATABLE,
+            Reason::InterfaceNotLiveMigratable,
             format!(
                 "interface {} joins the pod network by a binding that does not survive a change \
                  of the pod's address: use masquerade",
@@ -88,7 +88,7 @@ fn cpu_model(input: &Input<'_>) -> Option<Obstacle> {
     let host_model = cpu.model.as_deref() == Some(HOST_MODEL);
     (host_model && input.host_model_is_obsolete).then(|| {
         (
-            reasons::CPU_MODE_NOT_LIVE_MIGRATABLE,
+            Reason::CPUModeNotLiveMigratable,
             "the guest has the model of its host, which is obsolete: name a model".to_owned(),
         )
     })
@@ -99,7 +99,7 @@ fn host_devices(input: &Input<'_>) -> Option<Obstacle> {
     let has_any = !devices.host_devices.is_empty() || !devices.gpus.is_empty();
     has_any.then(|| {
         (
-            reasons::HOST_DEVICE_NOT_LIVE_MIGRATABLE,
+            Reason::HostDeviceNotLiveMigratable,
             "the guest holds a device of its host".to_owned(),
         )
     })
@@ -110,7 +110,7 @@ fn sev(input: &Input<'_>) -> Option<Obstacle> {
     let found = security.sev.is_some() || security.snp.is_some();
     found.then(|| {
         (
-            reasons::SEV_NOT_LIVE_MIGRATABLE,
+            Reason::SEVNotLiveMigratable,
             "the guest's memory is encrypted by SEV".to_owned(),
         )
     })
@@ -120,7 +120,7 @@ fn tdx(input: &Input<'_>) -> Option<Obstacle> {
     let security = input.vmi.spec.domain.launch_security.as_ref()?;
     security.tdx.as_ref().map(|_| {
         (
-            reasons::TDX_NOT_LIVE_MIGRATABLE,
+            Reason::TDXNotLiveMigratable,
             "the guest's memory is encrypted by TDX".to_owned(),
         )
     })
@@ -131,7 +131,7 @@ fn secure_execution(input: &Input<'_>) -> Option<Obstacle> {
     let secure = spec.domain.launch_security.is_some();
     (secure && spec.architecture.as_deref() == Some("s390x")).then(|| {
         (
-            reasons::SECURE_EXECUTION_NOT_LIVE_MIGRATABLE,
+            Reason::SecureExecutionNotLiveMigratable,
             "the guest runs by Secure Execution".to_owned(),
         )
     })
@@ -145,7 +145,7 @@ fn tsc(input: &Input<'_>) -> Option<Obstacle> {
     let known = hints.is_some_and(|hints| hints.tsc_frequency.is_some());
     (feature.enabled != Some(false) && !known).then(|| {
         (
-            reasons::NO_TSC_FREQUENCY_NOT_LIVE_MIGRATABLE,
+            Reason::NoTSCFrequencyNotLiveMigratable,
             "the guest counts on the frequency of its clock, which is not known".to_owned(),
         )
     })
@@ -156,7 +156,7 @@ fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
     let passthrough = features.hyperv_passthrough.as_ref()?;
     (passthrough.enabled != Some(false)).then(|| {
         (
-            reasons::HYPERV_PASSTHROUGH_NOT_LIVE_MIGRATABLE,
+            Reason::HypervPassthroughNotLiveMigratable,
             "the guest has whatever enlightenments its host has".to_owned(),
         )
     })
@@ -197,7 +197,7 @@ fn disks(vmi: &VirtualMachineInstance) -> Disks {
         found.method = BlockMigration;
         if let (Some(why), None) = (stays, &found.obstacle) {
             let message = format!("volume {name} {why}");
-            found.obstacle = Some((reasons::DISKS_NOT_LIVE_MIGRATABLE, message));
+            found.obstacle = Some((Reason::DisksNotLiveMigratable, message));
         }
     }
     found

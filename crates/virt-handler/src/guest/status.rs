@@ -3,9 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
-    conditions::{self, Statement},
+    conditions::{self, ConditionValue},
     domain::Machine,
-    reasons::vmi as reasons,
     vmi_status::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceNetworkInterface,
         VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp,
@@ -13,6 +12,7 @@ use kubevirt_api::{
     },
 };
 use launcher_channel::{DomainState, GuestState};
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::{
@@ -55,7 +55,7 @@ pub(crate) fn desired(
     let cause = cause(&next, state, seen.memory);
     if next != phase(vmi) {
         if let Some((reason, _)) = &cause {
-            status.reason = Some((*reason).to_owned());
+            status.reason = Some((*reason).into());
         }
         status.phase = Some(next.clone());
         status
@@ -108,14 +108,14 @@ fn set_conditions(
         agent::set_conditions(list, None, now);
         if matches!(phase, Phase::Succeeded | Phase::Failed) {
             let message = why.as_deref().unwrap_or("the guest has ended");
-            let says = Statement::fails(reasons::GUEST_NOT_RUNNING, message);
+            let says = ConditionValue::fails(Reason::GuestNotRunning, message);
             conditions::set(list, Condition::Ready, &says, now);
         }
         return;
     }
     let paused = match domain {
         Some(DomainState::PausedByUser) => {
-            Some((reasons::PAUSED_BY_USER, "VMI was paused by user".to_owned()))
+            Some((Reason::PausedByUser, "VMI was paused by user".to_owned()))
         }
         Some(DomainState::PausedByIoError) => {
             let mut message = "VMI was paused, low-level IO error detected".to_owned();
@@ -123,23 +123,23 @@ fn set_conditions(
                 message.push_str(": ");
                 message.push_str(note);
             }
-            Some((reasons::PAUSED_IO_ERROR, message))
+            Some((Reason::PausedIOError, message))
         }
         _ => None,
     };
     if let Some((reason, message)) = paused {
-        let says = Statement {
+        let says = ConditionValue {
             status: conditions::TRUE,
-            reason,
+            reason: reason.as_str(),
             message: &message,
         };
         conditions::set(list, Condition::Paused, &says, now);
-        let says = Statement::fails(reasons::GUEST_NOT_RUNNING, "the guest is paused");
+        let says = ConditionValue::fails(Reason::GuestNotRunning, "the guest is paused");
         conditions::set(list, Condition::Ready, &says, now);
     } else {
         conditions::remove(list, &Condition::Paused);
-        let says = unready.map_or_else(Statement::holds, |(reason, message)| {
-            Statement::like_its_pod(reason, message)
+        let says = unready.map_or_else(ConditionValue::holds, |(reason, message)| {
+            ConditionValue::like_its_pod(reason, message)
         });
         conditions::set(list, Condition::Ready, &says, now);
     }
@@ -156,7 +156,8 @@ pub(crate) fn start_refused(
 ) -> VirtualMachineInstanceStatus {
     let mut status = vmi.status.clone().unwrap_or_default();
     let (reason, message) = refusal;
-    let says = Statement::fails(reason, message);
+    let advised = reason.parse::<Reason>().map(|known| known.advise(message));
+    let says = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
     conditions::set(&mut status.conditions, Condition::Synchronized, &says, now);
     if last {
         status.phase = Some(Phase::Failed);

@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use error_chain::error_chain;
 use launcher_channel::{
     AgentQuestion, AgentReport, FrameError, FromLauncher, GuestState, MAX_FROM_LAUNCHER, Reply,
     Request, SOCKET_PATH, ToLauncher, read_frame, write_frame,
@@ -322,16 +323,4 @@ fn unreachable_end() -> Ended {
 
 fn socket_name() -> &'static str {
     SOCKET_PATH.rsplit('/').next().unwrap_or(SOCKET_PATH)
-}
-
-/// Renders an error with its causes.
-fn error_chain(err: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(err) = cause {
-        text.push_str(": ");
-        text.push_str(&err.to_string());
-        cause = err.source();
-    }
-    text
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt::Write as _, fs::File, path::Path};
 
+use reasons::Reason;
+
 use crate::{HostDevice, capabilities::NodeFacts};
 
 const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
@@ -9,7 +11,7 @@ const CGROUP_V2: &str = "/sys/fs/cgroup/cgroup.controllers";
 /// One thing that is missing: a word for programs, and a sentence with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lack {
-    pub(super) reason: &'static str,
+    pub(super) reason: Reason,
     pub(super) note: String,
 }
 
@@ -54,7 +56,7 @@ pub(super) fn lacks(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Lack> {
     if !facts.kvm {
         let why = &facts.kvm_reason;
         all.push(Lack {
-            reason: "KvmMissing",
+            reason: Reason::KvmMissing,
             note: format!(
                 "no guest runs by KVM here ({why}): guests go to nodes that have it, and where none has it they \
                  are emulated, which is slow. Load kvm_intel or kvm_amd, switch virtualization on in the \
@@ -64,7 +66,7 @@ pub(super) fn lacks(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Lack> {
     }
     if let Some(why) = &host.tun {
         all.push(Lack {
-            reason: "TunMissing",
+            reason: Reason::TunMissing,
             note: format!(
                 "/dev/net/tun cannot be used ({why}), so no guest with a network comes here: modprobe tun, {again}"
             ),
@@ -73,7 +75,7 @@ pub(super) fn lacks(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Lack> {
     // Guests that are emulated do not ask for it.
     if let (true, Some(why)) = (facts.kvm, &host.vhost_net) {
         all.push(Lack {
-            reason: "VhostNetMissing",
+            reason: Reason::VhostNetMissing,
             note: format!(
                 "/dev/vhost-net cannot be used ({why}), so no guest with a network comes here: modprobe vhost_net, \
                  {again}"
@@ -82,7 +84,7 @@ pub(super) fn lacks(facts: &NodeFacts, host: &Host, node: &str) -> Vec<Lack> {
     }
     if host.cgroup == Cgroup::V1 {
         all.push(Lack {
-            reason: "CgroupV1",
+            reason: Reason::CgroupV1,
             note: "the node has control groups of version 1: guests run, but kubelets from 1.35 on do not start \
                    there unless failCgroupV1 is false in their configuration; boot it with \
                    systemd.unified_cgroup_hierarchy=1"
@@ -159,7 +161,7 @@ mod tests {
                 ..NodeFacts::default()
             };
             let found = lacks(&facts, host, "one");
-            let reasons: Vec<&str> = found.iter().map(|lack| lack.reason).collect();
+            let reasons: Vec<&str> = found.iter().map(|lack| lack.reason.as_str()).collect();
             let wanted: Vec<&str> = expected.iter().map(|(reason, ..)| *reason).collect();
             assert_eq!(reasons, wanted);
             for (lack, (_, why, remedy)) in found.iter().zip(expected) {
@@ -176,7 +178,10 @@ mod tests {
             note: note.to_owned(),
         };
         assert_eq!(written(&[]), None);
-        let both = written(&[lack("A", "one"), lack("B", "two")]);
-        assert_eq!(both.as_deref(), Some("A: one\nB: two"));
+        let both = written(&[
+            lack(Reason::KvmMissing, "one"),
+            lack(Reason::TunMissing, "two"),
+        ]);
+        assert_eq!(both.as_deref(), Some("KvmMissing: one\nTunMissing: two"));
     }
 }

@@ -5,11 +5,12 @@ use std::{collections::HashMap, fs, net::SocketAddr, path::PathBuf, sync::Arc, t
 
 use admission::ClusterConfig;
 use cluster_view::Configuration;
+use error_chain::error_chain;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kubevirt_api::{annotations, labels as words};
 use parking_lot::Mutex;
-use reconcile::{Clock, EventType, Fragment, Key, Recorder, WriteError, error_chain};
+use reconcile::{Clock, EventType, Fragment, Key, Recorder, WriteError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
@@ -171,7 +172,7 @@ impl NodeReport {
         });
         // What is left out goes, for nobody else writes it.
         if let Some(lacks) = lacks {
-            fragment["metadata"]["annotations"][annotations::LACKS] = lacks.into();
+            fragment["metadata"]["annotations"][annotations::MISSING_REQUIREMENTS] = lacks.into();
         }
         fragment
     }
@@ -194,7 +195,7 @@ impl NodeReport {
             }
             let Lack { reason, note } = &lack;
             let recorder = &self.parts.recorder;
-            recorder.publish(&node, EventType::Warning, reason, note.as_str());
+            recorder.publish(&node, EventType::Warning, *reason, note.as_str());
             told.insert(lack, Instant::now());
         }
     }
@@ -391,7 +392,7 @@ mod tests {
         report.report(&mut config).await.unwrap();
         report.report(&mut config).await.unwrap();
         let node = nodes.get("here").await.unwrap();
-        let lacks = &node.metadata.annotations.unwrap()[annotations::LACKS];
+        let lacks = &node.metadata.annotations.unwrap()[annotations::MISSING_REQUIREMENTS];
         assert!(
             lacks.contains("KvmMissing: no guest runs by KVM"),
             "{lacks}"

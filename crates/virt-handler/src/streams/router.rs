@@ -10,9 +10,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use kubevirt_api::{VirtualMachineInstance, reasons::event};
+use error_chain::error_chain;
+use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{AgentQuestion, AgentReport, Request};
-use reconcile::{Key, error_chain};
+use reasons::Reason;
+use reconcile::Key;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serving::Peer;
@@ -196,7 +198,7 @@ async fn freeze(
         Ok(_report) => StatusCode::OK.into_response(),
         Err(err) => {
             let guests = &state.guests;
-            guests.warn(&key, event::FREEZE_ERROR, error_chain(&err));
+            guests.warn(&key, Reason::FreezeError, error_chain(&err));
             not_done(&err)
         }
     }

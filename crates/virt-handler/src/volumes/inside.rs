@@ -1,8 +1,8 @@
-//! Reaching the guest's disks inside the pod, as the container sees them.
+//! Access to the guest's disks through the container's mount namespace.
 //!
-//! The container's user owns much of what is there and may exchange it at any moment. So every
-//! step is taken from a descriptor, over no link, and what was opened is looked at before it is
-//! touched. At worst a tenant has us give them a file that is theirs already.
+//! The container's user owns many of these files and may replace them at any time. So every path is
+//! resolved from a descriptor without following symbolic links, and an opened file is inspected before
+//! it is changed. At worst a tenant makes us give them a file that they own already.
 
 use std::{
     io,
@@ -11,6 +11,7 @@ use std::{
 
 use domain_xml::DirectIo;
 use kubevirt_api::RUNTIME_USER;
+use model::paths;
 use rustix::{
     fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid},
     io::Errno,
@@ -18,29 +19,29 @@ use rustix::{
 
 use crate::launcher::Peer;
 
-/// Within the container's root, over its own links: `/var/run` is one in many images.
+/// Within the container's root, following its symbolic links: `/var/run` is one in many images.
 const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 const CONFINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
-/// Rights of an image: of the guest's user and, for helpers, of its group.
+/// Mode of an image: for the guest's user and, for helper processes, its group.
 const IMAGE_MODE: u32 = 0o660;
 const READ_AND_WRITE: u32 = 0o6;
 
-/// What the guest does with an image.
+/// How the guest uses an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Reads it. Whether it is there, the launcher finds out.
+    /// Read. The launcher reports a missing image.
     Read,
-    /// Reads and writes it. Whether it is there, the launcher finds out.
+    /// Read and write. The launcher reports a missing image.
     Write,
-    /// Reads and writes it. The launcher makes a missing one; where it may not, an empty one is
-    /// made for it.
+    /// Read and write. The launcher creates a missing image; if it lacks the permission, an empty
+    /// one is created for it.
     Create,
 }
 
 impl Use {
-    /// Rights that are needed, as an octal digit.
+    /// The required permissions, as an octal digit.
     fn rights(self) -> u32 {
         match self {
             Self::Read => 0o4,
@@ -49,7 +50,7 @@ impl Use {
     }
 }
 
-/// The container's view of files.
+/// The files of a container.
 #[derive(Debug)]
 pub(super) struct Inside {
     root: OwnedFd,
@@ -62,7 +63,7 @@ impl Inside {
 
     /// The directory of a volume's image.
     pub(super) fn disk_directory(&self, volume: &str) -> io::Result<OwnedFd> {
-        let private = domain_xml::paths::PRIVATE.trim_start_matches('/');
+        let private = paths::PRIVATE.trim_start_matches('/');
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let base = rustix::fs::openat2(&self.root, private, flags, Mode::empty(), IN_ROOT)?;
         let below = format!("vmi-disks/{volume}");
@@ -71,16 +72,16 @@ impl Inside {
         Ok(opened)
     }
 
-    /// Lets the guest's user open a device of its container.
+    /// Gives the guest's user access to a device of its container.
     pub(super) fn give_device(&self, volume: &str) -> io::Result<()> {
-        let path = domain_xml::paths::device(volume);
+        let path = paths::device(volume);
         let path = path.trim_start_matches('/');
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let device = rustix::fs::openat2(&self.root, path, flags, Mode::empty(), resolve)?;
         let stat = rustix::fs::fstat(&device)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
-            return Err(wrong("its device is no block device"));
+            return Err(wrong("its device is not a block device"));
         }
         if has_rights(&stat, READ_AND_WRITE) {
             return Ok(());
@@ -89,7 +90,7 @@ impl Inside {
     }
 }
 
-/// Lets the guest's user do with an image what its guest does.
+/// Gives the guest's user the required access to an image.
 pub(super) fn give_image(directory: &OwnedFd, name: &str, wanted: Use) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(directory, name, flags, Mode::empty(), CONFINED);
@@ -101,22 +102,24 @@ pub(super) fn give_image(directory: &OwnedFd, name: &str, wanted: Use) -> io::Re
     };
     let stat = rustix::fs::fstat(&image)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(wrong("its image is no file"));
+        return Err(wrong("its image is not a regular file"));
     }
     if has_rights(&stat, wanted.rights()) {
         return Ok(());
     }
     if stat.st_nlink != 1 {
-        return Err(wrong("its image has other names, so it is not given away"));
+        return Err(wrong(
+            "its image has other hard links, so its owner is not changed",
+        ));
     }
     match give(&image, &stat) {
-        // The launcher finds out whether it can read it, which is all that it will do.
-        Err(err) if err.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
-        given => given,
+        // The launcher only reads it, and reports if it cannot.
+        Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
+        result => result,
     }
 }
 
-/// Whether files in the directory can be opened past the page cache.
+/// Whether files in the directory support `O_DIRECT`.
 pub(super) fn direct_io(directory: &OwnedFd, name: &str) -> DirectIo {
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(directory, name, flags, Mode::empty(), CONFINED);
@@ -128,22 +131,22 @@ pub(super) fn direct_io(directory: &OwnedFd, name: &str) -> DirectIo {
         opened => opened,
     };
     match opened {
-        Ok(_closed) => DirectIo::Supported,
+        Ok(_file) => DirectIo::Supported,
         Err(_) => DirectIo::Unsupported,
     }
 }
 
-/// Only where the launcher could not do it itself.
+/// Creates an empty image, unless the launcher can do it itself.
 fn make_empty(directory: &OwnedFd, name: &str) -> io::Result<()> {
     let stat = rustix::fs::fstat(directory)?;
-    // To make a file takes the right to enter, too.
+    // Creating a file also requires the execute permission of the directory.
     if has_rights(&stat, READ_AND_WRITE | 0o1) {
         return Ok(());
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let mode = Mode::from_raw_mode(0o600);
     match rustix::fs::openat2(directory, name, flags, mode, CONFINED) {
-        Ok(made) => give(&made, &rustix::fs::fstat(&made)?),
+        Ok(file) => give(&file, &rustix::fs::fstat(&file)?),
         Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
@@ -154,14 +157,14 @@ fn give(file: &OwnedFd, stat: &Stat) -> io::Result<()> {
     let (user, group) = (Some(owner.0), Some(owner.1));
     rustix::fs::chownat(file.as_fd(), "", user, group, AtFlags::EMPTY_PATH)?;
     if stat.st_mode & 0o600 != 0o600 {
-        // A descriptor that was opened as a path takes no other way.
+        // `fchmod` does not work on a descriptor opened with O_PATH.
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
         rustix::fs::chmod(own, Mode::from_raw_mode(IMAGE_MODE))?;
     }
     Ok(())
 }
 
-/// Whether the octal digit that counts for the guest's user has these rights.
+/// Whether the mode grants these permissions to the guest's user.
 fn has_rights(stat: &Stat, rights: u32) -> bool {
     let digit = if stat.st_uid == RUNTIME_USER {
         stat.st_mode >> 6
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_given_to_the_guests_user_once() {
+    fn image_is_given_to_the_guests_user() {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         fs::write(&image, "data").unwrap();
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_may_only_be_read_is_given_to_who_writes_and_not_to_who_reads() {
+    fn read_only_image_is_given_only_for_writing() {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         fs::write(&image, "data").unwrap();
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_image_is_made_only_where_the_launcher_may_not() {
+    fn missing_image_is_created_only_if_the_launcher_cannot() {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_or_has_other_names_is_not_given() {
+    fn irregular_or_hard_linked_image_is_not_given() {
         let dir = tempfile::tempdir().unwrap();
         let victim = dir.path().join("victim");
         fs::write(&victim, "precious").unwrap();
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_those_of_the_guests_user() {
+    fn permissions_of_the_guests_user_count() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();

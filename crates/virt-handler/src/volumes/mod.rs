@@ -1,8 +1,8 @@
-//! The guest's volumes: what the pod has behind them, what the launcher is told to make of them,
-//! and what only a privileged process can do for it.
+//! The guest's volumes: their backing in the pod, the preparation steps for the launcher, and the
+//! steps that require privileges.
 //!
-//! **Invariant**: nothing that a tenant keeps is read, and no path of theirs is followed; whatever
-//! touches it may hang with its storage and never runs on a worker.
+//! **Invariant**: no content of a tenant is read, and no path is followed that the tenant could
+//! redirect; every access may hang with its storage and never runs on a tokio worker.
 
 mod inside;
 mod steps;
@@ -15,22 +15,18 @@ use std::{
 
 use domain_xml::{DirectIo, VolumeFacts, VolumeMode};
 use k8s_openapi::api::core::v1::Pod;
-use kubevirt_api::{
-    VirtualMachineInstance, annotations,
-    quantity::Amount,
-    vmi_status::PersistentVolumeClaimInfo,
-    volumes::{HostDiskType, Volume},
-};
+use kubevirt_api::{annotations, quantity::Amount, vmi_status::PersistentVolumeClaimInfo};
+use model::{Guest, HostFileCreation, Volume, VolumeSource, paths};
 
 use self::inside::{Inside, Use};
 use crate::launcher::Peer;
 
 pub(crate) use self::steps::{StepError, steps};
 
-/// The container that the guest runs in.
+/// The container of the guest.
 const CONTAINER: &str = "compute";
 
-/// What the pod says about its claims.
+/// The persistent volume claims of a pod.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claims {
     block: BTreeSet<String>,
@@ -38,13 +34,14 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// A note that cannot be read is as good as none: then only disks that exist can be used.
+    /// From the pod's annotation. A malformed annotation counts as missing: then only existing disks
+    /// can be used.
     pub(crate) fn of(pod: &Pod) -> Self {
         let annotated = pod.metadata.annotations.as_ref();
-        let note = annotated.and_then(|all| all.get(annotations::CLAIMS));
-        let infos = note.and_then(|note| {
-            serde_json::from_str(note)
-                .inspect_err(|error| tracing::warn!(%error, "the pod's note of its claims"))
+        let annotation = annotated.and_then(|all| all.get(annotations::CLAIMS));
+        let infos = annotation.and_then(|text| {
+            serde_json::from_str(text)
+                .inspect_err(|error| tracing::warn!(%error, "malformed annotation of claims"))
                 .ok()
         });
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -64,7 +61,7 @@ impl Claims {
         self.block.contains(volume)
     }
 
-    /// Bytes that the claim holds, or was asked to hold while it was not made yet.
+    /// The claim's capacity in bytes, or the requested size if it was not bound yet.
     fn bytes(&self, volume: &str) -> Option<u64> {
         let info = self.infos.get(volume)?;
         let storage = [&info.capacity, &info.requests]
@@ -74,90 +71,105 @@ impl Claims {
     }
 }
 
-/// Looks at what is in the pod, and gives the guest's user what is the guest's. Doing it twice is
-/// the same as once.
+/// Gives the guest's user access to its disks in the pod, and returns facts about them. Idempotent.
 pub(crate) async fn hand_over(
-    vmi: &VirtualMachineInstance,
+    guest: &Guest<'_>,
     claims: &Claims,
     peer: Arc<Peer>,
     own_files: DirectIo,
 ) -> io::Result<BTreeMap<String, VolumeFacts>> {
-    let kept: Vec<Kept> = vmi
-        .spec
+    let external: Vec<ExternalVolume> = guest
         .volumes
         .iter()
-        .filter_map(|volume| Kept::of(volume, claims))
+        .filter_map(|volume| ExternalVolume::of(volume, claims))
         .collect();
-    if kept.is_empty() {
+    if external.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let all = move || -> io::Result<_> {
+    let hand_over_all = move || -> io::Result<_> {
         let inside = Inside::of(&peer)?;
-        kept.iter()
+        external
+            .iter()
             .map(|one| Ok((one.volume.clone(), one.hand_over(&inside, own_files)?)))
             .collect()
     };
-    tokio::task::spawn_blocking(all)
+    tokio::task::spawn_blocking(hand_over_all)
         .await
         .map_err(io::Error::other)?
 }
 
-/// A volume that stands on something from outside of the pod.
+/// A volume that is stored outside of the pod.
 #[derive(Debug)]
-struct Kept {
+struct ExternalVolume {
     volume: String,
-    place: Place,
-    /// It lies under an overlay among the pod's own files.
+    backing: Backing,
+    /// The backing file of an overlay on the pod's own storage.
     is_ephemeral: bool,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Backing {
     Device,
     Image { name: String, wanted: Use },
 }
 
-impl Kept {
-    fn of(volume: &Volume, claims: &Claims) -> Option<Self> {
-        let name = &volume.name;
-        let claim = volume.persistent_volume_claim.as_ref();
-        let only_read = claim.is_some_and(|claim| claim.read_only == Some(true));
-        let is_ephemeral = volume.ephemeral.is_some();
-        let image = |name: &str, wanted| Place::Image {
+impl ExternalVolume {
+    fn of(volume: &Volume<'_>, claims: &Claims) -> Option<Self> {
+        let image = |name: &str, wanted| Backing::Image {
             name: name.to_owned(),
             wanted,
         };
-        let place = if let Some(disk) = &volume.host_disk {
-            let wanted = match disk.type_ {
-                HostDiskType::DiskOrCreate => Use::Create,
-                _ => Use::Write,
-            };
-            image(domain_xml::host_disk_name(disk)?, wanted)
-        } else if claim.is_none() && volume.data_volume.is_none() && !is_ephemeral {
-            return None;
-        } else if claims.is_block(name) {
-            Place::Device
-        } else if only_read || is_ephemeral {
-            image(domain_xml::paths::CLAIM_IMAGE, Use::Read)
-        } else {
-            image(domain_xml::paths::CLAIM_IMAGE, Use::Create)
+        let backing = match volume.source {
+            VolumeSource::HostDisk(disk) => {
+                let wanted = match disk.creation {
+                    HostFileCreation::IfMissing => Use::Create,
+                    HostFileCreation::Never => Use::Write,
+                };
+                image(disk.file.ok()?.name, wanted)
+            }
+            VolumeSource::PersistentVolumeClaim(_)
+            | VolumeSource::DataVolume(_)
+            | VolumeSource::Ephemeral(_)
+                if claims.is_block(volume.name) =>
+            {
+                Backing::Device
+            }
+            VolumeSource::PersistentVolumeClaim(claim) | VolumeSource::DataVolume(claim) => {
+                let wanted = if claim.is_read_only {
+                    Use::Read
+                } else {
+                    Use::Create
+                };
+                image(paths::CLAIM_IMAGE, wanted)
+            }
+            VolumeSource::Ephemeral(_) => image(paths::CLAIM_IMAGE, Use::Read),
+            VolumeSource::CloudInit(_)
+            | VolumeSource::ContainerDisk(_)
+            | VolumeSource::EmptyDisk(_)
+            | VolumeSource::Files(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::DownwardMetrics
+            | VolumeSource::MemoryDump(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::Missing => return None,
         };
         Some(Self {
-            volume: name.clone(),
-            place,
-            is_ephemeral,
+            volume: volume.name.to_owned(),
+            backing,
+            is_ephemeral: matches!(volume.source, VolumeSource::Ephemeral(_)),
         })
     }
 
     fn hand_over(&self, inside: &Inside, own_files: DirectIo) -> io::Result<VolumeFacts> {
-        let failed =
-            |err: io::Error| io::Error::new(err.kind(), format!("volume {}: {err}", self.volume));
-        let (mode, direct_io) = match &self.place {
-            Place::Device => {
+        let failed = |error: io::Error| {
+            io::Error::new(error.kind(), format!("volume {}: {error}", self.volume))
+        };
+        let (mode, direct_io) = match &self.backing {
+            Backing::Device => {
                 inside.give_device(&self.volume).map_err(failed)?;
                 (VolumeMode::Block, DirectIo::Supported)
             }
-            Place::Image { name, wanted } => {
+            Backing::Image { name, wanted } => {
                 let directory = inside.disk_directory(&self.volume).map_err(failed)?;
                 inside::give_image(&directory, name, *wanted).map_err(failed)?;
                 (VolumeMode::Filesystem, inside::direct_io(&directory, name))
@@ -189,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_says_which_claims_are_devices_and_how_large_they_are() {
+    fn pod_annotation_gives_mode_and_size_of_claims() {
         let claims = Claims::of(&pod(
             r#"{"image": {"capacity": {"storage": "2Gi"}, "requests": {"storage": "1Gi"}},
                 "late": {"requests": {"storage": "1Gi"}}, "odd": {"capacity": {"storage": "x"}}}"#,

@@ -1,24 +1,23 @@
-//! What the launcher makes for each volume: pure.
+//! The launcher's preparation steps for each volume: pure.
 
-use domain_xml::paths::{self, FilesOf};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubevirt_api::{
-    VirtualMachineInstance,
-    quantity::Amount,
-    volumes::{ContainerDiskSource, HostDisk, HostDiskType, Volume},
-};
+use kubevirt_api::{quantity::Amount, volumes::ContainerDiskSource};
 use launcher_channel::{Backing, DiskAccess, Prepare};
+use model::{
+    Claim, CloudInitFormat, Files, Guest, HostDisk, HostFileCreation, SeedPart, Volume,
+    VolumeSource, paths,
+};
 use seed::{CloudInit, CloudInitError, Data, Flavour};
 
 use super::Claims;
 
-/// Label of disks that are made of files, unless the volume says another.
+/// Default label of disk images made from files.
 const FILES_LABEL: &str = "cfgdata";
-/// What Windows looks for.
+/// The label that Windows Setup searches for.
 const ANSWERS_LABEL: &str = "unattendCD";
-/// How many hundredths a new disk may be smaller than its claim, when the filesystem is.
+/// By how many percent a new disk may be smaller than its claim if the file system is smaller.
 const TOLERATED_PERCENT: u8 = 10;
-/// What stays free on a claim beside the disk.
+/// Free space left on a claim besides the disk.
 const RESERVE_BYTES: u64 = 128 << 10;
 
 /// Why a volume cannot be prepared.
@@ -31,108 +30,109 @@ pub(crate) enum StepError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("volume {volume}: capacity {value:?} is no size in bytes")]
+#[error("volume {volume}: capacity {value:?} is not a valid size")]
 pub(crate) struct CapacityNotUsable {
     volume: String,
     value: String,
 }
 
 /// All steps, in the order of the volumes.
-pub(crate) fn steps(
-    vmi: &VirtualMachineInstance,
-    claims: &Claims,
-) -> Result<Vec<Prepare>, StepError> {
-    let volumes = vmi.spec.volumes.iter().enumerate();
+pub(crate) fn steps(guest: &Guest<'_>, claims: &Claims) -> Result<Vec<Prepare>, StepError> {
+    let volumes = guest.volumes.iter();
     volumes
-        .filter_map(|(index, volume)| step(vmi, claims, index, volume).transpose())
+        .filter_map(|volume| step(guest, claims, volume).transpose())
         .collect()
 }
 
 fn step(
-    vmi: &VirtualMachineInstance,
+    guest: &Guest<'_>,
     claims: &Claims,
-    index: usize,
-    volume: &Volume,
+    volume: &Volume<'_>,
 ) -> Result<Option<Prepare>, StepError> {
-    if let Some(disk) = &volume.container_disk {
-        return Ok(Some(container_disk(volume, index, disk)));
-    }
-    if let Some(disk) = &volume.empty_disk {
-        return Ok(Some(Prepare::EmptyDisk {
-            path: paths::empty_disk(&volume.name),
+    Ok(match volume.source {
+        VolumeSource::ContainerDisk(disk) => Some(container_disk(volume, disk)),
+        VolumeSource::EmptyDisk(disk) => Some(Prepare::EmptyDisk {
+            path: paths::empty_disk(volume.name),
             bytes: bytes(volume, &disk.capacity)?,
-        }));
-    }
-    if let Some(disk) = &volume.host_disk {
-        return host_disk(volume, disk);
-    }
-    if let Some(step) = seed(vmi, volume)? {
-        return Ok(Some(step));
-    }
-    Ok(files(volume).or_else(|| claim(volume, claims)))
+        }),
+        VolumeSource::HostDisk(disk) => host_disk(volume, disk)?,
+        VolumeSource::CloudInit(seed) => Some(cloud_init(guest, volume.name, &seed)?),
+        VolumeSource::Files(files) => Some(files_image(volume, files)),
+        VolumeSource::ServiceAccount(_) => Some(Prepare::FilesImage {
+            path: paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
+            label: FILES_LABEL.to_owned(),
+            directory: paths::SERVICE_ACCOUNT.to_owned(),
+        }),
+        VolumeSource::PersistentVolumeClaim(claim) | VolumeSource::DataVolume(claim) => {
+            claim_image(volume, claim, claims)
+        }
+        VolumeSource::Ephemeral(_) => Some(ephemeral_overlay(volume, claims)),
+        // Not supported, or not a disk: rendering the domain reports the error.
+        VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => None,
+    })
 }
 
-fn container_disk(volume: &Volume, index: usize, disk: &ContainerDiskSource) -> Prepare {
+fn container_disk(volume: &Volume<'_>, disk: &ContainerDiskSource) -> Prepare {
     let backing = Backing::ImageRoot {
-        root: paths::image_volume(index),
+        root: paths::image_volume(volume.index),
         path: disk.path.clone(),
     };
     Prepare::Overlay {
-        path: paths::overlay(&volume.name),
+        path: paths::overlay(volume.name),
         backing,
     }
 }
 
-fn host_disk(volume: &Volume, disk: &HostDisk) -> Result<Option<Prepare>, StepError> {
-    let Some(name) = domain_xml::host_disk_name(disk) else {
-        // Refused where the domain is rendered, with its field.
+fn host_disk(volume: &Volume<'_>, disk: HostDisk<'_>) -> Result<Option<Prepare>, StepError> {
+    let Ok(file) = disk.file else {
+        // Rendering the domain reports the error with the field's name.
         return Ok(None);
     };
-    let access = match (&disk.type_, &disk.capacity) {
-        (HostDiskType::DiskOrCreate, Some(capacity)) => create(bytes(volume, capacity)?),
-        _ => DiskAccess::Write,
+    let access = match (disk.creation, disk.capacity) {
+        (HostFileCreation::IfMissing, Some(capacity)) => create(bytes(volume, capacity)?),
+        (HostFileCreation::IfMissing, None) | (HostFileCreation::Never, _) => DiskAccess::Write,
     };
     Ok(Some(Prepare::RawDisk {
-        directory: paths::disk_directory(&volume.name),
-        name: name.to_owned(),
+        directory: paths::disk_directory(volume.name),
+        name: file.name.to_owned(),
         access,
     }))
 }
 
-/// A claim with a filesystem has an image to look after, a device has not.
-fn claim(volume: &Volume, claims: &Claims) -> Option<Prepare> {
-    let name = &volume.name;
-    let directory = paths::disk_directory(name);
-    let image = paths::CLAIM_IMAGE.to_owned();
-    if volume.ephemeral.is_some() {
-        let backing = if claims.is_block(name) {
-            Backing::Device(paths::device(name))
-        } else {
-            Backing::Claim {
-                directory,
-                name: image,
-            }
-        };
-        return Some(Prepare::Overlay {
-            path: paths::overlay(name),
-            backing,
-        });
-    }
-    let source = volume.persistent_volume_claim.as_ref();
-    if source.is_none() && volume.data_volume.is_none() || claims.is_block(name) {
+/// A claim with a file system has an image to prepare; a block device has none.
+fn claim_image(volume: &Volume<'_>, claim: Claim<'_>, claims: &Claims) -> Option<Prepare> {
+    if claims.is_block(volume.name) {
         return None;
     }
-    let only_read = source.is_some_and(|source| source.read_only == Some(true));
-    let access = match (only_read, claims.bytes(name)) {
+    let access = match (claim.is_read_only, claims.bytes(volume.name)) {
         (true, _) => DiskAccess::Read,
         (false, Some(bytes)) => create(bytes),
         (false, None) => DiskAccess::Write,
     };
     Some(Prepare::RawDisk {
-        directory,
-        name: image,
+        directory: paths::disk_directory(volume.name),
+        name: paths::CLAIM_IMAGE.to_owned(),
         access,
     })
+}
+
+fn ephemeral_overlay(volume: &Volume<'_>, claims: &Claims) -> Prepare {
+    let name = volume.name;
+    let backing = if claims.is_block(name) {
+        Backing::Device(paths::device(name))
+    } else {
+        Backing::Claim {
+            directory: paths::disk_directory(name),
+            name: paths::CLAIM_IMAGE.to_owned(),
+        }
+    };
+    Prepare::Overlay {
+        path: paths::overlay(name),
+        backing,
+    }
 }
 
 fn create(bytes: u64) -> DiskAccess {
@@ -143,123 +143,63 @@ fn create(bytes: u64) -> DiskAccess {
     }
 }
 
-/// Volumes whose disk is an image of files that the pod has mounted.
-fn files(volume: &Volume) -> Option<Prepare> {
-    let name = &volume.name;
-    if volume.service_account.is_some() {
-        return Some(Prepare::FilesImage {
-            path: paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
-            label: FILES_LABEL.to_owned(),
-            directory: paths::SERVICE_ACCOUNT.to_owned(),
-        });
-    }
-    let (kind, label) = if let Some(source) = &volume.config_map {
-        (FilesOf::ConfigMap, source.volume_label.as_deref())
-    } else if let Some(source) = &volume.secret {
-        (FilesOf::Secret, source.volume_label.as_deref())
-    } else if let Some(source) = &volume.downward_api {
-        (FilesOf::DownwardApi, source.volume_label.as_deref())
-    } else if volume.sysprep.is_some() {
-        (FilesOf::Sysprep, Some(ANSWERS_LABEL))
-    } else {
-        return None;
+/// An image made from files that are mounted in the pod.
+fn files_image(volume: &Volume<'_>, files: Files<'_>) -> Prepare {
+    let label = match files {
+        Files::ConfigMap(source) => source.volume_label.as_deref(),
+        Files::Secret(source) => source.volume_label.as_deref(),
+        Files::DownwardApi(source) => source.volume_label.as_deref(),
+        Files::Sysprep(_) => Some(ANSWERS_LABEL),
     };
     let label = label.filter(|label| !label.is_empty());
-    Some(Prepare::FilesImage {
-        path: kind.image(name),
+    Prepare::FilesImage {
+        path: files.image(volume.name),
         label: label.unwrap_or(FILES_LABEL).to_owned(),
-        directory: kind.directory(name),
-    })
+        directory: files.directory(volume.name),
+    }
 }
 
-fn bytes(volume: &Volume, capacity: &Quantity) -> Result<u64, CapacityNotUsable> {
+fn bytes(volume: &Volume<'_>, capacity: &Quantity) -> Result<u64, CapacityNotUsable> {
     let amount = Amount::parse(capacity).map_err(|_| CapacityNotUsable {
-        volume: volume.name.clone(),
+        volume: volume.name.to_owned(),
         value: capacity.0.clone(),
     })?;
     Ok(amount.units())
 }
 
-/// The ways to give data, in the order in which they count: text, base64, a mounted secret.
-type Ways<'a> = (&'a Option<String>, &'a Option<String>, bool);
-
-struct SeedData<'a> {
-    user: Ways<'a>,
-    network: Ways<'a>,
-}
-
-fn seed(vmi: &VirtualMachineInstance, volume: &Volume) -> Result<Option<Prepare>, CloudInitError> {
-    let (flavour, data) = if let Some(source) = &volume.cloud_init_no_cloud {
-        let user = (
-            &source.user_data,
-            &source.user_data_base64,
-            source.secret_ref.is_some(),
-        );
-        let network = (
-            &source.network_data,
-            &source.network_data_base64,
-            source.network_data_secret_ref.is_some(),
-        );
-        (Flavour::NoCloud, SeedData { user, network })
-    } else if let Some(source) = &volume.cloud_init_config_drive {
-        let user = (
-            &source.user_data,
-            &source.user_data_base64,
-            source.secret_ref.is_some(),
-        );
-        let network = (
-            &source.network_data,
-            &source.network_data_base64,
-            source.network_data_secret_ref.is_some(),
-        );
-        (Flavour::ConfigDrive, SeedData { user, network })
-    } else {
-        return Ok(None);
-    };
-    cloud_init(vmi, &volume.name, flavour, &data).map(Some)
-}
-
 fn cloud_init(
-    vmi: &VirtualMachineInstance,
+    guest: &Guest<'_>,
     volume: &str,
-    flavour: Flavour,
-    data: &SeedData<'_>,
+    source: &model::CloudInit<'_>,
 ) -> Result<Prepare, CloudInitError> {
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    let flavour = match source.format {
+        CloudInitFormat::NoCloud => Flavour::NoCloud,
+        CloudInitFormat::ConfigDrive => Flavour::ConfigDrive,
+    };
+    let user_secret = SeedPart::UserData.secret_directory(volume);
+    let network_secret = SeedPart::NetworkData.secret_directory(volume);
     let files = seed::cloud_init_files(&CloudInit {
         flavour,
-        namespace,
-        vmi: name,
-        hostname: &host_name(vmi),
+        namespace: guest.namespace(),
+        vmi: guest.name(),
+        hostname: &guest.hostname(),
         instance_type: None,
         volume,
-        user_data: chosen(&data.user),
-        network_data: chosen(&data.network),
+        user_data: first_source(source.user_data, &user_secret),
+        network_data: first_source(source.network_data, &network_secret),
     })?;
     Ok(Prepare::Seed {
-        path: paths::seed(namespace, name, flavour.file_name()),
+        path: paths::seed(guest.namespace(), guest.name(), source.format),
         label: flavour.label().to_owned(),
         files,
     })
 }
 
-fn chosen<'a>((text, base64, secret): &Ways<'a>) -> Option<Data<'a>> {
-    let text = text.as_deref().map(Data::Plain);
-    text.or_else(|| base64.as_deref().map(Data::Base64))
-        .or(secret.then_some(Data::Secret))
-}
-
-/// As the pod's: what the spec says, else the name up to its first dot.
-fn host_name(vmi: &VirtualMachineInstance) -> String {
-    let name = vmi.metadata.name.as_deref().unwrap_or_default();
-    let name = vmi.spec.hostname.as_deref().unwrap_or(name);
-    name.split('.')
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(63)
-        .collect()
+/// The data that counts: text, else base64, else a secret mounted at the directory.
+fn first_source<'a>(data: model::SeedData<'a>, directory: &'a str) -> Option<Data<'a>> {
+    let text = data.text.map(Data::Plain);
+    text.or_else(|| data.base64.map(Data::Base64))
+        .or_else(|| data.secret.map(|_| Data::Secret { directory }))
 }
 
 #[cfg(test)]
@@ -269,7 +209,7 @@ mod tests {
     use super::*;
 
     fn steps_of(volume: &Value) -> Result<Vec<Prepare>, StepError> {
-        let vmi = serde_json::from_value(json!({
+        let vmi: kubevirt_api::VirtualMachineInstance = serde_json::from_value(json!({
             "metadata": {"name": "a", "namespace": "n"},
             "spec": {"volumes": [volume]},
         }))
@@ -283,14 +223,14 @@ mod tests {
             ]},
         }))
         .unwrap();
-        steps(&vmi, &Claims::of(&pod))
+        steps(&Guest::of(&vmi), &Claims::of(&pod))
     }
 
     const DISKS: &str = "/var/run/kubevirt-private/vmi-disks/v";
 
     #[test]
-    fn a_claim_has_an_image_that_is_made_when_its_size_is_known() {
-        let made = json!({"create": {
+    fn claim_image_is_created_if_its_size_is_known() {
+        let create = json!({"create": {
             "bytes": 1 << 30, "toleratedPercent": 10, "reserveBytes": 131_072,
         }});
         let claim = |rest: Value| {
@@ -301,9 +241,9 @@ mod tests {
         for (volume, access) in [
             (
                 claim(json!({"persistentVolumeClaim": {"claimName": "c"}})),
-                made.clone(),
+                create.clone(),
             ),
-            (claim(json!({"dataVolume": {"name": "c"}})), made),
+            (claim(json!({"dataVolume": {"name": "c"}})), create),
             (
                 claim(json!({"persistentVolumeClaim": {"claimName": "c", "readOnly": true}})),
                 json!("read"),
@@ -321,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_needs_nothing_and_an_ephemeral_one_an_overlay() {
+    fn block_device_needs_no_step_and_ephemeral_volume_an_overlay() {
         let claim = json!({"name": "raw", "persistentVolumeClaim": {"claimName": "c"}});
         assert_eq!(steps_of(&claim).unwrap(), []);
         let source = json!({"persistentVolumeClaim": {"claimName": "c"}});
@@ -339,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn files_become_images_with_the_labels_that_guests_look_for() {
+    fn file_volumes_become_images_with_the_expected_labels() {
         let private = "/var/run/kubevirt-private";
         for (volume, image, label, directory) in [
             (
@@ -383,9 +323,9 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_the_host_is_made_only_when_that_is_asked_for() {
+    fn host_disk_is_created_only_if_requested() {
         let disk = |kind: &str, capacity: Value| json!({"name": "v", "hostDisk": {"path": "/d/x.img", "type": kind, "capacity": capacity}});
-        for (volume, is_made) in [
+        for (volume, created) in [
             (disk("Disk", Value::Null), false),
             (disk("DiskOrCreate", json!("2Gi")), true),
         ] {
@@ -394,12 +334,12 @@ mod tests {
                 panic!("{found:?}");
             };
             assert_eq!(name, "x.img");
-            assert_eq!(matches!(access, DiskAccess::Create { .. }), is_made);
+            assert_eq!(matches!(access, DiskAccess::Create { .. }), created);
         }
         let error = steps_of(&disk("DiskOrCreate", json!("much"))).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "volume v: capacity \"much\" is no size in bytes"
+            "volume v: capacity \"much\" is not a valid size"
         );
     }
 

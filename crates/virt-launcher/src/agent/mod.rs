@@ -1,17 +1,21 @@
-//! The guest's agent: asking it, and bounding what it says.
+//! The guest agent: calling it, and bounding what it returns.
 //!
-//! Commands go by way of libvirt, which owns the channel and knows whether an agent listens. A task
-//! of its own asks, one question at a time, so that a guest that never answers holds up nobody but
-//! itself.
+//! Commands go through libvirt, which owns the channel and knows whether an agent is connected. A
+//! task of its own makes one call at a time, so that an agent that never responds blocks nothing
+//! else.
 //!
-//! **Invariants**: an answer larger than [`ask::LARGEST`] is thrown away unread; every list and
-//! every text has a bound; a guest is asked at fixed times, whatever it says; a guest
-//! that is held still is let go, whoever dies meanwhile.
+//! **Invariants**: a response larger than [`commands::MAX_RESPONSE`] is dropped without being
+//! parsed; every list and every text has a bound; the agent is polled at fixed times,
+//! regardless of its responses; frozen file systems are thawed in time even if processes die.
 
-mod answers;
-mod ask;
+mod commands;
+mod freeze;
+mod responses;
 mod task;
 mod thaw;
 
-pub(crate) use task::{AgentTask, Question};
-pub(crate) use thaw::Thaw;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use task::{AgentCall, AgentTask, Initial};
+pub(crate) use thaw::ThawTimer;

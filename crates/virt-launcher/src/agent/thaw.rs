@@ -1,8 +1,8 @@
-//! When file systems that are held still are let go.
+//! When frozen file systems are thawed.
 //!
-//! **Invariants**: the time outlives connections to libvirtd and the launcher itself: it is noted
-//! in a file of the pod before the guest is held still, so that no death leaves a guest still for
-//! good. A note that cannot be read lets go at once.
+//! **Invariants**: the deadline outlives connections to libvirtd and the launcher itself: it is
+//! recorded in a file of the pod before the freeze, so that no crash leaves a guest frozen. A
+//! record that cannot be read means a thaw at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,67 +15,69 @@ use tokio::time::Instant;
 
 use crate::file;
 
+/// The deadline of the thaw, shared by all clones.
 #[derive(Debug, Clone)]
-pub(crate) struct Thaw {
-    at: Arc<watch::Sender<Option<Instant>>>,
-    note: PathBuf,
+pub(crate) struct ThawTimer {
+    deadline: Arc<watch::Sender<Option<Instant>>>,
+    record: PathBuf,
 }
 
-impl Thaw {
-    /// With what an earlier launcher of this pod has noted.
-    pub(crate) fn open(note: PathBuf) -> Self {
-        let left = match read(&note) {
+impl ThawTimer {
+    /// Opens the timer with the deadline that an earlier launcher of this pod recorded.
+    pub(crate) fn open(record: PathBuf) -> Self {
+        let left = match read(&record) {
             Ok(left) => left,
-            Err(err) => {
-                tracing::warn!(%err, "when the guest is to be thawed cannot be read: now");
+            Err(error) => {
+                tracing::warn!(%error, "failed to read the thaw deadline: thawing now");
                 Some(Duration::ZERO)
             }
         };
-        let at = left.and_then(|left| Instant::now().checked_add(left));
+        let deadline = left.and_then(|left| Instant::now().checked_add(left));
         Self {
-            at: Arc::new(watch::Sender::new(at)),
-            note,
+            deadline: Arc::new(watch::Sender::new(deadline)),
+            record,
         }
     }
 
-    pub(super) fn due(&self) -> Option<Instant> {
-        *self.at.borrow()
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        *self.deadline.borrow()
     }
 
-    /// Lets go after that time.
-    pub(super) fn set(&self, after: Duration) -> io::Result<()> {
+    /// Schedules the thaw and records its deadline. The timer runs even if the record fails.
+    pub(super) fn schedule(&self, after: Duration) -> io::Result<()> {
         let at = since_boot().saturating_add(after);
-        // What was to happen here must happen even if nobody after us learns of it.
-        self.at.send_replace(Instant::now().checked_add(after));
-        file::replace(&self.note, at.as_secs().to_string().as_bytes())?;
-        failpoints::after("virt-launcher/agent/note-thaw");
+        self.deadline
+            .send_replace(Instant::now().checked_add(after));
+        file::replace(&self.record, at.as_secs().to_string().as_bytes())?;
+        failpoints::after("virt-launcher/agent/schedule-thaw");
         Ok(())
     }
 
-    /// It is due and could not be done. For whoever comes after us it stays due.
-    pub(super) fn put_off(&self, time: Duration) {
-        self.at.send_replace(Instant::now().checked_add(time));
+    /// Postpones a thaw that has failed. The recorded deadline stays in the past, so that a later
+    /// launcher thaws at once.
+    pub(super) fn postpone(&self, by: Duration) {
+        self.deadline.send_replace(Instant::now().checked_add(by));
     }
 
-    /// Nothing is held still, or for as long as whoever asked wants.
-    pub(super) fn forget(&self) {
-        self.at.send_replace(None);
-        match std::fs::remove_file(&self.note) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => {
-                // At worst a guest that moves is told to.
-                tracing::warn!(%err, "note of a thaw stays");
+    /// Cancels the thaw: nothing is frozen, or the freeze has no time limit.
+    pub(super) fn cancel(&self) {
+        self.deadline.send_replace(None);
+        match std::fs::remove_file(&self.record) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                // At worst a later launcher thaws a guest that is not frozen.
+                tracing::warn!(%error, "failed to remove the thaw deadline");
             }
-            _ => failpoints::after("virt-launcher/agent/forget-thaw"),
+            _ => failpoints::after("virt-launcher/agent/cancel-thaw"),
         }
     }
 }
 
-/// How long from now, if there is a note.
-fn read(note: &Path) -> io::Result<Option<Duration>> {
-    let text = match std::fs::read_to_string(note) {
+/// The time left until the recorded deadline, if there is one.
+fn read(record: &Path) -> io::Result<Option<Duration>> {
+    let text = match std::fs::read_to_string(record) {
         Ok(text) => text,
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(err) => return Err(err),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
     };
     let seconds = text.parse().map_err(io::Error::other)?;
     Ok(Some(
@@ -83,7 +85,8 @@ fn read(note: &Path) -> io::Result<Option<Duration>> {
     ))
 }
 
-/// The one clock that runs on through a launcher's death and that nobody sets; no guest outlives it.
+/// A clock that runs across restarts of the launcher and that cannot be set. No guest outlives a
+/// boot of the node.
 fn since_boot() -> Duration {
     clock_gettime(ClockId::Boottime)
         .try_into()
@@ -95,21 +98,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_launcher_that_comes_after_lets_go_when_the_one_before_would_have() {
+    async fn deadline_survives_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = || dir.path().join("launcher/thaw");
-        let left = |thaw: &Thaw| thaw.due().map(|at| at.duration_since(Instant::now()));
-        assert_eq!(Thaw::open(path()).due(), None);
+        let left = |thaw: &ThawTimer| thaw.deadline().map(|at| at.duration_since(Instant::now()));
+        assert_eq!(ThawTimer::open(path()).deadline(), None);
         let hour = Duration::from_hours(1);
-        Thaw::open(path()).set(hour).unwrap();
-        let after = left(&Thaw::open(path())).unwrap();
+        ThawTimer::open(path()).schedule(hour).unwrap();
+        let after = left(&ThawTimer::open(path())).unwrap();
         assert!(hour / 2 < after && after <= hour, "{after:?}");
-        Thaw::open(path()).forget();
-        assert_eq!(Thaw::open(path()).due(), None);
-        // Its time was over while nobody was there, or nobody can tell.
-        for note in ["0", "soon"] {
-            std::fs::write(path(), note).unwrap();
-            assert_eq!(left(&Thaw::open(path())), Some(Duration::ZERO), "{note}");
+        ThawTimer::open(path()).cancel();
+        assert_eq!(ThawTimer::open(path()).deadline(), None);
+        // A deadline that has passed, and one that cannot be read.
+        for record in ["0", "soon"] {
+            std::fs::write(path(), record).unwrap();
+            let timer = ThawTimer::open(path());
+            assert_eq!(left(&timer), Some(Duration::ZERO), "{record}");
         }
     }
 }

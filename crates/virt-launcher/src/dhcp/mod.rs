@@ -1,13 +1,13 @@
 //! The DHCP server of one guest, on the bridge between the guest and its pod.
 //!
-//! There is one address to give and one client to give it to, so nothing is remembered: every
-//! answer follows from the question alone. [`answer`] is pure; [`serve`] owns the socket.
+//! There is one address and one client, so the server is stateless: every reply follows from the
+//! request alone. [`reply`] is pure; [`serve`] owns the socket.
 //!
-//! The guest is not trusted: a question has a size, answers have a rate, and whatever is malformed
-//! or not from the guest is dropped without a word.
+//! The guest is not trusted: requests have a bounded size, replies have a bounded rate, and packets
+//! that are malformed or not from the guest are dropped silently.
 
-mod answer;
 mod options;
+mod reply;
 mod serve;
 
 pub(crate) use serve::serve;

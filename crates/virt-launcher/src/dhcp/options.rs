@@ -1,4 +1,4 @@
-//! DHCP options, read and written.
+//! Reads and writes DHCP options.
 
 use std::net::Ipv4Addr;
 
@@ -16,7 +16,7 @@ const MTU: u8 = 26;
 const DOMAIN_SEARCH: u8 = 119;
 const CLASSLESS_ROUTES: u8 = 121;
 
-/// The value of an option; the list ends at the first that does not fit.
+/// The value of an option; a malformed option ends the list.
 pub(super) fn find(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     loop {
         let (code, rest) = options.split_first()?;
@@ -35,18 +35,18 @@ pub(super) fn find(mut options: &[u8], wanted: u8) -> Option<&[u8]> {
     }
 }
 
-/// Options of an answer; one that does not fit is left out, so the important ones come first.
+/// Options of a reply. An option that does not fit is omitted, so the important ones come first.
 #[derive(Debug)]
 pub(super) struct Options {
     bytes: Vec<u8>,
-    room: usize,
+    capacity: usize,
 }
 
 impl Options {
-    pub(super) fn new(room: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         Self {
             bytes: Vec::new(),
-            room,
+            capacity,
         }
     }
 
@@ -55,7 +55,7 @@ impl Options {
             return;
         };
         // The last byte ends the list.
-        if length == 0 || self.bytes.len() + 2 + value.len() + 1 > self.room {
+        if length == 0 || self.bytes.len() + 2 + value.len() + 1 > self.capacity {
             return;
         }
         self.bytes.extend_from_slice(&[code, length]);
@@ -67,8 +67,8 @@ impl Options {
         self.bytes
     }
 
-    /// What a client learns besides its address.
-    pub(super) fn settings(&mut self, server: &DhcpServer) {
+    /// Adds the network settings.
+    pub(super) fn push_settings(&mut self, server: &DhcpServer) {
         self.push(SUBNET_MASK, &mask(server.prefix_length).octets());
         if let Some(router) = server.router {
             self.push(ROUTER, &router.octets());
@@ -89,8 +89,8 @@ fn mask(prefix_length: u8) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::MAX.checked_shl(host_bits).unwrap_or(0))
 }
 
-/// Destination as prefix length and its significant bytes, then the router. A client that knows
-/// this option ignores the router option, so the default route is repeated, last.
+/// Destination as prefix length and its significant bytes, then the router. A client that supports
+/// this option ignores the router option, so the default route is repeated at the end.
 fn classless_routes(server: &DhcpServer) -> Vec<u8> {
     let mut bytes = Vec::new();
     for route in &server.routes {
@@ -108,7 +108,7 @@ fn classless_routes(server: &DhcpServer) -> Vec<u8> {
     bytes
 }
 
-/// Domains as lists of labels, without compression: as many whole ones as fit.
+/// Domains as lists of labels, without compression: as many complete ones as fit.
 fn search(domains: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for domain in domains.iter().filter_map(|domain| labels(domain)) {
@@ -120,7 +120,7 @@ fn search(domains: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// `None` for what is no domain name.
+/// `None` for an invalid domain name.
 fn labels(domain: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for label in domain.trim_end_matches('.').split('.') {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_found_among_padding_and_never_past_the_end() {
+    fn options_are_found_after_padding_and_only_before_the_end() {
         let cases: [(&[u8], Option<&[u8]>); 8] = [
             (&[53, 1, 3, 255], Some(&[3])),
             (&[0, 0, 12, 2, 53, 1, 53, 1, 1], Some(&[1])),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn search_lists_are_cut_at_whole_domains() {
+    fn search_list_is_truncated_between_domains() {
         let domain = |text: &str| text.to_owned();
         assert_eq!(search(&[domain("a.bc.")]), b"\x01a\x02bc\0");
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_whole() {
+    fn option_that_does_not_fit_is_omitted() {
         let mut options = Options::new(8);
         options.push(1, &[1, 2, 3, 4]);
         options.push(2, &[5]);

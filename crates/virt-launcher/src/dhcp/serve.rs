@@ -1,4 +1,4 @@
-//! The socket, and how much of it a guest may use.
+//! The server's socket, with a limit on the rate of replies.
 
 use std::{
     io,
@@ -6,21 +6,22 @@ use std::{
     time::Duration,
 };
 
+use error_chain::error_chain;
 use launcher_channel::DhcpServer;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::{net::UdpSocket, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::answer;
+use super::reply::reply_to;
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
-/// What fits into a frame; longer questions are cut and then malformed.
-const LONGEST_QUESTION: usize = 1500;
-/// A client asks a few times a minute; beyond this it is a flood, and left unanswered.
-const ANSWERS_PER_SECOND: u32 = 20;
-/// Before the socket is read again after an error.
-const PAUSE: Duration = Duration::from_secs(1);
+/// What fits into a frame; longer packets are truncated and then malformed.
+const MAX_PACKET: usize = 1500;
+/// A client sends a few requests a minute; more than this is a flood and gets no reply.
+const REPLIES_PER_SECOND: u32 = 20;
+/// Pause after a socket error.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a guest has no DHCP server.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,7 @@ pub(crate) enum DhcpError {
     },
 }
 
-/// Answers the guest until told to stop.
+/// Serves the guest until stopped.
 pub(crate) async fn serve(server: DhcpServer, stop: CancellationToken) -> Result<(), DhcpError> {
     let client = parse_mac(&server.client_mac).ok_or_else(|| DhcpError::BadClientMac {
         mac: server.client_mac.clone(),
@@ -45,8 +46,13 @@ pub(crate) async fn serve(server: DhcpServer, stop: CancellationToken) -> Result
         source,
     })?;
     tracing::info!(interface = server.interface, address = %server.address, "serving DHCP");
-    let mut rate = Rate::new();
-    let mut buffer = vec![0; LONGEST_QUESTION];
+    let mut responder = Responder {
+        socket: &socket,
+        server: &server,
+        client,
+        rate: Rate::new(),
+    };
+    let mut buffer = vec![0; MAX_PACKET];
     loop {
         let received = tokio::select! {
             biased;
@@ -56,44 +62,49 @@ pub(crate) async fn serve(server: DhcpServer, stop: CancellationToken) -> Result
         let done = match received {
             Ok((length, _)) => {
                 let packet = buffer.get(..length).unwrap_or_default();
-                respond(&socket, packet, &server, (client, &mut rate)).await
+                responder.respond(packet).await
             }
-            Err(err) => Err(err),
+            Err(error) => Err(error),
         };
-        if let Err(err) = done {
-            tracing::warn!(interface = server.interface, %err, "DHCP is disturbed");
+        if let Err(error) = done {
+            let (interface, error) = (&server.interface, error_chain(&error));
+            tracing::warn!(interface, error, "DHCP socket error");
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(ERROR_PAUSE) => {}
             }
         }
     }
 }
 
-async fn respond(
-    socket: &UdpSocket,
-    packet: &[u8],
-    server: &DhcpServer,
-    (client, rate): ([u8; 6], &mut Rate),
-) -> io::Result<()> {
-    let Some(answer) = answer(packet, server, client) else {
-        return Ok(());
-    };
-    if !rate.allows(Instant::now()) {
-        return Ok(());
-    }
-    socket
-        .send_to(&answer.bytes, SocketAddrV4::new(answer.to, CLIENT_PORT))
-        .await?;
-    Ok(())
+/// Replies to one client.
+struct Responder<'a> {
+    socket: &'a UdpSocket,
+    server: &'a DhcpServer,
+    client: [u8; 6],
+    rate: Rate,
 }
 
-/// Port 67 on this interface alone. Needs no capability where the port is unprivileged: the
-/// handler has seen to that.
+impl Responder<'_> {
+    async fn respond(&mut self, packet: &[u8]) -> io::Result<()> {
+        let Some(reply) = reply_to(packet, self.server, self.client) else {
+            return Ok(());
+        };
+        if !self.rate.allows(Instant::now()) {
+            return Ok(());
+        }
+        let destination = SocketAddrV4::new(reply.to, CLIENT_PORT);
+        self.socket.send_to(&reply.bytes, destination).await?;
+        Ok(())
+    }
+}
+
+/// Port 67 on this interface only. It needs no capability because virt-handler has made the port
+/// unprivileged in the pod.
 fn listen(interface: &str) -> io::Result<UdpSocket> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
-    // A server before us, or one for another interface, must not keep us from starting.
+    // An earlier server, or one for another interface, must not block this one.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_broadcast(&socket, true)?;
     rustix::net::bind(
@@ -114,7 +125,7 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
     parts.next().is_none().then_some(bytes)
 }
 
-/// How many answers the present second has seen.
+/// Counts the replies in the current second.
 struct Rate {
     since: Option<Instant>,
     count: u32,
@@ -137,7 +148,7 @@ impl Rate {
             };
         }
         self.count = self.count.saturating_add(1);
-        self.count <= ANSWERS_PER_SECOND
+        self.count <= REPLIES_PER_SECOND
     }
 }
 
@@ -172,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_answered_at_a_rate() {
+    fn flood_gets_replies_at_a_limited_rate() {
         let mut rate = Rate::new();
         let start = Instant::now();
         let allowed = (0..100).filter(|_| rate.allows(start)).count();
@@ -181,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nonsense_is_refused_before_anything_is_opened() {
+    async fn invalid_settings_are_refused() {
         let stop = CancellationToken::new();
         for mac in [
             "",
@@ -193,18 +204,18 @@ mod tests {
                 client_mac: mac.to_owned(),
                 ..server()
             };
-            let err = serve(server, stop.clone()).await.unwrap_err();
-            assert!(matches!(err, DhcpError::BadClientMac { .. }), "{err}");
+            let error = serve(server, stop.clone()).await.unwrap_err();
+            assert!(matches!(error, DhcpError::BadClientMac { .. }), "{error}");
         }
         let server = DhcpServer {
             interface: "launcher-none".to_owned(),
             ..server()
         };
-        let err = serve(server, stop).await.unwrap_err();
-        assert!(matches!(err, DhcpError::Listen { .. }), "{err}");
+        let error = serve(server, stop).await.unwrap_err();
+        assert!(matches!(error, DhcpError::Listen { .. }), "{error}");
     }
 
-    /// Joins a guest's namespace to a pod's bridge.
+    /// Connects a guest's namespace to a pod's bridge.
     async fn pod_and_guest() -> (NetworkNamespace, NetworkNamespace) {
         let pod = NetworkNamespace::create().await.unwrap();
         let guest = NetworkNamespace::create().await.unwrap();
@@ -237,31 +248,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_real_client_gets_its_address() {
+    async fn udhcpc_gets_its_address() {
         let (pod, guest) = pod_and_guest().await;
         let stop = CancellationToken::new();
-        let told = stop.clone();
+        let stop_server = stop.clone();
         let served = in_namespace(pod, move |net| {
             let name = "net/ipv4/ip_unprivileged_port_start".to_owned();
             net.ensure_sysctl(&Sysctl {
                 name,
                 value: "0".to_owned(),
             })?;
-            // As in a pod: this thread has no capability from here on.
+            // As in a pod, this thread has no capabilities from here on.
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(107)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
-            Ok(runtime.unwrap().block_on(serve(server(), told)))
+            Ok(runtime.unwrap().block_on(serve(server(), stop_server)))
         });
-        let folder = tempfile::tempdir().unwrap();
-        let script = folder.path().join("script");
-        let seen = folder.path().join("seen");
-        std::fs::write(&script, format!("#!/bin/sh\nenv >> {}\n", seen.display())).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        let output = dir.path().join("output");
+        std::fs::write(&script, format!("#!/bin/sh\nenv >> {}\n", output.display())).unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let asked = in_namespace(guest, move |net| {
+        let requested = in_namespace(guest, move |net| {
             net.set_up("lo")?;
-            let done = Command::new("busybox")
+            let client = Command::new("busybox")
                 .args([
                     "udhcpc", "-i", "eth0", "-f", "-q", "-n", "-t", "10", "-T", "1", "-s",
                 ])
@@ -272,17 +283,17 @@ mod tests {
                 .output()
                 .unwrap();
             assert!(
-                done.status.success(),
+                client.status.success(),
                 "{}",
-                String::from_utf8_lossy(&done.stderr)
+                String::from_utf8_lossy(&client.stderr)
             );
             stop.cancel();
             Ok(())
         });
-        let (served, asked) = tokio::join!(served, asked);
+        let (served, requested) = tokio::join!(served, requested);
         served.unwrap().unwrap();
-        asked.unwrap();
-        let seen = std::fs::read_to_string(seen).unwrap();
+        requested.unwrap();
+        let output = std::fs::read_to_string(output).unwrap();
         for line in [
             "ip=10.0.2.2",
             "subnet=255.255.255.0",
@@ -297,8 +308,8 @@ mod tests {
             "serverid=10.0.2.1",
         ] {
             assert!(
-                seen.lines().any(|found| found == line),
-                "{line} is not in\n{seen}"
+                output.lines().any(|found| found == line),
+                "{line} is not in\n{output}"
             );
         }
     }

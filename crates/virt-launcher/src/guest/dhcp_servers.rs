@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
+use error_chain::error_chain;
 use launcher_channel::DhcpServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::backoff::Backoff;
 use crate::dhcp;
 
-/// The servers that run now.
+/// The running servers.
 #[derive(Debug)]
 pub(super) struct DhcpServers {
     tasks: TaskTracker,
@@ -24,7 +25,7 @@ impl DhcpServers {
         }
     }
 
-    /// Starts them unless they run already; a plan's servers do not change in the guest's life.
+    /// Starts them unless they are running; a plan's servers do not change while the guest lives.
     pub(super) fn start(&mut self, servers: &[DhcpServer]) {
         if self.running.is_some() {
             return;
@@ -43,16 +44,16 @@ impl DhcpServers {
     }
 }
 
-/// The bridge may be replumbed under the server: then it starts again.
+/// Restarts the server when it fails, for instance because the bridge was replaced.
 async fn keep_serving(server: DhcpServer, stop: CancellationToken) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     backoff.pause();
     loop {
         match dhcp::serve(server.clone(), stop.clone()).await {
             Ok(()) => return,
-            Err(err) => {
-                let err = crate::file::chain(&err);
-                tracing::warn!(interface = server.interface, err, "the DHCP server fails");
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(interface = server.interface, error, "DHCP server failed");
             }
         }
         tokio::select! {

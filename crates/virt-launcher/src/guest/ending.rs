@@ -1,4 +1,4 @@
-//! Why a guest ended, in words: from what process 1 saw of QEMU's end and from QEMU's own log.
+//! Explains why a guest ended, from the exit status that process 1 recorded and from QEMU's log.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -10,14 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::monitor::End;
 
-/// Process 1 writes down an end at about the time at which libvirt tells of it.
-const PATIENCE: Duration = Duration::from_millis(500);
-const GLANCE: Duration = Duration::from_millis(20);
-/// What is read of QEMU's log, and what of its last words is told.
+/// Process 1 records an exit at about the time at which libvirt reports it.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes read from the end of QEMU's log.
 const LOG_TAIL: u64 = 4 << 10;
-const LAST_WORDS: usize = 300;
+/// Characters of QEMU's last message.
+const MAX_MESSAGE: usize = 300;
 
-/// What is told of an end beside its reason.
+/// Details of an end beside its reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Ending {
@@ -25,28 +26,28 @@ pub(crate) struct Ending {
     pub(crate) signal: Option<i32>,
 }
 
-/// Where to look.
+/// Where the details are found.
 #[derive(Debug)]
-pub(super) struct Traces<'a> {
-    /// The list that process 1 keeps.
+pub(super) struct Evidence<'a> {
+    /// The exits that process 1 recorded.
     pub(super) ends: &'a Path,
     pub(super) log: &'a Path,
     pub(super) qemu: Option<i32>,
 }
 
 /// Explains an end.
-pub(super) async fn explain(reason: StopReason, traces: &Traces<'_>) -> Ending {
-    let said = |note: &str| Ending {
+pub(super) async fn explain(reason: StopReason, evidence: &Evidence<'_>) -> Ending {
+    let noted = |note: &str| Ending {
         note: Some(note.to_owned()),
         signal: None,
     };
     match reason {
-        StopReason::Panicked => said("the guest's kernel panicked"),
-        StopReason::Watchdog => said("the guest's watchdog expired and switched it off"),
+        StopReason::Panicked => noted("the guest's kernel panicked"),
+        StopReason::Watchdog => noted("the guest's watchdog expired and powered it off"),
         StopReason::Crashed | StopReason::Unknown => {
-            let end = end_of(traces).await;
-            let words = last_words(traces.log);
-            crash(end.as_ref(), words.ok().flatten())
+            let end = qemu_end(evidence).await;
+            let message = last_message(evidence.log);
+            crash(end.as_ref(), message.ok().flatten())
         }
         StopReason::Shutdown
         | StopReason::Destroyed
@@ -57,20 +58,20 @@ pub(super) async fn explain(reason: StopReason, traces: &Traces<'_>) -> Ending {
     }
 }
 
-async fn end_of(traces: &Traces<'_>) -> Option<End> {
-    let qemu = traces.qemu?;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+async fn qemu_end(evidence: &Evidence<'_>) -> Option<End> {
+    let qemu = evidence.qemu?;
+    let deadline = tokio::time::Instant::now() + EXIT_TIMEOUT;
     loop {
-        let ends = crate::monitor::read_ends(traces.ends);
+        let ends = crate::monitor::read_ends(evidence.ends);
         let found = ends.into_iter().rfind(|end| end.pid == qemu);
         if found.is_some() || tokio::time::Instant::now() >= deadline {
             return found;
         }
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-fn crash(end: Option<&End>, words: Option<String>) -> Ending {
+fn crash(end: Option<&End>, message: Option<String>) -> Ending {
     let signal = end.and_then(|end| end.signal);
     let how = match end {
         Some(End {
@@ -79,11 +80,11 @@ fn crash(end: Option<&End>, words: Option<String>) -> Ending {
         }) => format!("QEMU was ended by signal {signal}"),
         Some(End {
             code: Some(code), ..
-        }) => format!("QEMU ended by itself with code {code}"),
-        _ => "QEMU is gone, and nobody saw how".to_owned(),
+        }) => format!("QEMU exited with code {code}"),
+        _ => "QEMU ended for an unknown reason".to_owned(),
     };
-    let note = match words {
-        Some(words) => format!("{how}; it said last: {words}"),
+    let note = match message {
+        Some(message) => format!("{how}; its last message: {message}"),
         None => how,
     };
     Ending {
@@ -92,8 +93,8 @@ fn crash(end: Option<&End>, words: Option<String>) -> Ending {
     }
 }
 
-/// QEMU's last complaint, without libvirt's own lines.
-fn last_words(log: &Path) -> io::Result<Option<String>> {
+/// QEMU's last message, without libvirt's own lines.
+fn last_message(log: &Path) -> io::Result<Option<String>> {
     let mut file = File::open(log)?;
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))?;
@@ -106,8 +107,8 @@ fn last_words(log: &Path) -> io::Result<Option<String>> {
         .find_map(|line| line.split_once("qemu-system-x86_64: "));
     let printable = |char: &char| !char.is_control();
     Ok(line
-        .map(|(_, words)| words.chars().filter(printable).take(LAST_WORDS).collect())
-        .filter(|words: &String| !words.starts_with("terminating on signal")))
+        .map(|(_, text)| text.chars().filter(printable).take(MAX_MESSAGE).collect())
+        .filter(|text: &String| !text.starts_with("terminating on signal")))
 }
 
 #[cfg(test)]
@@ -123,11 +124,11 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_told_with_all_that_is_known() {
-        let check = |end: Option<End>, words: Option<&str>, expected: &str, signal| {
-            let told = crash(end.as_ref(), words.map(ToOwned::to_owned));
-            assert_eq!(told.note.as_deref(), Some(expected));
-            assert_eq!(told.signal, signal);
+    fn crash_note_has_exit_status_and_last_message() {
+        let check = |end: Option<End>, message: Option<&str>, expected: &str, signal| {
+            let ending = crash(end.as_ref(), message.map(ToOwned::to_owned));
+            assert_eq!(ending.note.as_deref(), Some(expected));
+            assert_eq!(ending.signal, signal);
         };
         check(
             Some(end(Some(9), None)),
@@ -138,19 +139,19 @@ mod tests {
         check(
             Some(end(None, Some(1))),
             Some("cannot allocate"),
-            "QEMU ended by itself with code 1; it said last: cannot allocate",
+            "QEMU exited with code 1; its last message: cannot allocate",
             None,
         );
-        check(None, None, "QEMU is gone, and nobody saw how", None);
+        check(None, None, "QEMU ended for an unknown reason", None);
     }
 
     #[test]
-    fn the_last_words_are_qemus_own_and_few() {
+    fn last_message_is_qemus_own_and_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let check = |text: &str, expected: Option<&str>| {
             std::fs::write(&log, text).unwrap();
-            assert_eq!(last_words(&log).unwrap().as_deref(), expected, "{text}");
+            assert_eq!(last_message(&log).unwrap().as_deref(), expected, "{text}");
         };
         check("2026: starting up\n-display none\n", None);
         check(
@@ -162,22 +163,22 @@ mod tests {
             None,
         );
         std::fs::write(&log, format!("qemu-system-x86_64: {}", "y".repeat(1000))).unwrap();
-        assert_eq!(last_words(&log).unwrap().unwrap().len(), LAST_WORDS);
+        assert_eq!(last_message(&log).unwrap().unwrap().len(), MAX_MESSAGE);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_end_that_process_1_did_not_write_down_is_not_waited_for_long() {
+    async fn unrecorded_exit_is_awaited_only_briefly() {
         let dir = tempfile::tempdir().unwrap();
         let (ends, log) = (dir.path().join("ends"), dir.path().join("log"));
-        let traces = Traces {
+        let evidence = Evidence {
             ends: &ends,
             log: &log,
             qemu: Some(7),
         };
-        let told = explain(StopReason::Crashed, &traces).await;
+        let ending = explain(StopReason::Crashed, &evidence).await;
         assert_eq!(
-            told.note.as_deref(),
-            Some("QEMU is gone, and nobody saw how")
+            ending.note.as_deref(),
+            Some("QEMU ended for an unknown reason")
         );
         crate::monitor::write_ends(
             &ends,
@@ -188,7 +189,7 @@ mod tests {
             }],
         )
         .unwrap();
-        let told = explain(StopReason::Unknown, &traces).await;
-        assert_eq!(told.signal, Some(11));
+        let ending = explain(StopReason::Unknown, &evidence).await;
+        assert_eq!(ending.signal, Some(11));
     }
 }

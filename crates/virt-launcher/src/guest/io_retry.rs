@@ -1,50 +1,52 @@
-//! A guest whose storage failed stands still. The storage may be mended: it is let go on from time
-//! to time, later each time as long as it fails again.
+//! When to resume a guest that an I/O error paused: the storage may have recovered. The delay grows
+//! as long as it fails again.
 
 use std::time::Duration;
 
+use backoff::Backoff;
 use tokio::time::Instant;
 
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_mins(3);
+const FIRST_DELAY: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_mins(3);
 
 /// When to try again.
 #[derive(Debug)]
 pub(super) struct IoRetry {
-    /// The wait after the next failure.
-    wait: Duration,
+    backoff: Backoff,
     due: Option<Instant>,
-    tried: Option<Instant>,
+    last_attempt: Option<Instant>,
 }
 
-/// Whether the guest stands still because of its storage.
+/// Whether the guest is paused by an I/O error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
-    Fails,
+    Failed,
     Works,
 }
 
 impl IoRetry {
     pub(super) fn new() -> Self {
         Self {
-            wait: FIRST,
+            backoff: Backoff::new(FIRST_DELAY, MAX_DELAY),
             due: None,
-            tried: None,
+            last_attempt: None,
         }
     }
 
-    /// Takes note of the guest's state.
+    /// Schedules or cancels the next attempt by the observed state.
     pub(super) fn observe(&mut self, storage: Storage, now: Instant) {
         match storage {
             Storage::Works => self.due = None,
-            Storage::Fails if self.due.is_some() => {}
-            Storage::Fails => {
-                // It ran well for long: this is a new trouble.
-                if self.tried.is_none_or(|tried| now > tried + LONGEST) {
-                    self.wait = FIRST;
+            Storage::Failed if self.due.is_some() => {}
+            Storage::Failed => {
+                // The guest has run for a while: this is a new problem.
+                if self
+                    .last_attempt
+                    .is_none_or(|last_attempt| now > last_attempt + MAX_DELAY)
+                {
+                    self.backoff.reset();
                 }
-                self.due = Some(now + self.wait);
-                self.wait = (self.wait * 2).min(LONGEST);
+                self.due = Some(now + self.backoff.failed().delay);
             }
         }
     }
@@ -53,12 +55,12 @@ impl IoRetry {
         self.due
     }
 
-    /// Whether to try now; the next time is up to what becomes of it.
+    /// Whether to resume the guest now. [`Self::observe`] schedules the next attempt.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         let due = self.due.is_some_and(|due| due <= now);
         if due {
             self.due = None;
-            self.tried = Some(now);
+            self.last_attempt = Some(now);
         }
         due
     }
@@ -69,34 +71,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_from_ten_seconds_to_three_minutes_and_begin_anew_after_a_good_time() {
+    fn delay_grows_to_three_minutes_and_resets_after_a_healthy_period() {
         let mut now = Instant::now();
         let mut retry = IoRetry::new();
-        let mut waits = Vec::new();
+        let mut delays = Vec::new();
         for _ in 0..7 {
-            retry.observe(Storage::Fails, now);
-            // Looking again changes nothing.
-            retry.observe(Storage::Fails, now + Duration::from_secs(1));
+            retry.observe(Storage::Failed, now);
+            // A repeated observation changes nothing.
+            retry.observe(Storage::Failed, now + Duration::from_secs(1));
             let due = retry.next().unwrap();
-            waits.push((due - now).as_secs());
+            delays.push((due - now).as_secs());
             assert!(!retry.take_due(due - Duration::from_millis(1)));
             assert!(retry.take_due(due));
             now = due;
         }
-        assert_eq!(waits, [10, 20, 40, 80, 160, 180, 180]);
+        assert_eq!(delays, [10, 20, 40, 80, 160, 180, 180]);
         retry.observe(Storage::Works, now);
         assert_eq!(retry.next(), None);
-        now += LONGEST + Duration::from_secs(1);
-        retry.observe(Storage::Fails, now);
-        assert_eq!(retry.next(), Some(now + FIRST));
+        now += MAX_DELAY + Duration::from_secs(1);
+        retry.observe(Storage::Failed, now);
+        assert_eq!(retry.next(), Some(now + FIRST_DELAY));
     }
 
     #[test]
-    fn a_guest_that_goes_on_by_itself_is_left_alone() {
+    fn recovered_guest_is_not_resumed() {
         let now = Instant::now();
         let mut retry = IoRetry::new();
-        retry.observe(Storage::Fails, now);
+        retry.observe(Storage::Failed, now);
         retry.observe(Storage::Works, now);
-        assert!(!retry.take_due(now + LONGEST));
+        assert!(!retry.take_due(now + MAX_DELAY));
     }
 }

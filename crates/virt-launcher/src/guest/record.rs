@@ -7,38 +7,38 @@ use launcher_channel::{GuestPlan, StopReason};
 use serde::{Deserialize, Serialize};
 
 use super::ending::Ending;
-use super::judge::Phase;
+use super::status::Phase;
 use crate::file;
 
-/// The plan, and how far it has come.
+/// The plan and its progress.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) plan: GuestPlan,
     pub(crate) phase: Phase,
     /// Starts that libvirt refused.
     pub(crate) failed_starts: u32,
-    /// The process number of QEMU, once it was seen.
+    /// QEMU's process ID, once it is known.
     #[serde(default)]
     pub(crate) qemu: Option<i32>,
     #[serde(default)]
     pub(crate) ending: Ending,
 }
 
-/// The record and where it is kept.
+/// The record and the file that holds it.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct RecordStore {
     path: PathBuf,
     record: Option<Record>,
 }
 
-impl Memory {
-    /// Reads what an earlier launcher of this pod has left. A file that cannot be understood is an
-    /// error and not an empty memory: forgetting could start a guest twice.
+impl RecordStore {
+    /// Reads the record of an earlier launcher of this pod. A file that cannot be parsed is an
+    /// error and not an empty record: forgetting a guest could start it twice.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let record = match std::fs::read(path) {
             Ok(bytes) => Some(serde_json::from_slice(&bytes)?),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => None,
-            Err(err) => return Err(err),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
         };
         Ok(Self {
             path: path.to_owned(),
@@ -54,8 +54,8 @@ impl Memory {
         self.record.as_ref().map(|record| record.phase)
     }
 
-    /// Takes a plan, unless the guest of an earlier one was asked to start already.
-    pub(crate) fn plan(&mut self, plan: GuestPlan) -> io::Result<()> {
+    /// Stores a plan, unless the guest of an earlier plan has been started.
+    pub(crate) fn set_plan(&mut self, plan: GuestPlan) -> io::Result<()> {
         let failed_starts = match &self.record {
             Some(Record {
                 phase: Phase::Resuming | Phase::Started | Phase::Ended(_),
@@ -73,12 +73,12 @@ impl Memory {
             ending: Ending::default(),
         });
         self.save()?;
-        failpoints::after(name(Phase::Planned));
+        failpoints::after(failpoint(Phase::Planned));
         Ok(())
     }
 
-    /// Moves forward. Once the guest has run, what was needed to make it is let go: it may hold
-    /// secrets, and it is memory.
+    /// Advances the phase. Once the guest has run, the XML and the preparation steps are dropped:
+    /// they may hold secrets, and they take store.
     pub(crate) fn advance(&mut self, phase: Phase) -> io::Result<()> {
         let Some(record) = &mut self.record else {
             return Ok(());
@@ -86,19 +86,19 @@ impl Memory {
         if record.phase == phase {
             return Ok(());
         }
-        tracing::info!(?phase, "the guest goes on");
+        tracing::info!(?phase, "guest phase changed");
         record.phase = phase;
         if matches!(phase, Phase::Resuming | Phase::Started | Phase::Ended(_)) {
             record.plan.prepare = Vec::new();
             record.plan.domain_xml = String::new();
         }
         self.save()?;
-        failpoints::after(name(phase));
+        failpoints::after(failpoint(phase));
         Ok(())
     }
 
-    /// Notes which process the guest is.
-    pub(crate) fn qemu(&mut self, pid: i32) -> io::Result<()> {
+    /// Records which process is QEMU.
+    pub(crate) fn set_qemu_pid(&mut self, pid: i32) -> io::Result<()> {
         match &mut self.record {
             Some(record) if record.qemu != Some(pid) => {
                 record.qemu = Some(pid);
@@ -110,7 +110,7 @@ impl Memory {
         }
     }
 
-    /// The guest has ended. The first word on it stands.
+    /// Records the guest's end.
     pub(crate) fn end(&mut self, reason: StopReason, ending: Ending) -> io::Result<()> {
         if let Some(record) = &mut self.record {
             record.ending = ending;
@@ -118,7 +118,7 @@ impl Memory {
         self.advance(Phase::Ended(reason))
     }
 
-    /// Counts a refused start and says how many there were.
+    /// Counts a failed start and returns the new count.
     pub(crate) fn count_failed_start(&mut self) -> io::Result<u32> {
         let Some(record) = &mut self.record else {
             return Ok(0);
@@ -135,8 +135,8 @@ impl Memory {
     }
 }
 
-/// Of the place after a phase was written down.
-fn name(phase: Phase) -> &'static str {
+/// The failpoint after this phase was recorded.
+fn failpoint(phase: Phase) -> &'static str {
     match phase {
         Phase::Planned => "virt-launcher/record/plan",
         Phase::Starting => "virt-launcher/record/starting",
@@ -165,29 +165,29 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_remembered_and_no_plan_undoes_it() {
+    fn recorded_end_survives_a_restart_and_a_new_plan() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("launcher/guest.json");
-        let mut memory = Memory::open(&path).unwrap();
-        assert_eq!(memory.phase(), None);
-        memory.plan(plan("a")).unwrap();
-        memory.plan(plan("b")).unwrap();
-        assert_eq!(memory.record().unwrap().plan.vmi_uid, "b");
-        memory.advance(Phase::Started).unwrap();
-        assert_eq!(memory.record().unwrap().plan.domain_xml, "");
-        memory.advance(Phase::Ended(StopReason::Crashed)).unwrap();
+        let mut store = RecordStore::open(&path).unwrap();
+        assert_eq!(store.phase(), None);
+        store.set_plan(plan("a")).unwrap();
+        store.set_plan(plan("b")).unwrap();
+        assert_eq!(store.record().unwrap().plan.vmi_uid, "b");
+        store.advance(Phase::Started).unwrap();
+        assert_eq!(store.record().unwrap().plan.domain_xml, "");
+        store.advance(Phase::Ended(StopReason::Crashed)).unwrap();
 
-        let mut memory = Memory::open(&path).unwrap();
-        memory.plan(plan("c")).unwrap();
-        assert_eq!(memory.phase(), Some(Phase::Ended(StopReason::Crashed)));
-        assert_eq!(memory.record().unwrap().plan.vmi_uid, "b");
+        let mut store = RecordStore::open(&path).unwrap();
+        store.set_plan(plan("c")).unwrap();
+        assert_eq!(store.phase(), Some(Phase::Ended(StopReason::Crashed)));
+        assert_eq!(store.record().unwrap().plan.vmi_uid, "b");
     }
 
     #[test]
-    fn a_broken_memory_is_an_error() {
+    fn malformed_record_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("guest.json");
         std::fs::write(&path, "{").unwrap();
-        assert!(Memory::open(&path).is_err());
+        assert!(RecordStore::open(&path).is_err());
     }
 }

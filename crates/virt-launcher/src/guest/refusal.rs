@@ -2,86 +2,119 @@
 
 use std::io;
 
+use error_chain::error_chain;
 use launcher_channel::Reply;
+use reasons::Reason;
 
-use crate::file;
 use crate::prepare::PrepareError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("take the plan: it is for the VMI with UID {asked}, and this pod was made for {ours}")]
-    WrongGuest { asked: String, ours: String },
-    #[error("take the plan: its domain UUID {0:?} is not a UUID")]
+    #[error("this pod was created for the VMI with UID {ours}, the plan is for {requested}")]
+    WrongGuest { requested: String, ours: String },
+    #[error("the plan's domain UUID {0:?} is not a UUID")]
     BadUuid(String),
-    #[error("do this: the guest does not run")]
+    #[error("the guest is not running")]
     NotRunning,
-    #[error("ask the guest agent: none is connected")]
+    #[error("the guest agent is not connected")]
     NoAgent,
-    #[error("ask the guest agent: it has more questions than it answers")]
+    #[error("the guest agent queue is full")]
     AgentBusy,
-    #[error("let the launcher go: its guest still runs")]
+    #[error("the launcher cannot be released: the guest is still running")]
     StillRunning,
-    #[error("start the guest: the pod is being ended")]
-    Ending,
-    #[error("prepare the guest's files")]
+    #[error("the guest cannot be started: the pod is terminating")]
+    Terminating,
+    #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
-    #[error("define the guest")]
+    #[error("failed to define the guest")]
     Define(#[source] libvirt::Error),
-    #[error("start the guest, attempt {attempt} of {of}")]
+    #[error("failed to start the guest (attempt {attempt} of {of})")]
     Start {
         attempt: u32,
         of: u32,
         #[source]
         source: libvirt::Error,
     },
-    #[error("have libvirt do this")]
+    #[error("libvirt call failed")]
     Libvirt(#[from] libvirt::Error),
-    #[error("remember the state of the guest")]
-    Memory(#[from] io::Error),
+    #[error("failed to record the guest's state")]
+    Record(#[from] io::Error),
 }
 
 impl Refusal {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
-            Self::WrongGuest { .. } => "WrongGuest",
-            Self::BadUuid(_) => "InvalidPlan",
-            Self::NotRunning => "NotRunning",
-            Self::NoAgent => "AgentNotConnected",
-            Self::AgentBusy => "AgentBusy",
-            Self::StillRunning => "StillRunning",
-            Self::Ending => "Ending",
-            Self::Prepare(err) => err.reason(),
-            Self::Define(_) => "DomainInvalid",
-            Self::Start { .. } => "StartFailed",
-            Self::Libvirt(err) => err.reason(),
-            Self::Memory(_) => "LauncherStorage",
+            Self::WrongGuest { .. } => Reason::WrongGuest,
+            Self::BadUuid(_) => Reason::InvalidPlan,
+            Self::NotRunning => Reason::NotRunning,
+            Self::NoAgent => Reason::AgentNotConnected,
+            Self::AgentBusy => Reason::AgentBusy,
+            Self::StillRunning => Reason::StillRunning,
+            Self::Terminating => Reason::Ending,
+            Self::Prepare(error) => error.reason(),
+            Self::Define(_) => Reason::DomainInvalid,
+            Self::Start { .. } => Reason::StartFailed,
+            Self::Libvirt(error) => error.reason(),
+            Self::Record(_) => Reason::LauncherStorage,
         }
     }
 
     /// Whether the same request may succeed later.
-    fn may_pass(&self) -> bool {
+    fn is_transient(&self) -> bool {
         match self {
             Self::WrongGuest { .. }
             | Self::BadUuid(_)
             | Self::NotRunning
             | Self::NoAgent
-            | Self::Ending
+            | Self::Terminating
             | Self::Define(libvirt::Error::Remote(_)) => false,
-            Self::Prepare(err) => err.may_pass(),
+            Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy
             | Self::StillRunning
             | Self::Define(_)
             | Self::Libvirt(_)
-            | Self::Memory(_) => true,
+            | Self::Record(_) => true,
+        }
+    }
+
+    /// Whether the connection to libvirtd was lost during the request.
+    pub(super) fn is_closed(&self) -> bool {
+        match self {
+            Self::Libvirt(error) | Self::Define(error) => error.is_closed(),
+            _ => false,
         }
     }
 
     pub(crate) fn into_reply(self) -> Reply {
         Reply::Refused {
-            reason: self.reason().to_owned(),
-            message: format!("Could not {}.", file::chain(&self)),
-            retry: self.may_pass(),
+            reason: self.reason().into(),
+            message: sentence(&error_chain(&self)),
+            retry: self.is_transient(),
         }
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).chain(['.']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_carry_a_sentence() {
+        let refusal = Refusal::Libvirt(libvirt::Error::Closed);
+        let Reply::Refused { message, retry, .. } = refusal.into_reply() else {
+            panic!("not a refusal")
+        };
+        assert_eq!(
+            message,
+            "Libvirt call failed: connection to libvirt has ended."
+        );
+        assert!(retry);
     }
 }

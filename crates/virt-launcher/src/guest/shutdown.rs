@@ -1,19 +1,21 @@
-//! A graceful end: the power button again and again, and the plug when the grace is over.
+//! Graceful shutdown: repeated ACPI power button events, and a destroy after the grace period.
 
 use std::time::Duration;
 
+use error_chain::error_chain;
 use launcher_channel::DomainState;
 use tokio::time::Instant;
 
-use super::Guest;
-use super::judge::Verdict;
+use super::refusal::Refusal;
+use super::status::Status;
+use super::task::Guest;
 
-/// A guest that is still booting misses the button; one that is shutting down does not mind it.
-const PRESS_EVERY: Duration = Duration::from_secs(5);
-/// When the plug could not be pulled.
-const PULL_AGAIN: Duration = Duration::from_secs(1);
+/// A guest that is still booting ignores the button; one that is shutting down is not disturbed.
+const PRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// The delay after a failed destroy.
+const DESTROY_RETRY: Duration = Duration::from_secs(1);
 
-/// A shutdown under way.
+/// A shutdown in progress.
 #[derive(Debug)]
 pub(super) struct Shutdown {
     deadline: Instant,
@@ -24,7 +26,7 @@ pub(super) struct Shutdown {
 enum Step {
     Wait,
     PressButton,
-    PullPlug,
+    Destroy,
 }
 
 impl Shutdown {
@@ -35,8 +37,8 @@ impl Shutdown {
         }
     }
 
-    /// A later wish can only make it shorter.
-    fn hurry(&mut self, now: Instant, grace: Duration) {
+    /// A later request can only shorten the grace period.
+    fn shorten(&mut self, now: Instant, grace: Duration) {
         self.deadline = self.deadline.min(now + grace);
         self.next = self.next.min(self.deadline);
     }
@@ -45,13 +47,13 @@ impl Shutdown {
         self.next
     }
 
-    /// What is due now; the next thing is scheduled.
+    /// The step to take now; schedules the next one.
     fn step(&mut self, now: Instant) -> Step {
         if now >= self.deadline {
-            self.next = now + PULL_AGAIN;
-            Step::PullPlug
+            self.next = now + DESTROY_RETRY;
+            Step::Destroy
         } else if now >= self.next {
-            self.next = (now + PRESS_EVERY).min(self.deadline);
+            self.next = (now + PRESS_INTERVAL).min(self.deadline);
             Step::PressButton
         } else {
             Step::Wait
@@ -60,24 +62,24 @@ impl Shutdown {
 }
 
 impl Guest {
-    /// Notes the wish; [`Guest::tick_shutdown`] acts on it.
+    /// Schedules the shutdown, which [`Guest::tick_shutdown`] carries out.
     pub(super) fn begin_shutdown(&mut self, grace_seconds: u64) {
-        if !matches!(self.verdict, None | Some(Verdict::Alive(_))) {
+        if !matches!(self.status, None | Some(Status::Alive(_))) {
             return;
         }
-        // No grace is longer than a day, and a sum of times must not overflow.
+        // A bound, since the sum of times must not overflow.
         let grace = Duration::from_secs(grace_seconds).min(Duration::from_hours(24));
         let now = Instant::now();
         match &mut self.shutdown {
-            Some(shutdown) => shutdown.hurry(now, grace),
+            Some(shutdown) => shutdown.shorten(now, grace),
             None => self.shutdown = Some(Shutdown::new(now, grace)),
         }
-        self.tell();
+        self.publish();
     }
 
-    /// Does what is due. Failures are not the end: the next tick comes.
+    /// Takes the pending step. A failed one is repeated at the next tick.
     pub(super) async fn tick_shutdown(&mut self) {
-        if self.link.is_none() || !matches!(self.verdict, Some(Verdict::Alive(_))) {
+        if self.link.is_none() || !matches!(self.status, Some(Status::Alive(_))) {
             return self.postpone_shutdown();
         }
         let Some(shutdown) = &mut self.shutdown else {
@@ -86,25 +88,22 @@ impl Guest {
         let done = match shutdown.step(Instant::now()) {
             Step::Wait => Ok(()),
             Step::PressButton => self.press_button().await,
-            Step::PullPlug => {
-                tracing::info!("the grace is over");
-                self.act(async |to, domain| {
+            Step::Destroy => {
+                tracing::info!("the grace period is over: destroying the guest");
+                self.call(async |to, domain| {
                     to.destroy(domain).await?;
-                    failpoints::after("virt-launcher/guest/pull-plug");
+                    failpoints::after("virt-launcher/guest/destroy-after-grace");
                     Ok(())
                 })
                 .await
             }
         };
-        if let Err(err) = done {
-            tracing::warn!(
-                err = crate::file::chain(&err),
-                "the shutdown does not go on"
-            );
+        if let Err(error) = done {
+            tracing::warn!(error = error_chain(&error), "shutdown step failed");
         }
     }
 
-    /// Without a connection nothing can be done; the timer must not spin meanwhile.
+    /// Without a connection no step can be taken; the timer must not spin until there is one.
     fn postpone_shutdown(&mut self) {
         let soon = Instant::now() + Duration::from_millis(50);
         if let Some(shutdown) = &mut self.shutdown {
@@ -112,18 +111,16 @@ impl Guest {
         }
     }
 
-    async fn press_button(&mut self) -> Result<(), super::Refusal> {
-        if matches!(
-            self.verdict,
-            Some(Verdict::Alive(DomainState::PausedByUser))
-        ) {
-            tracing::info!("the guest is paused: it goes on, so that it can shut down");
-            self.act(async |to, domain| to.resume(domain).await).await?;
+    async fn press_button(&mut self) -> Result<(), Refusal> {
+        if matches!(self.status, Some(Status::Alive(DomainState::PausedByUser))) {
+            tracing::info!("resuming the paused guest so that it can shut down");
+            self.call(async |to, domain| to.resume(domain).await)
+                .await?;
         }
         tracing::info!("pressing the power button");
-        self.act(async |to, domain| {
+        self.call(async |to, domain| {
             to.press_power_button(domain).await?;
-            failpoints::after("virt-launcher/guest/press-button");
+            failpoints::after("virt-launcher/guest/press-power-button");
             Ok(())
         })
         .await
@@ -132,11 +129,11 @@ impl Guest {
 
 #[cfg(test)]
 mod tests {
-    use super::Step::{PressButton, PullPlug, Wait};
+    use super::Step::{Destroy, PressButton, Wait};
     use super::*;
 
     #[test]
-    fn the_button_is_pressed_until_the_grace_is_over() {
+    fn button_is_pressed_until_the_grace_period_is_over() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut shutdown = Shutdown::new(start, Duration::from_secs(12));
@@ -151,21 +148,21 @@ mod tests {
                 Wait,
                 PressButton,
                 PressButton,
-                PullPlug,
-                PullPlug
+                Destroy,
+                Destroy
             ]
         );
     }
 
     #[test]
-    fn a_later_wish_only_makes_it_shorter() {
+    fn later_request_only_shortens_the_grace_period() {
         let start = Instant::now();
         let mut shutdown = Shutdown::new(start, Duration::from_mins(1));
         assert_eq!(shutdown.step(start), PressButton);
-        shutdown.hurry(start, Duration::from_secs(90));
+        shutdown.shorten(start, Duration::from_secs(90));
         assert_eq!(shutdown.deadline, start + Duration::from_mins(1));
-        shutdown.hurry(start, Duration::from_secs(1));
+        shutdown.shorten(start, Duration::from_secs(1));
         assert_eq!(shutdown.next(), start + Duration::from_secs(1));
-        assert_eq!(shutdown.step(start + Duration::from_secs(1)), PullPlug);
+        assert_eq!(shutdown.step(start + Duration::from_secs(1)), Destroy);
     }
 }

@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use backoff::Backoff;
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
 use super::{FINAL_EXIT_CODE, libvirtd_command};
-use crate::backoff::Backoff;
 use crate::settings::Paths;
 
-/// Before what died for the second time is started again.
+/// The pause before the second restart; the first one is immediate.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Whatever died and however often, an instance's status is to be right again within ten seconds.
+/// A bound, as the VMI's status has to be right again within ten seconds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// After that long a run, the next death is a new trouble and not the old one.
-const SETTLED: Duration = Duration::from_secs(30);
+/// After a run of this length the next death counts as a new problem.
+const STABLE: Duration = Duration::from_secs(30);
 
-/// What is run.
+/// The program.
 #[derive(Debug)]
 pub(super) enum Program {
     Libvirtd { paths: Paths, listener: OwnedFd },
@@ -54,14 +54,15 @@ impl Program {
     }
 }
 
-/// This very program, under its plain name if it has one, so that a process list reads well.
+/// The path of this program, preferably the one that ends in `virt-launcher`, for a clear process
+/// list.
 pub(crate) fn own_program() -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let plain = own.with_file_name("virt-launcher");
     Ok(if plain.exists() { plain } else { own })
 }
 
-/// A program and how its runs went.
+/// A program and the state of its process.
 #[derive(Debug)]
 pub(super) struct Child {
     program: Program,
@@ -69,14 +70,21 @@ pub(super) struct Child {
     backoff: Backoff,
 }
 
+/// Whether the pod is being terminated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PodState {
+    Running,
+    Terminating,
+}
+
 #[derive(Debug)]
 enum State {
-    Due(Instant),
+    Pending(Instant),
     Running {
         pid: Pid,
         since: Instant,
     },
-    /// Not to be started again.
+    /// Not restarted.
     Over {
         code: u8,
     },
@@ -88,14 +96,16 @@ impl Child {
         let due = Instant::now() + backoff.pause();
         Self {
             program,
-            state: State::Due(due),
+            state: State::Pending(due),
             backoff,
         }
     }
 
-    /// Starts it if its time has come. When the pod is `ending`, a fresh process is told so.
-    pub(super) fn start_if_due(&mut self, ending: bool) {
-        let State::Due(when) = self.state else { return };
+    /// Starts the program if it is due. In a terminating pod a new launcher is terminated at once.
+    pub(super) fn start_if_due(&mut self, pod: PodState) {
+        let State::Pending(when) = self.state else {
+            return;
+        };
         if when > Instant::now() {
             return;
         }
@@ -112,26 +122,27 @@ impl Child {
                     pid,
                     since: Instant::now(),
                 };
-                if ending && matches!(self.program, Program::Launcher { .. }) {
+                if pod == PodState::Terminating && matches!(self.program, Program::Launcher { .. })
+                {
                     self.signal(Signal::TERM);
                 }
             }
             Ok(None) => self.retry_later(),
-            Err(err) => {
-                tracing::error!(program = name, %err, "cannot be started");
+            Err(error) => {
+                tracing::error!(program = name, %error, "failed to start a program");
                 self.retry_later();
             }
         }
     }
 
     fn retry_later(&mut self) {
-        self.state = State::Due(Instant::now() + self.backoff.pause());
+        self.state = State::Pending(Instant::now() + self.backoff.pause());
     }
 
-    /// How long until [`Self::start_if_due`] has something to do.
+    /// The time until [`Self::start_if_due`] starts the program.
     pub(super) fn due_in(&self) -> Option<Duration> {
         match self.state {
-            State::Due(when) => Some(when.saturating_duration_since(Instant::now())),
+            State::Pending(when) => Some(when.saturating_duration_since(Instant::now())),
             State::Running { .. } | State::Over { .. } => None,
         }
     }
@@ -139,18 +150,18 @@ impl Child {
     pub(super) fn pid(&self) -> Option<Pid> {
         match self.state {
             State::Running { pid, .. } => Some(pid),
-            State::Due(_) | State::Over { .. } => None,
+            State::Pending(_) | State::Over { .. } => None,
         }
     }
 
     pub(super) fn signal(&self, signal: Signal) {
-        if let Some(Err(err)) = self.pid().map(|pid| kill_process(pid, signal)) {
-            tracing::warn!(program = self.program.name(), %err, "cannot be signalled");
+        if let Some(Err(error)) = self.pid().map(|pid| kill_process(pid, signal)) {
+            tracing::warn!(program = self.program.name(), %error, "failed to signal a program");
         }
     }
 
-    /// Takes note of a process's end, if it was this one.
-    pub(super) fn note_end(&mut self, ended: Pid, status: WaitStatus) {
+    /// Handles the end of a process, if it was this one.
+    pub(super) fn on_exit(&mut self, ended: Pid, status: WaitStatus) {
         let State::Running { pid, since } = self.state else {
             return;
         };
@@ -168,9 +179,9 @@ impl Child {
             program = self.program.name(),
             code,
             signal = status.terminating_signal(),
-            "died and is started again"
+            "program died: restarting it"
         );
-        if since.elapsed() > SETTLED {
+        if since.elapsed() > STABLE {
             self.backoff.reset();
         }
         self.retry_later();
@@ -180,11 +191,11 @@ impl Child {
         matches!(self.program, Program::Launcher { .. }) && matches!(code, 0 | FINAL_EXIT_CODE)
     }
 
-    /// The code of a launcher that has ended for good.
+    /// The exit code of a launcher that has ended and is not restarted.
     pub(super) fn final_code(&self) -> Option<u8> {
         match self.state {
             State::Over { code } => Some(code),
-            State::Due(_) | State::Running { .. } => None,
+            State::Pending(_) | State::Running { .. } => None,
         }
     }
 }

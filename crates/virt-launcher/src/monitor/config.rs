@@ -1,5 +1,5 @@
-//! The configuration of libvirtd and its QEMU driver: the fewest threads, the least memory, and
-//! nothing that an unprivileged process could not do.
+//! The configuration of libvirtd and its QEMU driver: few threads, little memory, and nothing that
+//! needs privileges.
 
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ max_queued=0
 keepalive_interval=-1
 "#;
 
-/// Writes both files into libvirt's directory of configuration.
+/// Writes both files into libvirt's configuration directory.
 pub(crate) fn write_config(dir: &Path) -> io::Result<()> {
     file::replace(&dir.join("libvirtd.conf"), LIBVIRTD.as_bytes())?;
     file::replace(&dir.join("qemu.conf"), QEMU.as_bytes())

@@ -1,13 +1,13 @@
-//! Process 1 of the pod: starts libvirtd and the launcher, reaps whatever ends, starts either
-//! again when it dies, and passes the wish to end on to the launcher.
+//! Process 1 of the pod: starts libvirtd and the launcher, reaps all processes, restarts either of
+//! the two when it dies, and forwards the request to terminate to the launcher.
 //!
 //! It holds libvirtd's listening socket, so that a client can connect before libvirtd is up and
-//! while it is being restarted. It is deliberately dull, because the pod ends with it: no async
+//! while it is being restarted. It is deliberately simple, because the pod ends with it: no async
 //! runtime, no threads, no protocol.
 
 mod child;
 mod config;
-mod ends;
+mod exits;
 mod socket_activation;
 
 use std::error::Error;
@@ -21,22 +21,22 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process};
 
 pub(crate) use self::child::own_program;
-use self::child::{Child, Program};
+use self::child::{Child, PodState, Program};
 pub(crate) use self::config::write_config;
 #[cfg(test)]
-pub(crate) use self::ends::write as write_ends;
-pub(crate) use self::ends::{End, read as read_ends};
+pub(crate) use self::exits::write as write_ends;
+pub(crate) use self::exits::{End, read as read_ends};
 pub(crate) use self::socket_activation::{START_LIBVIRTD, libvirtd_command, start_libvirtd};
 use crate::settings::Paths;
 use crate::signals;
 
-/// A launcher that ends with this code cannot do better when it is started again.
+/// A launcher that exits with this code would fail again: it is not restarted.
 pub(crate) const FINAL_EXIT_CODE: u8 = 64;
-/// libvirtd has nothing to save: it gets a moment to be polite.
-const LIBVIRTD_PATIENCE: Duration = Duration::from_secs(2);
+/// libvirtd has no state to save: it gets a short time to exit.
+const LIBVIRTD_GRACE: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_hours(1);
 
-/// Runs until the launcher has ended for good; the code is the pod's.
+/// Runs until the launcher has ended and is not restarted; returns the pod's exit code.
 pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box<dyn Error>> {
     signals::block()?;
     write_config(&paths.libvirt_config())?;
@@ -50,32 +50,32 @@ pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box
             arguments: arguments.to_vec(),
         }),
     ];
-    let mut ending = false;
+    let mut pod = PodState::Running;
     loop {
         for child in &mut children {
-            child.start_if_due(ending);
+            child.start_if_due(pod);
         }
-        let patience = children
+        let timeout = children
             .iter()
             .filter_map(Child::due_in)
             .min()
             .unwrap_or(LONG);
-        if signals::next(patience) == Some(signals::Signal::Terminate) {
-            tracing::info!("asked to end");
-            ending = true;
+        if signals::next(timeout) == Some(signals::Signal::Terminate) {
+            tracing::info!("the pod is terminating");
+            pod = PodState::Terminating;
             children[1].signal(Signal::TERM);
         }
         while let Some((pid, status)) = reap() {
             let [libvirtd, launcher] = &mut children;
             if ![libvirtd.pid(), launcher.pid()].contains(&Some(pid)) {
-                ends::note(&paths.ends(), End::of(pid, status));
+                exits::record(&paths.ends(), End::of(pid, status));
             }
-            libvirtd.note_end(pid, status);
-            launcher.note_end(pid, status);
+            libvirtd.on_exit(pid, status);
+            launcher.on_exit(pid, status);
         }
         if let Some(code) = children[1].final_code() {
-            end_libvirtd(&mut children[0]);
-            tracing::info!(code, "the launcher is done");
+            stop_libvirtd(&mut children[0]);
+            tracing::info!(code, "the launcher has ended");
             return Ok(ExitCode::from(code));
         }
     }
@@ -87,17 +87,17 @@ fn listen(paths: &Paths) -> io::Result<UnixListener> {
         std::fs::create_dir_all(parent)?;
     }
     match std::fs::remove_file(&path) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
-    // libvirtd does not ask who connects: the socket's mode is the only guard.
+    // libvirtd does not authenticate clients: the socket's mode is the only protection.
     let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&path, owner_only)?;
     Ok(listener)
 }
 
-/// As process 1: runs `command`, reaps whatever ends, and ends as the command does.
+/// As process 1: runs `command`, reaps all processes, and returns the command's exit code.
 pub(crate) fn reap_until_end_of(mut command: Command) -> io::Result<ExitCode> {
     signals::block()?;
     let child = i32::try_from(command.spawn()?.id())
@@ -118,25 +118,25 @@ pub(crate) fn reap_until_end_of(mut command: Command) -> io::Result<ExitCode> {
     }
 }
 
-/// One process that has ended, ours or one that was left to us.
+/// Reaps one process that has ended, a child or an orphan.
 fn reap() -> Option<(Pid, WaitStatus)> {
     rustix::process::wait(WaitOptions::NOHANG).ok().flatten()
 }
 
-fn end_libvirtd(libvirtd: &mut Child) {
+fn stop_libvirtd(libvirtd: &mut Child) {
     libvirtd.signal(Signal::TERM);
-    let deadline = Instant::now() + LIBVIRTD_PATIENCE;
+    let deadline = Instant::now() + LIBVIRTD_GRACE;
     while let Some(pid) = libvirtd.pid() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            if let Err(err) = kill_process(pid, Signal::KILL) {
-                tracing::warn!(%err, "libvirtd cannot be killed");
+            if let Err(error) = kill_process(pid, Signal::KILL) {
+                tracing::warn!(%error, "failed to kill libvirtd");
             }
             return;
         }
         signals::next(left);
         while let Some((pid, status)) = reap() {
-            libvirtd.note_end(pid, status);
+            libvirtd.on_exit(pid, status);
         }
     }
 }

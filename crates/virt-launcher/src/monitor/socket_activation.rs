@@ -1,8 +1,8 @@
-//! Handing libvirtd a socket that listens already.
+//! Handing libvirtd a socket that is already listening.
 //!
-//! libvirtd takes descriptor 3 if `LISTEN_PID` is its own process number, which nobody knows
-//! before the process exists. So process 1 starts this program once more, with the socket as
-//! standard input; that process puts socket and number where they belong and becomes libvirtd.
+//! libvirtd takes descriptor 3 if `LISTEN_PID` is its own process ID, which is unknown before the
+//! process exists. So process 1 starts this program once more, with the socket as standard input;
+//! that process moves the socket to descriptor 3, sets the variable and executes libvirtd.
 
 use std::error::Error;
 use std::fs::File;
@@ -17,13 +17,13 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use crate::settings::Paths;
 use crate::signals;
 
-/// The word on the command line that asks for it.
+/// The argument that selects this mode.
 pub(crate) const START_LIBVIRTD: &str = "start-libvirtd";
-/// By its absolute path: libvirtd looks at its own file to judge its cache.
+/// An absolute path: libvirtd validates its cache by the time of its own file.
 const LIBVIRTD: &str = "/usr/sbin/libvirtd";
 const FIRST_PASSED: i32 = 3;
 
-/// The command that becomes libvirtd.
+/// The command that executes libvirtd.
 pub(crate) fn libvirtd_command(own_program: &Path, paths: &Paths, listener: OwnedFd) -> Command {
     let mut command = Command::new(own_program);
     command
@@ -34,14 +34,14 @@ pub(crate) fn libvirtd_command(own_program: &Path, paths: &Paths, listener: Owne
     command
 }
 
-/// Becomes libvirtd; returns only when that failed.
+/// Executes libvirtd; returns only on failure.
 pub(crate) fn start_libvirtd(paths: &Paths) -> Result<ExitCode, Box<dyn Error>> {
     let passed = fcntl_dupfd_cloexec(io::stdin(), FIRST_PASSED)?;
     if passed.as_raw_fd() != FIRST_PASSED {
-        return Err("pass the socket: descriptor 3 is taken".into());
+        return Err("pass the socket to libvirtd: descriptor 3 is in use".into());
     }
     fcntl_setfd(&passed, FdFlags::empty())?;
-    // It must stay open through the exec.
+    // It has to stay open across the exec.
     let _passed = passed.into_raw_fd();
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     signals::unblock()?;

@@ -1,7 +1,7 @@
-//! Finding the file under an overlay.
+//! Finds the backing file of an overlay.
 //!
-//! An image root was filled by a stranger: nothing under it is followed out of it, and no link in
-//! it is followed at all.
+//! The content of an image root is untrusted: no path leads out of it, and no link in it is
+//! followed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,27 +14,27 @@ use container_disk::beneath;
 
 use super::PrepareError;
 
-/// What an overlay is made over.
-pub(super) struct Under {
-    /// As QEMU finds it.
+/// The backing file of an overlay.
+pub(super) struct Found {
+    /// As QEMU opens it.
     pub(super) path: PathBuf,
     pub(super) format: Format,
     pub(super) virtual_size: u64,
 }
 
-/// Finds the file or device and says what it is.
-pub(super) fn find(backing: &Backing) -> Result<Under, PrepareError> {
+/// Finds the file or device, its format and its size.
+pub(super) fn find(backing: &Backing) -> Result<Found, PrepareError> {
     match backing {
         Backing::File(path) => {
             let path = PathBuf::from(path);
             let file = File::open(&path).map_err(PrepareError::at(&path))?;
-            probed(path, &file)
+            probe(path, &file)
         }
         Backing::ImageRoot { root, path } => {
             let root = Path::new(root);
             let found = container_disk::find(root, path.as_deref());
             let found = found.map_err(|error| PrepareError::in_image(root, error))?;
-            probed(root.join(&found.inside), &found.file)
+            probe(root.join(&found.inside), &found.file)
         }
         Backing::Claim { directory, name } => {
             let directory = Path::new(directory);
@@ -53,8 +53,8 @@ pub(super) fn find(backing: &Backing) -> Result<Under, PrepareError> {
     }
 }
 
-/// An image from outside: what it is, and that it names no other file.
-fn probed(path: PathBuf, file: &File) -> Result<Under, PrepareError> {
+/// Probes an untrusted image, and refuses one that names other files.
+fn probe(path: PathBuf, file: &File) -> Result<Found, PrepareError> {
     let found = disk_image::probe_file(file).map_err(|source| PrepareError::Image {
         path: path.clone(),
         source,
@@ -65,14 +65,14 @@ fn probed(path: PathBuf, file: &File) -> Result<Under, PrepareError> {
             path: path.clone(),
             source,
         })?;
-    Ok(Under {
+    Ok(Found {
         path,
         format: found.format,
         virtual_size: found.virtual_size,
     })
 }
 
-fn raw(path: &Path, file: &File, kind: FileType) -> Result<Under, PrepareError> {
+fn raw(path: &Path, file: &File, kind: FileType) -> Result<Found, PrepareError> {
     let at = PrepareError::at(path);
     let stat = rustix::fs::fstat(file).map_err(|errno| at(errno.into()))?;
     if FileType::from_raw_mode(stat.st_mode) != kind {
@@ -80,9 +80,9 @@ fn raw(path: &Path, file: &File, kind: FileType) -> Result<Under, PrepareError> 
             path: path.to_owned(),
         });
     }
-    // The end is the size, of files and devices alike.
+    // The offset of the end is the size of both files and devices.
     let size = rustix::fs::seek(file, SeekFrom::End(0)).map_err(|errno| at(errno.into()))?;
-    Ok(Under {
+    Ok(Found {
         format: Format::Raw,
         virtual_size: size.next_multiple_of(SECTOR),
         path: path.to_owned(),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use container_disk::FindError;
 use disk_image::{BlueprintError, FileError, Refusal, TooSmall};
+use reasons::Reason;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
@@ -14,25 +15,25 @@ pub(crate) enum PrepareError {
     MissingFile { name: String, tried: Vec<String> },
     #[error("read {path}: it is larger than {limit} bytes", path = path.display())]
     TooLarge { path: PathBuf, limit: u64 },
-    #[error("find a disk in the image at {root}: {why}", root = root.display())]
-    NoDisk { root: PathBuf, why: String },
+    #[error("find a disk in the image at {root}: {reason}", root = root.display())]
+    NoDisk { root: PathBuf, reason: String },
     #[error("read the disk image {path}", path = path.display())]
     Image { path: PathBuf, source: FileError },
     #[error("accept the disk image {path}", path = path.display())]
     ForbiddenImage { path: PathBuf, source: Refusal },
-    #[error("make the disk {path}", path = path.display())]
+    #[error("create the disk {path}", path = path.display())]
     Blueprint {
         path: PathBuf,
         source: BlueprintError,
     },
-    #[error("make the seed {path}", path = path.display())]
+    #[error("create the seed {path}", path = path.display())]
     Seed {
         path: PathBuf,
         source: seed::SeedError,
     },
-    #[error("make the disk {path}", path = path.display())]
-    NoRoom { path: PathBuf, source: TooSmall },
-    #[error("use {path}: it is neither a file nor what it should be", path = path.display())]
+    #[error("create the disk {path}", path = path.display())]
+    NoSpace { path: PathBuf, source: TooSmall },
+    #[error("use {path}: unexpected file type", path = path.display())]
     NotAFile { path: PathBuf },
     #[error("use {path}: its name is not UTF-8", path = path.display())]
     Name { path: PathBuf },
@@ -48,9 +49,9 @@ impl PrepareError {
 
     pub(super) fn in_image(root: &Path, error: FindError) -> Self {
         match error {
-            FindError::NoDisk { why } => Self::NoDisk {
+            FindError::NoDisk { reason } => Self::NoDisk {
                 root: root.to_owned(),
-                why,
+                reason,
             },
             FindError::Unusable { path, source } => Self::Io {
                 path: root.join(path),
@@ -62,26 +63,26 @@ impl PrepareError {
         }
     }
 
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Io { .. } => "PrepareFailed",
-            Self::MissingFile { .. } => "SeedFileMissing",
-            Self::TooLarge { .. } => "SeedFileTooLarge",
-            Self::NoDisk { .. } => "ContainerDiskMissing",
-            Self::Image { .. } => "DiskImageInvalid",
-            Self::ForbiddenImage { .. } => "DiskImageForbidden",
-            Self::Blueprint { .. } | Self::Name { .. } => "DiskInvalid",
-            Self::Seed { .. } => "SeedInvalid",
-            Self::NoRoom { .. } => "DiskDoesNotFit",
-            Self::NotAFile { .. } => "DiskNotAFile",
+            Self::Io { .. } => Reason::PrepareFailed,
+            Self::MissingFile { .. } => Reason::SeedFileMissing,
+            Self::TooLarge { .. } => Reason::SeedFileTooLarge,
+            Self::NoDisk { .. } => Reason::ContainerDiskMissing,
+            Self::Image { .. } => Reason::DiskImageInvalid,
+            Self::ForbiddenImage { .. } => Reason::DiskImageForbidden,
+            Self::Blueprint { .. } | Self::Name { .. } => Reason::DiskInvalid,
+            Self::Seed { .. } => Reason::SeedInvalid,
+            Self::NoSpace { .. } => Reason::DiskDoesNotFit,
+            Self::NotAFile { .. } => Reason::DiskNotAFile,
         }
     }
 
-    /// Whether waiting may help: a full disk may be emptied and a missing secret may appear.
-    pub(crate) fn may_pass(&self) -> bool {
+    /// Whether a retry may succeed: space may be freed and a missing secret may be mounted.
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Io { .. } | Self::MissingFile { .. } | Self::NoRoom { .. }
+            Self::Io { .. } | Self::MissingFile { .. } | Self::NoSpace { .. }
         ) || matches!(
             self,
             Self::Image {

@@ -1,4 +1,5 @@
-//! Images of the files that other objects hold: config maps, secrets, fields of the pod, tokens.
+//! Collects the files of config maps, secrets, the downward API and service account tokens for an
+//! image.
 
 use std::fs::File;
 use std::io;
@@ -8,48 +9,48 @@ use rustix::fs::{Dir, FileType};
 
 use container_disk::beneath;
 
-use super::{PrepareError, bounded};
+use super::{PrepareError, read_bounded};
 
-/// A config map holds at most 1 MiB; several sources may be joined in one directory.
-const MAX_ALL: usize = 4 << 20;
+/// Bytes of all files. A config map holds at most 1 MiB; a directory may combine several sources.
+const MAX_TOTAL: usize = 4 << 20;
 const MAX_FILES: usize = 4096;
-/// What an image can hold; the root is the first level.
+/// Directory levels of an ISO 9660 image; the root is the first one.
 const MAX_DEPTH: usize = 7;
-/// What a kubelet keeps beside the files: the real ones are below, and links lead to them.
-const KUBELETS_OWN: &[u8] = b"..";
+/// The prefix of the kubelet's own directories: they hold the files, and links lead to them.
+const KUBELET_PREFIX: &[u8] = b"..";
 
-/// Every file below a directory, by its path there, in an order that does not change.
+/// Every file below a directory with its relative path, sorted.
 pub(super) fn collect(directory: &Path) -> Result<Vec<(String, Vec<u8>)>, PrepareError> {
-    let root = beneath::directory(directory).map_err(|err| {
-        if err.kind() == io::ErrorKind::NotFound {
-            // A mount that is not there yet.
+    let root = beneath::directory(directory).map_err(|error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            // The volume may not be mounted yet.
             PrepareError::MissingFile {
                 name: "its files".to_owned(),
                 tried: vec![directory.display().to_string()],
             }
         } else {
-            PrepareError::at(directory)(err)
+            PrepareError::at(directory)(error)
         }
     })?;
-    let mut found = Found {
+    let mut collector = Collector {
         directory,
         root: &root,
         files: Vec::new(),
         bytes: 0,
     };
-    found.descend(Path::new(""), MAX_DEPTH)?;
-    found.files.sort();
-    Ok(found.files)
+    collector.descend(Path::new(""), MAX_DEPTH)?;
+    collector.files.sort();
+    Ok(collector.files)
 }
 
-struct Found<'a> {
+struct Collector<'a> {
     directory: &'a Path,
     root: &'a File,
     files: Vec<(String, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Found<'_> {
+impl Collector<'_> {
     fn descend(&mut self, path: &Path, depth: usize) -> Result<(), PrepareError> {
         let here = if path.as_os_str().is_empty() {
             self.root.try_clone()
@@ -64,7 +65,7 @@ impl Found<'_> {
         for entry in entries {
             let entry = entry.map_err(|errno| at(errno.into()))?;
             let name = entry.file_name().to_bytes();
-            if name == b"." || name.starts_with(KUBELETS_OWN) {
+            if name == b"." || name.starts_with(KUBELET_PREFIX) {
                 continue;
             }
             let name = std::str::from_utf8(name).map_err(|_| PrepareError::Name {
@@ -90,12 +91,12 @@ impl Found<'_> {
     }
 
     fn add(&mut self, path: &Path, file: File, shown: &Path) -> Result<(), PrepareError> {
-        let bytes = bounded(file, shown)?;
+        let bytes = read_bounded(file, shown)?;
         self.bytes += bytes.len();
-        if self.bytes > MAX_ALL || self.files.len() >= MAX_FILES {
+        if self.bytes > MAX_TOTAL || self.files.len() >= MAX_FILES {
             return Err(PrepareError::TooLarge {
                 path: self.directory.to_owned(),
-                limit: u64::try_from(MAX_ALL).unwrap_or(u64::MAX),
+                limit: u64::try_from(MAX_TOTAL).unwrap_or(u64::MAX),
             });
         }
         let name = path.to_str().ok_or_else(|| PrepareError::Name {

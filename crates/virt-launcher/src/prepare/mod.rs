@@ -1,7 +1,7 @@
-//! Files that must be there before the domain is defined.
+//! Creates the files that must exist before the domain is defined.
 //!
-//! Each step may be repeated: a file that exists is left as it is, and one that is made appears
-//! whole, by a rename. Everything here blocks and belongs on a thread of its own.
+//! Each step may be repeated: an existing file is left as it is, and a new file appears complete,
+//! by a rename. Everything here blocks and has to run on a thread of its own.
 
 mod backing;
 mod error;
@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use disk_image::{Blueprint, Under};
+use disk_image::{BackingFile, Blueprint};
 use launcher_channel::{FileSource, Prepare, SeedFile};
 
 pub(crate) use self::error::PrepareError;
@@ -22,24 +22,24 @@ use crate::file;
 /// A mounted secret or config map holds at most 1 MiB.
 const MAX_SEED_FILE: u64 = 1 << 20;
 
-/// Does all steps in order.
+/// Carries out all steps in order.
 pub(crate) fn all(steps: &[Prepare]) -> Result<(), PrepareError> {
-    steps.iter().try_for_each(one)
+    steps.iter().try_for_each(prepare)
 }
 
-fn one(step: &Prepare) -> Result<(), PrepareError> {
-    if let Some(path) = made(step) {
+fn prepare(step: &Prepare) -> Result<(), PrepareError> {
+    if let Some(path) = target(step) {
         if path.symlink_metadata().is_ok() {
             return Ok(());
         }
-        tracing::info!(path = %path.display(), "preparing");
+        tracing::info!(path = %path.display(), "creating a file");
     }
-    make(step)?;
-    failpoints::after(name(step));
+    create(step)?;
+    failpoints::after(failpoint(step));
     Ok(())
 }
 
-fn make(step: &Prepare) -> Result<(), PrepareError> {
+fn create(step: &Prepare) -> Result<(), PrepareError> {
     match step {
         Prepare::Overlay { path, backing } => overlay(Path::new(path), backing),
         Prepare::EmptyDisk { path, bytes } => {
@@ -48,9 +48,9 @@ fn make(step: &Prepare) -> Result<(), PrepareError> {
                 path: path.to_owned(),
                 source,
             })?;
-            image(path, &blueprint)
+            write_image(path, &blueprint)
         }
-        Prepare::Seed { path, label, files } => seed_image(Path::new(path), label, files),
+        Prepare::Seed { path, label, files } => write_seed(Path::new(path), label, files),
         Prepare::Link { path, target } => {
             let path = Path::new(path);
             link(path, target).map_err(PrepareError::at(path))
@@ -61,7 +61,7 @@ fn make(step: &Prepare) -> Result<(), PrepareError> {
             directory,
         } => {
             let files = files_image::collect(Path::new(directory))?;
-            iso_image(Path::new(path), label, &files)
+            write_iso(Path::new(path), label, &files)
         }
         Prepare::RawDisk {
             directory,
@@ -71,7 +71,7 @@ fn make(step: &Prepare) -> Result<(), PrepareError> {
     }
 }
 
-fn name(step: &Prepare) -> &'static str {
+fn failpoint(step: &Prepare) -> &'static str {
     match step {
         Prepare::Overlay { .. } => "virt-launcher/prepare/overlay",
         Prepare::EmptyDisk { .. } => "virt-launcher/prepare/empty-disk",
@@ -82,8 +82,8 @@ fn name(step: &Prepare) -> &'static str {
     }
 }
 
-/// The file that a step makes whole, and that is left as it is once it is there.
-fn made(step: &Prepare) -> Option<&Path> {
+/// The file that a step creates, and that is left as it is if it exists.
+fn target(step: &Prepare) -> Option<&Path> {
     match step {
         Prepare::Overlay { path, .. }
         | Prepare::EmptyDisk { path, .. }
@@ -99,20 +99,20 @@ fn overlay(path: &Path, backing: &launcher_channel::Backing) -> Result<(), Prepa
     let name = found.path.to_str().ok_or_else(|| PrepareError::Name {
         path: found.path.clone(),
     })?;
-    let under = Under {
+    let backing_file = BackingFile {
         path: name.to_owned(),
         format: found.format,
     };
-    let blueprint = Blueprint::overlay(found.virtual_size, under).map_err(|source| {
+    let blueprint = Blueprint::overlay(found.virtual_size, backing_file).map_err(|source| {
         PrepareError::Blueprint {
             path: path.to_owned(),
             source,
         }
     })?;
-    image(path, &blueprint)
+    write_image(path, &blueprint)
 }
 
-fn image(path: &Path, blueprint: &Blueprint) -> Result<(), PrepareError> {
+fn write_image(path: &Path, blueprint: &Blueprint) -> Result<(), PrepareError> {
     let fresh = file::beside(path).map_err(PrepareError::at(path))?;
     disk_image::write_new(&fresh, blueprint).map_err(|source| PrepareError::Image {
         path: fresh.clone(),
@@ -122,15 +122,15 @@ fn image(path: &Path, blueprint: &Blueprint) -> Result<(), PrepareError> {
     std::fs::rename(&fresh, path).map_err(PrepareError::at(path))
 }
 
-fn seed_image(path: &Path, label: &str, files: &[SeedFile]) -> Result<(), PrepareError> {
+fn write_seed(path: &Path, label: &str, files: &[SeedFile]) -> Result<(), PrepareError> {
     let contents = files
         .iter()
-        .map(|file| Ok((file.name.clone(), content(file)?)))
+        .map(|file| Ok((file.name.clone(), read_source(file)?)))
         .collect::<Result<Vec<_>, PrepareError>>()?;
-    iso_image(path, label, &contents)
+    write_iso(path, label, &contents)
 }
 
-fn iso_image(path: &Path, label: &str, files: &[(String, Vec<u8>)]) -> Result<(), PrepareError> {
+fn write_iso(path: &Path, label: &str, files: &[(String, Vec<u8>)]) -> Result<(), PrepareError> {
     let files: Vec<(&str, &[u8])> = files
         .iter()
         .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
@@ -142,16 +142,16 @@ fn iso_image(path: &Path, label: &str, files: &[(String, Vec<u8>)]) -> Result<()
     file::replace(path, &image).map_err(PrepareError::at(path))
 }
 
-fn content(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
+fn read_source(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
     let candidates = match &file.source {
         FileSource::Text(text) => return Ok(text.clone().into_bytes()),
         FileSource::FirstOf(candidates) => candidates,
     };
     for candidate in candidates.iter().map(Path::new) {
         match File::open(candidate) {
-            Ok(open) => return bounded(open, candidate),
-            Err(err) if err.kind() == io::ErrorKind::NotFound => {}
-            Err(err) => return Err(PrepareError::at(candidate)(err)),
+            Ok(open) => return read_bounded(open, candidate),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(PrepareError::at(candidate)(error)),
         }
     }
     Err(PrepareError::MissingFile {
@@ -160,7 +160,7 @@ fn content(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
     })
 }
 
-fn bounded(file: File, path: &Path) -> Result<Vec<u8>, PrepareError> {
+fn read_bounded(file: File, path: &Path) -> Result<Vec<u8>, PrepareError> {
     let mut bytes = Vec::new();
     file.take(MAX_SEED_FILE + 1)
         .read_to_end(&mut bytes)

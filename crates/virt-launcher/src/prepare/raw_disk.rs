@@ -1,4 +1,4 @@
-//! Raw images that outlive the pod: checked, and made where they are missing.
+//! Raw images on volumes that outlive the pod: checked, and created if they are missing.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,10 +11,10 @@ use container_disk::beneath;
 
 use super::PrepareError;
 
-/// Checks that QEMU will find a file there that it may use, and makes it if that is asked for.
+/// Checks that the file exists and that QEMU may use it, or creates it if requested.
 ///
-/// A file that was made but not yet given its size, by an attempt that was cut off or by the node
-/// agent where we may not make files, is empty; it is given its size.
+/// An empty file gets its size too: an interrupted attempt created it, or virt-handler did where the
+/// launcher may not create files.
 pub(super) fn prepare(
     directory: &Path,
     name: &str,
@@ -52,11 +52,11 @@ pub(super) fn prepare(
     let free = free_bytes(&root, &whole)?;
     let size = wanted
         .fit(free)
-        .map_err(|source| PrepareError::NoRoom { path: at(), source })?;
+        .map_err(|source| PrepareError::NoSpace { path: at(), source })?;
     if size < bytes {
-        tracing::warn!(path = %whole.display(), bytes, size, "the disk is smaller than its claim");
+        tracing::warn!(path = %whole.display(), bytes, size, "the disk is smaller than requested");
     }
-    tracing::info!(path = %whole.display(), size, "making a disk");
+    tracing::info!(path = %whole.display(), size, "creating a disk");
     file.set_len(size).map_err(PrepareError::at(&whole))
 }
 

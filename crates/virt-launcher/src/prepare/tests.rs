@@ -30,7 +30,7 @@ impl Pod {
 }
 
 #[test]
-fn steps_make_their_files_once_and_leave_them_alone_afterwards() {
+fn files_are_created_once_and_then_left_unchanged() {
     let pod = Pod::new();
     fs::write(pod.path("image/disk/any.img"), vec![1; 4096]).unwrap();
     fs::write(pod.path("second"), "from a secret").unwrap();
@@ -64,12 +64,12 @@ fn steps_make_their_files_once_and_leave_them_alone_afterwards() {
     let before = fs::read(pod.path("noCloud.iso")).unwrap();
     assert!(before.windows(13).any(|window| window == b"from a secret"));
     fs::write(pod.path("second"), "changed").unwrap();
-    fs::write(pod.path("new/dir/disk.qcow2"), "a guest was here").unwrap();
+    fs::write(pod.path("new/dir/disk.qcow2"), "written by a guest").unwrap();
     all(&steps).unwrap();
     assert_eq!(fs::read(pod.path("noCloud.iso")).unwrap(), before);
     assert_eq!(
         fs::read(pod.path("new/dir/disk.qcow2")).unwrap(),
-        b"a guest was here"
+        b"written by a guest"
     );
     assert_eq!(
         fs::read_link(pod.path("link")).unwrap().to_str(),
@@ -78,13 +78,13 @@ fn steps_make_their_files_once_and_leave_them_alone_afterwards() {
 }
 
 #[test]
-fn a_strangers_image_names_no_file_outside_itself() {
+fn untrusted_image_cannot_reach_outside_files() {
     let check = |fill: &dyn Fn(&Pod), path: Option<&str>, reason: &str| {
         let pod = Pod::new();
         fs::write(pod.path("outside"), vec![1; 4096]).unwrap();
         fill(&pod);
-        let err = all(&[pod.overlay(path)]).unwrap_err();
-        assert_eq!(err.reason(), reason, "{err:?}");
+        let error = all(&[pod.overlay(path)]).unwrap_err();
+        assert_eq!(error.reason(), reason, "{error:?}");
         assert!(!fs::exists(pod.path("new/dir/disk.qcow2")).unwrap());
     };
     let link = |pod: &Pod| {
@@ -100,11 +100,11 @@ fn a_strangers_image_names_no_file_outside_itself() {
     };
     check(&two, None, "ContainerDiskMissing");
     let names_a_file = |pod: &Pod| {
-        let under = disk_image::Under {
+        let backing_file = disk_image::BackingFile {
             path: pod.path("outside"),
             format: disk_image::Format::Raw,
         };
-        let blueprint = disk_image::Blueprint::overlay(4096, under).unwrap();
+        let blueprint = disk_image::Blueprint::overlay(4096, backing_file).unwrap();
         disk_image::write_new(pod.path("image/disk/evil").as_ref(), &blueprint).unwrap();
     };
     check(&names_a_file, None, "DiskImageForbidden");
@@ -116,7 +116,7 @@ fn a_strangers_image_names_no_file_outside_itself() {
 }
 
 #[test]
-fn a_missing_secret_may_still_come() {
+fn missing_secret_is_transient() {
     let pod = Pod::new();
     let file = SeedFile {
         name: "user-data".to_owned(),
@@ -127,10 +127,10 @@ fn a_missing_secret_may_still_come() {
         label: "cidata".to_owned(),
         files: vec![file],
     };
-    let err = all(&[step]).unwrap_err();
+    let error = all(&[step]).unwrap_err();
     assert!(
-        matches!(err, PrepareError::MissingFile { .. }) && err.may_pass(),
-        "{err:?}"
+        matches!(error, PrepareError::MissingFile { .. }) && error.is_transient(),
+        "{error:?}"
     );
 }
 
@@ -149,23 +149,23 @@ const CREATE: DiskAccess = DiskAccess::Create {
 };
 
 #[test]
-fn a_disk_on_a_claim_is_made_sparse_and_then_kept() {
+fn disk_on_a_claim_is_created_sparse_and_then_kept() {
     use std::os::unix::fs::MetadataExt;
     let pod = Pod::new();
     fs::create_dir(pod.path("claim")).unwrap();
     all(&[raw(&pod, CREATE)]).unwrap();
-    let made = fs::metadata(pod.path("claim/disk.img")).unwrap();
-    assert_eq!((made.len(), made.blocks()), (1 << 30, 0));
-    fs::write(pod.path("claim/disk.img"), "a guest was here").unwrap();
+    let created = fs::metadata(pod.path("claim/disk.img")).unwrap();
+    assert_eq!((created.len(), created.blocks()), (1 << 30, 0));
+    fs::write(pod.path("claim/disk.img"), "written by a guest").unwrap();
     for access in [CREATE, DiskAccess::Write, DiskAccess::Read] {
         all(&[raw(&pod, access)]).unwrap();
     }
     let kept = fs::read(pod.path("claim/disk.img")).unwrap();
-    assert_eq!(kept, b"a guest was here");
+    assert_eq!(kept, b"written by a guest");
 }
 
 #[test]
-fn a_disk_that_was_made_and_got_no_size_gets_one() {
+fn empty_disk_gets_its_size() {
     let pod = Pod::new();
     fs::create_dir(pod.path("claim")).unwrap();
     fs::write(pod.path("claim/disk.img"), "").unwrap();
@@ -177,18 +177,18 @@ fn a_disk_that_was_made_and_got_no_size_gets_one() {
 }
 
 #[test]
-fn a_disk_that_must_be_there_is_not_made() {
+fn required_disk_is_not_created() {
     let pod = Pod::new();
     fs::create_dir(pod.path("claim")).unwrap();
     for access in [DiskAccess::Write, DiskAccess::Read] {
-        let err = all(&[raw(&pod, access)]).unwrap_err();
-        assert!(err.may_pass(), "{err:?}");
+        let error = all(&[raw(&pod, access)]).unwrap_err();
+        assert!(error.is_transient(), "{error:?}");
     }
     assert!(!fs::exists(pod.path("claim/disk.img")).unwrap());
 }
 
 #[test]
-fn a_disk_that_does_not_fit_is_not_given_a_size() {
+fn disk_that_does_not_fit_gets_no_size() {
     let pod = Pod::new();
     fs::create_dir(pod.path("claim")).unwrap();
     let too_large = DiskAccess::Create {
@@ -196,21 +196,21 @@ fn a_disk_that_does_not_fit_is_not_given_a_size() {
         tolerated_percent: 10,
         reserve_bytes: 0,
     };
-    let err = all(&[raw(&pod, too_large)]).unwrap_err();
-    assert_eq!(err.reason(), "DiskDoesNotFit");
+    let error = all(&[raw(&pod, too_large)]).unwrap_err();
+    assert_eq!(error.reason(), "DiskDoesNotFit");
     assert_eq!(fs::metadata(pod.path("claim/disk.img")).unwrap().len(), 0);
 }
 
 #[test]
-fn what_a_tenant_leaves_in_place_of_a_disk_is_not_followed() {
+fn links_and_pipes_in_place_of_a_disk_are_refused() {
     let check = |leave: &dyn Fn(&Pod), reason: &str| {
         let pod = Pod::new();
         fs::create_dir(pod.path("claim")).unwrap();
-        fs::write(pod.path("victim"), "precious").unwrap();
+        fs::write(pod.path("target"), "precious").unwrap();
         leave(&pod);
         for access in [CREATE, DiskAccess::Write, DiskAccess::Read] {
-            let err = all(&[raw(&pod, access)]).unwrap_err();
-            assert_eq!(err.reason(), reason, "{access:?}");
+            let error = all(&[raw(&pod, access)]).unwrap_err();
+            assert_eq!(error.reason(), reason, "{access:?}");
         }
         let overlay = Prepare::Overlay {
             path: pod.path("over.qcow2"),
@@ -220,10 +220,10 @@ fn what_a_tenant_leaves_in_place_of_a_disk_is_not_followed() {
             },
         };
         assert_eq!(all(&[overlay]).unwrap_err().reason(), reason);
-        assert_eq!(fs::read(pod.path("victim")).unwrap(), b"precious");
+        assert_eq!(fs::read(pod.path("target")).unwrap(), b"precious");
     };
     let link = |pod: &Pod| {
-        std::os::unix::fs::symlink(pod.path("victim"), pod.path("claim/disk.img")).unwrap();
+        std::os::unix::fs::symlink(pod.path("target"), pod.path("claim/disk.img")).unwrap();
     };
     check(&link, "PrepareFailed");
     let pipe = |pod: &Pod| {
@@ -236,15 +236,15 @@ fn what_a_tenant_leaves_in_place_of_a_disk_is_not_followed() {
 }
 
 #[test]
-fn an_overlay_over_a_claim_takes_it_for_raw_whatever_it_looks_like() {
+fn disk_on_a_claim_is_raw_whatever_its_header() {
     let pod = Pod::new();
     fs::create_dir(pod.path("claim")).unwrap();
-    // A guest may write this into the first bytes of its own disk.
-    let under = disk_image::Under {
+    // A guest can write this into the first bytes of its own disk.
+    let backing_file = disk_image::BackingFile {
         path: "/etc/shadow".to_owned(),
         format: disk_image::Format::Raw,
     };
-    let blueprint = disk_image::Blueprint::overlay(4096, under).unwrap();
+    let blueprint = disk_image::Blueprint::overlay(4096, backing_file).unwrap();
     disk_image::write_new(pod.path("claim/disk.img").as_ref(), &blueprint).unwrap();
     let step = Prepare::Overlay {
         path: pod.path("over.qcow2"),
@@ -254,8 +254,8 @@ fn an_overlay_over_a_claim_takes_it_for_raw_whatever_it_looks_like() {
         },
     };
     all(&[step]).unwrap();
-    let made = fs::File::open(pod.path("over.qcow2")).unwrap();
-    let found = disk_image::probe_file(&made).unwrap();
+    let created = fs::File::open(pod.path("over.qcow2")).unwrap();
+    let found = disk_image::probe_file(&created).unwrap();
     let size = fs::metadata(pod.path("claim/disk.img")).unwrap().len();
     assert_eq!(found.backing_format.as_deref(), Some("raw"));
     assert_eq!(found.backing_file, Some(pod.path("claim/disk.img")));
@@ -270,8 +270,8 @@ fn files_image(pod: &Pod) -> Prepare {
     }
 }
 
-/// As a kubelet writes them: the files below a directory of a date, links to them, and a link to
-/// that directory.
+/// Writes files as a kubelet does: below a dated directory, with links to them and to that
+/// directory.
 fn write_as_kubelet(pod: &Pod, files: &[(&str, &str)]) {
     use std::os::unix::fs::symlink;
     fs::create_dir_all(pod.path("files/..2026_11_21")).unwrap();
@@ -291,7 +291,7 @@ fn holds(image: &[u8], text: &[u8]) -> bool {
 }
 
 #[test]
-fn files_of_a_config_map_become_an_image() {
+fn config_map_files_become_an_image() {
     let pod = Pod::new();
     write_as_kubelet(&pod, &[("app.conf", "colour = blue"), ("sub/key", "deep")]);
     all(&[files_image(&pod)]).unwrap();
@@ -304,7 +304,7 @@ fn files_of_a_config_map_become_an_image() {
 }
 
 #[test]
-fn an_optional_config_map_that_is_missing_is_an_empty_image() {
+fn missing_optional_config_map_is_an_empty_image() {
     let pod = Pod::new();
     fs::create_dir(pod.path("files")).unwrap();
     all(&[files_image(&pod)]).unwrap();
@@ -312,18 +312,18 @@ fn an_optional_config_map_that_is_missing_is_an_empty_image() {
 }
 
 #[test]
-fn files_that_are_not_mounted_yet_may_still_come() {
+fn unmounted_files_are_transient() {
     let pod = Pod::new();
-    let err = all(&[files_image(&pod)]).unwrap_err();
-    assert!(err.may_pass(), "{err:?}");
+    let error = all(&[files_image(&pod)]).unwrap_err();
+    assert!(error.is_transient(), "{error:?}");
 }
 
 #[test]
-fn a_link_out_of_the_mounted_files_is_not_followed() {
+fn link_out_of_the_mounted_files_is_refused() {
     let pod = Pod::new();
     fs::create_dir(pod.path("files")).unwrap();
-    fs::write(pod.path("victim"), "precious").unwrap();
-    std::os::unix::fs::symlink(pod.path("victim"), pod.path("files/key")).unwrap();
+    fs::write(pod.path("target"), "precious").unwrap();
+    std::os::unix::fs::symlink(pod.path("target"), pod.path("files/key")).unwrap();
     assert_eq!(
         all(&[files_image(&pod)]).unwrap_err().reason(),
         "PrepareFailed"
@@ -332,7 +332,7 @@ fn a_link_out_of_the_mounted_files_is_not_followed() {
 }
 
 #[test]
-fn more_files_than_objects_can_hold_are_refused() {
+fn oversized_directory_is_refused() {
     let pod = Pod::new();
     fs::create_dir(pod.path("files")).unwrap();
     for number in 0..5 {

@@ -1,12 +1,13 @@
-//! Reading what libvirt wrote. Its XML is regular and comes from a program in our own image, so a
-//! search for tags is enough.
+//! Parses libvirt's capabilities.
 
-/// With this flag libvirt reads every property of the processor by itself at each start, several
-/// hundred questions to QEMU, only to report features that are missing.
+use crate::xml::{Error, Step, Tag, Walk};
+
+/// With this flag libvirt queries QEMU for every CPU property at each start, several hundred calls,
+/// only to report unavailable features.
 const SLOW_FLAG: &str = "<flag name='cpu-unavailable-features'/>";
 
-/// The cache without the flag that makes starts slow.
-pub(super) fn slim(cache: &str) -> String {
+/// libvirt's cache of QEMU's capabilities without the flag that makes starts slow.
+pub(super) fn without_slow_flag(cache: &str) -> String {
     cache
         .lines()
         .filter(|line| line.trim() != SLOW_FLAG)
@@ -14,138 +15,184 @@ pub(super) fn slim(cache: &str) -> String {
         .collect()
 }
 
-/// Every machine type, aliases too, sorted.
-pub(super) fn machine_types(capabilities: &str) -> Vec<String> {
-    let mut types: Vec<String> = elements(capabilities, "machine")
-        .map(|(_, text)| text.to_owned())
-        .collect();
-    types.sort();
-    types.dedup();
-    types
+/// The host's capabilities.
+#[derive(Debug, Default)]
+pub(super) struct HostCapabilities {
+    /// Every machine type, including aliases, sorted.
+    pub(super) machine_types: Vec<String>,
+    pub(super) tsc: Option<Tsc>,
 }
 
-/// Models of processors that a guest can have here.
-pub(super) fn cpu_models(domain_capabilities: &str) -> Vec<String> {
-    elements(mode(domain_capabilities, "custom"), "model")
-        .filter(|(attributes, _)| attributes.contains("usable='yes'"))
-        .map(|(_, text)| text.to_owned())
-        .collect()
-}
-
-/// The model that is closest to the host.
-pub(super) fn host_model(domain_capabilities: &str) -> Option<String> {
-    elements(mode(domain_capabilities, "host-model"), "model")
-        .next()
-        .map(|(_, text)| text.to_owned())
-}
-
-/// The processor of mode `host-model`, as an element of its own.
-pub(super) fn host_model_cpu(domain_capabilities: &str) -> Option<String> {
-    let inside = mode(domain_capabilities, "host-model");
-    (!inside.is_empty()).then(|| format!("<cpu>{inside}</cpu>"))
-}
-
-/// Features that a guest of mode `host-model` needs of its host.
-pub(super) fn required_features(domain_capabilities: &str) -> Vec<String> {
-    features(mode(domain_capabilities, "host-model"))
-}
-
-/// The names of all features in a processor's description that it has.
-pub(super) fn features(cpu: &str) -> Vec<String> {
-    let mut names: Vec<String> = tags(cpu, "feature")
-        .filter(|tag| attribute(tag, "policy") == Some("require"))
-        .filter_map(|tag| attribute(tag, "name"))
-        .map(ToOwned::to_owned)
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-/// Who made the host's processor.
-pub(super) fn cpu_vendor(domain_capabilities: &str) -> Option<String> {
-    elements(mode(domain_capabilities, "host-model"), "vendor")
-        .next()
-        .map(|(_, text)| text.to_owned())
-}
-
-/// Enlightenments for Windows guests, in the words of `KubeVirt`.
-pub(super) fn hyperv(domain_capabilities: &str) -> Vec<String> {
-    let inside = between(domain_capabilities, "<hyperv supported='yes'>", "</hyperv>");
-    let features = between(inside, "<enum name='features'>", "</enum>");
-    elements(features, "value")
-        .map(|(_, name)| match name {
-            "stimer" => "synictimer".to_owned(),
-            "vendor_id" => "vendorid".to_owned(),
-            name => name.to_owned(),
-        })
-        .collect()
-}
-
-/// The counter of the host's processor.
+/// The time stamp counter of the host's CPU.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tsc {
     /// In Hz.
     pub(super) frequency: u64,
-    /// Guests may be given another frequency.
+    /// Whether guests can have another frequency.
     pub(super) scalable: bool,
 }
 
-pub(super) fn tsc(capabilities: &str) -> Option<Tsc> {
-    let host = between(capabilities, "<host>", "</host>");
-    let tag = tags(host, "counter").find(|tag| attribute(tag, "name") == Some("tsc"))?;
-    Some(Tsc {
-        frequency: attribute(tag, "frequency")?.parse().ok()?,
-        scalable: attribute(tag, "scaling") == Some("yes"),
-    })
-}
-
-fn between<'a>(xml: &'a str, start: &str, end: &str) -> &'a str {
-    let inside = xml.split_once(start).map_or("", |(_, after)| after);
-    inside.split_once(end).map_or("", |(inside, _)| inside)
-}
-
-/// What stands inside each tag of that name, whether it holds anything or not.
-fn tags<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
-    let start = format!("<{name} ");
-    let mut rest = xml;
-    std::iter::from_fn(move || {
-        let (_, after) = rest.split_once(&start)?;
-        let (tag, after) = after.split_once('>')?;
-        rest = after;
-        Some(tag)
-    })
-}
-
-fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
-    let (_, after) = tag.split_once(&format!("{name}='"))?;
-    after.split_once('\'').map(|(value, _)| value)
-}
-
-fn mode<'a>(xml: &'a str, name: &str) -> &'a str {
-    let start = format!("<mode name='{name}' supported='yes'>");
-    between(xml, &start, "</mode>")
-}
-
-/// Attributes and text of each element of that name.
-fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let (start, end) = (format!("<{name}"), format!("</{name}>"));
-    let mut rest = xml;
-    std::iter::from_fn(move || {
-        loop {
-            let (_, after) = rest.split_once(&start)?;
-            rest = after;
-            let (attributes, after) = after.split_once('>')?;
-            let other = !attributes.is_empty() && !attributes.starts_with(' ');
-            if other || attributes.ends_with('/') {
-                continue;
+impl HostCapabilities {
+    pub(super) fn parse(xml: &str) -> Result<Self, Error> {
+        let mut found = Self::default();
+        let mut walk = Walk::new(xml);
+        while let Some(step) = walk.next()? {
+            match (walk.path(), step) {
+                ("/capabilities/host/cpu/counter", Step::Start(tag))
+                    if tag.has("name", "tsc")? =>
+                {
+                    let frequency = tag.attribute("frequency")?;
+                    let scalable = tag.has("scaling", "yes")?;
+                    found.tsc = frequency
+                        .and_then(|text| text.parse().ok())
+                        .map(|frequency| Tsc {
+                            frequency,
+                            scalable,
+                        });
+                }
+                (path, Step::Text(text)) if path.ends_with("/machine") => {
+                    found.machine_types.push(text);
+                }
+                _ => {}
             }
-            let (text, after) = after.split_once(&end)?;
-            rest = after;
-            return Some((attributes, text));
         }
-    })
+        sort(&mut found.machine_types);
+        Ok(found)
+    }
+}
+
+/// The capabilities of domains.
+#[derive(Debug, Default)]
+pub(super) struct DomainCapabilities {
+    /// CPU models that guests can use on this host.
+    pub(super) cpu_models: Vec<String>,
+    pub(super) host_model: Option<HostModel>,
+    /// Enlightenments for Windows guests, by their names in `KubeVirt`.
+    pub(super) hyperv: Vec<String>,
+}
+
+/// The CPU of mode `host-model`.
+#[derive(Debug, Default)]
+pub(super) struct HostModel {
+    /// The model that is closest to the host.
+    pub(super) name: Option<String>,
+    pub(super) vendor: Option<String>,
+    /// Features that a guest of this mode needs on its host.
+    pub(super) required_features: Vec<String>,
+    /// Its description as a `cpu` element.
+    pub(super) xml: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Custom,
+    HostModel,
+    /// Of no interest, or unsupported.
+    Other,
+}
+
+impl Mode {
+    fn of(tag: &Tag<'_>) -> Result<Self, Error> {
+        if !tag.has("supported", "yes")? {
+            return Ok(Self::Other);
+        }
+        Ok(match tag.attribute("name")?.as_deref() {
+            Some("custom") => Self::Custom,
+            Some("host-model") => Self::HostModel,
+            _ => Self::Other,
+        })
+    }
+}
+
+impl DomainCapabilities {
+    pub(super) fn parse(xml: &str) -> Result<Self, Error> {
+        const MODE: &str = "/domainCapabilities/cpu/mode";
+        const HYPERV: &str = "/domainCapabilities/features/hyperv/enum";
+        let mut found = Self::default();
+        let mut mode = Mode::Other;
+        let (mut is_usable, mut is_feature_list) = (false, false);
+        let mut walk = Walk::new(xml);
+        while let Some(step) = walk.next()? {
+            if let Some(inside) = walk.path().strip_prefix(MODE) {
+                match (inside, step) {
+                    ("", Step::Start(tag)) => {
+                        mode = Mode::of(&tag)?;
+                        if mode == Mode::HostModel {
+                            found.host_model = Some(HostModel {
+                                xml: format!("<cpu>{}</cpu>", walk.inner_xml(&tag)?),
+                                ..HostModel::default()
+                            });
+                        }
+                    }
+                    ("/model", Step::Start(tag)) => is_usable = tag.has("usable", "yes")?,
+                    ("/model", Step::Text(name)) if mode == Mode::Custom && is_usable => {
+                        found.cpu_models.push(name);
+                    }
+                    (inside, step) if mode == Mode::HostModel => {
+                        if let Some(model) = &mut found.host_model {
+                            model.read(inside, step)?;
+                        }
+                    }
+                    _ => {}
+                }
+            } else if let Some(inside) = walk.path().strip_prefix(HYPERV) {
+                match (inside, step) {
+                    ("", Step::Start(tag)) => is_feature_list = tag.has("name", "features")?,
+                    ("/value", Step::Text(name)) if is_feature_list => {
+                        found.hyperv.push(kubevirt_name(name));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some(model) = &mut found.host_model {
+            sort(&mut model.required_features);
+        }
+        Ok(found)
+    }
+}
+
+impl HostModel {
+    fn read(&mut self, inside: &str, step: Step<'_>) -> Result<(), Error> {
+        match (inside, step) {
+            ("/model", Step::Text(name)) => self.name = Some(name),
+            ("/vendor", Step::Text(name)) => self.vendor = Some(name),
+            ("/feature", Step::Start(tag)) if tag.has("policy", "require")? => {
+                self.required_features.extend(tag.attribute("name")?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The names of all features that a `cpu` element requires.
+pub(super) fn cpu_features(cpu: &str) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    let mut walk = Walk::new(cpu);
+    while let Some(step) = walk.next()? {
+        if let ("/cpu/feature", Step::Start(tag)) = (walk.path(), step)
+            && tag.has("policy", "require")?
+        {
+            names.extend(tag.attribute("name")?);
+        }
+    }
+    sort(&mut names);
+    Ok(names)
+}
+
+fn sort(names: &mut Vec<String>) {
+    names.sort();
+    names.dedup();
+}
+
+fn kubevirt_name(libvirt_name: String) -> String {
+    match libvirt_name.as_str() {
+        "stimer" => "synictimer".to_owned(),
+        "vendor_id" => "vendorid".to_owned(),
+        _ => libvirt_name,
+    }
 }
 
 #[cfg(test)]
@@ -156,54 +203,70 @@ mod tests {
         <mode name='host-passthrough' supported='yes'><enum name='x'/></mode>
         <mode name='host-model' supported='yes'>
           <model fallback='forbid'>EPYC-Milan</model><vendor>AMD</vendor>
+          <maxphysaddr mode='passthrough' limit='48'/>
           <feature policy='require' name='x2apic'/><feature policy='disable' name='svm'/>
           <feature policy='require' name='invtsc'/></mode>
         <mode name='custom' supported='yes'>
           <model usable='yes' vendor='unknown'>qemu64</model>
           <model usable='no' vendor='Intel'>Haswell</model>
+          <blockers model='Haswell'><feature name='hle'/></blockers>
           <model usable='yes' vendor='AMD'>EPYC</model></mode>
         </cpu><features><sev supported='no'/><hyperv supported='yes'>
           <enum name='features'><value>relaxed</value><value>stimer</value></enum>
-          <enum name='other'><value>x</value></enum></hyperv></features>
+          <enum name='other'><value>x</value></enum>
+          <defaults><spinlocks>4095</spinlocks><vendor_id>Linux KVM Hv</vendor_id></defaults>
+          </hyperv></features>
         </domainCapabilities>";
 
-    #[test]
-    fn models_and_machines_are_found() {
-        assert_eq!(cpu_models(DOMAIN_CAPABILITIES), ["qemu64", "EPYC"]);
-        assert_eq!(
-            host_model(DOMAIN_CAPABILITIES).as_deref(),
-            Some("EPYC-Milan")
-        );
-        let xml = "<machines/><machine maxCpus='1'>q35</machine><machine>pc</machine><machine>pc</machine>";
-        assert_eq!(machine_types(xml), ["pc", "q35"]);
-        assert_eq!(cpu_models("<mode name='custom' supported='no'/>"), [""; 0]);
+    fn within(cpu: &str) -> DomainCapabilities {
+        let xml = format!("<domainCapabilities><cpu>{cpu}</cpu></domainCapabilities>");
+        DomainCapabilities::parse(&xml).unwrap()
     }
 
     #[test]
-    fn what_a_host_model_needs_and_has_is_found() {
-        let caps = DOMAIN_CAPABILITIES;
-        assert_eq!(required_features(caps), ["invtsc", "x2apic"]);
-        assert_eq!(cpu_vendor(caps).as_deref(), Some("AMD"));
-        assert_eq!(hyperv(caps), ["relaxed", "synictimer"]);
-        let cpu = host_model_cpu(caps).unwrap();
+    fn models_and_machine_types_are_read() {
+        let found = DomainCapabilities::parse(DOMAIN_CAPABILITIES).unwrap();
+        assert_eq!(found.cpu_models, ["qemu64", "EPYC"]);
+        let model = found.host_model.unwrap();
+        assert_eq!(model.name.as_deref(), Some("EPYC-Milan"));
+        let xml = "<capabilities><guest><arch><machines/><machine maxCpus='1'>q35</machine>
+            <machine>pc</machine><domain><machine>pc</machine></domain></arch></guest></capabilities>";
+        let host = HostCapabilities::parse(xml).unwrap();
+        assert_eq!(host.machine_types, ["pc", "q35"]);
+        let unsupported = within("<mode name='custom' supported='no'/>");
+        assert_eq!(unsupported.cpu_models, [""; 0]);
+    }
+
+    #[test]
+    fn host_model_and_enlightenments_are_read() {
+        let found = DomainCapabilities::parse(DOMAIN_CAPABILITIES).unwrap();
+        assert_eq!(found.hyperv, ["relaxed", "synictimer"]);
+        let model = found.host_model.unwrap();
+        assert_eq!(model.required_features, ["invtsc", "x2apic"]);
+        assert_eq!(model.vendor.as_deref(), Some("AMD"));
+        let cpu = model.xml;
+        assert!(cpu.contains("<vendor>AMD</vendor>"), "{cpu}");
+        assert_eq!(cpu_features(&cpu).unwrap(), ["invtsc", "x2apic"]);
         assert!(
-            cpu.starts_with("<cpu>") && cpu.contains("<vendor>AMD</vendor>"),
-            "{cpu}"
+            within("<mode name='host-model' supported='no'/>")
+                .host_model
+                .is_none()
         );
-        assert_eq!(
-            host_model_cpu("<mode name='host-model' supported='no'/>"),
-            None
-        );
-        assert_eq!(hyperv("<hyperv supported='no'/>"), [""; 0]);
+        let xml = "<domainCapabilities><features><hyperv supported='no'/></features></domainCapabilities>";
+        let found = DomainCapabilities::parse(xml).unwrap();
+        assert_eq!(found.hyperv, [""; 0]);
     }
 
     #[test]
-    fn the_counter_is_the_hosts_own() {
+    fn time_stamp_counter_of_the_host_is_read() {
         let check = |xml: &str, expected: Option<(u64, bool)>| {
-            let found = tsc(xml).map(|tsc| (tsc.frequency, tsc.scalable));
+            let found = HostCapabilities::parse(xml).unwrap().tsc;
+            let found = found.map(|tsc| (tsc.frequency, tsc.scalable));
             assert_eq!(found, expected, "{xml}");
         };
-        let host = |counter: &str| format!("<capabilities><host><cpu>{counter}</cpu></host>");
+        let host = |counter: &str| {
+            format!("<capabilities><host><cpu>{counter}</cpu></host></capabilities>")
+        };
         check(
             &host("<counter name='tsc' frequency='2096061000' scaling='no'/>"),
             Some((2_096_061_000, false)),
@@ -217,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_slow_flag_is_taken_out() {
+    fn only_the_slow_flag_is_removed() {
         let cache = "<a>\n  <flag name='cpu-unavailable-features'/>\n  <flag name='x'/>\n</a>\n";
-        assert_eq!(slim(cache), "<a>\n  <flag name='x'/>\n</a>\n");
+        assert_eq!(without_slow_flag(cache), "<a>\n  <flag name='x'/>\n</a>\n");
     }
 }

@@ -1,9 +1,9 @@
-//! Whether KVM really runs a guest.
+//! Checks that KVM can run a guest.
 //!
-//! A device that opens proves nothing: under some hypervisors `/dev/kvm` is there, makes virtual
-//! machines, and fails at their first registers or instructions. So a guest is run: firmware of
-//! some hundred bytes that goes from real mode to long mode, as every kernel does, and then ends
-//! QEMU with a code of its own.
+//! A device that can be opened proves nothing: under some hypervisors `/dev/kvm` exists, creates
+//! virtual machines, and fails at their first registers or instructions. So the probe runs a guest:
+//! firmware of some hundred bytes that switches from real mode to long mode, as every kernel does,
+//! and then ends QEMU with a special exit code.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
@@ -19,28 +19,28 @@ const QEMU: &str = "/usr/bin/qemu-system-x86_64";
 const LIMIT: Duration = Duration::from_secs(5);
 /// What the firmware writes to the exit device.
 const PROOF: u8 = 0x2a;
-/// How QEMU's exit device makes an exit code of a byte.
+/// The exit code that QEMU's exit device derives from that byte.
 const PROVEN: i32 = ((PROOF as i32) << 1) | 1;
-/// The end of the address space and of the first mebibyte, where firmware is seen.
+/// Firmware is mapped at the end of the address space and at the end of the first mebibyte.
 const FIRMWARE_SIZE: usize = 64 << 10;
 const RESET_VECTOR: usize = FIRMWARE_SIZE - 16;
 
-/// What was found.
+/// The result of the probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Kvm {
     Usable,
-    /// No device, or one that is not for us.
+    /// No device, or one that may not be opened.
     Absent {
-        why: String,
+        reason: String,
     },
     /// A device that runs no guest.
     Broken {
-        why: String,
+        reason: String,
     },
 }
 
 impl Kvm {
-    /// libvirt's word for the way guests will run.
+    /// libvirt's domain type for guests on this node.
     pub(super) fn virt_type(&self) -> &'static str {
         match self {
             Self::Usable => "kvm",
@@ -50,30 +50,30 @@ impl Kvm {
 
     pub(super) fn reason(&self) -> String {
         match self {
-            Self::Usable => "a guest ran".to_owned(),
-            Self::Absent { why } | Self::Broken { why } => why.clone(),
+            Self::Usable => "a test guest ran".to_owned(),
+            Self::Absent { reason } | Self::Broken { reason } => reason.clone(),
         }
     }
 }
 
 /// Runs the guest with KVM.
 pub(super) async fn probe(work: &Path) -> Kvm {
-    if let Err(err) = OpenOptions::new().read(true).write(true).open(DEVICE) {
+    if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Kvm::Absent {
-            why: format!("{DEVICE} cannot be opened: {err}"),
+            reason: format!("{DEVICE} cannot be opened: {error}"),
         };
     }
     match run_guest(work, "kvm", "host").await {
         Ok(()) => Kvm::Usable,
-        Err(why) => Kvm::Broken { why },
+        Err(reason) => Kvm::Broken { reason },
     }
 }
 
-/// Runs the firmware; an error says in words what happened instead of the proof.
+/// Runs the firmware; the error describes what happened instead of the expected exit.
 async fn run_guest(work: &Path, accelerator: &str, cpu: &str) -> Result<(), String> {
     let path = work.join("firmware");
     std::fs::write(&path, firmware())
-        .map_err(|err| format!("no firmware could be written: {err}"))?;
+        .map_err(|error| format!("failed to write the firmware: {error}"))?;
     let output = Command::new(QEMU)
         .args([
             "-accel",
@@ -99,18 +99,16 @@ async fn run_guest(work: &Path, accelerator: &str, cpu: &str) -> Result<(), Stri
         .output();
     let output = match tokio::time::timeout(LIMIT, output).await {
         Ok(Ok(output)) => output,
-        Ok(Err(err)) => return Err(format!("QEMU cannot be run: {err}")),
+        Ok(Err(error)) => return Err(format!("failed to run QEMU: {error}")),
         Err(_) => {
-            return Err(format!(
-                "a test guest did not come to its end within {LIMIT:?}"
-            ));
+            return Err(format!("a test guest did not exit within {LIMIT:?}"));
         }
     };
     if output.status.code() == Some(PROVEN) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = message
         .lines()
         .next()
         .unwrap_or("no message")
@@ -121,10 +119,10 @@ async fn run_guest(work: &Path, accelerator: &str, cpu: &str) -> Result<(), Stri
         || format!("code {}", output.status.code().unwrap_or_default()),
         |signal| format!("signal {signal}"),
     );
-    Err(format!("a test guest failed ({how}): {said}"))
+    Err(format!("a test guest failed ({how}): {message}"))
 }
 
-/// An image of which the processor runs the last sixteen bytes first.
+/// An image whose last sixteen bytes the CPU executes first.
 fn firmware() -> Vec<u8> {
     let mut image = vec![0; FIRMWARE_SIZE];
     image[..CODE.len()].copy_from_slice(CODE);
@@ -133,7 +131,7 @@ fn firmware() -> Vec<u8> {
     image
 }
 
-/// At 0xf0000, as the assembler made it.
+/// Assembled for 0xf0000.
 #[rustfmt::skip]
 const CODE: &[u8] = &[
     0xfa, 0xfc,                                           // cli; cld
@@ -153,7 +151,7 @@ const CODE: &[u8] = &[
     0xb0, PROOF, 0xe6, 0xf4,                              // out 0xf4
     0xf4, 0xeb, 0xfd,                                     // hlt for ever
     0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00,             // padding
-    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,       // 0x78: the table of segments: null
+    0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,       // 0x78: segment descriptors: null
     0xff, 0xff, 0x00, 0x00, 0x00, 0x9a, 0xaf, 0x00,       // 0x80: 64-bit code
     0x0f, 0x00, 0x78, 0x00, 0x0f, 0x00,                   // 0x88: its limit and address
 ];
@@ -163,17 +161,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_firmware_proves_itself_under_emulation() {
+    async fn firmware_runs_under_emulation() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(run_guest(dir.path(), "tcg", "qemu64").await, Ok(()));
     }
 
     #[tokio::test]
-    async fn a_guest_that_does_not_get_there_is_told_with_qemus_words() {
+    async fn failed_test_guest_is_explained_with_qemus_message() {
         let dir = tempfile::tempdir().unwrap();
-        let why = run_guest(dir.path(), "tcg", "no-such-model")
+        let reason = run_guest(dir.path(), "tcg", "no-such-model")
             .await
             .unwrap_err();
-        assert!(why.contains("no-such-model"), "{why}");
+        assert!(reason.contains("no-such-model"), "{reason}");
     }
 }

@@ -1,4 +1,4 @@
-//! A libvirtd that is asked once and thrown away.
+//! A temporary libvirtd that is queried once.
 
 use std::error::Error;
 use std::os::unix::net::UnixListener;
@@ -6,10 +6,11 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use error_chain::error_chain;
 use libvirt::{Connection, DomainCapabilitiesQuery};
 use tokio_util::task::TaskTracker;
 
-use super::capabilities;
+use super::capabilities::{self, DomainCapabilities, HostCapabilities, HostModel};
 use crate::hypervisor::Link;
 use crate::monitor;
 use crate::settings::Paths;
@@ -18,19 +19,19 @@ use crate::settings::Paths;
 const LIMIT: Duration = Duration::from_secs(12);
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// What it said, and what it left.
+/// Its responses, and the cache that it wrote.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) capabilities: String,
-    pub(super) domain_capabilities: String,
-    /// Features that guests can have, by name; empty where libvirt cannot tell.
+pub(super) struct Findings {
+    pub(super) host: HostCapabilities,
+    pub(super) domain: DomainCapabilities,
+    /// Features that guests can have, by name; empty where libvirt does not know.
     pub(super) cpu_features: Vec<String>,
     pub(super) libvirt_version: u64,
     pub(super) qemu_version: u64,
     pub(super) cache: Cache,
 }
 
-/// libvirtd's cache of what QEMU can do.
+/// libvirtd's cache of QEMU's capabilities.
 #[derive(Debug)]
 pub(super) struct Cache {
     /// A hash of QEMU's path.
@@ -38,8 +39,8 @@ pub(super) struct Cache {
     pub(super) content: String,
 }
 
-/// Starts one with all its files under `work`, asks it, and ends it.
-pub(super) async fn ask(work: &Path, virt_type: &str) -> Result<Asked, Box<dyn Error>> {
+/// Starts a libvirtd with all its files under `work`, queries it, and ends it.
+pub(super) async fn query(work: &Path, virt_type: &str) -> Result<Findings, Box<dyn Error>> {
     let paths = Paths::under(work);
     monitor::write_config(&paths.libvirt_config())?;
     let socket = paths.libvirt_socket();
@@ -51,18 +52,18 @@ pub(super) async fn ask(work: &Path, virt_type: &str) -> Result<Asked, Box<dyn E
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()?;
-    let asked = tokio::time::timeout(LIMIT, converse(&paths, virt_type)).await;
+    let findings = tokio::time::timeout(LIMIT, connect_and_query(&paths, virt_type)).await;
     libvirtd.start_kill()?;
     if tokio::time::timeout(END_LIMIT, libvirtd.wait())
         .await
         .is_err()
     {
-        tracing::warn!("libvirtd does not end");
+        tracing::warn!("libvirtd did not exit");
     }
-    asked.map_err(|_| format!("libvirtd did not answer within {LIMIT:?}"))?
+    findings.map_err(|_| format!("libvirtd did not respond within {LIMIT:?}"))?
 }
 
-async fn converse(paths: &Paths, virt_type: &str) -> Result<Asked, Box<dyn Error>> {
+async fn connect_and_query(paths: &Paths, virt_type: &str) -> Result<Findings, Box<dyn Error>> {
     let tasks = TaskTracker::new();
     let Link { connection, .. } = Link::open(&paths.libvirt_socket(), &tasks).await?;
     let query = DomainCapabilitiesQuery {
@@ -71,38 +72,43 @@ async fn converse(paths: &Paths, virt_type: &str) -> Result<Asked, Box<dyn Error
         virt_type: Some(virt_type),
         emulator: None,
     };
-    let domain_capabilities = connection.domain_capabilities(query).await?;
-    let asked = Asked {
-        cpu_features: cpu_features(&connection, query, &domain_capabilities).await,
-        domain_capabilities,
-        capabilities: connection.capabilities().await?,
+    let domain = DomainCapabilities::parse(&connection.domain_capabilities(query).await?)?;
+    let findings = Findings {
+        cpu_features: cpu_features(&connection, query, domain.host_model.as_ref()).await,
+        domain,
+        host: HostCapabilities::parse(&connection.capabilities().await?)?,
         libvirt_version: connection.lib_version().await?,
         qemu_version: connection.hypervisor_version().await?,
         cache: read_cache(&paths.capability_cache())?,
     };
     connection.close().await?;
-    Ok(asked)
+    Ok(findings)
 }
 
 async fn cpu_features(
     connection: &Connection,
     query: DomainCapabilitiesQuery<'_>,
-    domain_capabilities: &str,
+    model: Option<&HostModel>,
 ) -> Vec<String> {
-    let Some(cpu) = capabilities::host_model_cpu(domain_capabilities) else {
+    let Some(model) = model else {
         return Vec::new();
     };
-    match connection.expanded_cpu(query, &cpu).await {
-        Ok(expanded) => capabilities::features(&expanded),
-        Err(err) => {
-            tracing::warn!(%err, "the features of the processor are not known");
-            Vec::new()
+    let expanded = match connection.expanded_cpu(query, &model.xml).await {
+        Ok(expanded) => expanded,
+        Err(error) => {
+            let error = error_chain(&error);
+            tracing::warn!(error, "failed to query the CPU's features");
+            return Vec::new();
         }
-    }
+    };
+    capabilities::cpu_features(&expanded).unwrap_or_else(|error| {
+        tracing::warn!(%error, "failed to parse the CPU's features");
+        Vec::new()
+    })
 }
 
-/// libvirtd looked at one QEMU per architecture of this image; the guest's is the one that knows
-/// the machine type.
+/// libvirtd probed every QEMU of this image, one per architecture; the guest's is the one with the
+/// machine type.
 fn read_cache(dir: &Path) -> Result<Cache, Box<dyn Error>> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
@@ -118,5 +124,5 @@ fn read_cache(dir: &Path) -> Result<Cache, Box<dyn Error>> {
             });
         }
     }
-    Err("libvirtd has left no cache of capabilities".into())
+    Err("libvirtd has written no cache of capabilities".into())
 }

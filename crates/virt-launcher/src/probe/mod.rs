@@ -1,8 +1,8 @@
-//! `probe-node`: what guests can have on this node, found out once and kept as files.
+//! `probe-node`: finds out once what guests can use on this node, and writes it to files.
 //!
-//! Run in a throw-away pod of the launcher image, it leaves `node.json` and, if libvirtd's cache
-//! of capabilities is good for the pods of guests, `capabilities.xml`. That cache holds times of
-//! files in the image, so it is good for this unpacked image on this node and nowhere else.
+//! In a temporary pod of the launcher image, it writes `node.json` and, if libvirtd's cache of
+//! capabilities is valid for the pods of guests, `capabilities.xml`. That cache holds modification
+//! times of files in the image, so it is valid only for this unpacked image on this node.
 //!
 //! Every step has a limit; all together take at most about twenty seconds.
 
@@ -16,17 +16,16 @@ use std::process::{Command, ExitCode};
 
 use serde::Serialize;
 
-use self::capabilities::{cpu_models, host_model, machine_types};
 use self::kvm::Kvm;
 use crate::{file, monitor};
 
-/// How the probe is asked for.
+/// The probe's flags.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) output: PathBuf,
     /// Reference of the image this runs in, for the record.
     pub(crate) image: Option<String>,
-    /// Why the pod was given no `/dev/kvm`, if whoever started it knows better.
+    /// Why the pod has no `/dev/kvm`, if the node that started it knows.
     pub(crate) kvm_reason: Option<String>,
 }
 
@@ -37,10 +36,10 @@ struct Node {
     kvm: bool,
     kvm_reason: String,
     machine_types: Vec<String>,
-    /// Models a guest can have here.
+    /// CPU models that guests can have here.
     cpu_models: Vec<String>,
     host_model: Option<String>,
-    /// Features a guest can have here, by name.
+    /// CPU features that guests can have here, by name.
     cpu_features: Vec<String>,
     host_model_required_features: Vec<String>,
     cpu_vendor: Option<String>,
@@ -49,15 +48,15 @@ struct Node {
     libvirt_version: String,
     qemu_version: String,
     launcher_image: Option<String>,
-    /// The name under which libvirtd looks for `capabilities.xml`; none if that was not made.
+    /// The name under which libvirtd looks for `capabilities.xml`, if that was written.
     capabilities_cache_file: Option<String>,
-    /// There is a `/dev/kvm` that runs no guests. Guests will not get it, and libvirtd's cache
-    /// depends on it: a second probe in a pod without that device makes the cache.
+    /// `/dev/kvm` exists but runs no guests. Guests will not get it, and libvirtd's cache depends
+    /// on it: a second probe in a pod without that device writes the cache.
     repeat_without_kvm: bool,
 }
 
-/// Runs the probe. As process 1 it does so in a child, because somebody must reap what libvirtd
-/// leaves behind: libvirtd waits for its probes to vanish.
+/// Runs the probe. Process 1 runs it in a child and reaps orphans, because libvirtd waits until its
+/// own probes of QEMU are gone.
 pub(crate) fn run(
     settings: &Settings,
     arguments: &[std::ffi::OsString],
@@ -77,45 +76,49 @@ pub(crate) fn run(
 
 async fn probe(settings: &Settings) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&settings.output)?;
-    let work = Work::make(
+    let work = Work::create(
         settings
             .output
             .join(format!(".probe-{}", std::process::id())),
     )?;
     let kvm = kvm::probe(&work.0).await;
     tracing::info!(?kvm, "probed KVM");
-    let asked = libvirtd::ask(&work.0, kvm.virt_type()).await?;
+    let findings = libvirtd::query(&work.0, kvm.virt_type()).await?;
     let repeat_without_kvm = matches!(kvm, Kvm::Broken { .. });
     let cache = if repeat_without_kvm {
         None
     } else {
-        Some(asked.cache)
+        Some(findings.cache)
     };
     let reason = match (&kvm, &settings.kvm_reason) {
         (Kvm::Absent { .. }, Some(reason)) => reason.clone(),
         _ => kvm.reason(),
     };
+    let host_model = findings.domain.host_model.unwrap_or_default();
     let node = Node {
         kvm: matches!(kvm, Kvm::Usable),
         kvm_reason: reason,
-        machine_types: machine_types(&asked.capabilities),
-        cpu_models: cpu_models(&asked.domain_capabilities),
-        host_model: host_model(&asked.domain_capabilities),
-        host_model_required_features: capabilities::required_features(&asked.domain_capabilities),
-        cpu_vendor: capabilities::cpu_vendor(&asked.domain_capabilities),
-        hyperv: capabilities::hyperv(&asked.domain_capabilities),
-        tsc: capabilities::tsc(&asked.capabilities),
-        cpu_features: asked.cpu_features,
-        libvirt_version: version(asked.libvirt_version),
-        qemu_version: version(asked.qemu_version),
+        machine_types: findings.host.machine_types,
+        cpu_models: findings.domain.cpu_models,
+        host_model: host_model.name,
+        host_model_required_features: host_model.required_features,
+        cpu_vendor: host_model.vendor,
+        hyperv: findings.domain.hyperv,
+        tsc: findings.host.tsc,
+        cpu_features: findings.cpu_features,
+        libvirt_version: version(findings.libvirt_version),
+        qemu_version: version(findings.qemu_version),
         launcher_image: settings.image.clone(),
         capabilities_cache_file: cache.as_ref().map(|cache| cache.file_name.clone()),
         repeat_without_kvm,
     };
-    // The description comes last: who sees it may rely on the rest.
+    // `node.json` comes last: once it exists, the rest is complete.
     let content = settings.output.join("capabilities.xml");
     match cache {
-        Some(cache) => file::replace(&content, capabilities::slim(&cache.content).as_bytes())?,
+        Some(cache) => file::replace(
+            &content,
+            capabilities::without_slow_flag(&cache.content).as_bytes(),
+        )?,
         None if content.exists() => std::fs::remove_file(&content)?,
         None => {}
     }
@@ -135,11 +138,11 @@ fn version(number: u64) -> String {
     )
 }
 
-/// A directory that goes when the probe does.
+/// A directory that is removed when the probe ends.
 struct Work(PathBuf);
 
 impl Work {
-    fn make(path: PathBuf) -> std::io::Result<Self> {
+    fn create(path: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&path)?;
         Ok(Self(path))
     }
@@ -152,7 +155,7 @@ impl Drop for Work {
 }
 
 fn remove(dir: &Path) {
-    if let Err(err) = std::fs::remove_dir_all(dir) {
-        tracing::warn!(%err, dir = %dir.display(), "cannot be removed");
+    if let Err(error) = std::fs::remove_dir_all(dir) {
+        tracing::warn!(%error, dir = %dir.display(), "failed to remove a directory");
     }
 }

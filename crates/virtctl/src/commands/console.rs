@@ -1,4 +1,4 @@
-//! `console`: the terminal joined to the guest's serial port.
+//! `console`: connects the terminal to the guest's serial port.
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -31,7 +31,8 @@ pub(crate) async fn console(
     minutes: u64,
 ) -> Result<()> {
     let path = path(cluster, "virtualmachineinstances", vmi, "console");
-    let stream = open_when_running(cluster, printer, (vmi, &path), minutes).await?;
+    let stream =
+        open_when_running(cluster, printer, Endpoint { vmi, path: &path }, minutes).await?;
     printer.note(&format!(
         "Successfully connected to {vmi} console. Press Ctrl+] or Ctrl+5 to exit console."
     ));
@@ -41,42 +42,49 @@ pub(crate) async fn console(
     ended
 }
 
-/// Opens the stream; when the guest is not there yet, waits for it to run.
+/// A stream of a guest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Endpoint<'a> {
+    pub(crate) vmi: &'a str,
+    pub(crate) path: &'a str,
+}
+
+/// Opens the stream; waits for the guest if it does not run yet.
 pub(crate) async fn open_when_running(
     cluster: &Cluster,
     printer: Printer,
-    (vmi, path): (&str, &str),
+    Endpoint { vmi, path }: Endpoint<'_>,
     minutes: u64,
 ) -> Result<Stream> {
     let waiting = async {
-        let mut ran = false;
+        let mut has_run = false;
         loop {
             let message = match open(&cluster.client, path).await {
                 Ok(stream) => return Ok(stream),
                 Err(NotOpened::Failed(err)) => return Err(err),
-                // It runs, so waiting would not help.
-                Err(NotOpened::NotRunning(message)) if ran => bail!(message),
+                // The guest runs, so waiting would not help.
+                Err(NotOpened::NotRunning(message)) if has_run => bail!(message),
                 Err(NotOpened::NotRunning(message)) => message,
                 Err(NotOpened::Missing(message)) => {
-                    expected(cluster, vmi).await?;
+                    check_expected(cluster, vmi).await?;
                     message
                 }
             };
             printer.note(&format!("Waiting for {vmi} to run ({message})"));
-            running(cluster, vmi).await?;
-            ran = true;
+            wait_until_running(cluster, vmi).await?;
+            has_run = true;
         }
     };
     match tokio::time::timeout(Duration::from_secs(minutes.saturating_mul(60)), waiting).await {
         Ok(opened) => opened,
-        Err(_elapsed) => bail!(
-            "{vmi} did not run within {minutes} min; `kubectl describe vmi {vmi}` says what it waits for"
-        ),
+        Err(_elapsed) => {
+            bail!("{vmi} did not run within {minutes} min; `virtctl why {vmi}` explains why")
+        }
     }
 }
 
-/// Fails when there is no such guest and none will come by itself.
-pub(crate) async fn expected(cluster: &Cluster, name: &str) -> Result<()> {
+/// Fails if the guest does not exist and will not be started.
+pub(crate) async fn check_expected(cluster: &Cluster, name: &str) -> Result<()> {
     let vmis: Api<VirtualMachineInstance> =
         Api::namespaced(cluster.client.clone(), &cluster.namespace);
     if vmis.get_metadata_opt(name).await.map_err(plain)?.is_some() {
@@ -92,46 +100,45 @@ pub(crate) async fn expected(cluster: &Cluster, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Off, and not asked to start either.
+/// Whether the VM is off and no start was requested.
 fn is_off(vm: &VirtualMachine) -> bool {
     let halted = vm.spec.run_strategy == Some(Strategy::Halted) || vm.spec.running == Some(false);
     let status = vm.status.as_ref();
     halted && status.is_none_or(|status| status.state_change_requests.is_empty())
 }
 
-/// Comes back when the VMI runs.
-async fn running(cluster: &Cluster, name: &str) -> Result<()> {
+/// Waits until the VMI runs.
+async fn wait_until_running(cluster: &Cluster, name: &str) -> Result<()> {
     let api: Api<VirtualMachineInstance> =
         Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut seen = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
-    while let Some(vmi) = seen.next().await {
-        match standing(&vmi.context("watch the VMI")?) {
-            Standing::Coming => {}
-            Standing::Running => return Ok(()),
-            Standing::Ended => bail!("{name} has ended; start its VM again"),
+    let mut updates = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
+    while let Some(vmi) = updates.next().await {
+        match progress(&vmi.context("watch the VMI")?) {
+            Progress::Pending => {}
+            Progress::Running => return Ok(()),
+            Progress::Ended => bail!("{name} has ended; start its VM again"),
         }
     }
     bail!("the watch of {name} ended")
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
-    Coming,
+enum Progress {
+    Pending,
     Running,
     Ended,
 }
 
-/// One that is being deleted counts as gone: its successor, which a restart makes under the same
-/// name, is the one to wait for.
-fn standing(vmi: &VirtualMachineInstance) -> Standing {
+/// A VMI that is being deleted counts as pending: a restart creates its successor under the same name.
+fn progress(vmi: &VirtualMachineInstance) -> Progress {
     if vmi.metadata.deletion_timestamp.is_some() {
-        return Standing::Coming;
+        return Progress::Pending;
     }
     match vmi.status.as_ref().and_then(|status| status.phase.as_ref()) {
-        Some(Phase::Running) => Standing::Running,
-        Some(Phase::Failed | Phase::Succeeded) => Standing::Ended,
-        _ => Standing::Coming,
+        Some(Phase::Running) => Progress::Running,
+        Some(Phase::Failed | Phase::Succeeded) => Progress::Ended,
+        _ => Progress::Pending,
     }
 }
 
@@ -147,7 +154,7 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
                 .context("read standard input")?;
             let typed = chunk.get(..count).unwrap_or_default();
             if typed.is_empty() {
-                // Nothing more will be typed, but the guest may still have much to say.
+                // Standard input ended, but the guest may still print.
                 return std::future::pending::<Result<()>>().await;
             }
             let escape = typed.iter().position(|byte| *byte == ESCAPE);
@@ -161,14 +168,14 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
                     .context("write to the guest")?;
             }
             if escape.is_some() {
-                // Give what was typed the time to arrive: the close comes after it.
+                // The close frame is sent after all input.
                 drop(to_guest.close().await);
                 return Ok(());
             }
         }
     };
     let printing = async {
-        // However the other side ends, to the user it is the same: the console is gone.
+        // The user sees the same whether the stream ends or fails: the console is closed.
         while let Some(Ok(message)) = from_guest.next().await {
             match message {
                 Message::Binary(bytes) => printer.raw(&bytes).context("write to the terminal")?,
@@ -177,7 +184,7 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
             }
         }
         bail!(
-            "the console of {vmi} was closed: the guest was switched off, somebody else opened \
+            "the console of {vmi} was closed: the guest was switched off, another user opened \
              its console, or the connection broke"
         )
     };
@@ -187,7 +194,7 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
     }
 }
 
-/// The terminal passes every key on, until this is dropped.
+/// The terminal passes every key to the guest until this is dropped.
 struct RawMode {
     entered: bool,
 }
@@ -205,7 +212,7 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         if self.entered {
-            // Nothing can be done about a terminal that is gone.
+            // The terminal may be closed already.
             drop(crossterm::terminal::disable_raw_mode());
         }
     }
@@ -218,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_halted_vm_is_off_until_it_is_asked_to_start() {
+    fn halted_vm_is_off_until_a_start_is_requested() {
         let mut vm = VirtualMachine::default();
         vm.spec.run_strategy = Some(Strategy::Always);
         assert!(!is_off(&vm));
@@ -232,20 +239,20 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_on_its_way_out_is_not_the_one_to_wait_for() {
+    fn vmi_that_is_being_deleted_counts_as_pending() {
         for (phase, deleted, expected) in [
-            (Phase::Scheduling, false, Standing::Coming),
-            (Phase::Running, false, Standing::Running),
-            (Phase::Failed, false, Standing::Ended),
-            (Phase::Running, true, Standing::Coming),
-            (Phase::Succeeded, true, Standing::Coming),
+            (Phase::Scheduling, false, Progress::Pending),
+            (Phase::Running, false, Progress::Running),
+            (Phase::Failed, false, Progress::Ended),
+            (Phase::Running, true, Progress::Pending),
+            (Phase::Succeeded, true, Progress::Pending),
         ] {
             let mut object = serde_json::json!({"metadata": {}, "status": {"phase": phase}});
             if deleted {
                 object["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
             }
             let vmi = serde_json::from_value(object).expect("a VMI");
-            assert_eq!(standing(&vmi), expected, "{phase:?} {deleted}");
+            assert_eq!(progress(&vmi), expected, "{phase:?} {deleted}");
         }
     }
 }

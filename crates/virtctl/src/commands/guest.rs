@@ -1,4 +1,4 @@
-//! `guestosinfo`, `userlist`, `fslist`: what the guest's agent tells; `reset`, `soft-reboot`.
+//! `guestosinfo`, `userlist`, `fslist`: reports of the guest agent; `reset`, `soft-reboot`.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -11,25 +11,32 @@ use crate::{
 
 const PLURAL: &str = "virtualmachineinstances";
 
-/// Prints the answer of a question to the guest's agent.
-pub(crate) async fn ask(
+/// A subresource of a VMI.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subresource<'a> {
+    pub(crate) vmi: &'a str,
+    pub(crate) name: &'static str,
+}
+
+/// Prints a report of the guest agent.
+pub(crate) async fn show(
     cluster: &Cluster,
     printer: Printer,
-    (vmi, question): (&str, &'static str),
+    Subresource { vmi, name }: Subresource<'_>,
 ) -> Result<()> {
-    let answer = get(cluster, &path(cluster, PLURAL, vmi, question)).await?;
-    let text = serde_json::to_string_pretty(&answer).context("write the answer")?;
+    let report = get(cluster, &path(cluster, PLURAL, vmi, name)).await?;
+    let text = serde_json::to_string_pretty(&report).context("write the report")?;
     printer.line(&text);
     Ok(())
 }
 
-/// Asks for something that has no options.
-pub(crate) async fn tell(
+/// Sends a request without options.
+pub(crate) async fn update(
     cluster: &Cluster,
     printer: Printer,
-    (vmi, verb): (&str, &'static str),
+    Subresource { vmi, name }: Subresource<'_>,
 ) -> Result<()> {
-    put(cluster, &path(cluster, PLURAL, vmi, verb), &json!({})).await?;
-    printer.line(&format!("VMI {vmi} was scheduled to {verb}"));
+    put(cluster, &path(cluster, PLURAL, vmi, name), &json!({})).await?;
+    printer.line(&format!("VMI {vmi} was scheduled to {name}"));
     Ok(())
 }

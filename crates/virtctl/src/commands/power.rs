@@ -16,18 +16,32 @@ use crate::{
     subresource::{path, plain, put},
 };
 
+/// Options of `start`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) paused: bool,
+    pub(crate) dry_run: DryRun,
+}
+
+/// Options of `stop` and `restart`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stop {
+    pub(crate) grace: Grace,
+    pub(crate) dry_run: DryRun,
+}
+
 pub(crate) async fn start(
     cluster: &Cluster,
     printer: Printer,
     vm: &str,
-    (paused, dry_run): (bool, DryRun),
+    Start { paused, dry_run }: Start,
 ) -> Result<()> {
     let options = StartOptions {
         paused: paused.then_some(true),
-        dry_run: words(dry_run),
+        dry_run: dry_run_values(dry_run),
         ..StartOptions::default()
     };
-    Ask {
+    Update {
         kind: Kind::Vm,
         name: vm,
         verb: "start",
@@ -41,14 +55,14 @@ pub(crate) async fn stop(
     cluster: &Cluster,
     printer: Printer,
     vm: &str,
-    (grace, dry_run): (Grace, DryRun),
+    Stop { grace, dry_run }: Stop,
 ) -> Result<()> {
     let options = StopOptions {
         grace_period: forced(grace)?,
-        dry_run: words(dry_run),
+        dry_run: dry_run_values(dry_run),
         ..StopOptions::default()
     };
-    Ask {
+    Update {
         kind: Kind::Vm,
         name: vm,
         verb: "stop",
@@ -62,14 +76,14 @@ pub(crate) async fn restart(
     cluster: &Cluster,
     printer: Printer,
     vm: &str,
-    (grace, dry_run): (Grace, DryRun),
+    Stop { grace, dry_run }: Stop,
 ) -> Result<()> {
     let options = RestartOptions {
         grace_period_seconds: forced(grace)?,
-        dry_run: words(dry_run),
+        dry_run: dry_run_values(dry_run),
         ..RestartOptions::default()
     };
-    let verb = Ask {
+    let verb = Update {
         kind: Kind::Vm,
         name: vm,
         verb: "restart",
@@ -85,11 +99,11 @@ pub(crate) async fn pause(
     dry_run: DryRun,
 ) -> Result<()> {
     let options = PauseOptions {
-        dry_run: words(dry_run),
+        dry_run: dry_run_values(dry_run),
         ..PauseOptions::default()
     };
     let name = &vmi_of(cluster, target).await?;
-    Ask {
+    Update {
         kind: Kind::Vmi,
         name,
         verb: "pause",
@@ -106,11 +120,11 @@ pub(crate) async fn unpause(
     dry_run: DryRun,
 ) -> Result<()> {
     let options = UnpauseOptions {
-        dry_run: words(dry_run),
+        dry_run: dry_run_values(dry_run),
         ..UnpauseOptions::default()
     };
     let name = &vmi_of(cluster, target).await?;
-    Ask {
+    Update {
         kind: Kind::Vmi,
         name,
         verb: "unpause",
@@ -121,14 +135,14 @@ pub(crate) async fn unpause(
 }
 
 /// A request to the aggregated API and the line that reports it.
-struct Ask<'a> {
+struct Update<'a> {
     kind: Kind,
     name: &'a str,
     verb: &'static str,
     dry_run: DryRun,
 }
 
-impl Ask<'_> {
+impl Update<'_> {
     async fn send(
         &self,
         cluster: &Cluster,
@@ -141,7 +155,7 @@ impl Ask<'_> {
             verb,
             dry_run,
         } = self;
-        let (word, plural) = match kind {
+        let (kind, plural) = match kind {
             Kind::Vm => ("VM", "virtualmachines"),
             Kind::Vmi => ("VMI", "virtualmachineinstances"),
         };
@@ -151,12 +165,12 @@ impl Ask<'_> {
         } else {
             ""
         };
-        printer.line(&format!("{word} {name} was scheduled to {verb}{dry}"));
+        printer.line(&format!("{kind} {name} was scheduled to {verb}{dry}"));
         Ok(())
     }
 }
 
-/// The VMI of a VM has the VM's name; the VM must exist all the same.
+/// The name of the VMI, which is the VM's name; a VM that was named must exist.
 async fn vmi_of(cluster: &Cluster, target: &Target) -> Result<String> {
     if target.kind == Kind::Vm {
         let vms: Api<VirtualMachine> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
@@ -168,13 +182,13 @@ async fn vmi_of(cluster: &Cluster, target: &Target) -> Result<String> {
 fn forced(grace: Grace) -> Result<Option<i64>> {
     match (grace.grace_period, grace.force) {
         (-1, false) => Ok(None),
-        (-1, true) => bail!("--force needs --grace-period: say how long the guest may take"),
+        (-1, true) => bail!("--force needs --grace-period: set how long the guest may take"),
         (0, false) => bail!("--grace-period 0 switches the guest off; confirm it with --force"),
         (seconds, _) => Ok(Some(seconds)),
     }
 }
 
-fn words(dry_run: DryRun) -> Vec<String> {
+fn dry_run_values(dry_run: DryRun) -> Vec<String> {
     if dry_run.dry_run {
         vec!["All".to_owned()]
     } else {

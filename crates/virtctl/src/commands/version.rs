@@ -12,7 +12,7 @@ pub(crate) fn client() -> Value {
     })
 }
 
-/// `cluster` is `None` when only the client's version is wanted.
+/// Without a cluster, prints only the client's version.
 pub(crate) async fn version(
     cluster: Option<&Cluster>,
     printer: Printer,
@@ -23,7 +23,7 @@ pub(crate) async fn version(
         Some(cluster) => Some(
             subresource::version(cluster)
                 .await
-                .context("ask for the server's version")?,
+                .context("read the server's version")?,
         ),
         None => None,
     };
@@ -35,10 +35,11 @@ pub(crate) async fn version(
         Some(Output::Json) => printer.line(&serde_json::to_string_pretty(&all)?),
         Some(Output::Yaml) => printer.line(serde_saphyr::to_string(&all)?.trim_end()),
         None => {
-            let word = |value: &Value| value["gitVersion"].as_str().unwrap_or("unknown").to_owned();
-            printer.line(&format!("Client Version: {}", word(&client)));
+            let version =
+                |value: &Value| value["gitVersion"].as_str().unwrap_or("unknown").to_owned();
+            printer.line(&format!("Client Version: {}", version(&client)));
             if let Some(server) = &server {
-                printer.line(&format!("Server Version: {}", word(server)));
+                printer.line(&format!("Server Version: {}", version(server)));
             }
         }
     }

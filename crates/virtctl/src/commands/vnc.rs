@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 
-use super::console::{expected, open_when_running};
+use super::console::{Endpoint, check_expected, open_when_running};
 use crate::{
     cli::Vnc,
     connect::Cluster,
@@ -20,9 +20,9 @@ use crate::{
     subresource::{Stream, path},
 };
 
-/// Minutes to wait for a guest that does not run yet.
+/// How many minutes to wait for a guest that does not run yet.
 const WAIT_MINUTES: u64 = 5;
-/// Viewers that are looked for, best first.
+/// VNC viewers, in order of preference.
 const VIEWERS: [&str; 4] = [
     "remote-viewer",
     "vncviewer",
@@ -31,7 +31,7 @@ const VIEWERS: [&str; 4] = [
 ];
 
 pub(crate) async fn vnc(cluster: &Cluster, printer: Printer, flags: &Vnc) -> Result<()> {
-    expected(cluster, &flags.vmi).await?;
+    check_expected(cluster, &flags.vmi).await?;
     let listener = TcpListener::bind((flags.address, flags.port))
         .await
         .with_context(|| format!("listen on {}:{}", flags.address, flags.port))?;
@@ -82,7 +82,16 @@ async fn proxy(
     }
     loop {
         let (viewer, _) = listener.accept().await.context("accept the viewer")?;
-        let stream = open_when_running(cluster, printer, (&flags.vmi, &path), WAIT_MINUTES).await?;
+        let stream = open_when_running(
+            cluster,
+            printer,
+            Endpoint {
+                vmi: &flags.vmi,
+                path: &path,
+            },
+            WAIT_MINUTES,
+        )
+        .await?;
         join(stream, viewer).await;
         if sessions == Sessions::One {
             return Ok(());
@@ -102,7 +111,7 @@ async fn join(stream: Stream, viewer: TcpStream) {
                 return;
             }
         }
-        // The guest's side may be gone already.
+        // The guest's side may be closed already.
         drop(to_guest.close().await);
     };
     let outward = async {

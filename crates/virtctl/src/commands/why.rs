@@ -1,4 +1,4 @@
-//! `why`: what keeps a machine from running, with evidence and the next command.
+//! `why`: the cause that keeps a VM from running, with evidence, remedy and the next command.
 
 use std::{fmt::Write as _, process::ExitCode};
 
@@ -6,12 +6,17 @@ use anyhow::{Context as _, Result, bail};
 use diagnosis::{Cause, Diagnosis, Severity, TABLE, diagnose};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
-use crate::{cli::Output, connect::Cluster, observe::observe, printer::Printer};
+use crate::{
+    cli::Output,
+    connect::Cluster,
+    observe::{Target, observe},
+    printer::Printer,
+};
 
-/// Not found, or not to be found out.
+/// The exit code if the VM does not exist or cannot be read.
 pub(crate) const UNKNOWN: u8 = 2;
 
-/// The exit code says whether the machine is well.
+/// Prints the diagnosis; the exit code tells whether the VM is healthy.
 pub(crate) async fn why(
     cluster: &Cluster,
     printer: Printer,
@@ -20,16 +25,17 @@ pub(crate) async fn why(
 ) -> Result<ExitCode> {
     let namespace = &cluster.namespace;
     let now = Time(Timestamp::now());
-    let seen = Box::pin(observe(&cluster.client, (namespace, name), now))
+    let target = Target { namespace, name };
+    let observed = Box::pin(observe(&cluster.client, target, now))
         .await
-        .with_context(|| format!("look at {name} in namespace {namespace}"))?;
-    let Some(seen) = seen else {
+        .with_context(|| format!("read {name} in namespace {namespace}"))?;
+    let Some(observed) = observed else {
         bail!(
             "there is no VirtualMachine and no VirtualMachineInstance {name:?} in namespace \
              {namespace:?}; `kubectl get vm,vmi --all-namespaces` lists all"
         );
     };
-    let found = diagnose(&seen);
+    let found = diagnose(&observed);
     match output {
         Some(Output::Json) => printer.line(&serde_json::to_string_pretty(&found)?),
         Some(Output::Yaml) => printer.line(serde_saphyr::to_string(&found)?.trim_end()),
@@ -42,19 +48,19 @@ pub(crate) async fn why(
     })
 }
 
-/// Every cause there is.
+/// Prints every known cause.
 pub(crate) fn list(printer: Printer) {
     for rule in TABLE {
         printer.line(&format!(
             "{:26}{:9}{}",
             rule.id,
-            word(rule.severity),
-            rule.says
+            severity(rule.severity),
+            rule.summary
         ));
     }
 }
 
-fn word(severity: Severity) -> &'static str {
+fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Broken => "broken",
         Severity::Waiting => "waiting",
@@ -67,12 +73,12 @@ fn text(found: &Diagnosis) -> String {
     let mut out = String::new();
     let first = found.causes.first();
     let state = match first {
-        _ if !found.healthy => "is not well",
-        Some(cause) if cause.severity == Severity::Off => "is off, as asked",
+        _ if !found.healthy => "is not healthy",
+        Some(cause) if cause.severity == Severity::Off => "is off, as requested",
         _ => "runs",
     };
     let mut line = |text: &str| {
-        // A text takes whatever is written to it.
+        // Writing to a string does not fail.
         let _written = writeln!(out, "{}", text.trim_end());
     };
     line(&format!("{}/{} {state}.", found.namespace, found.name));
@@ -104,7 +110,7 @@ fn text(found: &Diagnosis) -> String {
         }
     }
     for unread in &found.unread {
-        line(&format!("Not seen:  {unread}"));
+        line(&format!("Not read:  {unread}"));
     }
     out
 }
@@ -112,33 +118,41 @@ fn text(found: &Diagnosis) -> String {
 fn detail(cause: &Cause, line: &mut impl FnMut(&str)) {
     line(&format!("Cause:     {} [{}]", cause.sentence, cause.id));
     for evidence in &cause.evidence {
-        let (object, field, says) = (&evidence.object, &evidence.field, &evidence.says);
-        let place = format!("{object} {field}");
-        line(&format!("Evidence:  {}: {says}", place.trim_end()));
+        let (object, field, value) = (&evidence.object, &evidence.field, &evidence.value);
+        let path = format!("{object} {field}");
+        line(&format!("Evidence:  {}: {value}", path.trim_end()));
+    }
+    if let Some(reason) = cause.reason {
+        line(&format!("Reason:    {reason}"));
+    }
+    if let Some(remedy) = cause.remedy {
+        line(&format!("Remedy:    {remedy}"));
     }
     line(&format!("Next:      {}", cause.next));
 }
 
 #[cfg(test)]
 mod tests {
-    use diagnosis::{Evidence, Stop, Warning};
+    use diagnosis::{Evidence, PathEntry, Warning};
 
     use super::*;
 
-    fn sick() -> Diagnosis {
+    fn unhealthy() -> Diagnosis {
         let cause = |id, sentence: &str, evidence: Vec<Evidence>| Cause {
             id,
             severity: Severity::Broken,
             sentence: sentence.to_owned(),
+            reason: Some("FailedPvcNotFound"),
+            remedy: Some("Create the claim that the message names."),
             evidence,
             next: "kubectl -n default get pvc".to_owned(),
         };
-        let seen = |object: &str, field: &str, says: &str| Evidence {
+        let evidence = |object: &str, field: &str, value: &str| Evidence {
             object: object.to_owned(),
             field: field.to_owned(),
-            says: says.to_owned(),
+            value: value.to_owned(),
         };
-        let stop = |object: &str, state: &str| Stop {
+        let entry = |object: &str, state: &str| PathEntry {
             object: object.to_owned(),
             state: state.to_owned(),
         };
@@ -147,19 +161,19 @@ mod tests {
             name: "tiny".to_owned(),
             healthy: false,
             path: vec![
-                stop("vm/tiny", "Starting, runStrategy Always"),
-                stop("pvc/big", "not there"),
+                entry("vm/tiny", "Starting, runStrategy Always"),
+                entry("pvc/big", "does not exist"),
             ],
             causes: vec![
                 cause(
                     "claim-missing",
                     "The persistent volume claim \"big\" does not exist.",
                     vec![
-                        seen("vm/tiny", "spec.template.spec.volumes[0]", "big"),
-                        seen("pvc/big", "", "not found"),
+                        evidence("vm/tiny", "spec.template.spec.volumes[0]", "big"),
+                        evidence("pvc/big", "", "not found"),
                     ],
                 ),
-                cause("unschedulable", "No node takes the guest.", Vec::new()),
+                cause("unschedulable", "No node can take the guest.", Vec::new()),
             ],
             warnings: vec![Warning {
                 object: "pod/p".to_owned(),
@@ -172,34 +186,36 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cause_is_told_in_full_and_the_others_in_a_line() {
+    fn first_cause_is_printed_in_full_and_others_in_one_line() {
         assert_eq!(
-            text(&sick()),
+            text(&unhealthy()),
             "\
-default/tiny is not well.
+default/tiny is not healthy.
 
   vm/tiny  Starting, runStrategy Always
-  pvc/big  not there
+  pvc/big  does not exist
 
 Cause:     The persistent volume claim \"big\" does not exist. [claim-missing]
 Evidence:  vm/tiny spec.template.spec.volumes[0]: big
 Evidence:  pvc/big: not found
+Reason:    FailedPvcNotFound
+Remedy:    Create the claim that the message names.
 Next:      kubectl -n default get pvc
-Also:      No node takes the guest. [unschedulable]
+Also:      No node can take the guest. [unschedulable]
 
 Warning:   pod/p FailedMount: no volume
-Not seen:  nodes: forbidden
+Not read:  nodes: forbidden
 "
         );
     }
 
     #[test]
-    fn what_is_well_is_told_in_a_line() {
-        let mut well = sick();
-        well.healthy = true;
-        well.causes.clear();
-        well.unread.clear();
-        assert!(text(&well).starts_with("default/tiny runs.\n"));
-        assert!(!text(&well).contains("Warning"));
+    fn healthy_vm_is_printed_in_one_line() {
+        let mut healthy = unhealthy();
+        healthy.healthy = true;
+        healthy.causes.clear();
+        healthy.unread.clear();
+        assert!(text(&healthy).starts_with("default/tiny runs.\n"));
+        assert!(!text(&healthy).contains("Warning"));
     }
 }

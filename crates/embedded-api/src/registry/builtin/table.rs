@@ -1,6 +1,6 @@
 //! Every built-in kind, in the order of discovery.
 //!
-//! Groups come in the order of their priority on a real API server, kinds of a group by name.
+//! Groups are in the order of their priority in kube-apiserver, kinds of a group by name.
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, coordination::v1 as coordination,
@@ -11,6 +11,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as aggregation;
 use serde_json::Value;
 
 use super::{Alias, BuiltIn, References, Sub, crd_schema, no_schema, schema};
+use crate::kinds::{self, Strategy};
 
 const ALL_VERBS: &[&str] = &[
     "create",
@@ -26,28 +27,51 @@ const CREATE: &[&str] = &["create"];
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
 const CONNECT: &[&str] = &["create", "get"];
 
-const CORE: (&str, &str) = ("", "v1");
-const APPS: (&str, &str) = ("apps", "v1");
-const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
-const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
-const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
-const WEBHOOKS: (&str, &str) = ("admissionregistration.k8s.io", "v1");
+const CORE: Group = v1("");
+const APPS: Group = v1("apps");
+const AUTHENTICATION: Group = v1("authentication.k8s.io");
+const AUTHORIZATION: Group = v1("authorization.k8s.io");
+const RBAC: Group = v1("rbac.authorization.k8s.io");
+const WEBHOOKS: Group = v1("admissionregistration.k8s.io");
 
-/// Plural and singular.
-type Names = (&'static str, &'static str);
+/// A group and version.
+#[derive(Clone, Copy)]
+struct Group {
+    name: &'static str,
+    version: &'static str,
+}
 
-const fn kind(
-    (group, version): (&'static str, &'static str),
+const fn v1(name: &'static str) -> Group {
+    Group {
+        name,
+        version: "v1",
+    }
+}
+
+/// The names of a kind.
+#[derive(Clone, Copy)]
+struct Names {
     kind: &'static str,
-    names: Names,
-    schema: fn(References) -> Value,
-) -> BuiltIn {
-    BuiltIn {
-        group,
-        version,
+    plural: &'static str,
+    singular: &'static str,
+}
+
+const fn names(kind: &'static str, plural: &'static str, singular: &'static str) -> Names {
+    Names {
         kind,
-        plural: names.0,
-        singular: names.1,
+        plural,
+        singular,
+    }
+}
+
+/// A namespaced kind with all verbs and no special behaviour.
+const fn kind(group: Group, names: Names, schema: fn(References) -> Value) -> BuiltIn {
+    BuiltIn {
+        group: group.name,
+        version: group.version,
+        kind: names.kind,
+        plural: names.plural,
+        singular: names.singular,
         short_names: &[],
         categories: &[],
         namespaced: true,
@@ -56,15 +80,16 @@ const fn kind(
         stored_as: None,
         generation: false,
         schema,
+        strategy: Strategy::PLAIN,
     }
 }
 
-/// A question that is answered and not stored.
-const fn review(group: (&'static str, &'static str), name: &'static str, names: Names) -> BuiltIn {
+/// A query that is answered and not stored.
+const fn review(group: Group, names: Names) -> BuiltIn {
     BuiltIn {
         verbs: CREATE,
         namespaced: false,
-        ..kind(group, name, names, no_schema)
+        ..kind(group, names, no_schema)
     }
 }
 
@@ -84,10 +109,10 @@ const fn status(kind: &'static str) -> Sub {
 pub(crate) static KINDS: &[BuiltIn] = &[
     BuiltIn {
         short_names: &["cm"],
+        strategy: kinds::data::CONFIG_MAP,
         ..kind(
             CORE,
-            "ConfigMap",
-            ("configmaps", "configmap"),
+            names("ConfigMap", "configmaps", "configmap"),
             schema::<core::ConfigMap>,
         )
     },
@@ -95,14 +120,18 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         short_names: &["ep"],
         ..kind(
             CORE,
-            "Endpoints",
-            ("endpoints", "endpoints"),
+            names("Endpoints", "endpoints", "endpoints"),
             schema::<core::Endpoints>,
         )
     },
     BuiltIn {
         short_names: &["ev"],
-        ..kind(CORE, "Event", ("events", "event"), schema::<core::Event>)
+        strategy: kinds::events::EVENT,
+        ..kind(
+            CORE,
+            names("Event", "events", "event"),
+            schema::<core::Event>,
+        )
     },
     BuiltIn {
         short_names: &["ns"],
@@ -114,10 +143,10 @@ pub(crate) static KINDS: &[BuiltIn] = &[
             sub("finalize", "Namespace", &["update"]),
             status("Namespace"),
         ],
+        strategy: kinds::namespaces::NAMESPACE,
         ..kind(
             CORE,
-            "Namespace",
-            ("namespaces", "namespace"),
+            names("Namespace", "namespaces", "namespace"),
             schema::<core::Namespace>,
         )
     },
@@ -125,15 +154,19 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         short_names: &["no"],
         namespaced: false,
         subresources: &[status("Node")],
-        ..kind(CORE, "Node", ("nodes", "node"), schema::<core::Node>)
+        ..kind(CORE, names("Node", "nodes", "node"), schema::<core::Node>)
     },
     BuiltIn {
         short_names: &["pvc"],
         subresources: &[status("PersistentVolumeClaim")],
+        strategy: kinds::storage::CLAIM,
         ..kind(
             CORE,
-            "PersistentVolumeClaim",
-            ("persistentvolumeclaims", "persistentvolumeclaim"),
+            names(
+                "PersistentVolumeClaim",
+                "persistentvolumeclaims",
+                "persistentvolumeclaim",
+            ),
             schema::<core::PersistentVolumeClaim>,
         )
     },
@@ -141,10 +174,10 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         short_names: &["pv"],
         namespaced: false,
         subresources: &[status("PersistentVolume")],
+        strategy: kinds::storage::VOLUME,
         ..kind(
             CORE,
-            "PersistentVolume",
-            ("persistentvolumes", "persistentvolume"),
+            names("PersistentVolume", "persistentvolumes", "persistentvolume"),
             schema::<core::PersistentVolume>,
         )
     },
@@ -164,34 +197,37 @@ pub(crate) static KINDS: &[BuiltIn] = &[
             sub("portforward", "PodPortForwardOptions", CONNECT),
             status("Pod"),
         ],
-        ..kind(CORE, "Pod", ("pods", "pod"), schema::<core::Pod>)
+        strategy: kinds::pods::POD,
+        ..kind(CORE, names("Pod", "pods", "pod"), schema::<core::Pod>)
     },
     BuiltIn {
         short_names: &["quota"],
         subresources: &[status("ResourceQuota")],
+        strategy: kinds::quotas::QUOTA,
         ..kind(
             CORE,
-            "ResourceQuota",
-            ("resourcequotas", "resourcequota"),
+            names("ResourceQuota", "resourcequotas", "resourcequota"),
             schema::<core::ResourceQuota>,
         )
     },
-    kind(
-        CORE,
-        "Secret",
-        ("secrets", "secret"),
-        schema::<core::Secret>,
-    ),
+    BuiltIn {
+        strategy: kinds::data::SECRET,
+        ..kind(
+            CORE,
+            names("Secret", "secrets", "secret"),
+            schema::<core::Secret>,
+        )
+    },
     BuiltIn {
         short_names: &["sa"],
         subresources: &[Sub {
             api_version: Some("authentication.k8s.io/v1"),
             ..sub("token", "TokenRequest", CREATE)
         }],
+        strategy: kinds::accounts::SERVICE_ACCOUNT,
         ..kind(
             CORE,
-            "ServiceAccount",
-            ("serviceaccounts", "serviceaccount"),
+            names("ServiceAccount", "serviceaccounts", "serviceaccount"),
             schema::<core::ServiceAccount>,
         )
     },
@@ -199,10 +235,10 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         short_names: &["svc"],
         categories: &["all"],
         subresources: &[status("Service")],
+        strategy: kinds::services::SERVICE,
         ..kind(
             CORE,
-            "Service",
-            ("services", "service"),
+            names("Service", "services", "service"),
             schema::<core::Service>,
         )
     },
@@ -210,17 +246,20 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         categories: &["api-extensions"],
         namespaced: false,
         subresources: &[status("APIService")],
+        strategy: kinds::webhooks::API_SERVICE,
         ..kind(
-            ("apiregistration.k8s.io", "v1"),
-            "APIService",
-            ("apiservices", "apiservice"),
+            v1("apiregistration.k8s.io"),
+            names("APIService", "apiservices", "apiservice"),
             schema::<aggregation::APIService>,
         )
     },
     kind(
         APPS,
-        "ControllerRevision",
-        ("controllerrevisions", "controllerrevision"),
+        names(
+            "ControllerRevision",
+            "controllerrevisions",
+            "controllerrevision",
+        ),
         schema::<apps::ControllerRevision>,
     ),
     BuiltIn {
@@ -231,88 +270,114 @@ pub(crate) static KINDS: &[BuiltIn] = &[
             api_version: "v1",
         }),
         ..kind(
-            ("events.k8s.io", "v1"),
-            "Event",
-            ("events", "event"),
+            v1("events.k8s.io"),
+            names("Event", "events", "event"),
             schema::<events::Event>,
         )
     },
     review(
         AUTHENTICATION,
-        "SelfSubjectReview",
-        ("selfsubjectreviews", "selfsubjectreview"),
+        names(
+            "SelfSubjectReview",
+            "selfsubjectreviews",
+            "selfsubjectreview",
+        ),
     ),
     review(
         AUTHENTICATION,
-        "TokenReview",
-        ("tokenreviews", "tokenreview"),
+        names("TokenReview", "tokenreviews", "tokenreview"),
     ),
     BuiltIn {
         namespaced: true,
         ..review(
             AUTHORIZATION,
-            "LocalSubjectAccessReview",
-            ("localsubjectaccessreviews", "localsubjectaccessreview"),
+            names(
+                "LocalSubjectAccessReview",
+                "localsubjectaccessreviews",
+                "localsubjectaccessreview",
+            ),
         )
     },
     review(
         AUTHORIZATION,
-        "SelfSubjectAccessReview",
-        ("selfsubjectaccessreviews", "selfsubjectaccessreview"),
+        names(
+            "SelfSubjectAccessReview",
+            "selfsubjectaccessreviews",
+            "selfsubjectaccessreview",
+        ),
     ),
     review(
         AUTHORIZATION,
-        "SelfSubjectRulesReview",
-        ("selfsubjectrulesreviews", "selfsubjectrulesreview"),
+        names(
+            "SelfSubjectRulesReview",
+            "selfsubjectrulesreviews",
+            "selfsubjectrulesreview",
+        ),
     ),
     review(
         AUTHORIZATION,
-        "SubjectAccessReview",
-        ("subjectaccessreviews", "subjectaccessreview"),
+        names(
+            "SubjectAccessReview",
+            "subjectaccessreviews",
+            "subjectaccessreview",
+        ),
     ),
     BuiltIn {
         short_names: &["pdb"],
         generation: true,
         subresources: &[status("PodDisruptionBudget")],
+        strategy: kinds::budgets::BUDGET,
         ..kind(
-            ("policy", "v1"),
-            "PodDisruptionBudget",
-            ("poddisruptionbudgets", "poddisruptionbudget"),
+            v1("policy"),
+            names(
+                "PodDisruptionBudget",
+                "poddisruptionbudgets",
+                "poddisruptionbudget",
+            ),
             schema::<policy::PodDisruptionBudget>,
         )
     },
     BuiltIn {
         namespaced: false,
+        strategy: kinds::access::BINDING,
         ..kind(
             RBAC,
-            "ClusterRoleBinding",
-            ("clusterrolebindings", "clusterrolebinding"),
+            names(
+                "ClusterRoleBinding",
+                "clusterrolebindings",
+                "clusterrolebinding",
+            ),
             schema::<rbac::ClusterRoleBinding>,
         )
     },
     BuiltIn {
         namespaced: false,
+        strategy: kinds::access::ROLE,
         ..kind(
             RBAC,
-            "ClusterRole",
-            ("clusterroles", "clusterrole"),
+            names("ClusterRole", "clusterroles", "clusterrole"),
             schema::<rbac::ClusterRole>,
         )
     },
-    kind(
-        RBAC,
-        "RoleBinding",
-        ("rolebindings", "rolebinding"),
-        schema::<rbac::RoleBinding>,
-    ),
-    kind(RBAC, "Role", ("roles", "role"), schema::<rbac::Role>),
+    BuiltIn {
+        strategy: kinds::access::BINDING,
+        ..kind(
+            RBAC,
+            names("RoleBinding", "rolebindings", "rolebinding"),
+            schema::<rbac::RoleBinding>,
+        )
+    },
+    BuiltIn {
+        strategy: kinds::access::ROLE,
+        ..kind(RBAC, names("Role", "roles", "role"), schema::<rbac::Role>)
+    },
     BuiltIn {
         short_names: &["sc"],
         namespaced: false,
+        strategy: kinds::storage::CLASS,
         ..kind(
-            ("storage.k8s.io", "v1"),
-            "StorageClass",
-            ("storageclasses", "storageclass"),
+            v1("storage.k8s.io"),
+            names("StorageClass", "storageclasses", "storageclass"),
             schema::<storage::StorageClass>,
         )
     },
@@ -320,10 +385,11 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         categories: &["api-extensions"],
         namespaced: false,
         generation: true,
+        strategy: kinds::webhooks::WEBHOOKS,
         ..kind(
             WEBHOOKS,
-            "MutatingWebhookConfiguration",
-            (
+            names(
+                "MutatingWebhookConfiguration",
                 "mutatingwebhookconfigurations",
                 "mutatingwebhookconfiguration",
             ),
@@ -334,10 +400,11 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         categories: &["api-extensions"],
         namespaced: false,
         generation: true,
+        strategy: kinds::webhooks::WEBHOOKS,
         ..kind(
             WEBHOOKS,
-            "ValidatingWebhookConfiguration",
-            (
+            names(
+                "ValidatingWebhookConfiguration",
                 "validatingwebhookconfigurations",
                 "validatingwebhookconfiguration",
             ),
@@ -350,10 +417,14 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         namespaced: false,
         generation: true,
         subresources: &[status("CustomResourceDefinition")],
+        strategy: kinds::definitions::DEFINITION,
         ..kind(
-            ("apiextensions.k8s.io", "v1"),
-            "CustomResourceDefinition",
-            ("customresourcedefinitions", "customresourcedefinition"),
+            v1("apiextensions.k8s.io"),
+            names(
+                "CustomResourceDefinition",
+                "customresourcedefinitions",
+                "customresourcedefinition",
+            ),
             crd_schema,
         )
     },
@@ -362,24 +433,22 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         namespaced: false,
         generation: true,
         ..kind(
-            ("scheduling.k8s.io", "v1"),
-            "PriorityClass",
-            ("priorityclasses", "priorityclass"),
+            v1("scheduling.k8s.io"),
+            names("PriorityClass", "priorityclasses", "priorityclass"),
             schema::<scheduling::PriorityClass>,
         )
     },
     kind(
-        ("coordination.k8s.io", "v1"),
-        "Lease",
-        ("leases", "lease"),
+        v1("coordination.k8s.io"),
+        names("Lease", "leases", "lease"),
         schema::<coordination::Lease>,
     ),
     BuiltIn {
         generation: true,
+        strategy: kinds::services::ENDPOINT_SLICE,
         ..kind(
-            ("discovery.k8s.io", "v1"),
-            "EndpointSlice",
-            ("endpointslices", "endpointslice"),
+            v1("discovery.k8s.io"),
+            names("EndpointSlice", "endpointslices", "endpointslice"),
             schema::<discovery::EndpointSlice>,
         )
     },

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use reasons::Reason;
 use reconcile::Key;
 use serde_json::{Value, json};
 
@@ -27,12 +28,16 @@ pub(crate) async fn bind(shared: Arc<Shared>, pod: Arc<Pod>) -> Result<(), Failu
     ))
     .header(http::header::CONTENT_TYPE, "application/json")
     .body(body.to_string().into_bytes())
-    .map_err(|error| Failure::of("FailedScheduling", "bind the pod", &error))?;
+    .map_err(|error| Failure::of(Reason::FailedScheduling, "bind the pod", &error))?;
     match shared.settings.client.request_text(request).await {
         Ok(_) => Ok(()),
         // Already bound, by us before a restart or by another scheduler: the watch delivers it.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) => Err(Failure::of("FailedScheduling", "bind the pod", &error)),
+        Err(error) => Err(Failure::of(
+            Reason::FailedScheduling,
+            "bind the pod",
+            &error,
+        )),
     }
 }
 
@@ -65,12 +70,12 @@ pub(crate) async fn write_status(
         }
         Err(kube::Error::Api(status)) if status.code == 409 && has_gates => {
             let message = "another client changed the pod at the same time";
-            Err(Failure::new("FailedStatus", message))
+            Err(Failure::new(Reason::FailedStatus, message))
         }
         // Deleted or replaced by another pod: the watch delivers it.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
         Err(error) => Err(Failure::of(
-            "FailedStatus",
+            Reason::FailedStatus,
             "write the pod's status",
             &error,
         )),

@@ -14,6 +14,7 @@ use pod_supervisor::{
     protocol::Request,
     status::{PodStatus, State},
 };
+use reasons::Reason;
 use rustix::process::Signal;
 
 use super::KILL_FAILED;
@@ -28,7 +29,7 @@ use crate::{
     volumes::Volumes,
 };
 
-const CREATE_FAILED: &str = "CreateContainerError";
+const CREATE_FAILED: Reason = Reason::CreateContainerError;
 
 /// The inputs of one container start.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use image_store::{Credentials, Image, PullPolicy};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use reasons::Reason;
 use reconcile::EventType;
 
 use crate::{
@@ -28,7 +29,7 @@ pub(super) fn credentials(pod: &Pod, documents: &Documents) -> Result<Credential
             all.merge(
                 Credentials::from_docker_config_json(&bytes).map_err(|error| {
                     Failure::of(
-                        "ErrImagePull",
+                        Reason::ErrImagePull,
                         &format!("read pull secret {:?}", reference.name),
                         &error,
                     )
@@ -72,7 +73,7 @@ pub(crate) async fn pull(
         .settings
         .images
         .ensure(&reference, policy, &credentials);
-    let normal = |reason: &str, note: String| {
+    let normal = |reason: Reason, note: String| {
         shared
             .recorder
             .publish(pod.as_ref(), EventType::Normal, reason, note);
@@ -81,7 +82,7 @@ pub(crate) async fn pull(
     let (image, how) = if let Ok(image) = soon {
         (image, "is present on this node")
     } else {
-        normal("Pulling", format!("Pulling image {reference:?}"));
+        normal(Reason::Pulling, format!("Pulling image {reference:?}"));
         (pull.await, "was pulled and unpacked")
     };
     let image = image.map_err(|error| {
@@ -91,7 +92,10 @@ pub(crate) async fn pull(
             &error,
         )
     })?;
-    normal("Pulled", format!("Container image {reference:?} {how}"));
+    normal(
+        Reason::Pulled,
+        format!("Container image {reference:?} {how}"),
+    );
     Ok(image)
 }
 

@@ -15,6 +15,8 @@ mod volumes;
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
+use reasons::Reason;
+
 use crate::Failure;
 
 pub(super) use api::{bind, delete_object, write_status};
@@ -26,8 +28,8 @@ pub(crate) use sandbox::OBJECT_FILE;
 pub(super) use sandbox::make_sandbox;
 pub(super) use volumes::{Prepared, prepare_volumes, refresh_tokens};
 
-const SANDBOX_FAILED: &str = "FailedCreatePodSandBox";
-const KILL_FAILED: &str = "FailedKillPod";
+const SANDBOX_FAILED: Reason = Reason::FailedCreatePodSandBox;
+const KILL_FAILED: Reason = Reason::FailedKillPod;
 
 /// Replaces the file atomically, also when the disk is full.
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -38,7 +40,7 @@ fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 async fn blocking<T: Send + 'static>(
-    reason: &'static str,
+    reason: Reason,
     tried: &'static str,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {

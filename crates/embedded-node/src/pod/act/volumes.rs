@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use futures::future::try_join_all;
 use image_store::Image;
 use k8s_openapi::api::core::v1::Pod;
+use reasons::Reason;
 
 use super::image::{credentials, policy};
 use crate::{
@@ -70,7 +71,7 @@ pub(crate) async fn prepare_volumes(
     };
     let prepared = tokio::task::spawn_blocking(move || volumes::prepare(&request)).await;
     let volumes =
-        prepared.map_err(|error| Failure::of("FailedMount", "prepare volumes", &error))??;
+        prepared.map_err(|error| Failure::of(Reason::FailedMount, "prepare volumes", &error))??;
     Ok(Prepared {
         volumes,
         documents,
@@ -106,6 +107,6 @@ pub(crate) async fn refresh_tokens(
         version: version(),
     };
     let refreshed = tokio::task::spawn_blocking(move || volumes::refresh(&request)).await;
-    refreshed.map_err(|error| Failure::of("FailedMount", "renew tokens", &error))??;
+    refreshed.map_err(|error| Failure::of(Reason::FailedMount, "renew tokens", &error))??;
     Ok(fresh_for)
 }

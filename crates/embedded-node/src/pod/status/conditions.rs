@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::{
@@ -15,30 +16,35 @@ pub(super) fn render(view: &View<'_>, initialized: bool, phase: &str) -> Value {
     let unready: Vec<&str> = names(view, |one| one.role != Role::Init && !is_ready(one));
     let containers_ready = phase == "Running" && unready.is_empty();
     let reason = if phase == "Succeeded" {
-        "PodCompleted"
+        Reason::PodCompleted
     } else {
-        "ContainersNotReady"
+        Reason::ContainersNotReady
     };
     let not_ready = format!("containers with unready status: [{}]", unready.join(" "));
     let gates = closed_gates(view.pod);
     let ready = containers_ready && gates.is_none();
     let (ready_reason, ready_message) = match gates {
-        Some(message) if containers_ready => ("ReadinessGatesNotReady", message),
+        Some(message) if containers_ready => (Reason::ReadinessGatesNotReady, message),
         _ => (reason, not_ready.clone()),
     };
     let undone = names(view, |one| one.role != Role::Main && !is_initialized(one));
     let not_initialized = format!("containers with incomplete status: [{}]", undone.join(" "));
     let all = [
-        ("PodReadyToStartContainers", view.has_network, "", ""),
+        ("PodReadyToStartContainers", view.has_network, None, ""),
         (
             "Initialized",
             initialized,
-            "ContainersNotInitialized",
+            Some(Reason::ContainersNotInitialized),
             &*not_initialized,
         ),
-        ("Ready", ready, ready_reason, &*ready_message),
-        ("ContainersReady", containers_ready, reason, &*not_ready),
-        ("PodScheduled", true, "", ""),
+        ("Ready", ready, Some(ready_reason), &*ready_message),
+        (
+            "ContainersReady",
+            containers_ready,
+            Some(reason),
+            &*not_ready,
+        ),
+        ("PodScheduled", true, None, ""),
     ];
     let before: BTreeMap<&str, &PodCondition> = view
         .before
@@ -56,11 +62,11 @@ pub(super) fn render(view: &View<'_>, initialized: bool, phase: &str) -> Value {
                 .map_or(view.now, |time| time.0);
             let mut condition =
                 json!({"type": kind, "status": status, "lastTransitionTime": since});
-            if !holds && !reason.is_empty() {
-                condition["reason"] = json!(reason);
+            if let (false, Some(reason)) = (holds, reason) {
+                condition["reason"] = json!(reason.as_str());
                 // A failure of the whole pod explains more than a list of containers.
                 let message = view.obstacle.map_or(message, |obstacle| &obstacle.message);
-                if reason != "PodCompleted" {
+                if reason != Reason::PodCompleted {
                     condition["message"] = json!(message);
                 }
             }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use pod_supervisor::status::{EndReason, State, Termination};
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::{
@@ -69,8 +70,8 @@ fn container(view: &View<'_>, one: &ContainerView<'_>) -> Value {
 }
 
 fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -> Value {
-    let waiting = |reason: &str, message: &str| {
-        let mut waiting = json!({"reason": reason});
+    let waiting = |reason: Reason, message: &str| {
+        let mut waiting = json!({"reason": reason.as_str()});
         if !message.is_empty() {
             waiting["message"] = json!(message);
         }
@@ -92,19 +93,19 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
             _,
         )) => {
             if termination.reason == EndReason::StartError {
-                return waiting("CreateContainerError", &termination.message);
+                return waiting(Reason::CreateContainerError, &termination.message);
             }
             let message = back_off(view.pod, &one.container.name, *delay_ms);
-            waiting("CrashLoopBackOff", &message)
+            waiting(Reason::CrashLoopBackOff, &message)
         }
-        Some((State::Starting, _)) => waiting("ContainerCreating", ""),
+        Some((State::Starting, _)) => waiting(Reason::ContainerCreating, ""),
         None => match (&one.failure, view.obstacle) {
             (Some(failure), _) => waiting(failure.reason, &failure.message),
-            (None, Some(obstacle)) => waiting("ContainerCreating", &obstacle.message),
+            (None, Some(obstacle)) => waiting(Reason::ContainerCreating, &obstacle.message),
             (None, None) if one.role == Role::Main && has_init(view) => {
-                waiting("PodInitializing", "")
+                waiting(Reason::PodInitializing, "")
             }
-            (None, None) => waiting("ContainerCreating", ""),
+            (None, None) => waiting(Reason::ContainerCreating, ""),
         },
     }
 }

@@ -10,6 +10,7 @@ use std::{borrow::Cow, net::IpAddr};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition};
 use pod_supervisor::status::{ContainerStatus, State};
+use reasons::Reason;
 use serde_json::{Value, json};
 
 use super::plan::{Role, Run};
@@ -60,7 +61,7 @@ pub(crate) enum Readiness {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting<'a> {
-    pub(crate) reason: &'a str,
+    pub(crate) reason: Reason,
     pub(crate) message: Cow<'a, str>,
 }
 
@@ -117,7 +118,7 @@ pub(crate) fn render(view: &View<'_>) -> Value {
         status["initContainerStatuses"] = containers(view, Group::Init);
     }
     if let Some(failure) = view.failure {
-        status["reason"] = json!(failure.reason);
+        status["reason"] = json!(failure.reason.as_str());
         status["message"] = json!(failure.message);
     }
     status
@@ -139,7 +140,7 @@ pub(crate) fn unschedulable(pod: &Pod, message: &str, now: Timestamp) -> Value {
         .map(|one| json!(one))
         .collect();
     conditions.push(json!({
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+        "type": "PodScheduled", "status": "False", "reason": Reason::Unschedulable.as_str(), "message": message,
         "lastTransitionTime": since,
     }));
     json!({"phase": "Pending", "conditions": conditions})

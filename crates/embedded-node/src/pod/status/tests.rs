@@ -140,7 +140,7 @@ fn running_pod_is_ready_and_has_addresses() {
 #[test]
 fn failed_start_shows_its_reason() {
     let failure = Waiting {
-        reason: "ErrImagePull",
+        reason: Reason::ErrImagePull,
         message: "no such host".into(),
     };
     let got = one_main(None, Some(failure));
@@ -176,7 +176,7 @@ fn unchanged_conditions_keep_their_transition_time() {
             readiness: Readiness::Ready,
         }],
         failure: None,
-        obstacle: Some(&Failure::new("FailedMount", "no disk")),
+        obstacle: Some(&Failure::new(Reason::FailedMount, "no disk")),
         before: pod.status.as_ref().unwrap().conditions.as_ref().unwrap(),
     });
     let find = |kind: &str| {

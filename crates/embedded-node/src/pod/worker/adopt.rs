@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Pod;
 use pod_supervisor::status as disk;
+use reasons::Reason;
 use tokio::sync::watch;
 
 use super::{
@@ -83,7 +84,7 @@ impl Worker {
         let policy = spec.and_then(|spec| spec.restart_policy.as_deref());
         if policy == Some("Never") {
             let message = "the host was restarted while the pod ran";
-            self.lifecycle = Lifecycle::Failed(Failure::new("NodeRestarted", message));
+            self.lifecycle = Lifecycle::Failed(Failure::new(Reason::NodeRestarted, message));
             return;
         }
         for one in &mut self.containers {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use image_store::Image;
 use k8s_openapi::api::core::v1::Pod;
 use pod_supervisor::status::PodStatus;
+use reasons::Reason;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -86,7 +87,7 @@ impl Worker {
         let node = self.shared.settings.node_name.clone();
         let key = reconcile::Key::of(self.pod.as_ref());
         let note = format!("Successfully assigned {key} to {node}");
-        self.publish_normal("Scheduled", note);
+        self.publish_normal(Reason::Scheduled, note);
         // The watch delivers the same a moment later.
         let mut pod = Pod::clone(&self.pod);
         if let Some(spec) = &mut pod.spec {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use pod_supervisor::status::State;
+use reasons::Reason;
 use tokio::time::Instant;
 
 use super::{
@@ -119,14 +120,14 @@ impl Worker {
         }
         if let (Err(error), true) = (result, current) {
             let message = format!("{kind} probe failed: {error}");
-            self.publish_warning(&Failure::new("Unhealthy", message));
+            self.publish_warning(&Failure::new(Reason::Unhealthy, message));
         }
         if !kill || self.intent() != Intent::Run {
             return;
         }
         let kind = kind.to_lowercase();
         let note = format!("Container {name} failed {kind} probe, will be restarted");
-        self.publish_normal("Killing", note);
+        self.publish_normal(Reason::Killing, note);
         let kill = act::KillContainer {
             dir: self.dir.clone(),
             container: name,

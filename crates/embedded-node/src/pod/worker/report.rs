@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use reasons::Reason;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -173,7 +174,11 @@ impl Worker {
     /// The failed pull of a volume's image and the number of its failures.
     fn volume_image_failure(&self) -> Option<(&Failure, u32)> {
         let failure = self.tasks.volumes.failure()?;
-        let reasons = ["ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
+        let reasons = [
+            Reason::ErrImagePull,
+            Reason::ErrImageNeverPull,
+            Reason::InvalidImageName,
+        ];
         reasons
             .contains(&failure.reason)
             .then(|| (failure, self.tasks.volumes.failures()))
@@ -190,10 +195,10 @@ impl Worker {
 }
 
 fn waiting_for_image(failure: &Failure, failures: u32) -> Waiting<'_> {
-    if failure.reason == "ErrImagePull" && failures > 1 {
+    if failure.reason == Reason::ErrImagePull && failures > 1 {
         let message = format!("Back-off pulling image: ErrImagePull: {}", failure.message);
         return Waiting {
-            reason: "ImagePullBackOff",
+            reason: Reason::ImagePullBackOff,
             message: message.into(),
         };
     }

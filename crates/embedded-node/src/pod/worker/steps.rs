@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use reasons::Reason;
 
 use super::{
     super::{
@@ -15,7 +16,7 @@ use super::{
 use crate::{Failure, container::Kind, schedule::Obstacle};
 
 /// Reason of a pod that waits for its volumes; never shown to users.
-const WAITING_FOR_VOLUMES: &str = "WaitingForVolumes";
+const WAITING_FOR_VOLUMES: Reason = Reason::WaitingForVolumes;
 
 impl Worker {
     pub(super) fn start_step(&mut self, step: Step) {
@@ -43,7 +44,7 @@ impl Worker {
         match self.shared.obstacle(&self.pod) {
             None => {}
             Some(Obstacle::Unschedulable(message)) => {
-                self.finish_bind(Err(Failure::new("FailedScheduling", message)));
+                self.finish_bind(Err(Failure::new(Reason::FailedScheduling, message)));
                 return None;
             }
             // Takes moments: not worth an event.
@@ -138,7 +139,7 @@ impl Worker {
         for one in &self.containers {
             if status::run(self.container_status(one)) == Run::Running {
                 let note = format!("Stopping container {}", one.container.name);
-                self.publish_normal("Killing", note);
+                self.publish_normal(Reason::Killing, note);
             }
         }
     }

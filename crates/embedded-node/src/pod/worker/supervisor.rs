@@ -3,6 +3,7 @@
 use std::{io, time::Duration};
 
 use pod_supervisor::status::{self as disk, ContainerStatus, EndReason, PodStatus, State};
+use reasons::Reason;
 use tokio::time::Instant;
 
 use super::{super::plan::Stage, Worker};
@@ -68,7 +69,7 @@ impl Worker {
         let stopping = self.tasks.stop.stage(Instant::now()) != Stage::Todo;
         if !stopping && self.supervisor.connected_at.elapsed() < SHORT_LIFE {
             let message = "the pod's supervisor ended right after its start";
-            let failure = Failure::new("FailedCreatePodSandBox", message);
+            let failure = Failure::new(Reason::FailedCreatePodSandBox, message);
             self.publish_failure(&failure, self.tasks.sandbox.failures());
             self.tasks.sandbox.finish(Err(failure));
         } else {
@@ -95,8 +96,8 @@ impl Worker {
     fn publish_change(&self, now: &ContainerStatus) {
         match &now.state {
             State::Running { .. } => {
-                self.publish_normal("Created", format!("Created container: {}", now.name));
-                self.publish_normal("Started", format!("Started container {}", now.name));
+                self.publish_normal(Reason::Created, format!("Created container: {}", now.name));
+                self.publish_normal(Reason::Started, format!("Started container {}", now.name));
             }
             State::BackOff { delay_ms, .. } if *delay_ms > 0 => {
                 let note = format!("Back-off restarting failed container {}", now.name);
@@ -108,7 +109,7 @@ impl Worker {
             && end.reason == EndReason::StartError
         {
             let message = format!("Error: container {}: {}", now.name, end.message);
-            self.publish_warning(&Failure::new("Failed", message));
+            self.publish_warning(&Failure::new(Reason::Failed, message));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use reasons::Reason;
 use tokio::time::Instant;
 
 use super::{
@@ -30,7 +31,7 @@ impl Worker {
             Ok(left) if !left.is_zero() => Some(Instant::now() + left),
             _ => {
                 let message = "Pod was active on the node longer than the specified deadline";
-                let failure = Failure::new("DeadlineExceeded", message);
+                let failure = Failure::new(Reason::DeadlineExceeded, message);
                 self.publish_warning(&failure);
                 self.lifecycle = Lifecycle::Failed(failure);
                 None

@@ -14,6 +14,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
+use reasons::Reason;
 use reconcile::{Key, ReconcileError, Retry, WriteError};
 use serde_json::{Value, json};
 
@@ -50,12 +51,12 @@ pub(crate) enum StorageError {
 }
 
 impl ReconcileError for StorageError {
-    fn reason(&self) -> &'static str {
+    fn reason(&self) -> Reason {
         match self {
             Self::Write(error) => error.reason(),
-            Self::Backing(_) => "ProvisioningFailed",
-            Self::Disk { .. } => "VolumeFailedDelete",
-            Self::Read { .. } => "ServerUnavailable",
+            Self::Backing(_) => Reason::ProvisioningFailed,
+            Self::Disk { .. } => Reason::VolumeFailedDelete,
+            Self::Read { .. } => Reason::ServerUnavailable,
         }
     }
 

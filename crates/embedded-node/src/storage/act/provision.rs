@@ -2,9 +2,11 @@
 
 use std::{io, sync::Arc};
 
+use error_chain::error_chain;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use kubevirt_api::quantity::Amount;
+use reasons::Reason;
 use reconcile::{EventType, Key, WriteError};
 use serde_json::{Value, json};
 
@@ -36,7 +38,7 @@ impl Claims {
         class: &str,
         mode: Mode,
     ) -> Result<(), StorageError> {
-        let normal = |reason: &'static str, message: String| {
+        let normal = |reason: Reason, message: String| {
             let kind = EventType::Normal;
             self.0
                 .storage
@@ -51,12 +53,12 @@ impl Claims {
             .get(key)
             .is_none_or(|event| {
                 // A retry is not announced again.
-                event.reason != "ProvisioningFailed"
+                event.reason != Reason::ProvisioningFailed
             });
         if first {
             let message =
                 format!("External provisioner is provisioning volume for claim \"{key}\"");
-            normal("Provisioning", message);
+            normal(Reason::Provisioning, message);
         }
         let name = volume_name(claim.metadata.uid.as_deref().unwrap_or_default());
         let bytes = whole_blocks(claim::requested(claim).map_or(0, Amount::units));
@@ -65,11 +67,11 @@ impl Claims {
         if let Err(error) = self.make_backing(&backing, &volume).await {
             let message = format!(
                 "failed to provision volume with StorageClass {class:?}: {}",
-                reconcile::error_chain(&error)
+                error_chain(&error)
             );
             let event = Event {
                 kind: EventType::Warning,
-                reason: "ProvisioningFailed",
+                reason: Reason::ProvisioningFailed,
                 message,
             };
             self.publish(key, claim, event);
@@ -90,7 +92,7 @@ impl Claims {
         })
         .await?;
         normal(
-            "ProvisioningSucceeded",
+            Reason::ProvisioningSucceeded,
             format!("Successfully provisioned volume {}", volume.name),
         );
         Ok(())

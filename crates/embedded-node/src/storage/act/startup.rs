@@ -1,5 +1,6 @@
 //! Runs once before the reconcilers: the storage class, and recovery after an earlier process.
 
+use error_chain::error_chain;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use reconcile::{Key, WriteError};
@@ -59,7 +60,7 @@ pub(in super::super) async fn recover(shared: &Shared) {
         Ok(())
     };
     if let Err(error) = blocking("clean up after an earlier process", work).await {
-        let error = reconcile::error_chain(&error);
+        let error = error_chain(&error);
         tracing::warn!(error, "unfinished volumes cannot be cleaned up");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
+use reasons::Reason;
 use reconcile::{EventType, Key, Reconciler, Requeue};
 use serde_json::json;
 
@@ -142,7 +143,7 @@ impl Volumes {
             Step::Fail(message) => {
                 let recorder = &self.0.storage.recorder;
                 let kind = EventType::Warning;
-                recorder.publish(object, kind, "VolumeFailedDelete", message.clone());
+                recorder.publish(object, kind, Reason::VolumeFailedDelete, message.clone());
                 let status = json!({"phase": "Failed", "message": message});
                 Ok(Some(write_status(&api, key, status).await?))
             }

@@ -11,6 +11,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
+use reasons::Reason;
 
 use super::{CLAIM_PROTECTION, PROVISIONER, backing::Mode};
 
@@ -74,12 +75,12 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) kind: reconcile::EventType,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Reason,
     pub(crate) message: String,
 }
 
 impl Event {
-    fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+    fn normal(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             kind: reconcile::EventType::Normal,
             reason,
@@ -87,7 +88,7 @@ impl Event {
         }
     }
 
-    fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+    fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             kind: reconcile::EventType::Warning,
             reason,
@@ -120,7 +121,7 @@ fn bound(observed: &Observed<'_>, name: &str) -> Option<Step> {
         let was_bound = annotation(claim, BIND_COMPLETED).is_some();
         let lost = was_bound && phase != "Lost";
         let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
-        return lost.then(|| Step::SetLost(Event::warning("ClaimLost", message)));
+        return lost.then(|| Step::SetLost(Event::warning(Reason::ClaimLost, message)));
     };
     match volume
         .spec
@@ -140,7 +141,7 @@ fn bound(observed: &Observed<'_>, name: &str) -> Option<Step> {
         }
         Some(_) => (phase != "Lost").then(|| {
             let message = format!("Volume {name:?} is bound to another claim");
-            Step::SetLost(Event::warning("ClaimMisbound", message))
+            Step::SetLost(Event::warning(Reason::ClaimMisbound, message))
         }),
     }
 }
@@ -180,7 +181,7 @@ fn unbound(observed: &Observed<'_>) -> Option<Step> {
         return match observed.consumer {
             Consumer::Waiting => Some(Step::SelectNode),
             Consumer::None => Some(Step::Publish(Event::normal(
-                "WaitForFirstConsumer",
+                Reason::WaitForFirstConsumer,
                 "waiting for first consumer to be created before binding",
             ))),
         };
@@ -193,7 +194,10 @@ fn unbound(observed: &Observed<'_>) -> Option<Step> {
     }
     let Some(class) = class else {
         let message = format!("storageclass.storage.k8s.io {class_name:?} not found");
-        return Some(Step::Publish(Event::warning("ProvisioningFailed", message)));
+        return Some(Step::Publish(Event::warning(
+            Reason::ProvisioningFailed,
+            message,
+        )));
     };
     if selected.is_some_and(|node| node != observed.node) {
         return None;
@@ -212,7 +216,7 @@ fn provision(observed: &Observed<'_>, class: &StorageClass, class_name: &str) ->
                  verify that the provisioner is running and correctly registered."
             );
             return Some(Step::Publish(Event::normal(
-                "ExternalProvisioning",
+                Reason::ExternalProvisioning,
                 message,
             )));
         }
@@ -223,11 +227,17 @@ fn provision(observed: &Observed<'_>, class: &StorageClass, class_name: &str) ->
             "storage class {class_name:?} only makes empty volumes: the claim's dataSource is not \
              supported"
         );
-        return Some(Step::Publish(Event::warning("ProvisioningFailed", message)));
+        return Some(Step::Publish(Event::warning(
+            Reason::ProvisioningFailed,
+            message,
+        )));
     }
     if spec.selector.is_some() {
         let message = "claim Selector is not supported";
-        return Some(Step::Publish(Event::warning("ProvisioningFailed", message)));
+        return Some(Step::Publish(Event::warning(
+            Reason::ProvisioningFailed,
+            message,
+        )));
     }
     Some(Step::Provision {
         class: class_name.to_owned(),
@@ -237,7 +247,7 @@ fn provision(observed: &Observed<'_>, class: &StorageClass, class_name: &str) ->
 
 fn no_volume() -> Step {
     Step::Publish(Event::normal(
-        "FailedBinding",
+        Reason::FailedBinding,
         "no persistent volumes available for this claim and no storage class is set",
     ))
 }

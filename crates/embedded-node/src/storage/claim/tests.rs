@@ -85,14 +85,14 @@ fn step(case: &Case) -> Option<Step> {
     })
 }
 
-fn lost(case: &Case) -> &'static str {
+fn lost(case: &Case) -> Reason {
     match step(case) {
         Some(Step::SetLost(event)) => event.reason,
         other => panic!("{other:?}"),
     }
 }
 
-fn reason(case: &Case) -> &'static str {
+fn reason(case: &Case) -> Reason {
     match step(case) {
         Some(Step::Publish(event)) => event.reason,
         other => panic!("{other:?}"),

@@ -16,7 +16,7 @@ pub(super) fn rows() -> Vec<Definition> {
 }
 
 fn clones() -> Definition {
-    let schema = Object::new("Makes a new VM from a VM or a snapshot, with disks of its own.")
+    let schema = Object::new("Makes a new VM from a VM or a snapshot, with its own disks.")
         .required("spec", structural::of_spec::<VirtualMachineCloneSpec>())
         .optional(
             "status",

@@ -1,4 +1,4 @@
-//! Group `kubevirt.io`: v1, and v1alpha3 as older texts have it. Both have the same schema.
+//! Group `kubevirt.io`: v1, and v1alpha3 for older manifests. Both have the same schema.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub(super) fn rows() -> Vec<Definition> {
 
 fn instances() -> Definition {
     let schema = Object::new(
-        "One run of a guest. Its spec is fixed; when the guest has ended, the object only tells \
+        "One run of a guest. Its spec is fixed; when the guest has ended, the object only reports \
          how. Usually made by a VirtualMachine.",
     )
     .required("spec", structural::of_spec::<VirtualMachineInstanceSpec>())
@@ -172,7 +172,7 @@ fn presets() -> Definition {
         "Defaults for instances with certain labels. Has no effect any more: use instance types \
          and preferences.",
     )
-    // The original leaves it optional here and refuses a preset without its content elsewhere.
+    // KubeVirt has it optional here and refuses a preset without content in its webhook.
     .required(
         "spec",
         structural::of_spec::<VirtualMachineInstancePresetSpec>(),
@@ -199,7 +199,7 @@ fn presets() -> Definition {
 
 fn installations() -> Definition {
     let schema = Object::new(
-        "One installation of the system: what is installed, how it is set, and how it is. There \
+        "One installation of the system: its components, configuration and status. There \
          is one in a cluster.",
     )
     .required("spec", structural::of_spec::<KubeVirtSpec>())

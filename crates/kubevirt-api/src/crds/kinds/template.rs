@@ -1,4 +1,4 @@
-//! Group `template.kubevirt.io`: v1alpha1 is stored and on its way out, v1beta1 served beside it
+//! Group `template.kubevirt.io`: v1alpha1 is stored and deprecated, v1beta1 is served beside it
 //! with the same schema.
 
 use serde_json::Value;

@@ -1,6 +1,6 @@
-//! Objects that an answer depends on, from the API server.
+//! Reads the objects that a review depends on from the API server.
 
-pub(super) mod machine;
+pub(super) mod vm;
 
 use admission::kinds::{Need, Neighbours};
 use k8s_openapi::NamespaceResourceScope;
@@ -14,7 +14,7 @@ use kubevirt_api::{
 };
 use serde::de::DeserializeOwned;
 
-/// Looks up everything that is needed. What is not there stays empty; the lists are short.
+/// Reads all needed objects. A missing object stays empty; the lists are short.
 pub(super) async fn all(client: &Client, needs: Vec<Need>) -> Result<Neighbours, kube::Error> {
     let mut found = Neighbours::default();
     for need in needs {
@@ -62,12 +62,12 @@ async fn installations(client: &Client) -> Result<Vec<String>, kube::Error> {
 async fn workloads(client: &Client) -> Result<Vec<String>, kube::Error> {
     let mut found = Vec::new();
     let any = ListParams::default().limit(1);
-    let instances: Api<VirtualMachineInstance> = Api::all(client.clone());
-    if !instances.list_metadata(&any).await?.items.is_empty() {
+    let vmis: Api<VirtualMachineInstance> = Api::all(client.clone());
+    if !vmis.list_metadata(&any).await?.items.is_empty() {
         found.push(VirtualMachineInstance::PLURAL.to_owned());
     }
-    let machines: Api<VirtualMachine> = Api::all(client.clone());
-    if !machines.list_metadata(&any).await?.items.is_empty() {
+    let vms: Api<VirtualMachine> = Api::all(client.clone());
+    if !vms.list_metadata(&any).await?.items.is_empty() {
         found.push(VirtualMachine::PLURAL.to_owned());
     }
     let sets: Api<VirtualMachineInstanceReplicaSet> = Api::all(client.clone());
@@ -77,7 +77,7 @@ async fn workloads(client: &Client) -> Result<Vec<String>, kube::Error> {
     Ok(found)
 }
 
-/// The snapshot says where its content is.
+/// The name of the content, which the snapshot has in its status.
 fn content_name(found: &Neighbours) -> Option<String> {
     let status = found.snapshot.as_ref()?.status.as_ref()?;
     status.virtual_machine_snapshot_content_name.clone()

@@ -1,4 +1,4 @@
-//! Plans and statuses of VMs that make data volumes.
+//! Plans and statuses of VMs with data volume templates.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::super::data_volumes::{self, Templated};
 use super::super::plan::{Step, plan};
 use super::super::status::{self, Done};
-use super::{see, set, vm};
+use super::{observe, set, vm};
 use crate::view::{DataVolume, Vm};
 
 fn templated(name: &str, phase: Option<&str>, has_claim: bool) -> Templated {
@@ -42,16 +42,16 @@ fn starts_wait_for_data_volumes_by_their_phase() {
         (Some("Failed"), true, false),
         (Some("Brand New"), true, false),
     ]) {
-        let mut seen = see(vm("Always"), None);
-        seen.templates = vec![templated("x", phase, has_claim)];
-        let plan = plan(&seen);
+        let mut observed = observe(vm("Always"), None);
+        observed.templates = vec![templated("x", phase, has_claim)];
+        let plan = plan(&observed);
         let case = format!("{phase:?} {has_claim}");
         assert_eq!(plan.steps.contains(&Step::CreateVmi), starts, "{case}");
         assert_eq!(plan.waits_for.is_some(), !starts, "{case}");
         let makes = plan.steps.contains(&Step::CreateDataVolume(0));
         assert_eq!(makes, phase.is_none() && !has_claim, "{case}");
-        // It must not count as started, or a strategy that starts once would never.
-        let status = status::render(&seen, &plan, &Done::default());
+        // It must not count as started, or the strategy Once would never start it.
+        let status = status::render(&observed, &plan, &Done::default());
         assert_eq!(status.created, None, "{case}");
     }
 }
@@ -60,16 +60,16 @@ fn starts_wait_for_data_volumes_by_their_phase() {
 fn vm_that_runs_once_is_set_to_start_while_it_waits_for_data() {
     let mut fresh = vm("RerunOnFailure");
     fresh["status"] = json!({});
-    let mut seen = see(fresh, None);
-    seen.templates = vec![templated("x", Some("ImportInProgress"), true)];
-    let plan = plan(&seen);
+    let mut observed = observe(fresh, None);
+    observed.templates = vec![templated("x", Some("ImportInProgress"), true)];
+    let plan = plan(&observed);
     assert!(plan.waits_for.is_some());
-    let status = status::render(&seen, &plan, &Done::default());
+    let status = status::render(&observed, &plan, &Done::default());
     assert_eq!(status.run_strategy, None);
 }
 
 #[test]
-fn data_volume_is_its_template_with_owner_and_marks() {
+fn data_volume_is_its_template_with_owner_and_labels() {
     let template = json!({
         "metadata": {"name": "x", "labels": {"kubevirt.io/created-by": "forged", "a": "b"},
                      "annotations": {"cdi.kubevirt.io/allowClaimAdoption": "false"}},

@@ -1,0 +1,120 @@
+//! Guests that failed.
+
+use kubevirt_api::{
+    conditions::Condition as _,
+    vmi_status::{
+        VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
+    },
+};
+use reasons::{Reason, Subject};
+
+use crate::{Finding, Observed, pods};
+
+pub(crate) fn node_lost(observed: &Observed) -> Vec<Finding> {
+    if ending(observed).is_none_or(|(reason, _)| Reason::NodeUnresponsive != *reason) {
+        return Vec::new();
+    }
+    let reason = Reason::NodeUnresponsive;
+    let node = observed.node_name().unwrap_or("of the guest");
+    vec![
+        Finding::new(format!(
+            "Node {node} stopped reporting; the guest was marked Failed"
+        ))
+        .because(reason)
+        .evidence(observed.vmi_object(), "status.reason", reason.as_str())
+        .next(format!("kubectl describe node {node}")),
+    ]
+}
+
+pub(crate) fn panicked(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The guest kernel panicked; the guest's console has its last messages.";
+    ended(observed, Reason::GuestPanicked, sentence)
+}
+
+pub(crate) fn qemu_crashed(observed: &Observed) -> Vec<Finding> {
+    let sentence = "QEMU exited unexpectedly.";
+    ended(observed, Reason::QEMUCrashed, sentence)
+}
+
+pub(crate) fn watchdog(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The guest hung: it stopped resetting its watchdog, which powered it off.";
+    ended(observed, Reason::WatchdogExpired, sentence)
+}
+
+pub(crate) fn shutdown_forced(observed: &Observed) -> Vec<Finding> {
+    let sentence = "The guest did not shut down within its grace period and was switched off.";
+    ended(observed, Reason::ShutdownForced, sentence)
+}
+
+pub(crate) fn launcher_unresponsive(observed: &Observed) -> Vec<Finding> {
+    let sentence =
+        "The launcher in the guest's pod stopped answering, so the guest's state is unknown.";
+    ended(observed, Reason::LauncherUnresponsive, sentence)
+}
+
+pub(crate) fn postcopy_failed(observed: &Observed) -> Vec<Finding> {
+    let sentence = "A migration failed while the guest's memory was split between two nodes; the \
+                    guest was lost.";
+    ended(observed, Reason::PostcopyFailed, sentence)
+}
+
+/// Out of memory according to virt-handler, where the pod does not report it.
+pub(crate) fn out_of_memory(observed: &Observed) -> Vec<Finding> {
+    ended(observed, Reason::OOMKilled, pods::OUT_OF_MEMORY)
+}
+
+/// Any other failure of the guest.
+pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
+    let reason = ending(observed).map(|(reason, _)| reason);
+    let is_explained = reason.is_some_and(|reason| {
+        let known = reason.parse::<Reason>();
+        known.is_ok_and(|known| known == Reason::StartFailed || known.subject() == Subject::Ended)
+    });
+    // Rules about conditions and pods explain these failures in more detail.
+    let is_explained = is_explained
+        || observed.problem(&Type::Synchronized).is_some()
+        || [pods::out_of_memory, pods::evicted]
+            .iter()
+            .any(|rule| !rule(observed).is_empty());
+    if observed.phase() != Some(Phase::Failed) || is_explained {
+        return Vec::new();
+    }
+    let found = vec![
+        Finding::new("The guest failed.")
+            .reason(reason.unwrap_or_default())
+            .evidence(
+                observed.vmi_object(),
+                "status.phase",
+                reason.unwrap_or("Failed"),
+            )
+            .next(observed.kubectl(&format!("describe vmi {}", observed.name))),
+    ];
+    pods::next_is_log(observed, found)
+}
+
+/// A finding if the guest failed with this reason.
+pub(crate) fn ended(observed: &Observed, reason: Reason, sentence: &str) -> Vec<Finding> {
+    let found = ending(observed).filter(|(found, _)| reason == **found);
+    let found = found.map(|(_, message)| {
+        Finding::new(sentence)
+            .because(reason)
+            .evidence(
+                observed.vmi_object(),
+                "status.reason",
+                format!("{reason}: {message}"),
+            )
+            .next(observed.kubectl(&format!("describe vmi {}", observed.name)))
+    });
+    pods::next_is_log(observed, found.into_iter().collect())
+}
+
+/// Reason and message of a guest that failed, as virt-handler reports them.
+fn ending(observed: &Observed) -> Option<(&str, &str)> {
+    let status = observed.own_vmi()?.status.as_ref()?;
+    let reason = status.reason.as_deref()?;
+    let ready = observed.condition(&Type::Ready);
+    let message = ready
+        .map(|condition| condition.message())
+        .unwrap_or_default();
+    (observed.phase() == Some(Phase::Failed)).then_some((reason, message))
+}

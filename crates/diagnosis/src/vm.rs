@@ -1,0 +1,237 @@
+//! Causes that the VM itself shows.
+
+use kubevirt_api::{
+    conditions::Condition as _, vm::VirtualMachineRunStrategy as Strategy,
+    vm_status::StateChangeRequestAction, vmi_status::VirtualMachineInstancePhase as Phase,
+};
+
+use crate::{Finding, Observed, observed::time_of};
+
+/// How long virt-controller may take to process a new VM, in seconds.
+const FIRST_RECONCILE: i64 = 30;
+
+pub(crate) fn name_taken(observed: &Observed) -> Vec<Finding> {
+    let (Some(vm), Some(vmi)) = (&observed.vm, &observed.vmi) else {
+        return Vec::new();
+    };
+    if observed.own_vmi().is_some() || vm.metadata.uid.is_none() {
+        return Vec::new();
+    }
+    let owners = vmi.metadata.owner_references.iter().flatten();
+    let owners: Vec<String> = owners
+        .map(|owner| format!("{} {}", owner.kind, owner.name))
+        .collect();
+    let owner = owners.join(", ");
+    let sentence = format!(
+        "A VMI of this name belongs to {owner}, so the VM cannot create its own; delete that VMI or \
+         rename the VM."
+    );
+    vec![
+        Finding::new(sentence)
+            .evidence(observed.vmi_object(), "metadata.ownerReferences", owner)
+            .next(observed.kubectl(&format!("delete vmi {}", observed.name))),
+    ]
+}
+
+pub(crate) fn controller_silent(observed: &Observed) -> Vec<Finding> {
+    let Some(vm) = &observed.vm else {
+        return Vec::new();
+    };
+    let status = vm.status.as_ref();
+    let is_processed = status.is_some_and(|status| !status.conditions.is_empty());
+    if is_processed || !observed.is_older(vm.metadata.creation_timestamp.as_ref(), FIRST_RECONCILE)
+    {
+        return Vec::new();
+    }
+    vec![
+        Finding::new("No controller has processed the VM; virt-controller does not run.")
+            .evidence(observed.vm_object(), "status.conditions", "none")
+            .next("kubectl -n kubevirt get pods  # on a single host: ferrovirt status"),
+    ]
+}
+
+pub(crate) fn manual_recovery(observed: &Observed) -> Vec<Finding> {
+    let Some(condition) = observed.vm_condition("ManualRecoveryRequired") else {
+        return Vec::new();
+    };
+    let sentence =
+        "A volume migration stopped half-way; the volumes of the VM need manual recovery.";
+    vec![
+        Finding::new(sentence)
+            .evidence(
+                observed.vm_object(),
+                "status.conditions[ManualRecoveryRequired]",
+                condition.message(),
+            )
+            .next(observed.kubectl(&format!("describe vm {}", observed.name))),
+    ]
+}
+
+pub(crate) fn crash_loop(observed: &Observed) -> Vec<Finding> {
+    let status = observed.vm.as_ref().and_then(|vm| vm.status.as_ref());
+    let Some(failure) = status.and_then(|status| status.start_failure.as_ref()) else {
+        return Vec::new();
+    };
+    let count = failure.consecutive_fail_count.unwrap_or(0);
+    if count == 0 || observed.phase() == Some(Phase::Running) {
+        return Vec::new();
+    }
+    let retry = failure.retry_after_timestamp.as_ref();
+    let retry = match retry {
+        Some(time) if observed.is_older(Some(time), FIRST_RECONCILE) => {
+            format!("the next attempt was due at {} and did not happen", time.0)
+        }
+        Some(time) => format!("the next attempt is due at {}", time.0),
+        None => "no time is set for the next attempt".to_owned(),
+    };
+    let times = if count == 1 { "once" } else { "repeatedly" };
+    let sentence = format!("The guest ended {times} before it ran ({count} in a row); {retry}.");
+    let mut finding = Finding::new(sentence).evidence(
+        observed.vm_object(),
+        "status.startFailure.consecutiveFailCount",
+        count.to_string(),
+    );
+    if let Some(event) = observed.warnings().last() {
+        let object = event.involved_object.name.as_deref().unwrap_or_default();
+        finding = finding.evidence(
+            format!("event of {object}"),
+            event.reason.as_deref().unwrap_or_default(),
+            event.message.as_deref().unwrap_or_default(),
+        );
+    }
+    let selector = format!("-l vm.kubevirt.io/name={} --tail 50", observed.name);
+    vec![finding.next(observed.kubectl(&format!("logs {selector}")))]
+}
+
+pub(crate) fn restart_required(observed: &Observed) -> Vec<Finding> {
+    let Some(condition) = observed.vm_condition("RestartRequired") else {
+        return Vec::new();
+    };
+    if observed.phase() != Some(Phase::Running) {
+        return Vec::new();
+    }
+    vec![
+        Finding::new("The VM was changed, and the change takes effect after a restart.")
+            .evidence(
+                observed.vm_object(),
+                "status.conditions[RestartRequired]",
+                condition.message(),
+            )
+            .next(observed.virtctl(&format!("restart {}", observed.name))),
+    ]
+}
+
+pub(crate) fn halted(observed: &Observed) -> Vec<Finding> {
+    if observed.vmi.is_some() || observed.strategy() != Some(Strategy::Halted) {
+        return Vec::new();
+    }
+    let vm = observed.vm.as_ref();
+    let running = vm.is_some_and(|vm| vm.spec.running == Some(false));
+    let (field, value) = if running {
+        ("spec.running", "false")
+    } else {
+        ("spec.runStrategy", "Halted")
+    };
+    vec![
+        Finding::new("The VM is off, as its spec requests.")
+            .evidence(observed.vm_object(), field, value)
+            .next(observed.virtctl(&format!("start {}", observed.name))),
+    ]
+}
+
+pub(crate) fn not_started(observed: &Observed) -> Vec<Finding> {
+    let status = observed.vm.as_ref().and_then(|vm| vm.status.as_ref());
+    let requests = status.map_or(&[][..], |status| &status.state_change_requests);
+    let is_requested = requests
+        .iter()
+        .any(|request| request.action == StateChangeRequestAction::Start);
+    if observed.vmi.is_some() || observed.strategy() != Some(Strategy::Manual) || is_requested {
+        return Vec::new();
+    }
+    vec![
+        Finding::new("The VM is started by users only, and no user has started it.")
+            .evidence(observed.vm_object(), "spec.runStrategy", "Manual")
+            .next(observed.virtctl(&format!("start {}", observed.name))),
+    ]
+}
+
+/// The guest shut itself down, and the run strategy does not start it again.
+pub(crate) fn ended_well(observed: &Observed) -> Vec<Finding> {
+    let start = observed.virtctl(&format!("start {}", observed.name));
+    match (observed.strategy(), observed.phase()) {
+        (Some(Strategy::Always) | None, Some(Phase::Succeeded)) if observed.vm.is_some() => Vec::new(),
+        (strategy, Some(Phase::Succeeded)) => {
+            let finding = Finding::new("The guest shut itself down.").evidence(
+                observed.vmi_object(),
+                "status.phase",
+                "Succeeded",
+            );
+            let next = match strategy {
+                None => observed.kubectl(&format!("delete vmi {}", observed.name)),
+                Some(Strategy::Once) => observed.kubectl(&format!(
+                    "delete vmi {}  # the VM then runs it once more",
+                    observed.name
+                )),
+                Some(_) => start,
+            };
+            vec![finding.next(next)]
+        }
+        (Some(Strategy::RerunOnFailure), None) if has_run(observed) => vec![
+            Finding::new("The guest shut itself down, and its run strategy starts it again only after a failure.")
+                .evidence(observed.vm_object(), "spec.runStrategy", "RerunOnFailure")
+                .next(start),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn has_run(observed: &Observed) -> bool {
+    let status = observed.vm.as_ref().and_then(|vm| vm.status.as_ref());
+    observed.vmi.is_none()
+        && status.is_some_and(|status| {
+            status.run_strategy == Some(Strategy::RerunOnFailure)
+                && status.state_change_requests.is_empty()
+                && status.start_failure.is_none()
+        })
+}
+
+/// The latest warning event.
+pub(crate) fn warned(observed: &Observed) -> Vec<Finding> {
+    let warnings = observed.warnings();
+    let Some(event) = warnings.last().filter(|_| !observed.is_as_requested()) else {
+        return Vec::new();
+    };
+    let object = &event.involved_object;
+    let kind = object.kind.as_deref().unwrap_or_default();
+    let name = object.name.as_deref().unwrap_or_default();
+    let reason = event.reason.as_deref().unwrap_or_default();
+    let message = event.message.as_deref().unwrap_or_default();
+    vec![
+        Finding::new(format!(
+            "The latest warning about {kind} {name} is {reason}: {message}"
+        ))
+        .reason(reason)
+        .evidence(format!("event of {name}"), reason, message)
+        .evidence(
+            format!("event of {name}"),
+            "lastTimestamp",
+            time_of(event).to_string(),
+        )
+        .next(observed.kubectl(&format!("describe {kind} {name}"))),
+    ]
+}
+
+pub(crate) fn unexplained(observed: &Observed) -> Vec<Finding> {
+    if observed.is_as_requested() {
+        return Vec::new();
+    }
+    let (object, name) = match &observed.vm {
+        Some(_) => (observed.vm_object(), "vm"),
+        None => (observed.vmi_object(), "vmi"),
+    };
+    vec![
+        Finding::new("The guest does not run, and no object that can be read has an explanation.")
+            .evidence(object, "", "no condition or event explains it")
+            .next(observed.kubectl(&format!("describe {name} {}", observed.name))),
+    ]
+}

@@ -1,0 +1,123 @@
+//! From a manifest to a reachable guest.
+
+use e2e::{Console, tiny_vm};
+use tokio::{io::AsyncReadExt, net::TcpStream};
+
+use crate::test_namespace;
+
+#[tokio::test]
+async fn guest_boots_and_runs_cloud_init() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("hello").user_data("#!/bin/sh\necho hello from a test\n"))
+        .await;
+    test.wait_vm_status("hello", "Running").await;
+    let shown = test.greeting("hello").await;
+    assert!(shown.contains("\nhello from a test"), "{shown}");
+    assert!(shown.contains("guest hello (address 10.0.2.2)"), "{shown}");
+}
+
+#[tokio::test]
+async fn guest_has_address_and_reaches_the_network() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("net")).await;
+    let mut console = test.shell("net").await;
+    let addresses = console.shell("ip -4 addr show eth0").await;
+    assert!(addresses.contains("inet 10.0.2.2/24"), "{addresses}");
+    let vmi = test.wait_vmi_phase("net", "Running").await;
+    let pod = vmi["status"]["interfaces"][0]["ipAddress"]
+        .as_str()
+        .expect("an address")
+        .to_owned();
+    let (network, _) = pod.rsplit_once('.').expect("an IPv4 address");
+    let ping = console.shell(&format!("ping -c 2 -W 5 {network}.1")).await;
+    assert!(ping.contains(" 0% packet loss"), "{ping}");
+}
+
+#[tokio::test]
+async fn console_works_for_websocket_client_and_virtctl() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("talk")).await;
+    let mut console = test.shell("talk").await;
+    assert_eq!(console.shell("echo $((6 * 7))").await, "42");
+    drop(console);
+
+    let mut terminal = test.virtctl_terminal(&["console", "talk", "--timeout=1"]);
+    terminal.send(b"\n").await;
+    terminal.expect("# ").await;
+    terminal.send(b"echo $((7 * 8))\n").await;
+    terminal.expect("\n56").await;
+    // The escape key ends the session in a pipe, too.
+    terminal.send(&[0x1d]).await;
+    assert!(terminal.end().await.success());
+}
+
+#[tokio::test]
+async fn vnc_stream_speaks_rfb() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("screen")).await;
+    test.wait_vmi_phase("screen", "Running").await;
+    let path = test.subresource("virtualmachineinstances", "screen", "vnc");
+    let mut screen = Console::open(&test.client, &path)
+        .await
+        .expect("open the screen");
+    screen.expect("RFB 003.008\n").await;
+}
+
+#[tokio::test]
+async fn kubectl_get_describe_and_wait_work_for_vms() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("shown")).await;
+    test.kubectl(&["wait", "vm/shown", "--for=condition=Ready", "--timeout=90s"])
+        .await
+        .success();
+    let table = test.kubectl(&["get", "vm"]).await.success();
+    assert!(
+        table.contains("Running") && table.contains("True"),
+        "{table}"
+    );
+    let table = test
+        .kubectl(&["get", "vmi", "--output=wide"])
+        .await
+        .success();
+    assert!(table.contains("Running"), "{table}");
+    let text = test.kubectl(&["describe", "vm/shown"]).await.success();
+    assert!(text.contains("Printable Status:"), "{text}");
+    let pods = test.pod_list().await;
+    test.kubectl(&["logs", &pods[0].0]).await.success();
+}
+
+#[tokio::test]
+async fn virtctl_vnc_proxies_on_a_local_port() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("viewed")).await;
+    test.wait_vmi_phase("viewed", "Running").await;
+    let mut proxy = test.virtctl_terminal(&["vnc", "viewed", "--proxy-only"]);
+    let said = proxy.expect("}").await;
+    let said: serde_json::Value = serde_json::from_str(&said).expect("it says the port");
+    let port = said["port"]
+        .as_u64()
+        .and_then(|port| u16::try_from(port).ok());
+    let port = port.expect("a port is a small number");
+    let mut viewer = TcpStream::connect(("127.0.0.1", port))
+        .await
+        .expect("connect to the proxy");
+    let mut banner = [0; 12];
+    viewer
+        .read_exact(&mut banner)
+        .await
+        .expect("read the banner");
+    assert_eq!(&banner, b"RFB 003.008\n");
+}
+
+#[tokio::test]
+async fn vmi_boots_from_kernel_image() {
+    let test = test_namespace().await;
+    let example = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../examples/vmi-kernel-boot.yaml"
+    );
+    test.kubectl(&["apply", "--filename", example])
+        .await
+        .success();
+    test.greeting("kernel-boot").await;
+}

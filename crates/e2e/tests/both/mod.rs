@@ -1,0 +1,16 @@
+//! Tests that run in either environment.
+
+mod api_shapes;
+mod bad_input;
+mod container_disks;
+mod crashes;
+mod deletion;
+mod first_light;
+mod guest_failures;
+mod manual_deletion;
+mod missing_requirements;
+mod networks;
+mod power;
+mod replica_sets;
+mod strategies;
+mod volumes;

@@ -1,0 +1,189 @@
+//! Permissions: users have the cluster's roles; an admission policy restricts each virt-handler to its
+//! node.
+
+use e2e::{Environment, NAMESPACE, tiny_vm};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+use crate::{TestNamespace, test_namespace};
+
+#[tokio::test]
+async fn edit_role_covers_vms_of_its_namespace_only() {
+    let test = test_namespace().await;
+    for (role, user) in [("view", "vera"), ("edit", "ed"), ("admin", "ada")] {
+        let (role, user) = (format!("--clusterrole={role}"), format!("--user={user}"));
+        let bind = ["create", "rolebinding", &user[7..], &role, &user];
+        test.kubectl(&bind).await.success();
+    }
+    let (core, verbs) = ("kubevirt.io", "subresources.kubevirt.io");
+    for (verb, group, resource, expected) in [
+        ("list", core, "virtualmachines", [true, true, true]),
+        ("create", core, "virtualmachines", [false, true, true]),
+        (
+            "update",
+            verbs,
+            "virtualmachines/start",
+            [false, true, true],
+        ),
+        (
+            "get",
+            verbs,
+            "virtualmachineinstances/console",
+            [false, true, true],
+        ),
+        (
+            "deletecollection",
+            core,
+            "virtualmachines",
+            [false, false, true],
+        ),
+        (
+            "create",
+            core,
+            "virtualmachineinstancemigrations",
+            [false; 3],
+        ),
+        ("patch", core, "kubevirts", [false; 3]),
+    ] {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        for (user, expected) in ["vera", "ed", "ada"].into_iter().zip(expected) {
+            let asked = json!({"user": user, "resourceAttributes": {
+                "namespace": test.namespace, "verb": verb, "group": group,
+                "resource": resource, "subresource": subresource,
+            }});
+            let may = may(&test, asked).await;
+            assert_eq!(may, expected, "{user} {verb} {resource} {subresource}");
+        }
+    }
+}
+
+async fn may(test: &TestNamespace, asked: Value) -> bool {
+    let review = json!({"metadata": {}, "spec": asked});
+    let review: SubjectAccessReview = serde_json::from_value(review).expect("a review");
+    let api = Api::all(test.client.clone());
+    let answer = api.create(&PostParams::default(), &review).await;
+    answer.expect("ask").status.expect("an answer").allowed
+}
+
+/// A client with a token of virt-handler on `node`, as in its pod.
+async fn agent(test: &TestNamespace, node: &str) -> Client {
+    let by_node = format!("--field-selector=spec.nodeName={node}");
+    let list = [
+        "get",
+        "pods",
+        "--namespace",
+        NAMESPACE,
+        "--selector=kubevirt.io=virt-handler",
+        &by_node,
+        "--output=jsonpath={.items[0].metadata.name}",
+    ];
+    let pod = test.environment.kubectl(&list, b"").await.success();
+    let object = format!("--bound-object-name={pod}");
+    let token = [
+        "create",
+        "token",
+        "kubevirt-handler",
+        "--namespace",
+        NAMESPACE,
+        "--bound-object-kind=Pod",
+        &object,
+    ];
+    with_token(test, &test.environment.kubectl(&token, b"").await.success()).await
+}
+
+async fn with_token(test: &TestNamespace, token: &str) -> Client {
+    let mut kubeconfig =
+        Kubeconfig::read_from(test.environment.kubeconfig()).expect("a kubeconfig");
+    let user = json!({"token": token.trim()});
+    kubeconfig.auth_infos[0].auth_info =
+        Some(serde_json::from_value(user).expect("a user with a token"));
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("a good kubeconfig")).expect("make a client")
+}
+
+async fn label_node(client: &Client, node: &str) -> Result<(), String> {
+    let kind = GroupVersionKind::gvk("", "v1", "Node");
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+    let change = json!({"metadata": {"labels": {"test.example/tried": "yes"}}});
+    patch(&api, node, &change).await
+}
+
+async fn patch(api: &Api<DynamicObject>, name: &str, change: &Value) -> Result<(), String> {
+    let done = api
+        .patch(name, &PatchParams::default(), &Patch::Merge(change))
+        .await;
+    done.map(drop).map_err(|err| err.to_string())
+}
+
+#[tokio::test]
+async fn handler_may_change_its_own_node_only() {
+    let test = test_namespace().await;
+    let agent = agent(&test, "n1").await;
+    label_node(&agent, "n1").await.expect("it is its own");
+    let refused = label_node(&agent, "n2").await.expect_err("it is another's");
+    assert!(refused.contains("this is on n2"), "{refused}");
+
+    // It may not cordon even its own node.
+    let kind = GroupVersionKind::gvk("", "v1", "Node");
+    let nodes: Api<DynamicObject> = Api::all_with(agent, &ApiResource::from_gvk(&kind));
+    let cordon = json!({"spec": {"unschedulable": true}});
+    let refused = patch(&nodes, "n1", &cordon)
+        .await
+        .expect_err("it is not an agent's");
+    assert!(refused.contains("not its to change"), "{refused}");
+}
+
+#[tokio::test]
+async fn handler_token_without_node_may_change_nothing() {
+    let test = test_namespace().await;
+    let token = [
+        "create",
+        "token",
+        "kubevirt-handler",
+        "--namespace",
+        NAMESPACE,
+    ];
+    let loose = with_token(
+        &test,
+        &test.environment.kubectl(&token, b"").await.success(),
+    )
+    .await;
+    let refused = label_node(&loose, "n1")
+        .await
+        .expect_err("the token names no node");
+    assert!(
+        refused.contains("may change what is on its node"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn handler_may_change_vmis_of_its_own_node_only() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("held")).await;
+    let vmi = test.wait_vmi_phase("held", "Running").await;
+    let own = vmi["status"]["nodeName"].as_str().expect("it is on a node");
+    let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachineInstance");
+    let resource = ApiResource::from_gvk(&kind);
+    let change = json!({"status": {"reason": "a test"}});
+    for node in test.environment.nodes() {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(agent(&test, &node).await, &test.namespace, &resource);
+        let tried = patch(&api, "held", &change).await;
+        if node == own {
+            tried.expect("it is on its own node");
+            let more = json!({"spec": {"domain": {"memory": {"guest": "1Gi"}}}});
+            patch(&api, "held", &more)
+                .await
+                .expect_err("what is wanted is the user's");
+        } else {
+            let refused = tried.expect_err("it is on another node");
+            assert!(refused.contains(&format!("this is on {own}")), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! End-to-end tests on a single host. All share one host, except for those that kill it.
+
+#![cfg(test)]
+
+#[path = "../both/mod.rs"]
+mod both;
+
+mod bad_input;
+mod chaos;
+mod crashes;
+mod failpoints;
+mod missing_requirements;
+mod storage;
+mod taking_down;
+
+type TestNamespace = e2e::TestNamespace<e2e::Host>;
+
+/// Creates a namespace for a test on the shared host.
+async fn test_namespace() -> TestNamespace {
+    TestNamespace::create().await
+}

@@ -1,0 +1,8 @@
+//! Service accounts.
+
+use super::{DeletionResponse, Strategy};
+
+pub(crate) const SERVICE_ACCOUNT: Strategy = Strategy {
+    deletion: DeletionResponse::Object,
+    ..Strategy::PLAIN
+};

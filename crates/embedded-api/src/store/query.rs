@@ -1,0 +1,101 @@
+//! Queries for current objects.
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{Key, More, Page, Position, Scope, StoreError, Stored, log};
+
+pub(super) fn select(db: &Connection, key: &Key) -> Result<Option<Stored>, StoreError> {
+    let mut query = db.prepare_cached(
+        "SELECT revision, body FROM objects
+         WHERE grp = ?1 AND plural = ?2 AND namespace = ?3 AND name = ?4",
+    )?;
+    let Key {
+        collection,
+        namespace,
+        name,
+    } = key;
+    Ok(query
+        .query_row(
+            params![&*collection.group, &*collection.plural, namespace, name],
+            stored,
+        )
+        .optional()?)
+}
+
+fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
+    Ok(Stored {
+        revision: row.get(0)?,
+        body: Bytes::from(row.get::<_, Vec<u8>>(1)?),
+    })
+}
+
+const SCOPED: &str = "grp = ?1 AND plural = ?2
+    AND (?3 IS NULL OR namespace = ?3) AND (?4 IS NULL OR name = ?4)
+    AND (namespace, name) > (?5, ?6)";
+
+pub(super) fn list(
+    db: &Connection,
+    scope: &Scope,
+    after: Option<Position>,
+    limit: Option<usize>,
+) -> Result<Page, StoreError> {
+    // One read transaction, so that objects and revision are consistent.
+    let db = db.unchecked_transaction()?;
+    let revision = log::revision(&db)?;
+    let Position { namespace, name } = after.unwrap_or_default();
+    let scoped = params![
+        &*scope.collection.group,
+        &*scope.collection.plural,
+        scope.namespace,
+        scope.name,
+        namespace,
+        name,
+    ];
+    let take = limit
+        .and_then(|limit| i64::try_from(limit).ok())
+        .unwrap_or(-1);
+    let mut query = db.prepare_cached(&format!(
+        "SELECT revision, body, namespace, name FROM objects WHERE {SCOPED}
+         ORDER BY namespace, name LIMIT {take}"
+    ))?;
+    let mut rows = query.query(scoped)?;
+    let mut items = Vec::new();
+    let mut last = Position::default();
+    while let Some(row) = rows.next()? {
+        items.push(stored(row)?);
+        if limit == Some(items.len()) {
+            last = Position {
+                namespace: row.get(2)?,
+                name: row.get(3)?,
+            };
+        }
+    }
+    drop(rows);
+    drop(query);
+    let mut more = None;
+    if limit == Some(items.len()) {
+        let mut query =
+            db.prepare_cached(&format!("SELECT COUNT(*) FROM objects WHERE {SCOPED}"))?;
+        let rest = params![
+            &*scope.collection.group,
+            &*scope.collection.plural,
+            scope.namespace,
+            scope.name,
+            last.namespace,
+            last.name,
+        ];
+        let remaining: u64 = query.query_row(rest, |row| row.get(0))?;
+        if remaining > 0 {
+            more = Some(More {
+                after: last,
+                remaining,
+            });
+        }
+    }
+    Ok(Page {
+        items,
+        revision,
+        more,
+    })
+}

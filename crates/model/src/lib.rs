@@ -1,0 +1,34 @@
+//! The domain model: a VMI parsed once into closed enums and plain values.
+//!
+//! The wire types are structs of options that keep what they do not know. [`Guest::of`] reads them
+//! once; every crate that asks "which kind of volume, disk, interface is this?" matches on the
+//! enums here, so a new variant makes the compiler name each place that has to handle it.
+//! [`Supported`] is a guest whose every field can be run by this version ([`unsupported`] has the
+//! one list); the renderers take nothing else.
+//!
+//! **Invariants**: pure; parsing never fails (what is missing or unknown has a variant of its own);
+//! no type here can be serialized. It must not know pods, libvirt or the API server: it
+//! describes a guest, not how to run it.
+
+pub mod paths;
+pub mod unsupported;
+
+mod bootloader;
+mod cpu;
+mod disk;
+mod guest;
+mod interface;
+mod resources;
+mod volume;
+
+pub use bootloader::Bootloader;
+pub use cpu::{Architecture, CpuModel, Topology};
+pub use disk::{Bus, Disk, Target};
+pub use guest::Guest;
+pub use interface::{Binding, Interface, LinkState, MAX_QUEUES, Network};
+pub use resources::{InvalidQuantity, ResourceList};
+pub use unsupported::{Supported, Unsupported};
+pub use volume::{
+    Claim, CloudInit, CloudInitFormat, Files, HostDisk, HostFile, HostFileCreation, HostPathError,
+    SeedData, SeedPart, Volume, VolumeSource,
+};

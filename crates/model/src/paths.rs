@@ -1,0 +1,150 @@
+//! Paths inside the launcher pod: the one place that defines them. Every crate that mounts, makes
+//! or opens such a file takes its path from here.
+
+use crate::{CloudInitFormat, Files, SeedPart};
+
+/// Files and sockets that belong to this guest alone.
+pub const PRIVATE: &str = "/var/run/kubevirt-private";
+pub const PUBLIC: &str = "/var/run/kubevirt";
+/// The directory of the launcher's own socket.
+pub const SOCKETS: &str = "/var/run/kubevirt/sockets";
+pub const LIBVIRT_RUNTIME: &str = "/var/run/libvirt";
+/// Overlays and seeds, which are lost with the pod.
+pub const EPHEMERAL_DISKS: &str = "/var/run/kubevirt-ephemeral-disks";
+/// Mounted images of the VMI's hotplugged disks.
+pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";
+/// Sockets of the servers of shared filesystems.
+pub const VIRTIOFS_CONTAINERS: &str = "/var/run/kubevirt/virtiofs-containers";
+/// libvirt's state directory.
+pub const LIBVIRT: &str = "/var/run/kubevirt-private/libvirt";
+/// The part of it that belongs to QEMU's driver.
+pub const LIBVIRT_QEMU: &str = "/var/run/kubevirt-private/libvirt/qemu";
+/// Metadata of the claim that keeps a guest's own state.
+pub const STATE_METADATA: &str = "/var/run/kubevirt-private/backend-storage-meta";
+/// Certificates of the software TPM.
+pub const SWTPM_LOCAL_CA: &str = "/var/run/kubevirt-private/var/lib/swtpm-localca";
+/// The disk with metrics of the node.
+pub const DOWNWARD_METRICS: &str = "/var/run/kubevirt-private/downwardmetric-disk";
+/// The root of the image of a kernel boot container.
+pub const KERNEL_BOOT: &str = "/var/run/kubevirt-kernel-boot";
+/// Name of the disk image in the filesystem of a claim.
+pub const CLAIM_IMAGE: &str = "disk.img";
+/// The image with the token of a service account; a guest has one at most.
+pub const SERVICE_ACCOUNT_IMAGE: &str =
+    "/var/run/kubevirt-private/service-account-disk/service-account.iso";
+/// The directory of that token.
+pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The writable overlay of a container disk or an ephemeral claim.
+pub fn overlay(volume: &str) -> String {
+    format!("{EPHEMERAL_DISKS}/disk-data/{volume}/disk.qcow2")
+}
+
+/// The root of a container disk's image, by the index of the volume among the VMI's volumes.
+pub fn image_volume(index: usize) -> String {
+    format!("/var/run/kubevirt-image-volume/disk_{index}")
+}
+
+pub fn empty_disk(volume: &str) -> String {
+    format!("{LIBVIRT_RUNTIME}/empty-disks/{volume}.qcow2")
+}
+
+/// The directory of a disk's image: a claim's filesystem, or a directory of the node.
+pub fn disk_directory(volume: &str) -> String {
+    format!("{PRIVATE}/vmi-disks/{volume}")
+}
+
+/// A claim that the guest shares as a filesystem.
+pub fn filesystem(volume: &str) -> String {
+    format!("{PRIVATE}/filesystems/{volume}")
+}
+
+/// The device of a claim in block mode.
+pub fn device(volume: &str) -> String {
+    format!("/dev/{volume}")
+}
+
+/// A mounted secret, by the name of the pod's volume.
+pub fn secret(pod_volume: &str) -> String {
+    format!("{PRIVATE}/secret/{pod_volume}")
+}
+
+impl SeedPart {
+    /// Name of the pod's volume that mounts the secret of a cloud-init volume: one volume may have
+    /// two secrets.
+    pub fn pod_volume(self, volume: &str) -> String {
+        match self {
+            Self::UserData => format!("{volume}-udata"),
+            Self::NetworkData => format!("{volume}-ndata"),
+        }
+    }
+
+    /// The directory of that secret.
+    pub fn secret_directory(self, volume: &str) -> String {
+        secret(&self.pod_volume(volume))
+    }
+}
+
+impl Files<'_> {
+    fn directory_name(&self) -> &'static str {
+        match self {
+            Self::ConfigMap(_) => "config-map",
+            Self::Secret(_) => "secret",
+            Self::DownwardApi(_) => "downwardapi",
+            Self::Sysprep(_) => "sysprep",
+        }
+    }
+
+    /// The directory in which the pod mounts the files.
+    pub fn directory(&self, volume: &str) -> String {
+        format!("{PRIVATE}/{}/{volume}", self.directory_name())
+    }
+
+    /// The image that the launcher makes of them.
+    pub fn image(&self, volume: &str) -> String {
+        format!("{PRIVATE}/{}-disks/{volume}.iso", self.directory_name())
+    }
+}
+
+/// The image of a cloud-init seed.
+pub fn seed(namespace: &str, vmi: &str, format: CloudInitFormat) -> String {
+    let file_name = match format {
+        CloudInitFormat::NoCloud => "noCloud.iso",
+        CloudInitFormat::ConfigDrive => "configdrive.iso",
+    };
+    format!("{EPHEMERAL_DISKS}/cloud-init-data/{namespace}/{vmi}/{file_name}")
+}
+
+/// A file of the kernel boot container, by its path in the image.
+pub fn kernel_boot_file(path: &str) -> String {
+    format!("{KERNEL_BOOT}/{}", path.trim_start_matches('/'))
+}
+
+pub fn serial_socket(vmi_uid: &str) -> String {
+    format!("{PRIVATE}/{vmi_uid}/virt-serial0")
+}
+
+pub fn serial_log(vmi_uid: &str) -> String {
+    format!("{PRIVATE}/{vmi_uid}/virt-serial0-log")
+}
+
+pub fn vnc_socket(vmi_uid: &str) -> String {
+    format!("{PRIVATE}/{vmi_uid}/virt-vnc")
+}
+
+/// The EFI variables of a guest that does not keep them.
+pub fn nvram(vmi: &str) -> String {
+    format!("{LIBVIRT_QEMU}/nvram/{vmi}_VARS.fd")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launcher_listens_in_the_mounted_directory() {
+        let socket = launcher_channel::SOCKET_PATH;
+        let parent = socket.rsplit_once('/').map(|(parent, _)| parent);
+        assert_eq!(parent, Some(SOCKETS));
+    }
+}

@@ -1,0 +1,207 @@
+//! What the API knows and this version cannot run yet: the one list for fields of a VMI. A change
+//! that makes a feature work deletes its row here; nothing else needs to change.
+//!
+//! Such objects are valid: the webhooks accept them with a warning for each field, and the
+//! controller creates no pod for them. On the node, [`Supported`] checks the same list once more
+//! before anything is rendered.
+
+mod fields;
+
+use std::ops::Deref;
+
+use kubevirt_api::{VirtualMachineInstance, annotations};
+use serde::Serialize;
+
+use self::fields::{ARCHITECTURE, BINDING, LEAVE_OUT};
+use crate::{Guest, Interface, Network, Volume};
+
+pub use self::fields::{Condition, FIELDS, UnsupportedField};
+
+/// Unsupported annotations of a VMI, and what to do instead.
+const ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
+
+/// An occurrence of an unsupported field in an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {remedy}")]
+pub struct Unsupported {
+    /// Path from the root of the object, with indices.
+    pub field: String,
+    /// What to do instead.
+    pub remedy: &'static str,
+}
+
+/// The unsupported fields in a VMI's spec; `path` is the path of the spec in the object.
+pub fn in_spec(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
+    // Serialization fails only for values that JSON cannot hold, which no request contains.
+    let spec = serde_json::to_value(spec).unwrap_or_default();
+    let occurrences = |row: &UnsupportedField| {
+        let remedy = row.remedy;
+        row.find(&spec).into_iter().map(move |field| Unsupported {
+            field: format!("{path}.{field}"),
+            remedy,
+        })
+    };
+    FIELDS.iter().flat_map(occurrences).collect()
+}
+
+/// The unsupported annotations of a VMI.
+pub fn in_annotations(vmi: &VirtualMachineInstance) -> Vec<Unsupported> {
+    let annotations = vmi.metadata.annotations.as_ref();
+    let is_present = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
+    ANNOTATIONS
+        .iter()
+        .filter(|(key, _)| is_present(key))
+        .map(|(key, remedy)| Unsupported {
+            field: format!("metadata.annotations[{key}]"),
+            remedy,
+        })
+        .collect()
+}
+
+/// All occurrences in one message, for the condition of a guest that does not start.
+pub fn summary(all: &[Unsupported]) -> Option<String> {
+    let all: Vec<String> = all.iter().map(Unsupported::to_string).collect();
+    (!all.is_empty()).then(|| format!("this version cannot run it yet: {}", all.join("; ")))
+}
+
+impl Unsupported {
+    /// Warning for the author of the object.
+    pub fn warning(&self) -> String {
+        format!("accepted, but this version cannot run it yet: {self}")
+    }
+
+    /// The source of a volume.
+    pub fn volume(volume: &Volume<'_>) -> Self {
+        Self {
+            field: volume.field(),
+            remedy: remedy(&format!("volumes[*].{}", volume.source.member())),
+        }
+    }
+
+    /// The binding of an interface.
+    pub fn binding(interface: &Interface<'_>) -> Self {
+        Self {
+            field: interface.field(interface.binding.member()),
+            remedy: BINDING,
+        }
+    }
+
+    /// The kind of a network.
+    pub fn network(name: &str, network: Network<'_>) -> Self {
+        let member = network.member();
+        Self {
+            field: format!("spec.networks[{name}].{member}"),
+            remedy: remedy(&format!("networks[*].{member}")),
+        }
+    }
+
+    /// The machine's architecture.
+    pub fn architecture() -> Self {
+        Self {
+            field: "spec.architecture".to_owned(),
+            remedy: ARCHITECTURE,
+        }
+    }
+}
+
+fn remedy(path: &str) -> &'static str {
+    let row = FIELDS.iter().find(|row| row.path == path);
+    row.map_or(LEAVE_OUT, |row| row.remedy)
+}
+
+/// A guest that uses nothing of the list.
+#[derive(Debug, Clone)]
+pub struct Supported<'a>(Guest<'a>);
+
+impl<'a> Supported<'a> {
+    /// Checks the whole list; the error is its first entry.
+    pub fn of(vmi: &'a VirtualMachineInstance) -> Result<Self, Unsupported> {
+        let found = in_annotations(vmi).into_iter();
+        match found.chain(in_spec(&vmi.spec, "spec")).next() {
+            None => Ok(Self(Guest::of(vmi))),
+            Some(first) => Err(first),
+        }
+    }
+}
+
+impl<'a> Deref for Supported<'a> {
+    type Target = Guest<'a>;
+
+    fn deref(&self) -> &Guest<'a> {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_matching_field_is_named() {
+        let spec = json!({
+            "volumes": [{ "name": "a", "emptyDisk": {} }, { "name": "b", "downwardMetrics": {} }],
+            "domain": { "cpu": { "dedicatedCpuPlacement": false } },
+            "resourceClaims": [{ "name": "c" }],
+        });
+        let found = in_spec(&spec, "spec.template.spec");
+        let fields: Vec<&str> = found.iter().map(|one| &*one.field).collect();
+        assert_eq!(
+            fields,
+            [
+                "spec.template.spec.volumes[1].downwardMetrics",
+                "spec.template.spec.resourceClaims[0]"
+            ]
+        );
+        assert_eq!(
+            found[0].warning(),
+            "accepted, but this version cannot run it yet: \
+             spec.template.spec.volumes[1].downwardMetrics: leave it out"
+        );
+        assert_eq!(
+            summary(&found).expect("something"),
+            "this version cannot run it yet: spec.template.spec.volumes[1].downwardMetrics: leave \
+             it out; spec.template.spec.resourceClaims[0]: leave it out"
+        );
+        assert_eq!(summary(&[]), None);
+    }
+
+    #[test]
+    fn values_are_compared() {
+        let found = |architecture| in_spec(&json!({ "architecture": architecture }), "spec").len();
+        assert_eq!(found("arm64"), 1);
+        assert_eq!(found("amd64"), 0);
+    }
+
+    #[test]
+    fn supported_guest_uses_no_row() {
+        let vmi = |json| -> VirtualMachineInstance { serde_json::from_value(json).expect("a VMI") };
+        assert!(Supported::of(&vmi(json!({}))).is_ok());
+        let key = "hooks.kubevirt.io/hookSidecars";
+        for (object, field) in [
+            (
+                json!({"spec": {"architecture": "arm64"}}),
+                "spec.architecture".to_owned(),
+            ),
+            (
+                json!({"metadata": {"annotations": {key: "[]"}}}),
+                format!("metadata.annotations[{key}]"),
+            ),
+        ] {
+            let error = Supported::of(&vmi(object)).expect_err("not supported");
+            assert_eq!(error.field, field);
+        }
+    }
+
+    #[test]
+    fn unsupported_volume_has_the_remedy_of_its_row() {
+        let vmi: VirtualMachineInstance = serde_json::from_value(json!({"spec": {"volumes": [
+            {"name": "a", "containerPath": {"path": "/p"}},
+        ]}}))
+        .expect("a VMI");
+        let volume = &Guest::of(&vmi).volumes[0];
+        let expected = in_spec(&vmi.spec, "spec");
+        assert_eq!(expected, [Unsupported::volume(volume)]);
+    }
+}

@@ -1,0 +1,201 @@
+//! The columns of the table and the conversions of a [`Reason`].
+
+use std::{fmt, str::FromStr};
+
+use crate::Reason;
+
+/// Whether the same attempt can succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// Nothing failed: the reason reports progress or a state that was asked for.
+    NotNeeded,
+    /// A component tries again by itself, and the next attempt may succeed.
+    Transient,
+    /// A component keeps trying, but only a change by a user or administrator helps.
+    NeedsChange,
+    /// The attempt is over. A VMI with such a reason fails; a new VMI is a new attempt.
+    Permanent,
+}
+
+/// Where a reason appears: a section of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    Machines,
+    Starting,
+    Ended,
+    Paused,
+    Migration,
+    Volumes,
+    Network,
+    Guest,
+    Pods,
+    Nodes,
+    Installation,
+    Writes,
+    Progress,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub name: &'static str,
+    pub subject: Subject,
+    pub retry: Retry,
+    /// What happened, in one sentence.
+    pub meaning: &'static str,
+    /// What to do about it; empty if there is nothing to do.
+    pub remedy: &'static str,
+}
+
+/// A string that is not the name of a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownReason;
+
+impl Retry {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotNeeded => "not needed",
+            Self::Transient => "transient",
+            Self::NeedsChange => "needs a change",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
+impl Subject {
+    /// The heading of its section.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Machines => "VirtualMachines and replica sets",
+            Self::Starting => "A VMI that does not start",
+            Self::Ended => "A guest that failed",
+            Self::Paused => "A paused guest",
+            Self::Migration => "Why a guest cannot migrate",
+            Self::Volumes => "Claims and data volumes",
+            Self::Network => "The pod's network",
+            Self::Guest => "Calls to a running guest",
+            Self::Pods => "Pods and containers",
+            Self::Nodes => "Nodes",
+            Self::Installation => "Ferrovirt's own components",
+            Self::Writes => "Requests to the API server",
+            Self::Progress => "Normal events",
+        }
+    }
+}
+
+impl Reason {
+    /// Why a container that waits does not start, as kubelets report it.
+    pub const CONTAINER_WAITS: [Self; 8] = [
+        Self::ErrImagePull,
+        Self::ImagePullBackOff,
+        Self::ErrImageNeverPull,
+        Self::InvalidImageName,
+        Self::CreateContainerConfigError,
+        Self::CreateContainerError,
+        Self::RunContainerError,
+        Self::CrashLoopBackOff,
+    ];
+
+    /// The name, as conditions and events show it.
+    pub const fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    pub const fn subject(self) -> Subject {
+        self.row().subject
+    }
+
+    pub const fn retry(self) -> Retry {
+        self.row().retry
+    }
+
+    /// What happened, in one sentence.
+    pub const fn meaning(self) -> &'static str {
+        self.row().meaning
+    }
+
+    /// What to do about it; empty if there is nothing to do.
+    pub const fn remedy(self) -> &'static str {
+        self.row().remedy
+    }
+
+    /// The message of a condition: what happened, then the remedy.
+    pub fn advise(self, message: &str) -> String {
+        match self.remedy() {
+            "" => message.to_owned(),
+            remedy => format!("{}. {remedy}", message.trim_end_matches('.')),
+        }
+    }
+
+    /// The message of a condition without the remedy that [`Self::advise`] added.
+    pub fn without_advice(self, message: &str) -> &str {
+        match self.remedy() {
+            "" => message,
+            remedy => message.strip_suffix(remedy).unwrap_or(message).trim_end(),
+        }
+    }
+
+    /// Whether a VMI with this reason is over.
+    pub fn is_permanent(self) -> bool {
+        self.retry() == Retry::Permanent
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(name: &str) -> Result<Self, UnknownReason> {
+        let found = Self::ALL.iter().find(|reason| reason.as_str() == name);
+        found.copied().ok_or(UnknownReason)
+    }
+}
+
+impl From<Reason> for &str {
+    fn from(reason: Reason) -> Self {
+        reason.as_str()
+    }
+}
+
+impl From<Reason> for String {
+    fn from(reason: Reason) -> Self {
+        reason.as_str().to_owned()
+    }
+}
+
+impl PartialEq<str> for Reason {
+    fn eq(&self, name: &str) -> bool {
+        self.as_str() == name
+    }
+}
+
+impl PartialEq<&str> for Reason {
+    fn eq(&self, name: &&str) -> bool {
+        self.as_str() == *name
+    }
+}
+
+impl PartialEq<Reason> for str {
+    fn eq(&self, reason: &Reason) -> bool {
+        self == reason.as_str()
+    }
+}
+
+impl PartialEq<Reason> for &str {
+    fn eq(&self, reason: &Reason) -> bool {
+        *self == reason.as_str()
+    }
+}
+
+impl fmt::Display for UnknownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not the name of a reason")
+    }
+}
+
+impl std::error::Error for UnknownReason {}

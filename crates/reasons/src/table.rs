@@ -1,0 +1,658 @@
+//! The table of reasons: name, retry class, meaning, remedy.
+
+use crate::{Retry, Row, Subject};
+
+/// A row's variant is its name; a row may give another name if that would not be plain English.
+macro_rules! name {
+    ($variant:ident) => {
+        stringify!($variant)
+    };
+    ($variant:ident $name:literal) => {
+        $name
+    };
+}
+
+macro_rules! reasons {
+    ($($subject:ident { $(
+        $variant:ident $(= $name:literal)?: $retry:ident, $meaning:literal, $remedy:literal;
+    )+ })+) => {
+        /// A stable name for why an object is as it is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $($($variant,)+)+
+        }
+
+        impl Reason {
+            pub const ALL: &'static [Self] = &[$($(Self::$variant,)+)+];
+
+            pub const fn row(self) -> &'static Row {
+                match self {
+                    $($(Self::$variant => &Row {
+                        name: name!($variant $($name)?),
+                        subject: Subject::$subject,
+                        retry: Retry::$retry,
+                        meaning: $meaning,
+                        remedy: $remedy,
+                    },)+)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    Machines {
+        VMINotExists: NotNeeded,
+            "The VirtualMachine has no VirtualMachineInstance.",
+            "";
+        VMIConditionMissing: Transient,
+            "The VMI has no condition Ready yet.",
+            "";
+        FeatureNotSupported: NeedsChange,
+            "The spec asks for a feature that this version cannot run.",
+            "Remove the fields that the message names.";
+        FailedCreate: Transient,
+            "An object could not be created: the VMI of a VirtualMachine, the pod of a VMI.",
+            "Correct the object, the quota or the webhook that the API server names.";
+        FailedDelete: Transient,
+            "An object could not be deleted.",
+            "Correct the request or the right that the API server names.";
+        FailedUpdate: Transient,
+            "An object could not be updated.",
+            "Correct the request or the right that the API server names.";
+        Paused: NotNeeded,
+            "The replica set is paused: it neither creates nor deletes VMIs.",
+            "Set `spec.paused` to false to resume it.";
+    }
+
+    Starting {
+        PodNotExists: Transient,
+            "The VMI has no pod.",
+            "";
+        PodTerminating: NotNeeded,
+            "The VMI's pod is being deleted.",
+            "";
+        PodConditionMissing: Transient,
+            "The pod has no condition Ready yet.",
+            "";
+        GuestNotRunning: NotNeeded,
+            "The guest has not started yet, is paused or has ended.",
+            "";
+        PodNameTaken: Permanent,
+            "A pod of another owner has the name of the VMI's pod.",
+            "Delete that pod, or delete the VMI if its owner does not create another one.";
+        FailedGuaranteeResources: NeedsChange,
+            "The guest asks for dedicated CPUs and its pod is not of QoS class Guaranteed.",
+            "Make requests and limits of CPU and memory equal.";
+        DomainNotRenderable: Permanent,
+            "The spec cannot be turned into a libvirt domain.",
+            "Correct the field that the message names.";
+        DomainInvalid: Permanent,
+            "libvirt rejected the definition of the domain.",
+            "Correct the part of the VM that libvirt names.";
+        InvalidPlan: Permanent,
+            "The launcher rejected the plan of the guest.",
+            "Correct the field that the message names.";
+        InterfaceNotPlumbed: Transient,
+            "The pod's network is not ready for the guest yet.",
+            "";
+        CapacityNotUsable: Permanent,
+            "The capacity of an emptyDisk is not a usable size.",
+            "Correct `capacity` of the emptyDisk.";
+        CloudInitNotUsable: Permanent,
+            "The cloud-init source cannot be used.",
+            "Correct the cloud-init volume that the message names.";
+        SeedInvalid: Permanent,
+            "No seed disk can be made of the cloud-init or Sysprep data.",
+            "Correct the data that the message names.";
+        SeedFileMissing: NeedsChange,
+            "A Secret or ConfigMap of the seed does not have the expected key.",
+            "Add the key that the message names.";
+        SeedFileTooLarge: Permanent,
+            "A file of the seed is too large.",
+            "Make the user data smaller.";
+        ContainerDiskMissing: Permanent,
+            "The image has no disk in /disk/ or at `path`, or has more than one.",
+            "Correct the image, or name the disk by `path`.";
+        ContainerDiskNotCopied: Permanent,
+            "A disk could not be copied out of its image on a node without image volumes.",
+            "Free disk space or memory on the node.";
+        DiskImageInvalid: Permanent,
+            "A disk image cannot be read.",
+            "Use a raw or qcow2 image that is intact.";
+        DiskImageForbidden: Permanent,
+            "A disk image refers to other files.",
+            "Flatten the image: `qemu-img convert`.";
+        DiskInvalid: Permanent,
+            "A disk of the guest cannot be made as described.",
+            "Correct the volume that the message names.";
+        DiskDoesNotFit: NeedsChange,
+            "The disk image is larger than the volume that should hold it.",
+            "Use a larger volume.";
+        DiskNotAFile: Permanent,
+            "The path of a disk is neither a regular file nor a block device.",
+            "Correct the content of the volume.";
+        DiskNotUsable: Transient,
+            "A disk of the guest could not be opened or given to the launcher.",
+            "Check the storage of the volume.";
+        StartFailed: Permanent,
+            "libvirt could not start the guest.",
+            "Read the pod's log for the whole error of libvirt.";
+        PodNotReachable: Transient,
+            "virt-handler cannot reach the directories of the pod.",
+            "Read the pod's log and check free disk space on the node.";
+        PrepareFailed: Transient,
+            "The launcher could not prepare the guest's files.",
+            "Read the pod's log and check free disk space on the node.";
+        LauncherStorage: Transient,
+            "The launcher could not write its record of the guest.",
+            "Read the pod's log and check free disk space on the node.";
+        LauncherUnavailable: Transient,
+            "virt-handler has no connection to the launcher in the pod.",
+            "Read the pod's log.";
+        LibvirtRefused: Transient,
+            "libvirt returned an error.",
+            "Read the pod's log for the whole error of libvirt.";
+        LibvirtUnavailable: Transient,
+            "The launcher lost its connection to libvirt.",
+            "Read the pod's log.";
+        LibvirtTimedOut: Transient,
+            "libvirt did not answer in time.",
+            "Read the pod's log and check the load of the node.";
+        LibvirtProtocol: Transient,
+            "libvirt sent a message that the launcher cannot read.",
+            "Read the pod's log.";
+        LibvirtAuthentication: NeedsChange,
+            "libvirt asked for a password.",
+            "Use the launcher image of this version.";
+        WrongGuest: Permanent,
+            "The launcher in the pod belongs to another VMI.",
+            "Delete the VMI; a new pod is created with the next one.";
+        Ending: Permanent,
+            "The pod is shutting down, so the guest cannot start in it.",
+            "Start the VM again.";
+        UnsupportedField: NeedsChange,
+            "The spec has a field that this version cannot run.",
+            "Remove the field that the message names.";
+        InvalidField: NeedsChange,
+            "A field has a value that cannot be used.",
+            "Correct the field that the message names.";
+        MissingField: NeedsChange,
+            "A required field has no value.",
+            "Set the field that the message names.";
+        UnknownClaim: Transient,
+            "A persistent volume claim of the spec is not known yet.",
+            "Create the claim that the message names.";
+        HostDeviceNotPermitted: NeedsChange,
+            "The cluster does not permit the host device.",
+            "Ask the administrator to permit it in the KubeVirt configuration (`permittedHostDevices`).";
+    }
+
+    Ended {
+        GuestPanicked: Permanent,
+            "The guest kernel panicked.",
+            "Read the guest's console output; correct the guest and start the VM again.";
+        WatchdogExpired: Permanent,
+            "The guest stopped resetting its watchdog, whose action is to power it off.",
+            "Find out why the guest hung, and start the VM again.";
+        QEMUCrashed: Permanent,
+            "QEMU exited or was killed by a signal.",
+            "Read the pod's log for QEMU's last output, and start the VM again.";
+        OOMKilled: Permanent,
+            "The pod reached its memory limit, and the kernel killed it.",
+            "Raise the memory limit or remove it.";
+        ShutdownForced: Permanent,
+            "The guest did not power off within its grace period and was switched off.",
+            "Raise `terminationGracePeriodSeconds` if the guest needs longer.";
+        PostcopyFailed: Permanent,
+            "A migration failed while the guest's memory was split between two nodes.",
+            "Start the VM again.";
+        LauncherUnresponsive: Permanent,
+            "The launcher did not answer for 30 s while the state of the guest was unknown.",
+            "Read the pod's log, and start the VM again.";
+        NodeUnresponsive: Permanent,
+            "The node stopped reporting, so the guest was marked as failed.",
+            "Check the node; the VM starts on another one if its run strategy says so.";
+    }
+
+    Paused {
+        PausedByUser: NeedsChange,
+            "A user paused the guest.",
+            "Unpause it: `virtctl unpause vmi NAME`.";
+        PausedIOError: Transient,
+            "A disk could not be read or written, and QEMU paused the guest.",
+            "Check the volume, which may be full; the guest resumes by itself when its storage works.";
+        PausedByMigrationMonitor: Transient,
+            "The guest is paused so that its migration can finish.",
+            "Wait for the migration.";
+    }
+
+    Migration {
+        DisksNotLiveMigratable: NeedsChange,
+            "A disk is not on shared storage.",
+            "Use claims with access mode ReadWriteMany.";
+        InterfaceNotLiveMigratable: NeedsChange,
+            "The binding of the network interface does not permit migration.",
+            "Use the masquerade binding.";
+        CPUModeNotLiveMigratable = "CPUModeLiveMigratable": NeedsChange,
+            "No other node can run the guest's CPU model. The name is misspelled in KubeVirt.",
+            "Choose a CPU model that several nodes have.";
+        HostDeviceNotLiveMigratable: NeedsChange,
+            "The guest uses a device of its host.",
+            "Remove the host device.";
+        SEVNotLiveMigratable: NeedsChange,
+            "The guest uses AMD SEV.",
+            "";
+        TDXNotLiveMigratable: NeedsChange,
+            "The guest uses Intel TDX.",
+            "";
+        SecureExecutionNotLiveMigratable: NeedsChange,
+            "The guest uses IBM Secure Execution.",
+            "";
+        NoTSCFrequencyNotLiveMigratable: NeedsChange,
+            "The guest needs a fixed TSC frequency, and the node's is unknown.",
+            "Remove the Hyper-V re-enlightenment feature or an invariant TSC.";
+        HypervPassthroughNotLiveMigratable: NeedsChange,
+            "The guest uses all Hyper-V features of its host.",
+            "Name the Hyper-V features instead of `hypervPassthrough`.";
+        NotMigratable: NeedsChange,
+            "Volumes of the guest cannot migrate.",
+            "Move their data to shared storage.";
+    }
+
+    Volumes {
+        FailedPvcNotFound: NeedsChange,
+            "A persistent volume claim of the spec does not exist.",
+            "Create the claim that the message names.";
+        FailedDataVolumeImport: Permanent,
+            "A data volume could not be filled.",
+            "Check the data volume: `kubectl describe datavolume NAME`.";
+        VolumeBindingFailed: Permanent,
+            "The pod that was created to bind the claims failed.",
+            "Check the claims of the VMI, and start the VM again.";
+        AllDVsReady: NotNeeded,
+            "All data volumes are ready.",
+            "";
+        NotAllDVsReady: Transient,
+            "Not all data volumes are ready.",
+            "";
+        SuccessfulDataVolumeCreate: NotNeeded,
+            "A data volume was created.",
+            "";
+        FailedDataVolumeCreate: Transient,
+            "A data volume could not be created.",
+            "Correct the request or the right that the API server names.";
+        UnauthorizedDataVolumeCreate: NeedsChange,
+            "The VM's service account may not copy the source of a data volume.",
+            "Allow it to create `datavolumes/source` in the namespace of the source.";
+        SourcePVCNotAvailable = "SourcePVCNotAvailabe": NeedsChange,
+            "The claim that a data volume copies does not exist. The name is misspelled in KubeVirt.",
+            "Create the source claim.";
+        WaitForFirstConsumer: Transient,
+            "The claim is bound when a pod that uses it has a node.",
+            "";
+        ExternalProvisioning: Transient,
+            "An external provisioner has to create the volume.",
+            "Check the provisioner of the storage class.";
+        Provisioning: NotNeeded,
+            "A volume is being created for the claim.",
+            "";
+        ProvisioningSucceeded: NotNeeded,
+            "A volume was created for the claim.",
+            "";
+        ProvisioningFailed: NeedsChange,
+            "No volume could be created for the claim.",
+            "Read the message for the cause.";
+        FailedBinding: NeedsChange,
+            "No volume fits the claim, and it has no storage class that creates one.",
+            "Create a volume or set a storage class.";
+        ClaimLost: NeedsChange,
+            "The volume of a bound claim is gone, and its data with it.",
+            "Restore the data into a new claim.";
+        ClaimMisbound: NeedsChange,
+            "The volume of the claim is bound to another claim.",
+            "Create a new claim.";
+        VolumeFailedDelete: Transient,
+            "A volume could not be deleted.",
+            "Read the message for the cause.";
+        Error: Transient,
+            "A container ended with an error, or a data volume could not be filled.",
+            "Read the message for the cause.";
+        ImagePullFailed: Transient,
+            "The image of a data volume could not be pulled.",
+            "Correct the source of the data volume.";
+        ErrExceededQuota: NeedsChange,
+            "A data volume does not fit the quota of its namespace.",
+            "Raise the quota.";
+    }
+
+    Network {
+        NoSuchNetwork: Permanent,
+            "An interface has no network of the same name.",
+            "Add the network to `spec.networks`.";
+        SecondInterface: Permanent,
+            "Two interfaces are on the pod network.",
+            "Remove one of them.";
+        BadNetworkCidr: Permanent,
+            "The address range of a network is not valid.",
+            "Correct the field that the message names.";
+        BadMacAddress: Permanent,
+            "A MAC address is not valid.",
+            "Correct `macAddress`.";
+        BadPort: Permanent,
+            "A port of an interface is not valid.",
+            "Correct `ports`.";
+        PodHasNoAddress: Transient,
+            "The pod's interface has no global address yet.",
+            "";
+        TooManyRoutes: Permanent,
+            "The pod's interface has more routes than DHCP can give to the guest.",
+            "Use the masquerade binding.";
+        NetworkNotPermitted: NeedsChange,
+            "virt-handler may not configure the pod's network.",
+            "Let virt-handler run with CAP_NET_ADMIN.";
+        KernelFeatureMissing: NeedsChange,
+            "The node's kernel does not have a feature that the pod's network needs.",
+            "Load the module that the message names.";
+        ForeignLink: NeedsChange,
+            "A link of that name exists and belongs to another program.",
+            "Remove the link, or choose another name.";
+        NoSuchLink: Transient,
+            "A link of the pod does not exist.",
+            "";
+        BadLinkName: NeedsChange,
+            "The name of a link is not valid.",
+            "Choose another name.";
+        NetworkRefused: Transient,
+            "The kernel rejected a change of the network.",
+            "Read virt-handler's log on the node.";
+        NoSuchNamespace: Transient,
+            "The network namespace of the pod cannot be opened.",
+            "";
+        SysctlFailed: Transient,
+            "A kernel parameter of the pod could not be set.",
+            "Read virt-handler's log on the node.";
+        TapFailed: Transient,
+            "A TAP device could not be created.",
+            "Check that /dev/net/tun works: `modprobe tun`.";
+        NetlinkFailed: Transient,
+            "The kernel's netlink interface failed.",
+            "";
+        BadPodRange: NeedsChange,
+            "The pod range is not a usable IPv4 network.",
+            "Choose a network between /8 and /30.";
+        PodRangeTaken: NeedsChange,
+            "The pod range overlaps a network of the host.",
+            "Choose another pod range.";
+        PodRangeFull: Transient,
+            "All addresses of the pod range are in use.",
+            "Delete pods, or choose a larger pod range.";
+        BadPodUid: NeedsChange,
+            "The UID of a pod is not valid.",
+            "";
+        PodNetworkLocked: NeedsChange,
+            "Another process uses the records of the pod network.",
+            "Stop the other process, or use another state directory.";
+        PodRangeChanged: NeedsChange,
+            "The records of the pod network are of another pod range.",
+            "Remove the old network first: `ferrovirt down`.";
+        PodNetworkState: Transient,
+            "The records of the pod network could not be written.",
+            "Free disk space on the node.";
+        ServiceRangeFull: NeedsChange,
+            "All addresses for services are in use.",
+            "Delete services that are not needed.";
+        FailedServices: Transient,
+            "The packet rules of services could not be changed.",
+            "Read virt-handler's log on the node.";
+    }
+
+    Guest {
+        NotRunning: NeedsChange,
+            "The guest is not running.",
+            "Start the VM.";
+        AgentNotConnected: NeedsChange,
+            "No guest agent is connected.",
+            "Install and start qemu-guest-agent in the guest.";
+        AgentBusy: Transient,
+            "The queue of the guest agent is full.",
+            "";
+        AgentUnavailable: Transient,
+            "The guest agent failed or did not answer.",
+            "";
+        StillRunning: Transient,
+            "The guest is still running, so the launcher keeps its pod.",
+            "";
+        FreezeError: NeedsChange,
+            "The guest did not freeze its file systems.",
+            "Check the guest agent and its freeze hooks in the guest.";
+    }
+
+    Pods {
+        Unschedulable: NeedsChange,
+            "No node can take the pod.",
+            "Free or add the resources that the message names, or change the VM.";
+        FailedScheduling: NeedsChange,
+            "No node can take the pod.",
+            "Free or add the resources that the message names, or change the VM.";
+        ErrImagePull: NeedsChange,
+            "An image cannot be pulled.",
+            "Check the image's name, its registry and the pull secret.";
+        ImagePullBackOff: NeedsChange,
+            "An image cannot be pulled, and the kubelet waits before it tries again.",
+            "Check the image's name, its registry and the pull secret.";
+        ErrImageNeverPull: NeedsChange,
+            "The image is not on the node and must not be pulled.",
+            "Load the image on the node, or change `imagePullPolicy`.";
+        InvalidImageName: NeedsChange,
+            "The name of an image is not valid.",
+            "Correct the name.";
+        RegistryUnavailable: Transient,
+            "The registry of an image does not answer.",
+            "Check the node's connection to the registry.";
+        ErrImagePush: Transient,
+            "An image could not be pushed.",
+            "";
+        RegistryRefuses: NeedsChange,
+            "The registry did not accept an image.",
+            "Check the credentials and the rights of the user.";
+        LayoutUnreadable: NeedsChange,
+            "An OCI image layout cannot be read.",
+            "Check the directory that the message names.";
+        InvalidPullSecret: NeedsChange,
+            "A pull secret is not a valid Docker configuration.",
+            "Create it again: `kubectl create secret docker-registry`.";
+        CreateContainerConfigError: NeedsChange,
+            "A container cannot be configured: an object that it refers to does not exist.",
+            "Create the object that the message names.";
+        CreateContainerError: Transient,
+            "The kubelet cannot create the container.",
+            "Check the pod: `kubectl describe pod NAME`.";
+        RunContainerError: Transient,
+            "The kubelet cannot start the container.",
+            "Check the pod: `kubectl describe pod NAME`.";
+        PostStartHookError: Transient,
+            "The start hook of a container failed.",
+            "Check the pod: `kubectl describe pod NAME`.";
+        CrashLoopBackOff: Transient,
+            "A container ended repeatedly, and the kubelet waits before it starts it again.",
+            "Read the container's log: `kubectl logs NAME --previous`.";
+        BackOff: Transient,
+            "The kubelet waits before it tries again.",
+            "";
+        ContainerCreating: Transient,
+            "The container is being created.",
+            "";
+        PodInitializing: Transient,
+            "The init containers of the pod have not finished yet.",
+            "";
+        ContainersNotInitialized: Transient,
+            "Init containers of the pod have not finished.",
+            "";
+        ContainersNotReady: Transient,
+            "Containers of the pod are not ready, or a readiness probe fails.",
+            "";
+        ReadinessGatesNotReady: Transient,
+            "A readiness gate of the pod is not true.",
+            "";
+        Completed: NotNeeded,
+            "A container ended successfully.",
+            "";
+        StartError: Transient,
+            "A container could not be started.",
+            "Check the pod: `kubectl describe pod NAME`.";
+        ContainerStatusUnknown: Transient,
+            "A container ended while its supervisor was not running.",
+            "";
+        PodCompleted: NotNeeded,
+            "All containers of the pod ended successfully.",
+            "";
+        FailedCreatePodSandBox: Transient,
+            "The pod's sandbox or its network could not be created.",
+            "Read the message for the cause.";
+        FailedMount: Transient,
+            "A volume of the pod could not be mounted.",
+            "Check the volume that the message names.";
+        WaitingForVolumes: Transient,
+            "The volumes of the pod are being created.",
+            "";
+        FailedKillPod: Transient,
+            "The pod could not be ended.",
+            "Read the message for the cause.";
+        FailedStatus: Transient,
+            "The status of the pod could not be written.",
+            "";
+        Failed: Transient,
+            "A step of the pod failed.",
+            "Read the message for the cause.";
+        Unhealthy: Transient,
+            "A probe of a container failed.",
+            "";
+        DeadlineExceeded: Permanent,
+            "The pod was active for longer than its deadline.",
+            "Raise `activeDeadlineSeconds` of the pod.";
+        NodeRestarted: Permanent,
+            "The node restarted while the pod ran.",
+            "Start the VM again.";
+        Evicted: Permanent,
+            "The pod was evicted from its node.",
+            "Free the resource that the message names; the VM starts again if its run strategy says so.";
+    }
+
+    Nodes {
+        KubeletReady: NotNeeded,
+            "The node is ready.",
+            "";
+        KvmMissing: NeedsChange,
+            "No guest runs with KVM on the node: guests are emulated or run elsewhere.",
+            "Load `kvm_intel` or `kvm_amd`, or enable virtualization in the firmware or in the node's host.";
+        TunMissing: NeedsChange,
+            "/dev/net/tun cannot be used, so no guest with a network runs on the node.",
+            "Load it: `modprobe tun`.";
+        VhostNetMissing: NeedsChange,
+            "/dev/vhost-net cannot be used, so no guest with a network runs on the node.",
+            "Load it: `modprobe vhost_net`.";
+        CgroupV1: NeedsChange,
+            "The node uses cgroup v1, which kubelets from 1.35 on do not accept by default.",
+            "Boot with `systemd.unified_cgroup_hierarchy=1`.";
+    }
+
+    Installation {
+        RightMissing: NeedsChange,
+            "A component does not have a right that it needs: a role or binding was changed.",
+            "Apply the manifest again: `kubectl apply --server-side --force-conflicts -f deploy/ferrovirt.yaml`.";
+        NotInstalled: NeedsChange,
+            "A component has no rights at all and does nothing.",
+            "Delete the namespace of a second installation, or apply the manifest again.";
+        SecondInstallation: NeedsChange,
+            "The manifest was applied to a second namespace.",
+            "Delete the second namespace, but not by its manifest, which has the objects of both.";
+        AuthorityExpired: Transient,
+            "The certificate authority in the secret `kubevirt-ca` was not valid and was replaced.",
+            "Check the clocks of the nodes.";
+        CertificateNotRenewed: NeedsChange,
+            "A component could not renew its certificate.",
+            "Follow the message; if the secret `kubevirt-ca` cannot be read, delete it.";
+    }
+
+    Writes {
+        ServerUnavailable: Transient,
+            "The API server did not answer or asked to try again.",
+            "";
+        Conflict: Transient,
+            "The object was changed in the meantime.",
+            "";
+        NotFound: Transient,
+            "The object does not exist.",
+            "";
+        AlreadyExists: Transient,
+            "The object exists already.",
+            "";
+        Refused: NeedsChange,
+            "The API server rejected the request.",
+            "Correct the request or the right that the API server names.";
+        FailedStatusUpdate: Transient,
+            "The status of an object could not be written.",
+            "Correct the request or the right that the API server names.";
+        Compacted: Transient,
+            "The changes from that version on are no longer kept.",
+            "";
+        DiskFull: NeedsChange,
+            "The disk of the API server's database is full.",
+            "Free disk space on the host.";
+        DatabaseFailed: Transient,
+            "The API server's database failed.",
+            "";
+        DatabaseTooNew: NeedsChange,
+            "A newer version wrote the API server's database.",
+            "Use the newer version.";
+        BadObject: NeedsChange,
+            "The API server's database holds an object that is not JSON.",
+            "";
+        Cancelled: Transient,
+            "The API server is shutting down.",
+            "";
+    }
+
+    Progress {
+        SuccessfulCreate: NotNeeded,
+            "An object was created: the VMI of a VM, the pod of a VMI.",
+            "";
+        SuccessfulDelete: NotNeeded,
+            "An object was deleted.",
+            "";
+        SuccessfulPaused: NotNeeded,
+            "The replica set was paused.",
+            "";
+        SuccessfulResumed: NotNeeded,
+            "The replica set was resumed.",
+            "";
+        Started: NotNeeded,
+            "The guest or a container started.",
+            "";
+        ShuttingDown: NotNeeded,
+            "The guest was asked to power off.",
+            "";
+        Stopped: NotNeeded,
+            "The guest ended.",
+            "";
+        SyncFailed: Transient,
+            "The guest could not be started.",
+            "The condition Synchronized has the reason.";
+        Scheduled: NotNeeded,
+            "The pod was given to a node.",
+            "";
+        Pulling: NotNeeded,
+            "An image is being pulled.",
+            "";
+        Pulled: NotNeeded,
+            "An image is on the node.",
+            "";
+        Created: NotNeeded,
+            "A container was created.",
+            "";
+        Killing: NotNeeded,
+            "A container is being stopped.",
+            "";
+    }
+}

@@ -1,0 +1,57 @@
+//! The roles of users have exactly the rights to verbs that the list of verbs names.
+#![expect(clippy::unwrap_used, reason = "a test fails so")]
+
+use std::collections::BTreeSet;
+
+use roles::Environment;
+use serde_json::Value;
+use virt_api::{Level, VERBS};
+
+const GROUP: &str = "subresources.kubevirt.io";
+const LEVELS: [(&str, Level); 3] = [
+    ("kubevirt.io:view", Level::View),
+    ("kubevirt.io:edit", Level::Edit),
+    ("kubevirt.io:admin", Level::Admin),
+];
+
+/// The rights of a role to subresources, as resource and verb.
+fn rights(role: &str) -> BTreeSet<(String, String)> {
+    let environment = Environment::Cluster {
+        namespace: "kubevirt",
+    };
+    let objects = roles::objects(environment).unwrap();
+    let is_role = |one: &&Value| one["kind"] == "ClusterRole" && one["metadata"]["name"] == role;
+    let role = objects.iter().find(is_role).unwrap();
+    let names = |rule: &Value, field: &str| -> Vec<String> {
+        let list = rule[field].as_array().cloned().unwrap_or_default();
+        list.iter()
+            .map(|name| name.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut found = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        if !names(rule, "apiGroups").iter().any(|group| group == GROUP) {
+            continue;
+        }
+        for resource in names(rule, "resources") {
+            let verbs = names(rule, "verbs");
+            found.extend(verbs.into_iter().map(|verb| (resource.clone(), verb)));
+        }
+    }
+    found
+}
+
+#[test]
+fn roles_of_users_have_the_rights_of_the_verbs() {
+    for (role, level) in LEVELS {
+        let rights = rights(role);
+        for verb in VERBS {
+            let right = (verb.resource(), verb.access().to_owned());
+            assert_eq!(
+                rights.contains(&right),
+                verb.level <= level,
+                "{role}: {right:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Stores, applies and expands the choice of a VM.
+
+use admission::Surroundings;
+use admission::instancetype::expand;
+use admission::instancetype::reference::{Family, Reference};
+use cluster_view::sizes::{self, Found, Origin};
+use error_chain::error_chain;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kubevirt_api::VirtualMachine;
+use reasons::Reason;
+use reconcile::{EventType, Key, WriteError, create};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::apply::{Chosen, apply};
+use super::{ChoiceError, references, revision};
+use crate::MANAGER;
+use crate::view::Vm;
+use crate::vm::plan::Failure;
+use crate::vm::status::Done;
+use crate::vm::{Controller, VmError};
+
+impl Controller {
+    /// Stores revisions of the choice; returns references to them.
+    pub(in crate::vm) async fn keep_choice(&self, vm: &Vm) -> Result<Vec<Reference>, VmError> {
+        let chosen = references(vm, &vm.status())?;
+        let mut kept = Vec::new();
+        for reference in chosen.into_iter().flatten() {
+            kept.push(self.keep(vm, reference).await?);
+        }
+        Ok(kept)
+    }
+
+    async fn keep(&self, vm: &Vm, mut reference: Reference) -> Result<Reference, ChoiceError> {
+        let namespace = vm.metadata.namespace.clone().unwrap_or_default();
+        let found: Found<Value> = sizes::find(&self.client, &namespace, &reference)
+            .await
+            .map_err(ChoiceError::Find)?;
+        let Origin::Object(object) = found.origin else {
+            return Ok(reference);
+        };
+        let body = revision::body(vm, &reference, &object);
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &namespace);
+        match create(&api, MANAGER, &Key::new(&namespace, name), &body).await {
+            Ok(_) => {}
+            Err(WriteError::AlreadyExists { .. }) => {
+                let read_error = |source| ChoiceError::Read {
+                    name: name.to_owned(),
+                    source: Box::new(source),
+                };
+                let held = api.get(name).await.map_err(read_error)?;
+                let data = held.data.unwrap_or_default().0;
+                if data["spec"] != body["data"]["spec"] {
+                    let name = name.to_owned();
+                    return Err(ChoiceError::OtherRevision { name });
+                }
+            }
+            Err(error) => return Err(ChoiceError::Keep(error)),
+        }
+        reference.revision = Some(name.to_owned());
+        Ok(reference)
+    }
+
+    /// Applies the stored choice to a new VMI.
+    pub(in crate::vm) async fn apply_choice(
+        &self,
+        vmi: &mut Value,
+        vm: &Vm,
+        kept: &[Reference],
+    ) -> Result<(), VmError> {
+        let chosen = self.choice(vm, kept).await?;
+        Ok(apply(vmi, &chosen, &self.cluster.now())?)
+    }
+
+    /// Reports in an event and the status why the choice cannot be applied.
+    pub(in crate::vm) fn report_choice_error<T>(
+        &self,
+        vm: &Vm,
+        done: &mut Done,
+        outcome: Result<T, VmError>,
+    ) -> Result<T, VmError> {
+        if let Err(VmError::Choice(error)) = &outcome {
+            let message = error_chain(error);
+            let note = format!("Cannot use instance type or preference: {message}");
+            let reason = Reason::FailedCreate;
+            self.recorder.publish(vm, EventType::Warning, reason, note);
+            done.failure = Some(Failure {
+                reason: Reason::FailedCreate,
+                message,
+            });
+        }
+        outcome
+    }
+
+    async fn choice(&self, vm: &Vm, kept: &[Reference]) -> Result<Chosen, VmError> {
+        let [size, preference] = references(vm, &vm.status())?;
+        let newer = |family| kept.iter().find(|one| one.family == family).cloned();
+        let size = newer(Family::Instancetype).or(size);
+        let preference = newer(Family::Preference).or(preference);
+        Ok(Chosen {
+            instancetype: self.spec_of(vm, size).await?,
+            preference: self.spec_of(vm, preference).await?,
+        })
+    }
+
+    async fn spec_of<T: serde::de::DeserializeOwned>(
+        &self,
+        vm: &Vm,
+        reference: Option<Reference>,
+    ) -> Result<Option<(Reference, T)>, ChoiceError> {
+        let Some(reference) = reference else {
+            return Ok(None);
+        };
+        let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+        let found = sizes::find(&self.client, namespace, &reference).await;
+        let spec = found.map_err(ChoiceError::Find)?.spec;
+        Ok(Some((reference, spec)))
+    }
+
+    /// The patch that expands the choice into the VM.
+    pub(in crate::vm) async fn expanded(&self, vm: &Vm) -> Result<Value, VmError> {
+        let chosen = self.choice(vm, &[]).await?;
+        let raw = json!({
+            "apiVersion": VirtualMachine::API_VERSION,
+            "kind": VirtualMachine::KIND,
+            "metadata": {"name": vm.metadata.name, "namespace": vm.metadata.namespace},
+            "spec": {"template": vm.spec.template},
+        });
+        let now = Time(self.clock.now());
+        let around = Surroundings {
+            now: &now,
+            new_uuid: &Uuid::new_v4,
+        };
+        let config = self.cluster.now();
+        let expanded = expand::expand(&raw, chosen.choice(), &config, around)
+            .map_err(|found| ChoiceError::refused(&found))?;
+        Ok(json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "spec": {
+                "template": expanded["spec"]["template"],
+                "instancetype": null,
+                "preference": null,
+            },
+        }))
+    }
+}

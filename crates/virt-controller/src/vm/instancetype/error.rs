@@ -1,0 +1,52 @@
+//! Why an instance type or a preference cannot be applied.
+
+use admission::Violation;
+use cluster_view::sizes::FindError;
+use reasons::Reason;
+use reconcile::{Retry, WriteError};
+
+/// Why a choice cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChoiceError {
+    #[error("find the instance type or preference")]
+    Find(#[source] FindError),
+    #[error("store a revision of the instance type or preference")]
+    Keep(#[source] WriteError),
+    #[error("read revision {name}")]
+    Read {
+        name: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("revision {name} exists with another content")]
+    OtherRevision { name: String },
+    #[error("apply the instance type or preference: {0}")]
+    Refused(String),
+}
+
+impl ChoiceError {
+    /// For events, conditions and metrics.
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Read { .. } => Reason::ServerUnavailable,
+            Self::Find(error) if error.is_transient() => Reason::ServerUnavailable,
+            Self::Find(_) | Self::Keep(_) | Self::OtherRevision { .. } | Self::Refused(_) => {
+                Reason::FailedCreate
+            }
+        }
+    }
+
+    pub(crate) fn retry(&self) -> Retry {
+        match self {
+            Self::Keep(source) => source.retry(),
+            Self::Find(_) | Self::Read { .. } | Self::OtherRevision { .. } | Self::Refused(_) => {
+                Retry::BackOff
+            }
+        }
+    }
+
+    pub(super) fn refused(found: &[Violation]) -> Self {
+        let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+        Self::Refused(all.join("; "))
+    }
+}

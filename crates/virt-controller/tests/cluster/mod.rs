@@ -1,0 +1,769 @@
+//! A cluster in one process on a paused clock: embedded-api, the controllers, and a simulated node
+//! that acts as kubelet and virt-handler.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity, Settings as ApiSettings};
+use failpoints::Trap;
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::{Client, ResourceExt as _};
+use kubevirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
+use launcher_pod::Acceleration;
+use parking_lot::Mutex;
+use reconcile::{Clock, Election};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+use virt_controller::{AccelerationPolicy, Settings};
+
+pub(crate) const NAMESPACE: &str = "default";
+/// In virtual time; nothing here takes that long unless it hangs.
+const DEADLINE: Duration = Duration::from_mins(15);
+const STEP: Duration = Duration::from_millis(50);
+
+/// The fault that affects new pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FaultMode {
+    None,
+    /// Pods fail before their guest runs.
+    PodsFail,
+    /// No node takes the pod.
+    Unschedulable,
+    /// The launcher's image cannot be pulled.
+    ImageMissing,
+    /// A secret that the pod mounts is missing.
+    SecretMissing,
+    /// A quota refuses new pods.
+    QuotaExceeded,
+    /// The node is unreachable.
+    NodeUnreachable,
+}
+
+pub(crate) struct TestCluster {
+    pub(crate) client: Client,
+    router: axum::Router,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+    fault_mode: Arc<Mutex<FaultMode>>,
+    /// Method and path of every write by a controller.
+    writes: Arc<Mutex<Vec<String>>>,
+    /// Shared by all runs of the controllers.
+    clock: Clock,
+    /// Shared by all runs of the controllers, which use the thread of the test.
+    trap: Trap,
+    controllers: Option<(CancellationToken, tokio::task::JoinHandle<()>)>,
+    /// Whether the running controllers have lost their connection to the server.
+    is_disconnected: Arc<AtomicBool>,
+}
+
+impl TestCluster {
+    pub(crate) async fn new() -> Self {
+        let settings = ApiSettings {
+            database: Database::Memory,
+            clock: ApiClock::tokio_from(start()),
+            front_proxy: None,
+            kubelet: None,
+        };
+        let api = EmbeddedApi::open(settings).await.unwrap();
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        api.run(&tasks, stop.clone());
+        let client = api.client(Identity::component("test"), NAMESPACE);
+        install_kinds(&client).await;
+        install_roles(&client).await;
+        let trap = Trap::new();
+        trap.enter();
+        let mut cluster = Self {
+            client,
+            router: api.router(),
+            stop,
+            tasks,
+            fault_mode: Arc::new(Mutex::new(FaultMode::None)),
+            writes: Arc::default(),
+            clock: Clock::starting_at(start()),
+            trap,
+            controllers: None,
+            is_disconnected: Arc::default(),
+        };
+        let node = SimulatedNode {
+            client: cluster.client.clone(),
+            fault_mode: Arc::clone(&cluster.fault_mode),
+        };
+        cluster.tasks.spawn(node.run(cluster.stop.clone()));
+        cluster.start_controllers();
+        cluster
+    }
+
+    pub(crate) fn start_controllers(&mut self) {
+        self.start_controllers_as("one");
+    }
+
+    pub(crate) fn start_controllers_as(&mut self, identity: &str) {
+        let settings = self.settings(identity);
+        let stop = self.stop.child_token();
+        let running = self
+            .tasks
+            .spawn(virt_controller::run(settings, stop.clone()));
+        self.controllers = Some((stop, running));
+    }
+
+    fn settings(&self, identity: &str) -> Settings {
+        Settings {
+            client: self.controller_client(),
+            launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
+            acceleration: AccelerationPolicy::ByNodes,
+            clock: self.clock,
+            concurrency: 4,
+            election: Election {
+                namespace: NAMESPACE.to_owned(),
+                name: "virt-controller".to_owned(),
+                identity: identity.to_owned(),
+            },
+        }
+    }
+
+    pub(crate) async fn stop_controllers(&mut self) {
+        if let Some((stop, running)) = self.controllers.take() {
+            stop.cancel();
+            running.await.unwrap();
+        }
+    }
+
+    /// Ends the controllers like a crash: nothing they still send reaches the server.
+    pub(crate) fn crash_controllers(&mut self) {
+        if let Some((stop, running)) = self.controllers.take() {
+            self.is_disconnected.store(true, Ordering::Relaxed);
+            self.is_disconnected = Arc::default();
+            stop.cancel();
+            // They would wait for responses forever.
+            running.abort();
+        }
+    }
+
+    /// Crashes the running controllers right after an effect; successors with the same identity
+    /// replace them at once and keep their lease.
+    pub(crate) fn crash_after(&mut self, name: &str) {
+        let is_disconnected = std::mem::take(&mut self.is_disconnected);
+        let (stop, running) = self.controllers.take().unwrap();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (settings, successor) = (self.settings("one"), self.stop.child_token());
+        let run = virt_controller::run(settings, successor.clone());
+        let next = self.tasks.spawn(async move {
+            if begun.await.is_ok() {
+                run.await;
+            }
+        });
+        self.controllers = Some((successor, next));
+        self.trap.set(name, move || {
+            is_disconnected.store(true, Ordering::Relaxed);
+            stop.cancel();
+            running.abort();
+            begin.send(()).unwrap();
+        });
+    }
+
+    /// Whether the controllers have not reached that failpoint yet.
+    pub(crate) fn is_crash_pending(&self) -> bool {
+        self.trap.is_set()
+    }
+
+    pub(crate) async fn end(mut self) {
+        self.stop_controllers().await;
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn set_fault_mode(&self, fault_mode: FaultMode) {
+        *self.fault_mode.lock() = fault_mode;
+    }
+
+    /// Writes by the controllers to paths that contain this text.
+    pub(crate) fn writes_to(&self, part: &str) -> Vec<String> {
+        self.writes
+            .lock()
+            .iter()
+            .filter(|write| write.contains(part))
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn all_writes(&self) -> usize {
+        self.writes.lock().len()
+    }
+
+    /// A client that acts as the mutating webhook for new VMIs and records all writes.
+    fn controller_client(&self) -> Client {
+        let (router, writes) = (self.router.clone(), Arc::clone(&self.writes));
+        let identity = Identity::service_account(NAMESPACE, "kubevirt-controller");
+        let (is_disconnected, fault_mode) = (
+            Arc::clone(&self.is_disconnected),
+            Arc::clone(&self.fault_mode),
+        );
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (router, writes) = (router.clone(), Arc::clone(&writes));
+            let (identity, is_disconnected) = (identity.clone(), Arc::clone(&is_disconnected));
+            let is_full = *fault_mode.lock() == FaultMode::QuotaExceeded;
+            async move {
+                if is_disconnected.load(Ordering::Relaxed) {
+                    return std::future::pending().await;
+                }
+                let (mut parts, body) = request.into_parts();
+                parts.extensions.insert(identity);
+                let path = parts.uri.path().to_owned();
+                let mut bytes = body.collect().await.unwrap().to_bytes();
+                let is_upkeep = path.contains("/events") || path.contains("/leases");
+                if parts.method != http::Method::GET && !is_upkeep {
+                    writes.lock().push(format!("{} {path}", parts.method));
+                }
+                if is_full && parts.method == http::Method::POST && path.ends_with("/pods") {
+                    return Ok(quota_exceeded());
+                }
+                if parts.method == http::Method::POST && path.ends_with("instances") {
+                    bytes = admit(&bytes).into();
+                    parts.headers.remove(http::header::CONTENT_LENGTH);
+                }
+                let request = http::Request::from_parts(parts, axum::body::Body::from(bytes));
+                router.oneshot(request).await
+            }
+        });
+        Client::new(service, NAMESPACE)
+    }
+
+    pub(crate) fn vms(&self) -> Api<VirtualMachine> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(crate) fn vmis(&self) -> Api<VirtualMachineInstance> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(crate) async fn create_vm(&self, name: &str, strategy: &str) {
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": strategy, "template": {"spec": guest()}},
+        });
+        let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
+        self.vms()
+            .create(&PostParams::default(), &vm)
+            .await
+            .unwrap();
+    }
+
+    /// Creates a VM that runs always and has a disk on that claim.
+    pub(crate) async fn create_vm_on_claim(&self, name: &str, claim: &str) {
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": "Always", "template": {"spec": guest_on_claim(claim)}},
+        });
+        let vm = serde_json::from_value(vm).unwrap();
+        self.vms()
+            .create(&PostParams::default(), &vm)
+            .await
+            .unwrap();
+    }
+
+    /// Defines the kinds of an importer.
+    pub(crate) async fn install_importer(&self) {
+        for (plural, kind) in [("datavolumes", "DataVolume"), ("datasources", "DataSource")] {
+            let definition = json!({
+                "metadata": {"name": format!("{plural}.cdi.kubevirt.io")},
+                "spec": {
+                    "group": "cdi.kubevirt.io", "scope": "Namespaced",
+                    "names": {"plural": plural, "kind": kind},
+                    "versions": [{
+                        "name": "v1beta1", "served": true, "storage": true,
+                        "schema": {"openAPIV3Schema": {
+                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        }},
+                    }],
+                },
+            });
+            let definition = serde_json::from_value(definition).unwrap();
+            Api::<CustomResourceDefinition>::all(self.client.clone())
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+    }
+
+    pub(crate) fn data_volumes(&self) -> Api<DynamicObject> {
+        self.importers("DataVolume", NAMESPACE)
+    }
+
+    pub(crate) fn importers(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        let kind = kube::api::GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", kind);
+        let kind = ApiResource::from_gvk(&kind);
+        Api::namespaced_with(self.client.clone(), namespace, &kind)
+    }
+
+    /// Writes the status as an importer does.
+    pub(crate) async fn set_data_volume_phase(&self, name: &str, phase: &str) {
+        let patch = Patch::Merge(json!({"status": {"phase": phase}}));
+        let parameters = PatchParams::default();
+        let patched = self.data_volumes().patch(name, &parameters, &patch).await;
+        patched.unwrap();
+    }
+
+    /// Creates a VM with a disk that is populated from that source.
+    pub(crate) async fn create_vm_with_template(&self, name: &str, strategy: &str, source: Value) {
+        let mut spec = guest();
+        let volume = json!({"name": "data", "dataVolume": {"name": format!("{name}-data")}});
+        spec["volumes"].as_array_mut().unwrap().push(volume);
+        let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
+        let disks = &mut spec["domain"]["devices"]["disks"];
+        disks.as_array_mut().unwrap().push(disk);
+        let mut filled = source;
+        filled["storage"] = json!({"resources": {"requests": {"storage": "1Gi"}}});
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {
+                "runStrategy": strategy, "template": {"spec": spec},
+                "dataVolumeTemplates": [{
+                    "metadata": {"name": format!("{name}-data"), "labels": {"mine": "1"}},
+                    "spec": filled,
+                }],
+            },
+        });
+        let vm = serde_json::from_value(vm).unwrap();
+        self.vms()
+            .create(&PostParams::default(), &vm)
+            .await
+            .unwrap();
+    }
+
+    /// Counts the different events with this reason, once there is one: events are written
+    /// asynchronously, after the changes that they report.
+    pub(crate) async fn events_of(&self, reason: &str) -> usize {
+        self.wait_until(reason, async || self.events_so_far(reason).await > 0)
+            .await;
+        self.events_so_far(reason).await
+    }
+
+    async fn events_so_far(&self, reason: &str) -> usize {
+        let events = Api::<Event>::namespaced(self.client.clone(), NAMESPACE);
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        let all = events.iter();
+        all.filter(|event| event.reason.as_deref() == Some(reason))
+            .count()
+    }
+
+    /// Creates a VMI without an owner, with a disk on that claim.
+    pub(crate) async fn create_vmi_on_claim(&self, name: &str, claim: &str) {
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": name}, "spec": guest_on_claim(claim), "status": {},
+        });
+        let vmi = serde_json::from_slice(&admit(vmi.to_string().as_bytes())).unwrap();
+        self.vmis()
+            .create(&PostParams::default(), &vmi)
+            .await
+            .unwrap();
+    }
+
+    /// Creates a claim, owned by the data volume of that name if there is one.
+    pub(crate) async fn create_claim(&self, name: &str) {
+        // Without an importer the kind is not defined.
+        let filler = self.data_volumes().get_opt(name).await.ok().flatten();
+        let owners: Vec<Value> = filler
+            .iter()
+            .map(|filler| {
+                json!({
+                    "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name,
+                    "uid": filler.uid(), "controller": true, "blockOwnerDeletion": true,
+                })
+            })
+            .collect();
+        let claim = json!({
+            "metadata": {"name": name, "ownerReferences": owners},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let claim = serde_json::from_value(claim).unwrap();
+        Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), NAMESPACE)
+            .create(&PostParams::default(), &claim)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) fn sets(&self) -> Api<VirtualMachineInstanceReplicaSet> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    pub(crate) async fn create_set(&self, name: &str, replicas: i32) {
+        self.create_set_of(name, replicas, json!({"app": name}))
+            .await;
+    }
+
+    pub(crate) async fn create_set_of(&self, name: &str, replicas: i32, labels: Value) {
+        let set = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": labels}, "spec": guest()},
+            },
+        });
+        let set = serde_json::from_value(set).unwrap();
+        self.sets()
+            .create(&PostParams::default(), &set)
+            .await
+            .unwrap();
+    }
+
+    /// Scales a set like `kubectl scale`.
+    pub(crate) async fn scale(&self, name: &str, replicas: i32) {
+        let patch = json!({"spec": {"replicas": replicas}});
+        self.sets()
+            .patch_scale(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    /// Waits until a set has that many replicas, all ready, and there are no other VMIs.
+    pub(crate) async fn wait_for_replicas(&self, name: &str, wanted: usize) {
+        self.wait_until(&format!("{name} has {wanted}"), async || {
+            let status = self.sets().get(name).await.unwrap().status;
+            let status = status.unwrap_or_default();
+            let count = i32::try_from(wanted).ok();
+            let vmis = self.vmis().list(&ListParams::default()).await.unwrap();
+            status.replicas == count && status.ready_replicas == count && vmis.items.len() == wanted
+        })
+        .await;
+    }
+
+    pub(crate) async fn patch_vm(&self, name: &str, patch: Value) {
+        let parameters = PatchParams::default();
+        self.vms()
+            .patch(name, &parameters, &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn request(&self, name: &str, requests: Value) {
+        let patch = json!({"status": {"stateChangeRequests": requests}});
+        let parameters = PatchParams::default();
+        self.vms()
+            .patch_status(name, &parameters, &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    /// Records a phase as the handler would.
+    pub(crate) async fn set_phase(&self, name: &str, phase: &str) {
+        write_phase(&self.client, &self.vmis().get(name).await.unwrap(), phase).await;
+    }
+
+    pub(crate) async fn printable(&self, name: &str) -> String {
+        let vm = self.vms().get(name).await.unwrap();
+        let word = vm.status.and_then(|status| status.printable_status);
+        word.map(|word| word.to_string()).unwrap_or_default()
+    }
+
+    pub(crate) async fn wait_for_printable(&self, name: &str, word: &str) {
+        self.wait_until(&format!("{name} is {word}"), async || {
+            self.printable(name).await == word
+        })
+        .await;
+    }
+
+    /// Waits until the VMI and all pods are gone, which is shortly after the VM is Stopped.
+    pub(crate) async fn wait_until_gone(&self, name: &str) {
+        self.wait_until("the VMI and pods are gone", async || {
+            let pods = self.pods().list(&ListParams::default()).await.unwrap();
+            self.vmis().get_opt(name).await.unwrap().is_none() && pods.items.is_empty()
+        })
+        .await;
+    }
+
+    /// Waits for a condition; panics with all objects if it does not hold in time.
+    pub(crate) async fn wait_until<F: Future<Output = bool>>(
+        &self,
+        what: &str,
+        holds: impl Fn() -> F,
+    ) {
+        let wait = async {
+            while !holds().await {
+                tokio::time::sleep(STEP).await;
+            }
+        };
+        if tokio::time::timeout(DEADLINE, wait).await.is_err() {
+            let vms = self.vms().list(&ListParams::default()).await.unwrap();
+            let vmis = self.vmis().list(&ListParams::default()).await.unwrap();
+            let observed = json!({"vms": vms, "vmis": vmis, "writes": *self.writes.lock()});
+            panic!("not in time: {what}\n{observed:#}");
+        }
+    }
+
+    /// Lets virtual time pass.
+    pub(crate) async fn advance(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+}
+
+fn start() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+fn guest() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 5,
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": "root", "containerDisk": {"image": "guest:1"}}],
+    })
+}
+
+fn guest_on_claim(claim: &str) -> Value {
+    let mut spec = guest();
+    let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+    spec["volumes"].as_array_mut().unwrap().push(volume);
+    let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
+    let disks = &mut spec["domain"]["devices"]["disks"];
+    disks.as_array_mut().unwrap().push(disk);
+    spec
+}
+
+/// Installs the roles of the components, so that a missing right fails a test.
+async fn install_roles(client: &Client) {
+    let home = roles::Environment::Host {
+        namespace: NAMESPACE,
+        node: "node1",
+    };
+    for object in roles::objects(home).unwrap() {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let kind = ApiResource::from_gvk(&object.types.clone().unwrap().try_into().unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+            None => Api::all_with(client.clone(), &kind),
+        };
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+}
+
+async fn install_kinds(client: &Client) {
+    let kinds = Api::<CustomResourceDefinition>::all(client.clone());
+    for (_, manifest) in kubevirt_api::crds::ALL {
+        let kind = serde_saphyr::from_str(manifest).unwrap();
+        kinds.create(&PostParams::default(), &kind).await.unwrap();
+    }
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"},
+        "status": {"nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.2.0"}, "allocatable": {"cpu": "2", "devices.kubevirt.io/kvm": "0"}},
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    Api::<Node>::all(client.clone())
+        .create(&PostParams::default(), &node)
+        .await
+        .unwrap();
+}
+
+/// The response of an API server if a quota is exceeded.
+fn quota_exceeded() -> http::Response<axum::body::Body> {
+    let message = "pods \"virt-launcher-a\" is forbidden: exceeded quota: small, requested: \
+                   pods=1, used: pods=1, limited: pods=1";
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Forbidden", "code": 403,
+    });
+    http::Response::builder()
+        .status(403)
+        .header("content-type", "application/json")
+        .body(axum::body::Body::from(status.to_string()))
+        .unwrap()
+}
+
+/// The defaults of admission that the controllers rely on.
+fn admit(body: &[u8]) -> Vec<u8> {
+    let mut vmi: Value = serde_json::from_slice(body).unwrap();
+    let finalizer = "kubevirt.io/foregroundDeleteVirtualMachine";
+    match vmi["metadata"]["finalizers"].as_array_mut() {
+        Some(list) => list.push(finalizer.into()),
+        None => vmi["metadata"]["finalizers"] = json!([finalizer]),
+    }
+    vmi["status"]["phase"] = "Pending".into();
+    vmi["status"]["phaseTransitionTimestamps"] = json!([
+        {"phase": "Pending", "phaseTransitionTimestamp": "2026-11-21T12:00:00Z"},
+    ]);
+    vmi.to_string().into_bytes()
+}
+
+/// Kubelet and virt-handler in one, which act in every step of virtual time.
+struct SimulatedNode {
+    client: Client,
+    fault_mode: Arc<Mutex<FaultMode>>,
+}
+
+impl SimulatedNode {
+    async fn run(self, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(STEP);
+        let forever = async {
+            loop {
+                ticks.tick().await;
+                if *self.fault_mode.lock() == FaultMode::NodeUnreachable {
+                    continue;
+                }
+                self.reconcile_pods().await;
+                self.reconcile_guests().await;
+            }
+        };
+        Box::pin(stop.run_until_cancelled(forever)).await;
+    }
+
+    async fn reconcile_pods(&self) {
+        let all = Api::<Pod>::all(self.client.clone());
+        let fault_mode = *self.fault_mode.lock();
+        for pod in all.list(&ListParams::default()).await.unwrap() {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+            let is_bound = pod
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.node_name.is_some());
+            let pods = Api::<Pod>::namespaced(self.client.clone(), NAMESPACE);
+            let name = pod.name_any();
+            if pod.metadata.deletion_timestamp.is_some() {
+                let now = DeleteParams {
+                    grace_period_seconds: Some(0),
+                    ..DeleteParams::default()
+                };
+                // It may be deleted already.
+                let _deleted = pods.delete(&name, &now).await.is_ok();
+            } else if fault_mode == FaultMode::Unschedulable {
+                let condition = json!({"type": "PodScheduled", "status": "False",
+                                       "reason": "Unschedulable", "message": "no room"});
+                set_pod_status(&pods, &name, json!({"conditions": [condition]})).await;
+            } else if !is_bound {
+                bind(&self.client, &name).await;
+            } else if matches!(phase.as_deref(), None | Some("" | "Pending")) {
+                let is_binder = pod
+                    .annotations()
+                    .contains_key("kubevirt.io/ephemeral-provisioning");
+                let status = match fault_mode {
+                    FaultMode::None if is_binder => pod_status("Succeeded"),
+                    FaultMode::PodsFail => pod_status("Failed"),
+                    FaultMode::ImageMissing => waiting_status("ImagePullBackOff"),
+                    FaultMode::SecretMissing => waiting_status("CreateContainerConfigError"),
+                    FaultMode::None
+                    | FaultMode::Unschedulable
+                    | FaultMode::QuotaExceeded
+                    | FaultMode::NodeUnreachable => pod_status("Running"),
+                };
+                set_pod_status(&pods, &name, status).await;
+            }
+        }
+    }
+
+    async fn reconcile_guests(&self) {
+        let vmis = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), NAMESPACE);
+        for vmi in vmis.list(&ListParams::default()).await.unwrap() {
+            let phase = vmi.status.as_ref().and_then(|status| status.phase.clone());
+            let phase = phase.map(|phase| phase.to_string()).unwrap_or_default();
+            let is_deleting = vmi.metadata.deletion_timestamp.is_some();
+            match (phase.as_str(), is_deleting) {
+                ("Scheduled", false) => write_phase(&self.client, &vmi, "Running").await,
+                ("Scheduled" | "Running", true) => {
+                    write_phase(&self.client, &vmi, "Succeeded").await;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Applies the fields of virt-handler, on condition that the VMI has not changed.
+async fn write_phase(client: &Client, vmi: &VirtualMachineInstance, phase: &str) {
+    let status = json!(vmi.status);
+    let now = "2026-11-21T12:00:01Z";
+    let mut changes = status["phaseTransitionTimestamps"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    changes.push(json!({"phase": phase, "phaseTransitionTimestamp": now}));
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    if phase == "Running" {
+        conditions.retain(|condition| condition["type"] != "Ready");
+        conditions.push(json!({"type": "Ready", "status": "True", "lastTransitionTime": now}));
+    }
+    let body = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": {"name": vmi.name_any(), "namespace": NAMESPACE,
+                     "resourceVersion": vmi.resource_version()},
+        "status": {"phase": phase, "phaseTransitionTimestamps": changes, "conditions": conditions},
+    });
+    let vmis = Api::<VirtualMachineInstance>::namespaced(client.clone(), NAMESPACE);
+    let parameters = PatchParams::apply("virt-handler").force();
+    // A conflict is retried in the next step.
+    let _written = vmis
+        .patch(&vmi.name_any(), &parameters, &Patch::Apply(body))
+        .await
+        .is_ok();
+}
+
+fn pod_status(phase: &str) -> Value {
+    let now = "2026-11-21T12:00:00Z";
+    let is_up = phase == "Running";
+    let state = if is_up {
+        json!({"running": {"startedAt": now}})
+    } else {
+        json!({"terminated": {"exitCode": 1, "finishedAt": now}})
+    };
+    json!({
+        "phase": phase, "qosClass": "Burstable", "podIP": "10.0.0.2",
+        "conditions": [{"type": "Ready", "status": if is_up { "True" } else { "False" }}],
+        "containerStatuses": [{"name": "compute", "ready": is_up, "image": "launcher:1",
+                               "imageID": "", "restartCount": 0, "state": state}],
+    })
+}
+
+fn waiting_status(reason: &str) -> Value {
+    json!({
+        "phase": "Pending", "qosClass": "Burstable",
+        "containerStatuses": [{"name": "compute", "ready": false, "image": "launcher:1",
+                               "imageID": "", "restartCount": 0,
+                               "state": {"waiting": {"reason": reason, "message": "later"}}}],
+    })
+}
+
+async fn set_pod_status(pods: &Api<Pod>, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({"status": status}));
+    // The pod may be gone.
+    let _patched = pods
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await
+        .is_ok();
+}
+
+async fn bind(client: &Client, name: &str) {
+    let body = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
+    });
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding");
+    let request = http::Request::post(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    let _bound = client.request::<Value>(request).await.is_ok();
+}

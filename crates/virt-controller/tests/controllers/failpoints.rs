@@ -1,0 +1,267 @@
+//! Crashes the controllers at each of their failpoints: their successors reach the desired state, and
+//! nothing is left in the end.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams, PostParams};
+
+use super::*;
+use super::{data_volumes, instancetypes};
+
+const PREFIX: &str = "virt-controller/";
+
+fn names(of: &str) -> Vec<&'static str> {
+    let all = ::failpoints::NAMES.lines();
+    all.filter(|name| {
+        name.strip_prefix(PREFIX)
+            .is_some_and(|rest| rest.starts_with(of))
+    })
+    .collect()
+}
+
+/// Runs a scenario with a crash at that failpoint, and checks that nothing is left after cleanup.
+async fn check(cluster: &mut TestCluster, name: &str, scenario: impl AsyncFn(&TestCluster)) {
+    cluster.crash_after(name);
+    scenario(cluster).await;
+    // Dependents may be gone already.
+    let (all, now) = (ListParams::default(), DeleteParams::default());
+    for set in cluster.sets().list(&all).await.unwrap() {
+        cluster.sets().delete(&set.name_any(), &now).await.unwrap();
+    }
+    for vm in cluster.vms().list(&all).await.unwrap() {
+        cluster.vms().delete(&vm.name_any(), &now).await.unwrap();
+    }
+    for vmi in cluster.vmis().list(&all).await.unwrap() {
+        let _gone = cluster.vmis().delete(&vmi.name_any(), &now).await.is_err();
+    }
+    cluster
+        .wait_until(&format!("{name}: nothing is left"), async || {
+            let revisions =
+                Api::<ControllerRevision>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
+            cluster.vms().list(&all).await.unwrap().items.is_empty()
+                && cluster.vmis().list(&all).await.unwrap().items.is_empty()
+                && cluster.pods().list(&all).await.unwrap().items.is_empty()
+                && revisions.list(&all).await.unwrap().items.is_empty()
+        })
+        .await;
+    assert!(
+        !cluster.is_crash_pending(),
+        "failpoint {name} was not reached"
+    );
+}
+
+async fn runs_with_one_pod(cluster: &TestCluster, name: &str) {
+    cluster.wait_for_printable(name, "Running").await;
+    cluster
+        .wait_until("it has one pod", async || {
+            cluster
+                .pods()
+                .list(&ListParams::default())
+                .await
+                .unwrap()
+                .items
+                .len()
+                == 1
+        })
+        .await;
+}
+
+async fn create_stop_start_change(cluster: &TestCluster) {
+    cluster.create_vm("a", "Halted").await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster.request("a", json!([{"action": "Start"}])).await;
+    runs_with_one_pod(cluster, "a").await;
+    // A change that needs no restart.
+    cluster
+        .patch_vm("a", json!({"spec": {"runStrategy": "RerunOnFailure"}}))
+        .await;
+    cluster
+        .wait_until("the change is observed", async || {
+            let vm = cluster.vms().get("a").await.unwrap();
+            let status = vm.status.clone().unwrap();
+            status.observed_generation == vm.metadata.generation
+        })
+        .await;
+    cluster
+        .patch_vm("a", json!({"spec": {"runStrategy": "Halted"}}))
+        .await;
+    cluster.wait_for_printable("a", "Stopped").await;
+    cluster.wait_until_gone("a").await;
+    cluster
+        .patch_vm("a", json!({"spec": {"runStrategy": "Always"}}))
+        .await;
+    runs_with_one_pod(cluster, "a").await;
+}
+
+async fn orphan_and_adopt(cluster: &TestCluster) {
+    cluster.create_vm("a", "Always").await;
+    runs_with_one_pod(cluster, "a").await;
+    let uid = cluster.vmis().get("a").await.unwrap().uid();
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    cluster.vms().delete("a", &orphan).await.unwrap();
+    cluster
+        .wait_until("the VM is gone", async || {
+            cluster.vms().get_opt("a").await.unwrap().is_none()
+        })
+        .await;
+    cluster.create_vm("a", "Always").await;
+    runs_with_one_pod(cluster, "a").await;
+    cluster
+        .wait_until("it is adopted", async || {
+            let vm = cluster.vms().get("a").await.unwrap();
+            let vmi = cluster.vmis().get("a").await.unwrap();
+            let mut owners = vmi.owner_references().iter();
+            vmi.uid() == uid && owners.any(|owner| Some(&owner.uid) == vm.uid().as_ref())
+        })
+        .await;
+}
+
+async fn delete_stray_pod(cluster: &TestCluster) {
+    cluster.create_vm("a", "Always").await;
+    runs_with_one_pod(cluster, "a").await;
+    let vmi = cluster.vmis().get("a").await.unwrap();
+    let stray: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "stray", "labels": {"kubevirt.io": "virt-launcher"},
+            "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                "name": "a", "uid": vmi.uid(), "controller": true,
+            }],
+        },
+        "spec": {"containers": [{"name": "compute", "image": "launcher:1"}]},
+    }))
+    .unwrap();
+    cluster
+        .pods()
+        .create(&PostParams::default(), &stray)
+        .await
+        .unwrap();
+    cluster
+        .wait_until("the stray is gone", async || {
+            cluster.pods().get_opt("stray").await.unwrap().is_none()
+        })
+        .await;
+    runs_with_one_pod(cluster, "a").await;
+}
+
+async fn scale_release_adopt(cluster: &TestCluster) {
+    cluster.create_set("web", 2).await;
+    cluster.wait_for_replicas("web", 2).await;
+    cluster.scale("web", 1).await;
+    cluster.wait_for_replicas("web", 1).await;
+    let member = cluster
+        .vmis()
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items[0]
+        .name_any();
+    let label = async |value: &str| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"app": value}}}));
+        let done = cluster
+            .vmis()
+            .patch(&member, &PatchParams::default(), &patch)
+            .await;
+        done.unwrap();
+    };
+    let is_owned = async || {
+        let vmi = cluster.vmis().get(&member).await.unwrap();
+        !vmi.owner_references().is_empty()
+    };
+    label("other").await;
+    cluster
+        .wait_until("it is released", async || !is_owned().await)
+        .await;
+    // A replacement was created; after the adoption one has to be deleted.
+    cluster
+        .wait_until("there is another", async || {
+            let all = cluster.vmis().list(&ListParams::default()).await.unwrap();
+            all.items.len() == 2
+        })
+        .await;
+    cluster.scale("web", 2).await;
+    cluster
+        .wait_until("there is a third", async || {
+            let all = cluster.vmis().list(&ListParams::default()).await.unwrap();
+            all.items.len() == 3
+        })
+        .await;
+    cluster.scale("web", 3).await;
+    label("web").await;
+    cluster.wait_for_replicas("web", 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vms_survive_a_crash_at_every_failpoint() {
+    let mut cluster = TestCluster::new().await;
+    for name in names("vm/") {
+        match name.strip_prefix(PREFIX).unwrap() {
+            "vm/adopt" => check(&mut cluster, name, orphan_and_adopt).await,
+            "vm/keep-choice" => check(&mut cluster, name, instancetypes::kept).await,
+            // In a cluster of their own, below.
+            "vm/expand-choice" | "vm/create-data-volume" | "vm/adopt-data-volume" => {}
+            _ => check(&mut cluster, name, create_stop_start_change).await,
+        }
+    }
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vm_survives_a_crash_after_its_choice_is_expanded() {
+    let mut cluster = TestCluster::new().await;
+    check(
+        &mut cluster,
+        "virt-controller/vm/expand-choice",
+        instancetypes::expanded,
+    )
+    .await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_volumes_survive_a_crash_at_every_failpoint() {
+    for name in ["vm/create-data-volume", "vmi/create-binder"] {
+        let mut cluster = TestCluster::new().await;
+        check(
+            &mut cluster,
+            &format!("{PREFIX}{name}"),
+            data_volumes::populated,
+        )
+        .await;
+        cluster.end().await;
+    }
+    let mut cluster = TestCluster::new().await;
+    let name = format!("{PREFIX}vm/adopt-data-volume");
+    check(&mut cluster, &name, data_volumes::adopted).await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vmis_survive_a_crash_at_every_failpoint() {
+    let mut cluster = TestCluster::new().await;
+    for name in names("vmi/") {
+        match name.strip_prefix(PREFIX).unwrap() {
+            "vmi/create-binder" => {}
+            "vmi/delete-others" => check(&mut cluster, name, delete_stray_pod).await,
+            _ => check(&mut cluster, name, create_stop_start_change).await,
+        }
+    }
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_sets_survive_a_crash_at_every_failpoint() {
+    let mut cluster = TestCluster::new().await;
+    for name in names("replica-set/") {
+        check(&mut cluster, name, scale_release_adopt).await;
+    }
+    cluster.end().await;
+}
+
+#[test]
+fn every_failpoint_has_a_scenario() {
+    let covered = ["vm/", "vmi/", "replica-set/"].map(|of| names(of).len());
+    assert_eq!(covered.iter().sum::<usize>(), names("").len());
+}

@@ -1,0 +1,75 @@
+//! What the launcher reads from libvirt's XML of a running domain. Pure.
+
+use libvirt::AgentState;
+
+use crate::xml::{self, Step, Walk};
+
+/// The name of the guest agent's channel.
+const AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
+
+/// Facts that libvirt adds to a domain when it starts it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LiveDomain {
+    /// The machine type as libvirt resolved it, such as `pc-q35-10.0`.
+    pub(super) machine: Option<String>,
+    pub(super) agent: AgentState,
+}
+
+impl LiveDomain {
+    pub(super) fn parse(xml: &str) -> Result<Self, xml::Error> {
+        let mut found = Self::default();
+        let mut walk = Walk::new(xml);
+        while let Some(step) = walk.next()? {
+            let Step::Start(tag) = step else { continue };
+            match walk.path() {
+                "/domain/os/type" => found.machine = tag.attribute("machine")?,
+                "/domain/devices/channel/target"
+                    if tag.has("name", AGENT_CHANNEL)? && tag.has("state", "connected")? =>
+                {
+                    found.agent = AgentState::Connected;
+                }
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain(os: &str, target: &str) -> LiveDomain {
+        let xml = format!(
+            "<domain type='kvm' id='1'>\n  <os>{os}</os>\n  <devices>\
+             <channel type='unix'><source mode='bind'/>{target}</channel></devices>\n</domain>\n"
+        );
+        LiveDomain::parse(&xml).unwrap()
+    }
+
+    #[test]
+    fn machine_type_is_read() {
+        let found = domain("<type arch='x86_64' machine='pc-q35-10.0'>hvm</type>", "");
+        assert_eq!(found.machine.as_deref(), Some("pc-q35-10.0"));
+        assert_eq!(domain("<type>hvm</type>", "").machine, None);
+    }
+
+    #[test]
+    fn state_of_the_agent_channel_is_read() {
+        for (name, state, expected) in [
+            (AGENT_CHANNEL, "connected", AgentState::Connected),
+            (AGENT_CHANNEL, "disconnected", AgentState::Disconnected),
+            ("org.spice", "connected", AgentState::Disconnected),
+        ] {
+            let target = format!("<target type='virtio' name='{name}' state='{state}'/>");
+            assert_eq!(domain("", &target).agent, expected, "{target}");
+        }
+        assert_eq!(domain("", "").agent, AgentState::Disconnected);
+    }
+
+    #[test]
+    fn malformed_xml_is_an_error() {
+        LiveDomain::parse("<domain><os></domain>").unwrap_err();
+        LiveDomain::parse("<domain").unwrap_err();
+    }
+}

@@ -1,0 +1,222 @@
+//! The task's state and its event loop.
+
+use std::time::Duration;
+
+use backoff::Backoff;
+use error_chain::error_chain;
+use launcher_channel::{Agent, FromLauncher, GuestState, Request};
+use libvirt::Event;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::agent_link::AgentLink;
+use super::dhcp_servers::DhcpServers;
+use super::faults::Faults;
+use super::io_retry::IoRetry;
+use super::link::ConnectFailures;
+use super::record::RecordStore;
+use super::shutdown::Shutdown;
+use super::status::{Phase, Status};
+use crate::agent::ThawTimer;
+use crate::hypervisor::Link;
+use crate::settings::{self, Paths};
+
+/// A request and the channel for its reply.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) id: u64,
+    pub(crate) request: Request,
+    pub(crate) reply_to: mpsc::Sender<FromLauncher>,
+}
+
+/// Publishes the guest's state to the handler; `None` until libvirt was queried for the first
+/// time.
+pub(crate) type StateSender = watch::Sender<Option<GuestState>>;
+
+/// The guest and everything known about it.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(super) identity: settings::Guest,
+    pub(super) paths: Paths,
+    pub(super) tasks: TaskTracker,
+    pub(super) store: RecordStore,
+    pub(super) states: StateSender,
+    pub(super) console_to_log: watch::Sender<bool>,
+    pub(super) link: Option<Link>,
+    pub(super) reconnect: Backoff,
+    pub(super) reconnect_at: Instant,
+    pub(super) connect_failures: ConnectFailures,
+    pub(super) status: Option<Status>,
+    pub(super) machine: Option<String>,
+    pub(super) faults: Faults,
+    pub(super) io_retry: IoRetry,
+    pub(super) agent: AgentLink,
+    /// The agent's last report over an earlier connection to libvirtd.
+    pub(super) last_agent: Option<Agent>,
+    /// When frozen file systems are thawed.
+    pub(super) thaw: ThawTimer,
+    pub(super) shutdown: Option<Shutdown>,
+    pub(super) dhcp: DhcpServers,
+    /// The pod is terminating.
+    pub(super) terminating: bool,
+    pub(super) released: bool,
+}
+
+/// What a [`Guest`] is built from.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) identity: settings::Guest,
+    pub(crate) paths: Paths,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) store: RecordStore,
+    pub(crate) states: StateSender,
+    /// Whether the serial console is copied to the log.
+    pub(crate) console_to_log: watch::Sender<bool>,
+}
+
+impl Guest {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts {
+            identity,
+            paths,
+            tasks,
+            store,
+            states,
+            console_to_log,
+        } = parts;
+        // Without a plan there is no domain to query.
+        let status = match store.phase() {
+            None => Some(Status::Startable),
+            Some(Phase::Ended(reason)) => Some(Status::Ended(reason)),
+            Some(_) => None,
+        };
+        let dhcp = DhcpServers::new(tasks.clone());
+        let thaw = ThawTimer::open(paths.thaw());
+        let guest = Self {
+            identity,
+            paths,
+            tasks,
+            store,
+            states,
+            console_to_log,
+            link: None,
+            reconnect: Backoff::new(Duration::from_millis(50), Duration::from_secs(2)),
+            reconnect_at: Instant::now(),
+            connect_failures: ConnectFailures::default(),
+            status,
+            machine: None,
+            faults: Faults::default(),
+            io_retry: IoRetry::new(),
+            agent: AgentLink::Unknown,
+            last_agent: None,
+            thaw,
+            shutdown: None,
+            dhcp,
+            terminating: false,
+            released: false,
+        };
+        guest.publish_console_setting();
+        guest.publish();
+        guest
+    }
+
+    /// Runs until the handler releases the launcher, or the pod is terminating and no guest lives.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        stop: CancellationToken,
+    ) {
+        while !self.is_over() {
+            let timer = self.next_timer();
+            tokio::select! {
+                biased;
+                () = stop.cancelled(), if !self.terminating => self.terminate(),
+                event = next_event(&mut self.link) => self.on_event(event).await,
+                () = self.agent.changed() => self.publish(),
+                Some(command) = commands.recv() => self.on_command(command).await,
+                () = tokio::time::sleep_until(timer) => self.on_timer().await,
+            }
+        }
+        self.dhcp.stop();
+    }
+
+    fn is_over(&self) -> bool {
+        let alive = matches!(self.status, None | Some(Status::Alive(_)));
+        self.released || (self.terminating && !alive)
+    }
+
+    /// The pod is terminating: the guest gets the grace period of its plan.
+    fn terminate(&mut self) {
+        tracing::info!("the pod is terminating");
+        self.terminating = true;
+        let grace = self
+            .store
+            .record()
+            .map_or(0, |record| record.plan.grace_seconds);
+        if !self.is_over() {
+            self.begin_shutdown(grace);
+        }
+    }
+
+    fn next_timer(&self) -> Instant {
+        let reconnect = self.link.is_none().then_some(self.reconnect_at);
+        let shutdown = self.shutdown.as_ref().map(Shutdown::next);
+        let far = Instant::now() + Duration::from_hours(1);
+        let retry = self.link.is_some().then(|| self.io_retry.next()).flatten();
+        [reconnect, shutdown, retry]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(far)
+    }
+
+    async fn on_timer(&mut self) {
+        if self.link.is_none() && Instant::now() >= self.reconnect_at {
+            self.connect().await;
+        }
+        self.tick_shutdown().await;
+        self.tick_io_retry().await;
+    }
+
+    /// Resumes a guest that was paused by an I/O error: its storage may work again.
+    async fn tick_io_retry(&mut self) {
+        if self.link.is_none() || !self.io_retry.take_due(Instant::now()) {
+            return;
+        }
+        tracing::info!("I/O error: resuming the guest");
+        let resumed = self.call(async |to, domain| to.resume(domain).await).await;
+        if let Err(error) = resumed {
+            tracing::warn!(error = error_chain(&error), "failed to resume the guest");
+        }
+    }
+
+    async fn on_event(&mut self, event: Option<Event>) {
+        match event {
+            None => self.lose_link(),
+            Some(event) => {
+                tracing::debug!(?event, "libvirt event");
+                self.faults.record(&event);
+                if let Event::Agent { state, .. } = event {
+                    self.on_agent_state(state);
+                }
+                if let Err(error) = self.observe().await {
+                    tracing::warn!(error = error_chain(&error), "failed to query the guest");
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        matches!(self.status, Some(Status::Alive(_)))
+    }
+}
+
+/// The next event, `None` when the connection has ended; never ready without a connection.
+async fn next_event(link: &mut Option<Link>) -> Option<Event> {
+    match link {
+        Some(link) => link.events.next().await,
+        None => std::future::pending().await,
+    }
+}
