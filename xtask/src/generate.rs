@@ -12,7 +12,7 @@ use kubevirt_api::crds::{self, definition};
 
 use crate::{e2e_list, troubleshooting, workspace::root};
 
-/// Writes every generated file and removes what no kind makes any more, or with `check` only says which ones are stale.
+/// Writes every generated file and removes obsolete ones; with `check` only reports stale ones.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let directory = crds_directory();
     let mut stale = Vec::new();

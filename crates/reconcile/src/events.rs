@@ -100,8 +100,13 @@ pub fn recorder(client: Client, component: &'static str, clock: Clock) -> (Recor
 }
 
 impl Recorder {
-    pub fn publish<K>(&self, object: &K, kind: EventType, reason: Reason, message: impl Into<String>)
-    where
+    pub fn publish<K>(
+        &self,
+        object: &K,
+        kind: EventType,
+        reason: Reason,
+        message: impl Into<String>,
+    ) where
         K: Resource<DynamicType = ()>,
     {
         let event = Published {

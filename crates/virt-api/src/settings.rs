@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use admission::ClusterConfig;
 use axum::{Router, routing::get};
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use kube::Client;
 use reconcile::Clock;
