@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::{
     authority::{self, Installation},
     changes::changes,
-    cli, front_proxy, health,
+    cli, front_proxy, health, metrics,
     pause::pause,
     run::Process,
     signer, trust,
@@ -62,6 +62,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         cluster: ClusterConfig::default(),
         namespace: process.namespace.clone(),
         clock: Clock::system(),
+        metrics: metrics::api(),
     };
     let serving = process
         .tasks

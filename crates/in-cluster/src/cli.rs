@@ -33,6 +33,14 @@ pub struct Place {
         value_name = "FILTER"
     )]
     pub log: String,
+    /// Format of log lines: text or json
+    #[arg(
+        long,
+        env = logging::FORMAT_VARIABLE,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub log_format: logging::Format,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -51,7 +59,7 @@ pub struct Controller {
     /// Image of the virtual machines' pods
     #[arg(long, env = "LAUNCHER_IMAGE", value_name = "REFERENCE")]
     pub launcher_image: String,
-    /// Port for the kubelet's questions about health
+    /// Port of the metrics and of the kubelet's probes
     #[arg(long, default_value_t = 8443)]
     pub port: u16,
 }
@@ -69,6 +77,9 @@ pub struct Handler {
     /// Port to serve on
     #[arg(long, default_value_t = 8186)]
     pub port: u16,
+    /// Port of the metrics and of the kubelet's probes
+    #[arg(long, default_value_t = 8443)]
+    pub metrics_port: u16,
     /// The kubelet's directory
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     pub kubelet: PathBuf,

@@ -4,13 +4,13 @@ use anyhow::Result;
 use reconcile::{Clock, Election};
 use virt_controller::{AccelerationPolicy, Settings};
 
-use crate::{cli, health, run::Process};
+use crate::{cli, health, metrics, run::Process};
 
 /// Objects of one kind that are worked on at once.
 const CONCURRENCY: usize = 8;
 
 pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()> {
-    health::serve(process, flags.port).await?;
+    health::serve(process, flags.port, metrics::controller()).await?;
     let acceleration = launcher_pod::Acceleration::Kvm;
     let settings = Settings {
         client: process.client.clone(),

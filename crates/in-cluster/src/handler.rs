@@ -7,7 +7,7 @@ use reconcile::Clock;
 use tokio::sync::watch;
 use virt_handler::{Capabilities, DevicePlugins, HostDevice, Settings};
 
-use crate::{certificate, cli, health, run::Process};
+use crate::{certificate, cli, health, metrics, run::Process};
 
 /// Guests that may use a device at once: more than a node can hold.
 const MAX_DEVICES: u32 = 1000;
@@ -28,6 +28,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         kvm: watch::Sender::new(facts.kvm).subscribe(),
     };
     process.tasks.spawn(plugins.run(process.stop.clone()));
+    health::serve(process, flags.metrics_port, metrics::handler()).await?;
     let listener = health::listen(flags.port).await?;
     let tls = certificate::serve(process, &flags.node).await?;
     let settings = Settings {

@@ -25,6 +25,7 @@ mod controller;
 mod front_proxy;
 mod handler;
 mod health;
+mod metrics;
 mod notices;
 mod pause;
 mod rights;

@@ -5,7 +5,6 @@ use installation::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT};
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     api,
@@ -35,7 +34,12 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Controller(flags) => &flags.place,
         Command::Handler(flags) => &flags.place,
     };
-    log(&place.log)?;
+    let style = logging::Style {
+        format: place.log_format,
+        colours: false,
+        modules: true,
+    };
+    logging::start(&place.log, style)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -93,16 +97,4 @@ async fn component(command: &Command, place: &Place) -> Result<()> {
     process.tasks.close();
     process.tasks.wait().await;
     ended
-}
-
-fn log(filter: &str) -> Result<()> {
-    let filter = EnvFilter::builder()
-        .parse(filter)
-        .with_context(|| format!("understand the log filter {filter:?}"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
-    Ok(())
 }

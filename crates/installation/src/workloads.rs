@@ -48,7 +48,6 @@ struct Component {
 }
 
 fn deployment(settings: &Settings, component: &Component) -> Value {
-    let labels = json!({"kubevirt.io": component.name});
     let mut env = own_pod().to_vec();
     env.extend(component.env.as_array().cloned().unwrap_or_default());
     json!({
@@ -56,9 +55,9 @@ fn deployment(settings: &Settings, component: &Component) -> Value {
         "metadata": metadata(settings, component.name),
         "spec": {
             "replicas": settings.replicas,
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": selector(component.name)},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": pod_labels(component.name)},
                 "spec": {
                     "serviceAccountName": component.account,
                     "priorityClassName": PRIORITY_CLASS,
@@ -75,7 +74,7 @@ fn deployment(settings: &Settings, component: &Component) -> Value {
                         "imagePullPolicy": "IfNotPresent",
                         "command": [PROGRAM, component.command],
                         "env": env,
-                        "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
+                        "ports": [metrics_port()],
                         "readinessProbe": healthy(1, 3),
                         "livenessProbe": healthy(10, 8),
                         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
@@ -96,13 +95,12 @@ fn budget(settings: &Settings, name: &str) -> Value {
     json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": metadata(settings, &format!("{name}-pdb")),
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kubevirt.io": name}}},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": selector(name)}},
     })
 }
 
 /// The agent of each node. It is root on the node by its nature: it enters the namespaces of pods.
 fn handler(settings: &Settings) -> Value {
-    let labels = json!({"kubevirt.io": "virt-handler"});
     let mut env = own_pod().to_vec();
     env.push(from_field("NODE_NAME", "spec.nodeName"));
     env.push(from_field("POD_IP", "status.podIP"));
@@ -110,10 +108,10 @@ fn handler(settings: &Settings) -> Value {
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": metadata(settings, "virt-handler"),
         "spec": {
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": selector("virt-handler")},
             "updateStrategy": {"type": "RollingUpdate"},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": pod_labels("virt-handler")},
                 "spec": {
                     "serviceAccountName": HANDLER_ACCOUNT,
                     "priorityClassName": PRIORITY_CLASS,
@@ -135,6 +133,7 @@ fn handler(settings: &Settings) -> Value {
                             "--capabilities", format!("{CAPABILITIES}/without-kvm"),
                         ],
                         "env": env,
+                        "ports": [metrics_port()],
                         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
                         "securityContext": {"privileged": true, "runAsUser": 0},
                         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -195,6 +194,21 @@ fn probe(settings: &Settings, name: &str, with_kvm: bool) -> Value {
     })
 }
 
+fn selector(name: &str) -> Value {
+    json!({"kubevirt.io": name})
+}
+
+/// `KubeVirt`'s service monitor selects pods by the second label and scrapes the port `metrics`.
+fn pod_labels(name: &str) -> Value {
+    json!({"kubevirt.io": name, "prometheus.kubevirt.io": "true"})
+}
+
+/// One port serves probes, metrics and the API of virt-api: server-side apply does not allow a second
+/// name for it.
+fn metrics_port() -> Value {
+    json!({"name": "metrics", "containerPort": PORT, "protocol": "TCP"})
+}
+
 fn metadata(settings: &Settings, name: &str) -> Value {
     let labels = json!({"kubevirt.io": name, "app.kubernetes.io/name": name});
     json!({"name": name, "namespace": settings.namespace, "labels": labels})
@@ -226,7 +240,7 @@ fn apart(name: &str) -> Value {
         "weight": 1,
         "podAffinityTerm": {
             "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"kubevirt.io": name}},
+            "labelSelector": {"matchLabels": selector(name)},
         },
     }]}})
 }

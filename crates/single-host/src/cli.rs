@@ -60,6 +60,14 @@ pub struct Up {
     /// What to log, in the syntax of tracing's filters
     #[arg(long, env = "FERROVIRT_LOG", value_name = "FILTER")]
     pub log: Option<String>,
+    /// Format of log lines: text or json
+    #[arg(
+        long,
+        env = logging::FORMAT_VARIABLE,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub log_format: logging::Format,
     /// This is the process that `--detach` left behind
     #[arg(long, hide = true, conflicts_with = "detach")]
     pub detached: bool,

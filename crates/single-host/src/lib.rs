@@ -14,7 +14,7 @@ pub mod cli;
 mod down;
 mod identities;
 mod kubeconfig;
-mod logging;
+pub mod metrics;
 mod printer;
 mod requirements;
 mod run;

@@ -16,6 +16,7 @@ mod capabilities;
 mod devices;
 mod guest;
 pub mod launcher;
+mod metrics;
 mod node;
 pub mod pods_dir;
 mod prepare;
@@ -23,6 +24,7 @@ mod settings;
 mod streams;
 mod volumes;
 
+pub use self::metrics::METRICS;
 pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
 pub use devices::{DevicePlugins, HostDevice};
 pub use settings::{HandlerError, Settings, run};

@@ -116,6 +116,8 @@ async fn virt_api(
         cluster: ClusterConfig::default(),
         namespace: NAMESPACE.to_owned(),
         clock: Clock::system(),
+        // The API server serves them, to users with the right.
+        metrics: Vec::new(),
     };
     tasks.spawn(virt_api::run(settings, stop.clone()));
     install::virt_api(host, address).await

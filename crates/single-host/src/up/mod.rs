@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cli, identities, kubeconfig, logging,
+    cli, identities, kubeconfig, metrics,
     printer::Printer,
     requirements,
     state_dir::{Lock, Locked, StateDir},
@@ -35,6 +35,10 @@ use crate::{
 
 /// For a dying process to give back what it holds.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The user of a terminal sees only what needs attention; a log file also has state changes.
+const FOREGROUND_FILTER: &str = "warn";
+const BACKGROUND_FILTER: &str = "info";
 
 /// What later commands need to know of the last `up`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,13 +94,13 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     if flags.detach {
         // Given back for the process that is started now.
         drop(lock);
-        return detach::up(flags, &state, printer);
+        return detach::up(&state, printer);
     }
     if flags.detached {
         detach::leave_session()?;
     }
     allocator::keep_small();
-    logging::start(flags.log.as_deref(), flags.detached)?;
+    start_logging(flags)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -105,6 +109,22 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     let ended = runtime.block_on(Box::pin(run(flags, &state, printer)));
     drop(lock);
     ended
+}
+
+/// Logs to standard error, which `--detach` redirects to a file.
+fn start_logging(flags: &cli::Up) -> Result<()> {
+    let default = if flags.detached {
+        BACKGROUND_FILTER
+    } else {
+        FOREGROUND_FILTER
+    };
+    let style = logging::Style {
+        format: flags.log_format,
+        colours: !flags.detached,
+        modules: true,
+    };
+    logging::start(flags.log.as_deref().unwrap_or(default), style)?;
+    Ok(())
 }
 
 /// The lock, unless a process that answers holds it. One that was just killed gives it back in a
@@ -207,6 +227,7 @@ async fn start(
     let api = EmbeddedApi::open_with(settings, accounts)
         .await
         .with_context(|| format!("open the database {}", state.database().display()))?;
+    api.serve_metrics(metrics::tables());
     api.run(tasks, stop.clone());
     let users = ClientCertificates::Optional(identities.users.clone());
     let tls = TlsSource::fixed(&identities.api_server, &users)?;

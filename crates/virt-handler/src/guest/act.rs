@@ -28,6 +28,7 @@ use super::{
 use crate::{
     capabilities::Capabilities,
     launcher::{CallError, Link, Session},
+    metrics,
     node::ObsoleteModels,
     pods_dir::{PodUid, PodsDir},
     prepare::{self, PrepareError},
@@ -375,7 +376,10 @@ impl Guests {
             subresource: None,
             body,
         };
-        let written: VirtualMachineInstance = reconcile::apply(&api, &fragment).await?;
+        let written = reconcile::apply::<VirtualMachineInstance>(&api, &fragment).await;
+        let written = written.inspect_err(|error| {
+            metrics::REJECTED_STATUS_WRITES.increment([error.reason().as_str()]);
+        })?;
         failpoints::after("virt-handler/guest/write-status");
         self.parts.vmis.wrote(vmi, written);
         Ok(true)
@@ -445,6 +449,7 @@ impl Reconciler for Guests {
             clock,
             ..
         } = &self.parts;
+        observe::count_phases(vmis);
         let pair = observe::pair(&client.0, vmis, pods, key).await;
         let Some(pair) = pair.map_err(|err| GuestError::Read(Box::new(err)))? else {
             // Dropping the session ends its task.

@@ -22,7 +22,10 @@ use super::{
     pace::Pace,
     peer::{Peer, PeerError},
 };
-use crate::pods_dir::{PodUid, PodsDir};
+use crate::{
+    metrics,
+    pods_dir::{PodUid, PodsDir},
+};
 
 /// How long a launcher may take to answer. Sync is the slowest: it makes disks and starts QEMU.
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
@@ -61,6 +64,18 @@ pub enum CallError {
         message: String,
         retry: bool,
     },
+}
+
+impl CallError {
+    /// The value of the metric's label.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::NotConnected => "not_connected",
+            Self::TimedOut => "timed_out",
+            Self::OtherAnswer => "other_answer",
+            Self::Refused { .. } => "refused",
+        }
+    }
 }
 
 /// A handle to a session's task.
@@ -121,6 +136,13 @@ impl Session {
     }
 
     async fn exchange(&self, request: Request) -> Result<Reply, CallError> {
+        let reply = self.exchange_unmeasured(request).await;
+        metrics::LAUNCHER_REQUESTS
+            .increment([reply.as_ref().map_or_else(CallError::label, |_| "done")]);
+        reply
+    }
+
+    async fn exchange_unmeasured(&self, request: Request) -> Result<Reply, CallError> {
         if self.link.borrow().peer.is_none() {
             return Err(CallError::NotConnected);
         }
@@ -229,6 +251,7 @@ impl Task {
     }
 
     async fn serve(&self, stream: UnixStream, requests: &mut mpsc::Receiver<Call>) -> Ended {
+        let _counted = metrics::LAUNCHERS.hold([]);
         let (mut from, mut to) = stream.into_split();
         // Bounded like everything: reading ahead of the session by a few messages is plenty.
         let (heard, mut messages) = mpsc::channel(4);

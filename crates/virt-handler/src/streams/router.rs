@@ -23,6 +23,7 @@ use super::{device, one_at_a_time::OneAtATime};
 use crate::{
     guest::{self, Guests},
     launcher::CallError,
+    metrics,
 };
 
 /// The websocket sub-protocol of all streams.
@@ -156,6 +157,7 @@ async fn open(
         .protocols([PROTOCOL])
         .on_upgrade(async move |socket| {
             let place = state.streams.take(key, device);
+            let _counted = metrics::STREAMS.hold([device]);
             device::join(socket, stream, &place.ended).await;
         })
 }
