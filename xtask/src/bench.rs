@@ -3,7 +3,7 @@
 //! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `admission` and
 //! `controller` in processes of their own:
 //!
-//! - `host` builds the programs, brings the host up and takes it down whatever happens;
+//! - `host` builds the programs, brings the host up and always takes it down;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
 //! - `turns` starts VMs and empty pods in turns and compares them;
 //! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;

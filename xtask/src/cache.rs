@@ -1,8 +1,8 @@
-//! The cache directory: finished things under the hash of what they were made of.
+//! The cache directory: finished artefacts under the hash of their inputs.
 //!
-//! **Invariants**: a thing has its final name only when it is whole; one task at a time works in the
-//! cache, guarded by a lock that dies with its holder; older versions of a thing are removed when a
-//! new one is finished.
+//! **Invariants**: an artefact gets its final name only when it is complete; one task at a time uses
+//! the cache, guarded by a lock that ends with its holder; older versions of an artefact are removed
+//! when a new one is finished.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use image_store::Digest;
 
-/// The time every built file carries: 1 January 2026. Any fixed one would do.
+/// The modification time of every built file: 1 January 2026; any fixed time will do.
 pub(crate) const EPOCH: u64 = 1_767_225_600;
 
 /// The cache, locked for this process.
@@ -20,7 +20,7 @@ pub(crate) struct Cache {
     _lock: File,
 }
 
-/// The cache directory itself, for what keeps its own order in it.
+/// The cache directory, for tasks that manage their own part of it.
 pub(crate) fn directory() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|value| !value.is_empty()) {
         Some(base) => PathBuf::from(base),
@@ -29,7 +29,7 @@ pub(crate) fn directory() -> Result<PathBuf> {
     Ok(base.join("ferrovirt"))
 }
 
-/// Collects what a thing is made of.
+/// The inputs of an artefact.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs(Vec<u8>);
 
@@ -49,13 +49,13 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Where finished images stand.
+    /// The directory of finished images.
     pub(crate) fn images(&self) -> PathBuf {
         self.root.join("images")
     }
 
-    /// The directory of thing `name` made of `inputs`, built by `build` if it is not there yet.
-    /// `build` gets an empty directory to fill.
+    /// The directory of artefact `name` made of `inputs`; `build` fills an empty directory if it is
+    /// missing.
     pub(crate) fn thing(
         &self,
         name: &str,
@@ -85,7 +85,7 @@ impl Cache {
         Ok(place)
     }
 
-    /// Removes what a killed task left.
+    /// Removes drafts of killed tasks.
     fn sweep(&self) -> Result<()> {
         for entry in fs::read_dir(self.root.join("work"))? {
             let entry = entry?;
@@ -123,7 +123,7 @@ impl Inputs {
         Ok(self)
     }
 
-    /// A short name for all of it.
+    /// A short hash of all inputs.
     pub(crate) fn hash(&self) -> String {
         Digest::of(&self.0).hex().chars().take(16).collect()
     }

@@ -43,7 +43,7 @@ pub(crate) fn run_all(printer: &Printer) -> Result<()> {
     let mut failed = Vec::new();
     for (name, check) in checks {
         match check() {
-            Ok(()) => printer.line(format_args!("{name}: good")),
+            Ok(()) => printer.line(format_args!("{name}: ok")),
             Err(error) => {
                 printer.line(format_args!("{name}: {error:#}"));
                 failed.push(name);

@@ -4,8 +4,8 @@
 //! each node have a network namespace of their own, joined by a bridge; a node has its own mounts and
 //! processes as well (`xtask/cluster/node-init.sh`). Everything lives in one directory of the cache.
 //!
-//! **Invariants**: `up` completes what is missing and leaves alone what runs, so it may be killed
-//! anywhere and called again; `down` removes whatever `up` may have made, whether or not it finished.
+//! **Invariants**: `up` starts what is missing and leaves running parts alone, so it may be killed
+//! anywhere and called again; `down` removes everything `up` may have made, finished or not.
 
 mod certificates;
 mod control_plane;
@@ -47,7 +47,7 @@ const PROGRAMS: [Program; 15] = [
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Bring the cluster up, or complete what is missing of it.
+    /// Bring the cluster up, or start its missing parts.
     Up {
         /// How many nodes; more can be added later, none taken away.
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_NODES)))]

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::cache::EPOCH;
 use crate::workspace::run_quietly;
 
-/// Which packages of which suite.
+/// A list of packages and their suite.
 #[derive(Debug)]
 pub(crate) struct PackageList {
     suite: String,

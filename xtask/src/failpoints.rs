@@ -1,5 +1,5 @@
-//! The list of failpoints against the sources: each name stands in one place, none is missing, and
-//! a test walks through all of them. That somebody comes to each is what those tests judge.
+//! Compares the list of failpoints with the sources: each name occurs once, none is missing, and a
+//! test goes through all of them. Those tests fail for a failpoint that is not reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(crate) fn faults<'a>(list: &str, sources: &[(&'a str, &'a str)]) -> Vec<Stri
     faults
 }
 
-/// Whether this text takes the names of that crate out of the list.
+/// Whether this source reads the names of that crate from the list.
 fn walks(text: &str, owner: &str) -> bool {
     let takes = text.contains("failpoints::NAMES") || text.contains("failpoints/names.txt");
     takes && text.contains(&format!("\"{owner}/"))

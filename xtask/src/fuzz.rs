@@ -1,10 +1,9 @@
 //! `xtask fuzz TARGET`: builds a fuzz target and runs it for some time.
 //!
 //! The targets are the programs of `fuzz/`, a workspace of its own. They are built with the stable
-//! compiler: the instrumentation that libFuzzer wants is an option of the code generator; only the
-//! sanitizers are not to be had, and the crates in question have no unsafe code. Seeds are the
-//! examples, words are the names of fields. What was found to be interesting stays in the cache
-//! directory and is the start of the next run.
+//! compiler: libFuzzer's instrumentation is an option of the code generator. Sanitizers are not
+//! available, but the fuzzed crates have no unsafe code. The examples are the seeds, the field names the
+//! dictionary. Interesting inputs stay in the cache directory for the next run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,16 +22,16 @@ use crate::workspace::{cargo, root, run as run_command};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A program of `fuzz/src/bin`; without it their names are shown.
+    /// A program in `fuzz/src/bin`; without it, list them.
     target: Option<String>,
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
-    /// Run on this one input instead, such as a finding.
+    /// Run this one input, such as a finding.
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
 }
 
-/// What libFuzzer needs of the compiler: counters at edges, a table of them, comparisons.
+/// Compiler options for libFuzzer: edge counters, their table, comparisons.
 const INSTRUMENTATION: [&str; 8] = [
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -44,7 +43,7 @@ const INSTRUMENTATION: [&str; 8] = [
     "-Cforce-frame-pointers=yes",
 ];
 
-/// Named, so that flags for the targets are not taken for build scripts too.
+/// Named explicitly, so that the flags do not apply to build scripts.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
@@ -84,7 +83,7 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
     );
     if ended.is_err() {
         bail!(
-            "a finding; run it alone with --input and a file of {}",
+            "the target failed; repeat it with --input and a file of {}",
             findings.display()
         );
     }
@@ -108,7 +107,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds one target in a directory of its own: its flags would spoil everyone else's artefacts.
+/// Builds one target in its own target directory, as its flags would invalidate other artefacts.
 fn build(target: &str) -> Result<PathBuf> {
     let directory = cache::directory()?.join("fuzz-target");
     run_command(
@@ -129,14 +128,14 @@ fn build(target: &str) -> Result<PathBuf> {
     Ok(directory.join(PLATFORM).join("release").join(target))
 }
 
-/// A first input in the form that the target reads: the examples, or what is no manifest.
+/// Writes seeds in the form that the target reads.
 fn seed(target: &str, corpus: &Path) -> Result<()> {
     let plant = |seed: &[u8]| {
         let name = Digest::of(seed).to_string().replace(':', "-");
         fs::write(corpus.join(name), seed).context("write a seed")
     };
     match target {
-        "dhcp" => return dhcp_questions().iter().try_for_each(|seed| plant(seed)),
+        "dhcp" => return dhcp_requests().iter().try_for_each(|seed| plant(seed)),
         "protobuf" => return plant(NAMESPACE_IN_PROTOBUF),
         "layer" => return plant(&layers()?),
         "spdy" => return plant(PORT_FORWARD_IN_SPDY),
@@ -168,7 +167,7 @@ fn seed(target: &str, corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `kubectl create namespace n` sends.
+/// The body of `kubectl create namespace n`.
 const NAMESPACE_IN_PROTOBUF: &[u8] =
     b"k8s\0\n\x0f\n\x02v1\x12\tNamespace\x12\x0d\n\x07\n\x01nB\0\x12\0\x12\0\x1a\0";
 
@@ -180,8 +179,8 @@ const PORT_FORWARD_IN_SPDY: &[u8] = b"\x07\
     \0\0\0\x01\0\0\0\x03abc\0\0\0\x01\x01\0\0\0";
 
 /// Discover, request and inform of the client that the target serves.
-fn dhcp_questions() -> Vec<Vec<u8>> {
-    let question = |kind: u8| {
+fn dhcp_requests() -> Vec<Vec<u8>> {
+    let request = |kind: u8| {
         let mut packet = vec![0; 240];
         packet[..3].copy_from_slice(&[1, 1, 6]);
         packet[28..34].copy_from_slice(&[2, 0, 0, 1, 2, 3]);
@@ -189,7 +188,7 @@ fn dhcp_questions() -> Vec<Vec<u8>> {
         packet.extend([53, 1, kind, 50, 4, 10, 0, 2, 2, 57, 2, 5, 220, 255]);
         packet
     };
-    [1, 3, 8].map(question).to_vec()
+    [1, 3, 8].map(request).to_vec()
 }
 
 /// A layer with a file, a link and a directory, and one that hides the file.
@@ -229,7 +228,7 @@ fn prefixed(first: u8, rest: &[u8]) -> Vec<u8> {
     [&[first], rest].concat()
 }
 
-/// Names of fields and words of enumerations, as libFuzzer reads them.
+/// Field names and enum values as a libFuzzer dictionary.
 fn dictionary() -> Result<String> {
     let mut words = BTreeSet::new();
     for (name, text) in crds::ALL {
@@ -277,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_as_seeds_are_two_archives() {
+    fn layer_seed_is_two_archives() {
         let seed = layers().unwrap();
         let (length, rest) = seed.split_first_chunk::<2>().unwrap();
         let (lower, upper) = rest.split_at(usize::from(u16::from_be_bytes(*length)));
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_target_is_found_and_the_words_are_plain() {
+    fn targets_are_found_and_dictionary_is_valid() {
         assert!(targets().unwrap().contains(&"decode".to_owned()));
         let words = dictionary().unwrap();
         assert!(words.contains("\"runStrategy\"\n"));

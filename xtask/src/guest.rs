@@ -26,7 +26,7 @@ const RECIPE: &str = "guest 2";
 const QEMU: Owner = Owner { uid: 107, gid: 107 };
 /// Disk images hardly shrink, and every host that starts the guest unpacks them once.
 const COMPRESSION: Compression = Compression::Zstd(3);
-/// What stands in the cache's directory of images at the end: container disk, kernel-boot image,
+/// The resulting images in the cache: container disk, kernel-boot image,
 /// plain disk.
 const PUBLISHED: [&str; 3] = [
     "guest-tiny.oci",
@@ -275,7 +275,7 @@ fn add_with_needs(
     Ok(())
 }
 
-/// A module tells its needs in a section of zero-terminated `key=value` texts.
+/// A module lists its dependencies in a section of zero-terminated `key=value` strings.
 fn needs_of(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(start) = module.windows(KEY.len()).position(|window| window == KEY) else {
@@ -326,7 +326,7 @@ fn make_disk(draft: &Path, command_line: &str) -> Result<()> {
     Ok(())
 }
 
-/// Gives every entry of a FAT disk's root directory the same time.
+/// Sets a fixed time on every entry of a FAT root directory.
 fn fix_times(raw: &Path) -> Result<()> {
     const ENTRY: usize = 32;
     /// Noon of 1 January 2026 in the format of FAT: time, then date.

@@ -236,7 +236,7 @@ fn select(tree: &Path, patterns: &[String]) -> Result<BTreeSet<String>> {
     }
     ensure!(
         unknown.is_empty(),
-        "keep.txt names what is not there: {}",
+        "keep.txt names missing files: {}",
         unknown.join(", ")
     );
     for library in libraries(tree, &kept)? {
@@ -310,7 +310,7 @@ fn keep_below(tree: &Path, path: &str, kept: &mut BTreeSet<String>) -> Result<()
     Ok(())
 }
 
-/// What the dynamic linker would load for the kept programs and modules, the linker included.
+/// The libraries of the kept programs and modules, the dynamic linker included.
 fn libraries(tree: &Path, kept: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let is_code = |path: &&String| {
         let full = tree.join(path);
@@ -341,7 +341,7 @@ fn libraries(tree: &Path, kept: &BTreeSet<String>) -> Result<BTreeSet<String>> {
             };
             ensure!(
                 tree.join(&library).exists(),
-                "{path} needs {library}, which is not there"
+                "{path} needs {library}, which is missing"
             );
             needed.insert(library);
         }
@@ -405,7 +405,7 @@ fn complete(tree: &Path, entries: &mut Vec<Entry>) -> Result<()> {
             content: Content::Bytes(text.into_bytes()),
         });
     }
-    // The last word on a path counts.
+    // The last line for a path wins.
     let mut seen = BTreeSet::new();
     entries.reverse();
     entries.retain(|entry| seen.insert(entry.path.clone()));

@@ -1,8 +1,8 @@
-//! Real Kubernetes programs, built from pinned Go modules and kept in the cache directory.
+//! Builds Kubernetes programs from pinned Go modules into the cache directory.
 //!
-//! What is built is data: `tools/*/go.mod` names each program as a tool, `go.sum` its sources. A
+//! The programs are data: `tools/*/go.mod` names each program as a tool, `go.sum` its sources. A
 //! program is built once per content of its module's directory and of the flags below; it gets its name in
-//! the cache only when it is whole, so a build that was killed is begun anew (and Go's own cache
+//! the cache only when it is complete, so a killed build starts again (and Go's own cache
 //! makes that quick).
 
 use std::{
@@ -52,7 +52,7 @@ struct Source {
     /// The directory under `tools/`.
     module: &'static str,
     package: &'static str,
-    /// Go packages that hold the version which the program tells about itself.
+    /// Go packages with the version that the program reports.
     version_packages: &'static [&'static str],
     /// The module whose version that is.
     version_of: &'static str,
@@ -60,7 +60,7 @@ struct Source {
     tags: &'static str,
 }
 
-/// A build takes the same time whether or not this is shown; it tells people to wait.
+/// Shown while the user waits for a build.
 const PATIENCE: &str = "the first time this takes some minutes";
 
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";

@@ -12,7 +12,7 @@ use image_store::Credentials;
 use serde::Deserialize;
 use serde_json::json;
 
-/// What a helper says that knows nothing of a registry.
+/// The message of a helper without credentials for a registry.
 const UNKNOWN: &str = "credentials not found";
 
 /// The one registry that logins know by another name.
@@ -83,14 +83,14 @@ fn ask(program: &mut Command, registry: &str) -> Result<Option<Credentials>> {
         } else {
             registry
         };
-        // One that does not listen says why at its end.
+        // A helper that does not read its input reports why when it exits.
         drop(input.write_all(server.as_bytes()));
     }
     let output = child
         .wait_with_output()
         .with_context(|| format!("wait for {shown}"))?;
     if !output.status.success() {
-        // What it wrote is no secret: it found none.
+        // Its output is not secret: it found no credentials.
         let words = String::from_utf8_lossy(&output.stdout);
         ensure!(words.contains(UNKNOWN), "{shown}: {}", words.trim());
         return Ok(None);

@@ -3,12 +3,12 @@
 //! - `facts` reads the tables, `shape` their column of types;
 //! - `node` is a level of a schema, `fields` walks down schemas, `marks` and `foreign` are what it
 //!   compares at a level;
-//! - `kinds` compares what definitions say besides schemas;
-//! - `report` is what is shown.
+//! - `kinds` compares the parts of CRDs besides schemas;
+//! - `report` prints the result.
 //!
-//! **Invariants**: a row counts as good only when it was compared; a type that a definition shows
-//! is compared there and, for the width of its numbers, in its own schema too; nothing is forgiven
-//! here, what is left open on purpose stands in `known-gaps.txt` beside the tables.
+//! **Invariants**: a row counts as good only when it was compared; a type that a CRD contains is
+//! compared there and, for the width of its numbers, in its own schema, too; intended gaps are listed
+//! in `known-gaps.txt` beside the tables.
 
 mod facts;
 mod fields;
@@ -98,7 +98,7 @@ fn compare(facts: &Facts, groups: &[String]) -> Result<Report> {
     for group in groups {
         ensure!(
             facts.rows.iter().any(|row| row.group() == group),
-            "the tables do not tell of a group {group}"
+            "the tables have no group {group}"
         );
     }
     let definitions = definitions(facts)?;
@@ -135,7 +135,7 @@ fn compare(facts: &Facts, groups: &[String]) -> Result<Report> {
     Ok(report)
 }
 
-/// Those of our definitions that the tables tell of.
+/// Our CRDs that the tables describe.
 fn definitions(facts: &Facts) -> Result<BTreeMap<String, Value>> {
     let read = |(name, text): &(&str, &str)| {
         let value = serde_saphyr::from_str(text).with_context(|| format!("read {name}"))?;
@@ -230,7 +230,7 @@ fn walk_type(
     }
 }
 
-/// Says of each row of a type whether it is good.
+/// Classifies each row of a type.
 fn judge(
     facts: &Facts,
     findings: &Findings,
@@ -265,7 +265,7 @@ fn judge(
         let field = name.1.clone();
         report
             .gaps
-            .push(gap(field, Side::Definition, "a list of what is not there"));
+            .push(gap(field, Side::Definition, "a list of a missing field"));
         return;
     }
     for side in &unseen {
@@ -282,7 +282,7 @@ fn judge(
             .map(|row| row.field.clone())
             .unwrap_or_default();
         let place = format!("{}.{field}", name.1);
-        // A side that saw other fields of the type and not this one has no gap to tell of.
+        // A side that has other fields of the type, but not this one, has no gap to report.
         for side in sides.iter().filter(|side| !unseen.contains(side)) {
             let is_told = gaps.is_some_and(|gaps| gaps.iter().any(|(of, _)| of == side));
             if !is_told && !findings.seen.contains(&(*side, *index)) {
@@ -324,7 +324,7 @@ fn is_seen(findings: &Findings, rows: &[usize]) -> bool {
     pairs.any(|pair| findings.seen.contains(&pair))
 }
 
-/// A named scalar that no field uses: its words must be known all the same.
+/// A named scalar that no field uses; its values must be known, too.
 fn judge_alias(name: &TypeName, alias: &facts::Row, report: &mut Report) {
     let group = alias.group();
     let ours = wire::ENUMERATIONS

@@ -18,14 +18,14 @@ impl Printer {
         }
     }
 
-    /// One line. A closed terminal is no reason to stop building.
+    /// Prints a progress line. A closed terminal does not stop the build.
     pub(crate) fn line(&self, text: impl Display) {
         if writeln!(self.out.lock(), "{text}").is_err() {
-            // Nobody is left to tell.
+            // The terminal is closed.
         }
     }
 
-    /// What was asked for, to standard output.
+    /// Prints a result to standard output.
     pub(crate) fn result(&self, text: impl Display) -> io::Result<()> {
         writeln!(self.results.lock(), "{text}")
     }

@@ -25,7 +25,7 @@ const LARGE: u64 = 8_000_000;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The registry. With a path behind it, images stand there and not under their own.
+    /// The registry, with an optional path that replaces that of the images.
     #[arg(
         long,
         value_name = "HOST[:PORT][/PATH]",
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     images: Vec<String>,
 }
 
-/// Pushes images, and writes by which digests they can be had to standard output.
+/// Pushes images and prints their digests.
 pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
     let built = cache::directory()?.join("images");
     let names = if options.images.is_empty() {
@@ -73,13 +73,15 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
             transport: if options.plain_http {
                 Transport::Plain
             } else {
-                Transport::Usual
+                Transport::TlsUnlessLoopback
             },
             listener: listener(),
         };
         let pushed = runtime.block_on(package.push(&target.to_string(), &how));
         pushed.with_context(|| match how.transport {
-            Transport::Usual => format!("push {target} (--plain-http if its registry has no TLS)"),
+            Transport::TlsUnlessLoopback => {
+                format!("push {target} (--plain-http if its registry has no TLS)")
+            }
             Transport::Plain => format!("push {target}"),
         })?;
         printer.result(format_args!("{}@{}", target.repository, package.digest()))?;
@@ -87,7 +89,7 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where an image is to stand.
+/// The target reference of an image.
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
     repository: String,
@@ -109,7 +111,7 @@ fn target(name: &str, options: &Options) -> Result<Target> {
     };
     ensure!(
         !path.is_empty(),
-        "its layout gives it none; build it with cargo xtask image"
+        "its layout has no name; build it with cargo xtask image"
     );
     let to = options.to.trim_end_matches('/');
     ensure!(
@@ -144,13 +146,13 @@ fn place(built: &Path, name: &str) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Tells of what is there, what arrives, and each quarter of what takes long.
-fn listener() -> image_store::Listener {
+/// Reports existing blobs, finished uploads, and each quarter of a large upload.
+fn listener() -> image_store::ProgressListener {
     let quarters: Mutex<BTreeMap<Digest, u64>> = Mutex::default();
     Arc::new(move |digest, size, progress| {
         let state = match progress {
-            Progress::IsThere => "is there already".to_owned(),
-            Progress::Arrived => "pushed".to_owned(),
+            Progress::AlreadyPresent => "is there already".to_owned(),
+            Progress::Done => "pushed".to_owned(),
             Progress::Sent(sent) => {
                 let quarter = quarter(sent, size);
                 let mut quarters = quarters.lock();
@@ -167,7 +169,7 @@ fn listener() -> image_store::Listener {
     })
 }
 
-/// How many quarters of a large blob are sent; of a small one, and at the end, nobody needs to know.
+/// The finished quarters of a large upload; none for small ones and at the end.
 fn quarter(sent: u64, size: u64) -> u64 {
     if size < LARGE || sent >= size {
         return 0;
@@ -234,7 +236,7 @@ mod tests {
             assert_eq!(found.to_string(), expected, "{name} {to}");
         }
         for (name, to, why) in [
-            ("", "r.example", "gives it none"),
+            ("", "r.example", "has no name"),
             ("guest", "https://r.example", "no address"),
         ] {
             let error = target(name, &options(to, None)).expect_err(name);

@@ -1,20 +1,22 @@
-//! What users send that is wrong in odd ways: a clear error with a path, or an answer in bounded
-//! time and memory; never a panic, never a silent default.
+//! Hostile input: the response is a clear error with a path, in bounded time and memory; never a panic
+//! or a silent default.
 //!
-//! The bounds themselves are measured by `cargo xtask bench admission`, with the same manifests.
+//! `cargo xtask bench admission` measures time and memory with the same manifests.
 
 #[path = "../benches/admission/hostile.rs"]
 mod manifests;
 
 use std::cell::Cell;
 
-use admission::{ClusterConfig, Surroundings, review, review::Stage};
+use admission::{review, review::Stage};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manifests::Format;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-fn answer(stage: Stage, object: &Value) -> Value {
+fn respond(stage: Stage, object: &Value) -> Value {
     let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("a time");
     let count = Cell::new(0);
     let new_uuid = || {
@@ -25,14 +27,14 @@ fn answer(stage: Stage, object: &Value) -> Value {
         "uid": "u",
         "operation": "CREATE",
         "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
-        "userInfo": { "username": "somebody" },
+        "userInfo": { "username": "a-user" },
         "object": object,
     }});
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &new_uuid,
     };
-    review(stage, &body, &ClusterConfig::default(), around)["response"].clone()
+    review(stage, &body, &ClusterConfig::default(), env)["response"].clone()
 }
 
 fn vmi() -> Value {
@@ -51,28 +53,28 @@ fn vmi() -> Value {
     })
 }
 
-/// A VMI with one value put at a path of names and indices.
+/// A VMI with one value replaced, at a path of names and indices.
 fn with(path: &str, value: Value) -> Value {
     let mut object = vmi();
-    let mut place = &mut object;
+    let mut at = &mut object;
     for step in path.split('.') {
-        place = match step.parse::<usize>() {
-            Ok(index) => &mut place[index],
-            Err(_) => &mut place[step],
+        at = match step.parse::<usize>() {
+            Ok(index) => &mut at[index],
+            Err(_) => &mut at[step],
         };
     }
-    *place = value;
+    *at = value;
     object
 }
 
 #[test]
-fn the_object_that_the_cases_start_from_is_good() {
-    let answer = answer(Stage::Validate, &vmi());
-    assert_eq!(answer["allowed"], true, "{answer}");
+fn base_object_is_valid() {
+    let response = respond(Stage::Validate, &vmi());
+    assert_eq!(response["allowed"], true, "{response}");
 }
 
 #[test]
-fn what_has_the_wrong_type_is_refused_with_its_path() {
+fn wrong_type_is_refused_with_its_path() {
     for (path, value, field) in [
         ("spec", json!("x"), "spec"),
         ("spec.domain", json!("x"), "spec.domain"),
@@ -143,17 +145,17 @@ fn what_has_the_wrong_type_is_refused_with_its_path() {
         ),
     ] {
         for stage in [Stage::Mutate, Stage::Validate] {
-            let answer = answer(stage, &with(path, value.clone()));
-            assert_eq!(answer["allowed"], false, "{path} = {value}");
-            let causes = &answer["status"]["details"]["causes"];
+            let response = respond(stage, &with(path, value.clone()));
+            assert_eq!(response["allowed"], false, "{path} = {value}");
+            let causes = &response["status"]["details"]["causes"];
             assert_eq!(causes[0]["field"], field, "{path} = {value}: {causes}");
-            assert!(answer["patch"].is_null(), "{path} = {value}");
+            assert!(response["patch"].is_null(), "{path} = {value}");
         }
     }
 }
 
 #[test]
-fn absurd_values_are_refused_with_their_path() {
+fn invalid_value_is_refused_with_its_path() {
     for (path, value, field) in [
         (
             "spec.domain.memory.guest",
@@ -177,9 +179,9 @@ fn absurd_values_are_refused_with_their_path() {
             "spec.domain.devices.disks[0].name",
         ),
     ] {
-        let answer = answer(Stage::Validate, &with(path, json!(value)));
-        assert_eq!(answer["allowed"], false, "{path} = {value}");
-        let causes = answer["status"]["details"]["causes"]
+        let response = respond(Stage::Validate, &with(path, json!(value)));
+        assert_eq!(response["allowed"], false, "{path} = {value}");
+        let causes = response["status"]["details"]["causes"]
             .as_array()
             .expect("causes");
         assert!(
@@ -193,26 +195,26 @@ fn absurd_values_are_refused_with_their_path() {
 }
 
 #[test]
-fn a_long_name_gets_an_answer_in_words_of_bounded_length() {
+fn message_about_a_long_name_is_bounded() {
     let long = "n".repeat(300);
     for path in ["spec.hostname", "spec.subdomain", "spec.volumes.0.name"] {
-        let answer = answer(Stage::Validate, &with(path, json!(long)));
-        assert_eq!(answer["allowed"], false, "{path}");
-        let message = answer["status"]["message"].as_str().expect("a message");
+        let response = respond(Stage::Validate, &with(path, json!(long)));
+        assert_eq!(response["allowed"], false, "{path}");
+        let message = response["status"]["message"].as_str().expect("a message");
         assert!(message.len() < 4096, "{path}: {} bytes", message.len());
     }
 }
 
 #[test]
-fn keys_twice_in_yaml_and_bytes_that_are_no_text_are_errors() {
+fn duplicate_yaml_keys_and_invalid_utf8_are_errors() {
     let twice = "spec:\n  running: true\n  running: false\n";
-    let error = serde_saphyr::from_str::<Value>(twice).expect_err("a key twice");
+    let error = serde_saphyr::from_str::<Value>(twice).expect_err("a duplicate key");
     assert!(error.to_string().contains("running"), "{error}");
     assert!(serde_json::from_slice::<Value>(b"{\"a\":\"\xff\"}").is_err());
 }
 
 #[test]
-fn every_hostile_manifest_is_an_error_or_gets_an_answer() {
+fn every_hostile_manifest_is_an_error_or_gets_a_response() {
     for manifest in manifests::all() {
         let value: Option<Value> = match manifest.format {
             Format::Json => serde_json::from_slice(&manifest.bytes).ok(),
@@ -220,19 +222,19 @@ fn every_hostile_manifest_is_an_error_or_gets_an_answer() {
                 .ok()
                 .and_then(|text| serde_saphyr::from_str(text).ok()),
         };
-        let is_read = value.is_some();
-        let is_for_us = !manifest.name.starts_with("deep")
+        let is_parsed = value.is_some();
+        let is_parsable = !manifest.name.starts_with("deep")
             && manifest.format == Format::Json
             && manifest.name != "one-long-number";
-        assert_eq!(is_read, is_for_us, "{}", manifest.name);
+        assert_eq!(is_parsed, is_parsable, "{}", manifest.name);
         for stage in [Stage::Mutate, Stage::Validate] {
             let Some(value) = &value else { continue };
-            let answer = answer(stage, value);
-            assert!(answer["allowed"].is_boolean(), "{}", manifest.name);
-            let length = answer.to_string().len();
+            let response = respond(stage, value);
+            assert!(response["allowed"].is_boolean(), "{}", manifest.name);
+            let length = response.to_string().len();
             assert!(
                 stage == Stage::Mutate || length < 4 << 20,
-                "{}: an answer of {length} bytes",
+                "{}: a response of {length} bytes",
                 manifest.name
             );
         }

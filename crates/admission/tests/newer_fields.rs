@@ -1,19 +1,21 @@
-//! Objects written by something newer than this build: fields that the types do not know neither
-//! make them unreadable nor vanish when we write.
+//! Forward compatibility: fields that the types do not know neither make an object unreadable nor
+//! disappear when a component writes the object.
 
-use admission::{ClusterConfig, Surroundings, review, review::Stage};
+use admission::{review, review::Stage};
 use apimachinery::{
     apply::{self, Conflicts, Writer},
     patch::merge,
     shape::Type,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A VM with something newer at every level.
+/// An object with an unknown field `newer` at every level.
 fn newer(kind: &str) -> Value {
     let spec = json!({
         "newer": [1, { "x": null }],
@@ -48,7 +50,7 @@ fn newer(kind: &str) -> Value {
     })
 }
 
-/// Every `newer` in a value, with its path.
+/// All `newer` fields in a value, with their paths.
 fn found(value: &Value) -> Vec<(String, Value)> {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(members) => members
@@ -77,7 +79,7 @@ fn found(value: &Value) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn newer_objects_can_be_read() {
+fn objects_with_unknown_fields_are_read() {
     let vm: VirtualMachine = serde_json::from_value(newer("VirtualMachine")).expect("reads");
     let spec = vm.spec.template.spec.expect("a spec");
     assert_eq!(spec.volumes.len(), 1);
@@ -87,7 +89,7 @@ fn newer_objects_can_be_read() {
 }
 
 #[test]
-fn defaults_leave_newer_fields_where_they_are() {
+fn defaults_preserve_unknown_fields() {
     for kind in ["VirtualMachine", "VirtualMachineInstance"] {
         let mut object = newer(kind);
         let before = found(&object);
@@ -95,16 +97,16 @@ fn defaults_leave_newer_fields_where_they_are() {
             "uid": "u",
             "operation": "CREATE",
             "kind": { "group": "kubevirt.io", "version": "v1", "kind": kind },
-            "userInfo": { "username": "somebody" },
+            "userInfo": { "username": "a-user" },
             "object": object,
         }});
         let now = Time(Timestamp::UNIX_EPOCH);
-        let around = Surroundings {
+        let env = Environment {
             now: &now,
             new_uuid: &Uuid::new_v4,
         };
-        let answer = review(Stage::Mutate, &body, &ClusterConfig::default(), around);
-        let patch = answer["response"]["patch"].as_str().expect("a patch");
+        let review = review(Stage::Mutate, &body, &ClusterConfig::default(), env);
+        let patch = review["response"]["patch"].as_str().expect("a patch");
         let patch = STANDARD.decode(patch).expect("base64");
         let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch");
         json_patch::patch(&mut object, &patch).expect("the patch fits");
@@ -112,9 +114,9 @@ fn defaults_leave_newer_fields_where_they_are() {
     }
 }
 
-/// What our components send: pieces under a field manager of their own, or merges.
+/// Components write by server-side apply under their own field manager, or by merge patch.
 #[test]
-fn writes_of_a_status_leave_newer_fields_where_they_are() {
+fn status_writes_preserve_unknown_fields() {
     let live = newer("VirtualMachine");
     let ready = json!({ "type": "Ready", "status": "True" });
     for status in [
@@ -143,7 +145,7 @@ fn writes_of_a_status_leave_newer_fields_where_they_are() {
         let merged = merge::apply(&live, &json!({ "status": status }));
         assert_eq!(found(&merged), found(&live), "{status}");
     }
-    // A list that is replaced as a whole takes with it what was in its items, and no more.
+    // A list that is replaced as a whole loses only the unknown fields of its items.
     let merged = merge::apply(&live, &json!({ "status": { "conditions": [ready] } }));
     assert_eq!(found(&merged).len() + 1, found(&live).len());
 }

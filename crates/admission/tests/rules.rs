@@ -1,8 +1,7 @@
-//! Every rule of the list with cases as data, in `tests/cases/`: what it lets pass and what it
-//! refuses, what it fills in and what it leaves alone. A case knows no code: it is a patch of a
-//! good object.
+//! Every rule with its cases, which are data in `tests/cases/`: a check accepts and refuses objects, a
+//! default fills in fields and leaves others unchanged. A case is a patch of a valid object.
 //!
-//! A check's case:
+//! A case of a check:
 //!
 //! ```yaml
 //! - rule: disks.bus
@@ -10,34 +9,31 @@
 //!   fails: [{ disk: { disk: { bus: ide } }, field: spec.domain.devices.disks[0].disk.bus, cause: Invalid }]
 //! ```
 //!
-//! Beside `patch` (a merge patch of the object) there are short cuts for the first disk, volume,
-//! network and interface. `gates`, `configuration` and `by` say under which circumstances, `on` which object
-//! (`vmi`, `template` of a VM, `vm`), `was` what an updated object was before, `as-it-is` leaves
-//! out the defaults. A case that fails brings exactly the named violation and those under `also`.
+//! Besides `patch` (a merge patch of the object) there are shortcuts for the first disk, volume,
+//! network and interface. `gates`, `configuration` and `by` (the user) set the circumstances, `on` the
+//! object (`vmi`, `template` of a VM, `vm`), `was` the object before an update; `as-it-is` skips the
+//! defaults. A case under `fails` reports exactly the named violation and those under `also`.
 //!
-//! What the object refers to, or is matched by, is under `instancetype`, `preference`, `presets` and
-//! `source-architecture`. A default's case has `fills` and `leaves`, each with `expect`: places and
-//! values afterwards. So have the rules `size.*` and `prefer.*`, by which instance type and preference
-//! complete the template of a VM.
+//! Related objects are under `instancetype`, `preference`, `presets` and `source-architecture`. The
+//! cases of a default are under `fills` and `leaves`, each with `expect`: JSON pointers and values
+//! after the defaults. The same holds for the rules `size.*` and `prefer.*`, by which instance type
+//! and preference complete the template of a VM.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use admission::{
-    ClusterConfig, Surroundings, Violation,
-    checks::Requester,
-    instancetype::{self, Choice, Target},
-    kinds::Neighbours,
-    review::Stage,
-    review_among, rules, vm, vmi,
-};
+use admission::{checks::Requester, kinds::Related, review::Stage, review_with, rules, vm, vmi};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
+use instancetype::{Choice, Target};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{VirtualMachine, cluster_config::KubeVirtConfiguration};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
+use validation::Violation;
 
-const GOOD: &str = r#"
+const VALID: &str = r#"
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: { name: good, namespace: default }
@@ -113,7 +109,7 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The cases of `tests/kinds/`, to be counted only: a test beside the kinds runs them.
+/// The cases of `tests/kinds/`, only counted here: the tests of the table of kinds run them.
 fn rows_of_kinds() -> Vec<Row> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/kinds");
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
@@ -129,10 +125,10 @@ fn rows_of_kinds() -> Vec<Row> {
                 fills: Vec::new(),
                 leaves: Vec::new(),
             });
-            let is_bad = ["refused", "plain", "fills"]
+            let is_refused = ["refused", "rejected", "fills"]
                 .iter()
                 .any(|key| !case[key].is_null());
-            let list = if is_bad {
+            let list = if is_refused {
                 &mut row.fails
             } else {
                 &mut row.passes
@@ -144,13 +140,13 @@ fn rows_of_kinds() -> Vec<Row> {
 }
 
 #[test]
-fn rules_judge_their_cases_rightly() {
-    let mut faults = Vec::new();
+fn checks_accept_and_refuse_their_cases() {
+    let mut problems = Vec::new();
     for row in rows() {
         for case in &row.passes {
             let found = found(case);
             if !found.is_empty() {
-                faults.push(format!("{}: {case:?} brings {found:#?}", row.rule));
+                problems.push(format!("{}: {case:?} reports {found:#?}", row.rule));
             }
         }
         for case in &row.fails {
@@ -160,16 +156,16 @@ fn rules_judge_their_cases_rightly() {
             let mut found: Vec<_> = found(case).iter().map(signature).collect();
             found.sort();
             if found != wanted {
-                faults.push(format!("{}: {case:?} brings {found:#?}", row.rule));
+                problems.push(format!("{}: {case:?} reports {found:#?}", row.rule));
             }
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
 }
 
 #[test]
-fn defaults_fill_in_what_their_cases_say() {
-    let mut faults = Vec::new();
+fn defaults_fill_in_the_expected_values() {
+    let mut problems = Vec::new();
     for row in rows() {
         for case in row.fills.iter().chain(&row.leaves) {
             let after = if is_applied(&row.rule) {
@@ -177,8 +173,8 @@ fn defaults_fill_in_what_their_cases_say() {
             } else {
                 completed(case, &object(case))
             };
-            for (place, wanted) in &case.expect {
-                let value = after.pointer(place).unwrap_or(&Value::Null);
+            for (pointer, wanted) in &case.expect {
+                let value = after.pointer(pointer).unwrap_or(&Value::Null);
                 let is_right = match wanted.as_str() {
                     Some("a UUID") => value
                         .as_str()
@@ -186,47 +182,50 @@ fn defaults_fill_in_what_their_cases_say() {
                     _ => value == wanted,
                 };
                 if !is_right {
-                    faults.push(format!("{}: {case:?}: {place} is {value}", row.rule));
+                    problems.push(format!("{}: {case:?}: {pointer} is {value}", row.rule));
                 }
             }
             if case.expect.is_empty() {
-                faults.push(format!("{}: {case:?} expects nothing", row.rule));
+                problems.push(format!("{}: {case:?} expects nothing", row.rule));
             }
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
 }
 
 #[test]
-fn every_rule_has_a_case_that_passes_and_one_that_fails() {
+fn every_rule_has_accepted_and_refused_cases() {
     let mut rows = rows();
     rows.extend(rows_of_kinds());
     let list = rules::all();
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     for rule in &list {
         let mut of_rule = rows.iter().filter(|row| row.rule == rule.id);
         let Some(row) = of_rule.next() else {
-            faults.push(format!("{} has no cases: {}", rule.id, rule.says));
+            problems.push(format!("{} has no cases: {}", rule.id, rule.description));
             continue;
         };
-        let (good, bad) = if rule.id.starts_with("default.") || is_applied(rule.id) {
+        let (accepted, refused) = if rule.id.starts_with("default.") || is_applied(rule.id) {
             (row.leaves.len(), row.fills.len())
         } else {
             (row.passes.len(), row.fails.len())
         };
-        if good == 0 || bad == 0 {
-            faults.push(format!("{}: {good} cases pass, {bad} fail", rule.id));
+        if accepted == 0 || refused == 0 {
+            problems.push(format!(
+                "{}: {accepted} cases pass, {refused} fail",
+                rule.id
+            ));
         }
         if of_rule.next().is_some() {
-            faults.push(format!("{} has two rows of cases", rule.id));
+            problems.push(format!("{} has two rows of cases", rule.id));
         }
     }
     for row in &rows {
         if list.iter().all(|rule| rule.id != row.rule) {
-            faults.push(format!("cases of {}, which is no rule", row.rule));
+            problems.push(format!("cases of {}, which is not a rule", row.rule));
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
     let count = |list: fn(&Row) -> usize| rows.iter().map(list).sum::<usize>();
     println!(
         "rules: {}, cases that pass: {}, that fail: {}",
@@ -237,21 +236,18 @@ fn every_rule_has_a_case_that_passes_and_one_that_fails() {
 }
 
 #[test]
-fn ids_are_unique_and_rules_say_something() {
+fn ids_are_unique_and_rules_are_described() {
     let mut ids: Vec<_> = rules::all().iter().map(|rule| rule.id).collect();
     let count = ids.len();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), count);
     for rule in rules::all() {
-        assert!(
-            !rule.says.is_empty() && !rule.section.is_empty(),
-            "{rule:?}"
-        );
+        assert!(!rule.description.is_empty(), "{rule:?}");
     }
 }
 
-/// Whether a rule is about what instance types and preferences set.
+/// Whether a rule is one of instance types or preferences.
 fn is_applied(rule: &str) -> bool {
     rule.starts_with("size.") || rule.starts_with("prefer.")
 }
@@ -280,19 +276,19 @@ fn config(case: &Case) -> ClusterConfig {
 
 /// The object of a case, before defaults.
 fn object(case: &Case) -> Value {
-    let mut vmi: Value = serde_saphyr::from_str(GOOD).expect("good YAML");
-    let places = [
+    let mut vmi: Value = serde_saphyr::from_str(VALID).expect("valid YAML");
+    let shortcuts = [
         (&case.disk, "/spec/domain/devices/disks/0"),
         (&case.volume, "/spec/volumes/0"),
         (&case.network, "/spec/networks/0"),
         (&case.interface, "/spec/domain/devices/interfaces/0"),
     ];
-    for (given, place) in places {
+    for (given, pointer) in shortcuts {
         if let Value::Object(members) = given {
-            let place = vmi.pointer_mut(place).expect("of the good object");
-            let mut other = json!({ "name": place["name"] });
+            let element = vmi.pointer_mut(pointer).expect("an element");
+            let mut other = json!({ "name": element["name"] });
             json_patch::merge(&mut other, &Value::Object(members.clone()));
-            *place = other;
+            *element = other;
         }
     }
     let mut object = match case.on {
@@ -324,9 +320,9 @@ fn now() -> Time {
     serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time")
 }
 
-fn neighbours(case: &Case) -> Neighbours {
+fn related(case: &Case) -> Related {
     let preset = |preset: &Value| serde_json::from_value(preset.clone()).expect("a preset");
-    Neighbours {
+    Related {
         instancetype: case
             .instancetype
             .clone()
@@ -337,13 +333,13 @@ fn neighbours(case: &Case) -> Neighbours {
             .map(|preference| serde_json::from_value(preference).expect("a preference")),
         presets: case.presets.iter().map(preset).collect(),
         architecture: case.source_architecture.clone(),
-        ..Neighbours::default()
+        ..Related::default()
     }
 }
 
-/// The VM after instance type and preference.
+/// The VM with instance type and preference applied.
 fn applied(case: &Case, mut object: Value) -> Value {
-    let among = neighbours(case);
+    let related = related(case);
     let vm: VirtualMachine = serde_json::from_value(object.clone()).expect("reads");
     let mut spec = vm.spec.template.spec.expect("a template");
     let metadata = vm.spec.template.metadata.unwrap_or_default();
@@ -353,10 +349,10 @@ fn applied(case: &Case, mut object: Value) -> Value {
         annotations: &mut annotations,
     };
     let choice = Choice {
-        instancetype: among.instancetype.as_deref(),
-        preference: among.preference.as_deref(),
+        instancetype: related.instancetype.as_deref(),
+        preference: related.preference.as_deref(),
     };
-    instancetype::complete(&mut target, choice, &config(case), "spec").expect("completes");
+    defaults::template::complete(&mut target, choice, &config(case), "spec").expect("completes");
     object["spec"]["template"]["spec"] = json!(spec);
     object["spec"]["template"]["metadata"]["annotations"] = json!(annotations);
     object
@@ -365,7 +361,7 @@ fn applied(case: &Case, mut object: Value) -> Value {
 /// The object after the mutating webhook.
 fn completed(case: &Case, object: &Value) -> Value {
     let now = now();
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &Uuid::new_v4,
     };
@@ -374,14 +370,14 @@ fn completed(case: &Case, object: &Value) -> Value {
             "uid": "1",
             "operation": if case.was.is_some() { "UPDATE" } else { "CREATE" },
             "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
-            "userInfo": { "username": case.by.as_deref().unwrap_or("somebody") },
+            "userInfo": { "username": case.by.as_deref().unwrap_or("a-user") },
             "object": object,
             "oldObject": object,
         },
     });
-    let among = neighbours(case);
-    let answer = review_among(Stage::Mutate, &request, &config(case), around, &among);
-    let response = &answer["response"];
+    let related = related(case);
+    let review = review_with(Stage::Mutate, &request, &config(case), env, &related);
+    let response = &review["response"];
     assert_eq!(response["allowed"], true, "{case:?}: {response:#}");
     let mut object = object.clone();
     if let Some(patch) = response["patch"].as_str() {
@@ -392,11 +388,11 @@ fn completed(case: &Case, object: &Value) -> Value {
     object
 }
 
-/// What the checks find in the object of a case.
+/// The violations that the checks report about the object of a case.
 fn found(case: &Case) -> Vec<Violation> {
     let config = config(case);
     let now = now();
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &Uuid::new_v4,
     };
@@ -450,18 +446,18 @@ fn found(case: &Case) -> Vec<Violation> {
                 serde_json::from_value(object(&old)).expect("reads")
             });
             let new = serde_json::from_value(complete(&raw)).expect("reads");
-            let among = neighbours(case);
+            let related = related(case);
             vm::validate(&vm::Input {
                 vm: &new,
                 old: old.as_ref(),
                 found: vm::Found {
-                    instancetype: among.instancetype.as_deref(),
-                    preference: among.preference.as_deref(),
-                    instance: None,
+                    instancetype: related.instancetype.as_deref(),
+                    preference: related.preference.as_deref(),
+                    vmi: None,
                 },
                 config: &config,
                 requester,
-                around,
+                env,
             })
         }
     }

@@ -1,10 +1,10 @@
-//! The cluster's configuration as it is now: read again whenever the administrator changes it.
+//! The current configuration of the cluster, updated whenever the administrator changes it.
 //!
-//! Invariant: a configuration that cannot be read changes nothing; the last good one stays.
+//! Invariant: an invalid configuration is ignored; the last valid one stays in effect.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
-use admission::{ClusterConfig, legacy_config};
+use cluster_config::{ClusterConfig, Unusable, legacy};
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -24,8 +24,8 @@ pub struct Configuration {
 }
 
 struct Inner {
-    now: watch::Sender<Arc<ClusterConfig>>,
-    /// While the administrator has written nothing.
+    current: watch::Sender<Arc<ClusterConfig>>,
+    /// In effect while neither of the objects exists.
     initial: Arc<ClusterConfig>,
     namespace: String,
     maps: Store<ConfigMap>,
@@ -43,7 +43,7 @@ impl Configuration {
         let initial = Arc::new(initial);
         Self {
             inner: Arc::new(Inner {
-                now: watch::Sender::new(Arc::clone(&initial)),
+                current: watch::Sender::new(Arc::clone(&initial)),
                 initial,
                 namespace,
                 maps: Store::new(),
@@ -52,49 +52,47 @@ impl Configuration {
         }
     }
 
-    /// What counts for a request that came just now.
+    /// The configuration in effect.
     pub fn now(&self) -> Arc<ClusterConfig> {
-        Arc::clone(&self.inner.now.borrow())
+        Arc::clone(&self.inner.current.borrow())
     }
 
-    /// Follows the objects until stopped.
+    /// Watches the objects until stopped.
     pub fn follow(&self, client: &Client, tasks: &TaskTracker, stop: &CancellationToken) {
-        let own = self.clone();
-        let name = format!("metadata.name={}", legacy_config::NAME);
+        let configuration = self.clone();
+        let name = format!("metadata.name={}", legacy::NAME);
         tasks.spawn(reconcile::watch(
             client.clone(),
             watcher::Config::default().fields(&name),
             self.inner.maps.clone(),
-            move |_| own.read_again(),
+            move |_| configuration.reload(),
             stop.clone(),
         ));
-        let own = self.clone();
+        let configuration = self.clone();
         tasks.spawn(reconcile::watch_if_defined(
             client.clone(),
             watcher::Config::default(),
             self.inner.kubevirts.clone(),
-            move |_| own.read_again(),
+            move |_| configuration.reload(),
             stop.clone(),
         ));
     }
 
-    /// Waits until what the administrator has written is known.
+    /// Waits until both objects are synchronized.
     pub async fn ready(&self) {
         self.inner.maps.ready().await;
         self.inner.kubevirts.ready().await;
-        self.read_again();
+        self.reload();
     }
 
-    /// Tells of each change; what counts already is no change.
+    /// Notifies of each change; the current configuration counts as seen.
     pub fn changes(&self) -> watch::Receiver<Arc<ClusterConfig>> {
-        self.inner.now.subscribe()
+        self.inner.current.subscribe()
     }
 
-    fn read_again(&self) {
+    fn reload(&self) {
         let inner = &self.inner;
-        let map = inner
-            .maps
-            .get(&Key::new(&inner.namespace, legacy_config::NAME));
+        let map = inner.maps.get(&Key::new(&inner.namespace, legacy::NAME));
         let kubevirts = inner.kubevirts.list();
         let kubevirt = kubevirts
             .iter()
@@ -102,18 +100,18 @@ impl Configuration {
         let data = map.as_ref().and_then(|map| map.data.as_ref());
         match read(&inner.initial, data, kubevirt.map(AsRef::as_ref)) {
             Ok(config) => {
-                let is_new = inner.now.send_if_modified(|now| {
-                    let is_new = *now != config;
-                    *now = config;
-                    is_new
+                let changed = inner.current.send_if_modified(|current| {
+                    let changed = *current != config;
+                    *current = config;
+                    changed
                 });
-                if is_new {
-                    tracing::info!("the cluster's configuration has changed");
+                if changed {
+                    tracing::info!("cluster configuration changed");
                 }
             }
             Err(error) => tracing::warn!(
                 error = %error,
-                "the cluster's configuration cannot be read, the last good one stays"
+                "invalid cluster configuration; the last valid one stays in effect"
             ),
         }
     }
@@ -123,7 +121,7 @@ fn read(
     initial: &Arc<ClusterConfig>,
     map: Option<&BTreeMap<String, String>>,
     kubevirt: Option<&KubeVirt>,
-) -> Result<Arc<ClusterConfig>, admission::cluster_config::Unusable> {
+) -> Result<Arc<ClusterConfig>, Unusable> {
     if map.is_none() && kubevirt.is_none() {
         return Ok(Arc::clone(initial));
     }
@@ -137,7 +135,7 @@ fn read(
     ClusterConfig::from_objects(map, object.as_ref()).map(Arc::new)
 }
 
-/// A `KubeVirt` object as far as it is read here.
+/// The parts of a `KubeVirt` object that are read here.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct KubeVirt {
@@ -180,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_administrator_writes_counts_and_goes_with_its_object() {
+    fn configuration_follows_its_objects() {
         let initial = Arc::new(ClusterConfig::default());
         let map = BTreeMap::from([("feature-gates".to_owned(), "HostDisk".to_owned())]);
         let kubevirt = KubeVirt {

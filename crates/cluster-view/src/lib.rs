@@ -1,9 +1,9 @@
-//! What several components read of a cluster beside the objects that are their business.
+//! Cluster state that several components read: the configuration, instance types, preferences.
 //!
-//! - [`Configuration`]: the administrator's configuration, as it is now;
+//! - [`Configuration`]: the current configuration of the cluster;
 //! - [`sizes`]: the instance type and the preference of a VM.
 //!
-//! **Invariants**: nothing here writes; nothing here decides, which is for `admission`.
+//! **Invariants**: read-only; decisions belong to `cluster-config` and `instancetype`.
 
 mod configuration;
 pub mod sizes;

@@ -1,6 +1,6 @@
-//! The instance type and the preference of a VM: as they are now, or as a revision holds them.
+//! The instance type and the preference of a VM: the current object, or a revision of it.
 
-use admission::instancetype::reference::{Reference, Scope, Unreadable, spec_of_revision};
+use instancetype::reference::{Reference, Scope, Unreadable, spec_of_revision};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{
     Api, Client,
@@ -9,28 +9,28 @@ use kube::{
 use kubevirt_api::instancetype::VirtualMachineInstancetype;
 use serde::de::DeserializeOwned;
 
-/// What a reference leads to.
+/// The spec that a reference resolves to.
 #[derive(Clone, Debug)]
 pub struct Found<T> {
     pub spec: T,
     pub origin: Origin,
 }
 
-/// Where a spec was found.
+/// The object that contains the spec.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// In the object itself.
+    /// The instance type or preference itself.
     Object(Box<DynamicObject>),
-    /// In a revision of this name.
+    /// A revision of it.
     Revision(Box<ControllerRevision>),
 }
 
-/// Why a spec cannot be had.
+/// Why a reference cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    #[error("there is no {kind} {name}")]
+    #[error("{kind} {name} does not exist")]
     NoObject { kind: &'static str, name: String },
-    #[error("there is no revision {name} of the {kind}")]
+    #[error("revision {name} of the {kind} does not exist")]
     NoRevision { kind: &'static str, name: String },
     #[error("use revision {name}")]
     BadRevision {
@@ -55,13 +55,13 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Whether the API server could not be reached; any other cause is in the written objects.
+    /// Whether the API server was unavailable; all other errors are in the objects.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 }
 
-/// Looks up what a VM of that namespace means. A revision counts before the object.
+/// Resolves the reference of a VM in the namespace. A revision has precedence over the object.
 pub async fn find<T: DeserializeOwned>(
     client: &Client,
     namespace: &str,

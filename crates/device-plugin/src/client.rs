@@ -1,4 +1,4 @@
-//! The asking side of gRPC.
+//! The gRPC client.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -15,17 +15,17 @@ use tokio::{net::UnixStream, task::JoinSet};
 
 use crate::{
     Code, Status,
-    frame::{self, Pieces},
+    frame::{self, FrameBuffer},
 };
 
-/// For an answer, or the begin of one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit of a response, or of the start of a stream.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A conversation; it ends when this is dropped.
+/// A connection; it is closed on drop.
 #[derive(Debug)]
 pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    /// Moves the bytes.
+    /// The task that drives the connection.
     _connection: JoinSet<()>,
 }
 
@@ -37,7 +37,7 @@ impl Client {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection broke");
+                tracing::debug!(%error, "connection failed");
             }
         });
         Ok(Self {
@@ -46,37 +46,37 @@ impl Client {
         })
     }
 
-    pub(crate) async fn call<A: Message + Default>(
+    pub(crate) async fn call<R: Message + Default>(
         &self,
         method: &'static str,
-        question: &impl Message,
-    ) -> Result<A, Status> {
-        let question = frame::encode(question);
-        let answer = async {
-            let mut answers = self.ask::<A>(method, question).await?;
-            let answer = answers.next().await?;
-            answer.ok_or_else(|| Status::new(Code::Unknown, "the call was not answered"))
+        request: &impl Message,
+    ) -> Result<R, Status> {
+        let request = frame::encode(request);
+        let response = async {
+            let mut responses = self.send::<R>(method, request).await?;
+            let response = responses.next().await?;
+            response.ok_or_else(|| Status::new(Code::Unknown, "the call had no response"))
         };
-        in_time(method, answer).await
+        with_timeout(method, response).await
     }
 
-    pub(crate) async fn stream<A: Message + Default>(
+    pub(crate) async fn stream<R: Message + Default>(
         &self,
         method: &'static str,
-        question: &impl Message,
-    ) -> Result<Streaming<A>, Status> {
-        let question = frame::encode(question);
-        in_time(method, self.ask(method, question)).await
+        request: &impl Message,
+    ) -> Result<Streaming<R>, Status> {
+        let request = frame::encode(request);
+        with_timeout(method, self.send(method, request)).await
     }
 
-    async fn ask<A>(&self, method: &str, question: Bytes) -> Result<Streaming<A>, Status> {
-        // Kubelets name themselves so as well: a path is no authority.
+    async fn send<R>(&self, method: &str, message: Bytes) -> Result<Streaming<R>, Status> {
+        // As the kubelet does: a socket path is not a valid authority.
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("http://localhost{method}"))
             .header(CONTENT_TYPE, "application/grpc")
             .header("te", "trailers")
-            .body(Full::new(question))
+            .body(Full::new(message))
             .map_err(|error| Status::unavailable(&error))?;
         let mut sender = self.sender.clone();
         let response: Response<Incoming> = sender
@@ -91,38 +91,38 @@ impl Client {
         }
         Ok(Streaming {
             body: response.into_body(),
-            pieces: Pieces::default(),
-            answer: PhantomData,
+            frames: FrameBuffer::default(),
+            response: PhantomData,
         })
     }
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     method: &str,
     work: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(done) => done,
         Err(_elapsed) => {
-            let message = format!("{method} was not answered within {} s", PATIENCE.as_secs());
+            let message = format!("{method} got no response within {} s", TIMEOUT.as_secs());
             Err(Status::new(Code::DeadlineExceeded, message))
         }
     }
 }
 
-/// The answers to one call, as they come.
+/// The response messages of one call.
 #[derive(Debug)]
-pub struct Streaming<A> {
+pub struct Streaming<R> {
     body: Incoming,
-    pieces: Pieces,
-    answer: PhantomData<fn() -> A>,
+    frames: FrameBuffer,
+    response: PhantomData<fn() -> R>,
 }
 
-impl<A: Message + Default> Streaming<A> {
-    /// The next answer; `None` when the other end has said all.
-    pub async fn next(&mut self) -> Result<Option<A>, Status> {
+impl<R: Message + Default> Streaming<R> {
+    /// The next message; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Result<Option<R>, Status> {
         loop {
-            if let Some(message) = self.pieces.next()? {
+            if let Some(message) = self.frames.next()? {
                 return frame::decode(message).map(Some);
             }
             let Some(read) = self.body.frame().await else {
@@ -130,7 +130,7 @@ impl<A: Message + Default> Streaming<A> {
             };
             let read = read.map_err(|error| Status::unavailable(&error))?;
             match read.into_data() {
-                Ok(data) => self.pieces.add(&data),
+                Ok(data) => self.frames.add(&data),
                 Err(other) => {
                     if let Ok(trailers) = other.into_trailers()
                         && let Some(ended) = Status::read(&trailers)
@@ -142,11 +142,11 @@ impl<A: Message + Default> Streaming<A> {
         }
     }
 
-    fn end(&self) -> Result<Option<A>, Status> {
-        if self.pieces.is_empty() {
+    fn end(&self) -> Result<Option<R>, Status> {
+        if self.frames.is_empty() {
             Ok(None)
         } else {
-            let message = "the answer ended within a message";
+            let message = "the stream ended within a message";
             Err(Status::new(Code::Unavailable, message))
         }
     }

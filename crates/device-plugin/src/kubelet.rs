@@ -1,4 +1,4 @@
-//! The kubelet's end: plugins register here.
+//! The kubelet's registration service, and the plugin's client for it.
 
 use std::{future::Future, path::Path};
 
@@ -11,13 +11,13 @@ use crate::{
     client::Client,
     frame,
     messages::Empty,
-    server::{self, Answer, Service},
+    server::{self, Reply, Service},
     socket,
 };
 
 const REGISTER: &str = "/v1beta1.Registration/Register";
 
-/// Takes registrations.
+/// Receives registrations.
 pub trait Registrations: Send + Sync + 'static {
     fn register(&self, request: RegisterRequest)
     -> impl Future<Output = Result<(), Status>> + Send;
@@ -36,32 +36,32 @@ impl Kubelet {
 
     /// Serves until `stop`.
     pub async fn serve(self, registrations: impl Registrations + Clone, stop: CancellationToken) {
-        server::serve(self.listener, Desk(registrations), stop).await;
+        server::serve(self.listener, RegistrationService(registrations), stop).await;
     }
 }
 
 #[derive(Clone)]
-struct Desk<R>(R);
+struct RegistrationService<R>(R);
 
-impl<R: Registrations + Clone> Service for Desk<R> {
-    async fn call(&self, method: &str, message: Bytes) -> Result<Answer, Status> {
+impl<R: Registrations + Clone> Service for RegistrationService<R> {
+    async fn call(&self, method: &str, message: Bytes) -> Result<Reply, Status> {
         if method != REGISTER {
-            return Err(server::unknown(method));
+            return Err(server::unimplemented(method));
         }
         let request: RegisterRequest = frame::decode(message)?;
         if request.version != VERSION {
             let message = format!(
-                "version {:?} of the protocol is not spoken here, {VERSION} is",
+                "protocol version {:?} is not supported, only {VERSION} is",
                 request.version
             );
             return Err(Status::new(Code::InvalidArgument, message));
         }
         self.0.register(request).await?;
-        Ok(server::one(&Empty {}))
+        Ok(server::unary(&Empty {}))
     }
 }
 
-/// Registers a plugin whose socket is in the same directory as the kubelet's.
+/// Registers a plugin whose socket is in the kubelet's directory.
 pub async fn register(dir: &Path, request: &RegisterRequest) -> Result<(), Status> {
     let stream = socket::connect(dir, KUBELET_SOCKET)
         .await

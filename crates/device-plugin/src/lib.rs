@@ -1,16 +1,16 @@
-//! The kubelet's device-plugin protocol, version v1beta1, both ends of it: gRPC over unix sockets
-//! in one directory.
+//! Both ends of the kubelet's device-plugin protocol, version v1beta1: gRPC over unix sockets in one
+//! directory.
 //!
-//! A plugin listens on a socket of its own and names it to the kubelet over `kubelet.sock`
-//! ([`Kubelet`]); the kubelet connects back, is told of the devices as they come and go, and asks
-//! what a container gets that was given some of them ([`Plugin`]). A kubelet that starts anew
-//! makes `kubelet.sock` anew, and every plugin registers again.
+//! A plugin listens on its own socket and registers it with the kubelet over `kubelet.sock`
+//! ([`Kubelet`]). The kubelet connects back, watches the list of devices, and calls `Allocate` when
+//! a container is assigned some of them ([`Plugin`]). A kubelet that restarts recreates
+//! `kubelet.sock`, and every plugin registers again.
 //!
-//! Of gRPC there is what this needs: calls with one message and one or many answers, without
-//! compression and metadata.
+//! Only a subset of gRPC is implemented: unary and server-streaming calls, without compression and
+//! metadata.
 //!
-//! **Invariants**: no message is larger than [`MAX_MESSAGE`], and nothing is allocated for one
-//! that claims to be; every call but a stream has a limit in time; nothing here knows a device.
+//! **Invariants**: no message is larger than [`MAX_MESSAGE`], and no memory is allocated for a
+//! length beyond it; every unary call has a time limit; this crate knows no specific device.
 
 mod client;
 mod frame;

@@ -1,13 +1,12 @@
-//! The messages, as they go over the wire. Fields that nobody here reads are kept out; the other
-//! end may send them all the same.
+//! The messages on the wire. Fields without a reader are left out; the other end may send them.
 
 use std::collections::HashMap;
 
 use prost::Message;
 
-/// The version of the protocol, the only one that kubelets speak.
+/// The protocol version, the only one that kubelets support.
 pub const VERSION: &str = "v1beta1";
-/// What [`Device::health`] says of one that may be given away.
+/// The [`Device::health`] of a device that may be allocated.
 pub const HEALTHY: &str = "Healthy";
 pub const UNHEALTHY: &str = "Unhealthy";
 
@@ -37,7 +36,7 @@ pub struct RegisterRequest {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ListAndWatchResponse {
-    /// All devices, each time.
+    /// The complete list of devices.
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<Device>,
 }
@@ -113,7 +112,7 @@ pub struct DeviceSpec {
     pub container_path: String,
     #[prost(string, tag = "2")]
     pub host_path: String,
-    /// Of the cgroup: `r`, `w` and `m` (make).
+    /// Cgroup device permissions: `r`, `w` and `m` (mknod).
     #[prost(string, tag = "3")]
     pub permissions: String,
 }

@@ -1,4 +1,4 @@
-//! The plugin's end, and the kubelet's way to it.
+//! The plugin's server, and the kubelet's client for it.
 
 use std::{future::Future, path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     client::{Client, Streaming},
     frame,
     messages::Empty,
-    server::{self, Answer, Service},
+    server::{self, Reply, Service},
     socket,
 };
 
@@ -21,35 +21,34 @@ const OPTIONS: &str = "/v1beta1.DevicePlugin/GetDevicePluginOptions";
 const LIST_AND_WATCH: &str = "/v1beta1.DevicePlugin/ListAndWatch";
 const ALLOCATE: &str = "/v1beta1.DevicePlugin/Allocate";
 
-/// All devices of a plugin, as of now.
+/// The complete device list of a plugin.
 pub type Devices = Arc<[Device]>;
 
-/// What a plugin does beside keeping its list.
+/// The behaviour of a plugin besides its device list.
 pub trait Plugin: Send + Sync + 'static {
-    /// What a container gets that was given these devices.
+    /// The container's access to the devices allocated to it.
     fn allocate(
         &self,
         request: &ContainerAllocateRequest,
     ) -> impl Future<Output = Result<ContainerAllocateResponse, Status>> + Send;
 }
 
-/// Serves a plugin until `stop`; each kubelet that asks is told of the devices whenever they
-/// change.
+/// Serves a plugin until `stop`; each connected kubelet gets the device list whenever it changes.
 pub async fn serve_plugin(
     listener: UnixListener,
     plugin: Arc<impl Plugin>,
     devices: watch::Receiver<Devices>,
     stop: CancellationToken,
 ) {
-    server::serve(listener, Served { plugin, devices }, stop).await;
+    server::serve(listener, PluginService { plugin, devices }, stop).await;
 }
 
-struct Served<P> {
+struct PluginService<P> {
     plugin: Arc<P>,
     devices: watch::Receiver<Devices>,
 }
 
-impl<P> Clone for Served<P> {
+impl<P> Clone for PluginService<P> {
     fn clone(&self) -> Self {
         Self {
             plugin: Arc::clone(&self.plugin),
@@ -58,26 +57,26 @@ impl<P> Clone for Served<P> {
     }
 }
 
-impl<P: Plugin> Service for Served<P> {
-    async fn call(&self, method: &str, message: Bytes) -> Result<Answer, Status> {
+impl<P: Plugin> Service for PluginService<P> {
+    async fn call(&self, method: &str, message: Bytes) -> Result<Reply, Status> {
         match method {
-            OPTIONS => Ok(server::one(&DevicePluginOptions::default())),
-            LIST_AND_WATCH => Ok(Answer::Many(updates(self.devices.clone()).boxed())),
+            OPTIONS => Ok(server::unary(&DevicePluginOptions::default())),
+            LIST_AND_WATCH => Ok(Reply::Stream(updates(self.devices.clone()).boxed())),
             ALLOCATE => {
                 let request: AllocateRequest = frame::decode(message)?;
                 let mut response = AllocateResponse::default();
                 for container in &request.container_requests {
-                    let given = self.plugin.allocate(container).await?;
-                    response.container_responses.push(given);
+                    let allocated = self.plugin.allocate(container).await?;
+                    response.container_responses.push(allocated);
                 }
-                Ok(server::one(&response))
+                Ok(server::unary(&response))
             }
-            _ => Err(server::unknown(method)),
+            _ => Err(server::unimplemented(method)),
         }
     }
 }
 
-/// The list as it is, and again after each change, until its owner ends.
+/// The current list, and each new one, until the sender is dropped.
 fn updates(mut devices: watch::Receiver<Devices>) -> impl futures::Stream<Item = Bytes> + Send {
     devices.mark_changed();
     futures::stream::unfold(devices, async |mut devices| {
@@ -89,7 +88,7 @@ fn updates(mut devices: watch::Receiver<Devices>) -> impl futures::Stream<Item =
     })
 }
 
-/// A kubelet's conversation with one plugin.
+/// A kubelet's connection to one plugin.
 #[derive(Debug)]
 pub struct PluginClient {
     client: Client,

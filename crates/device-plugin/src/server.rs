@@ -1,4 +1,4 @@
-//! The answering side of gRPC: one service behind one listener.
+//! The gRPC server: one service behind one listener.
 
 use std::{convert::Infallible, future::Future, time::Duration};
 
@@ -16,33 +16,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Code, MAX_MESSAGE, Status,
-    frame::{self, Pieces},
+    frame::{self, FrameBuffer},
 };
 
-/// Conversations at once. The other end is one kubelet, or the plugins of one node.
+/// Concurrent connections. The clients are one kubelet, or the plugins of one node.
 const CONNECTIONS: usize = 64;
-/// Streams at once in one of them.
+/// Concurrent streams per connection.
 const STREAMS: u32 = 16;
-/// For a question to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// After a failed accept, which means that descriptors have run out.
-const BREATH: Duration = Duration::from_millis(100);
+/// Time limit for a request to arrive.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a failed accept, which means that file descriptors are exhausted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What a call is answered with: messages, framed already.
-pub(crate) enum Answer {
-    One(Bytes),
-    Many(BoxStream<'static, Bytes>),
+/// The response to a call: encoded frames.
+pub(crate) enum Reply {
+    Unary(Bytes),
+    Stream(BoxStream<'static, Bytes>),
 }
 
-/// Answers calls by the path of their method.
+/// Handles calls by the path of their method.
 pub(crate) trait Service: Clone + Send + Sync + 'static {
     fn call(
         &self,
         method: &str,
         message: Bytes,
-    ) -> impl Future<Output = Result<Answer, Status>> + Send;
+    ) -> impl Future<Output = Result<Reply, Status>> + Send;
 }
 
 /// Serves until `stop`.
@@ -57,8 +57,8 @@ pub(crate) async fn serve(listener: UnixListener, service: impl Service, stop: C
                     connections.spawn(connection(stream, service.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(BREATH).await;
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
         }
@@ -66,32 +66,32 @@ pub(crate) async fn serve(listener: UnixListener, service: impl Service, stop: C
 }
 
 async fn connection(stream: UnixStream, service: impl Service) {
-    let answer = service_fn(move |request| {
+    let handler = service_fn(move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(respond(request, service).await) }
     });
     let ended = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(STREAMS)
-        .serve_connection(TokioIo::new(stream), answer)
+        .serve_connection(TokioIo::new(stream), handler)
         .await;
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
 async fn respond(request: Request<Incoming>, service: impl Service) -> Response<Body> {
     let method = request.uri().path().to_owned();
-    let answer = match tokio::time::timeout(PATIENCE, question(request)).await {
+    let reply = match tokio::time::timeout(REQUEST_TIMEOUT, request_message(request)).await {
         Ok(Ok(message)) => service.call(&method, message).await,
         Ok(Err(status)) => Err(status),
         Err(_elapsed) => Err(Status::new(
             Code::DeadlineExceeded,
-            "the question did not arrive",
+            "the request did not arrive in time",
         )),
     };
-    let messages = match answer {
-        Ok(Answer::One(message)) => futures::stream::iter([message]).boxed(),
-        Ok(Answer::Many(messages)) => messages,
+    let messages = match reply {
+        Ok(Reply::Unary(message)) => futures::stream::iter([message]).boxed(),
+        Ok(Reply::Stream(messages)) => messages,
         Err(status) => return refusal(&status),
     };
     let end = futures::stream::once(async { Frame::trailers(Status::trailers(Ok(()))) });
@@ -102,24 +102,24 @@ async fn respond(request: Request<Incoming>, service: impl Service) -> Response<
     response(StreamBody::new(frames).boxed_unsync())
 }
 
-/// The one message of a call.
-async fn question(request: Request<Incoming>) -> Result<Bytes, Status> {
+/// Reads the single message of a call.
+async fn request_message(request: Request<Incoming>) -> Result<Bytes, Status> {
     let body = Limited::new(request.into_body(), MAX_MESSAGE)
         .collect()
         .await
         .map_err(|error| Status::new(Code::ResourceExhausted, error.to_string()))?;
-    let mut pieces = Pieces::default();
-    pieces.add(&body.to_bytes());
-    match pieces.next()? {
-        Some(message) if pieces.is_empty() => Ok(message),
+    let mut frames = FrameBuffer::default();
+    frames.add(&body.to_bytes());
+    match frames.next()? {
+        Some(message) if frames.is_empty() => Ok(message),
         _ => Err(Status::new(
             Code::InvalidArgument,
-            "a call takes exactly one message",
+            "a call requires exactly one message",
         )),
     }
 }
 
-/// An answer without messages has its trailers where its headers are.
+/// A response without messages carries its trailers in the headers.
 fn refusal(status: &Status) -> Response<Body> {
     let mut response = response(http_body_util::Empty::new().boxed_unsync());
     response.headers_mut().extend(Status::trailers(Err(status)));
@@ -134,12 +134,12 @@ fn response(body: Body) -> Response<Body> {
     response
 }
 
-/// One message as an answer.
-pub(crate) fn one(message: &impl prost::Message) -> Answer {
-    Answer::One(frame::encode(message))
+/// A unary response.
+pub(crate) fn unary(message: &impl prost::Message) -> Reply {
+    Reply::Unary(frame::encode(message))
 }
 
-/// For a method that nobody here knows.
-pub(crate) fn unknown(method: &str) -> Status {
-    Status::new(Code::Unimplemented, format!("there is no method {method}"))
+/// The status for an unimplemented method.
+pub(crate) fn unimplemented(method: &str) -> Status {
+    Status::new(Code::Unimplemented, format!("unknown method {method}"))
 }

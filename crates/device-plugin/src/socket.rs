@@ -1,4 +1,4 @@
-//! Sockets in a directory whose path may be longer than an address of a socket can be.
+//! Unix sockets in a directory whose path may exceed the length limit of a socket address.
 
 use std::{io, os::fd::AsRawFd as _, path::Path};
 
@@ -8,17 +8,16 @@ use tokio::net::{UnixListener, UnixStream};
 /// The kubelet's own socket.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 
-/// Listens at `name` in `dir`, in place of a socket that an earlier process left there. Only root
-/// may connect.
+/// Listens at `name` in `dir`, replacing a socket left by an earlier process. Only root may connect.
 pub fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
-    let held = open(dir)?;
-    match rustix::fs::unlinkat(&held, name, rustix::fs::AtFlags::empty()) {
+    let directory = open(dir)?;
+    match rustix::fs::unlinkat(&directory, name, rustix::fs::AtFlags::empty()) {
         Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-        Err(err) => return Err(err.into()),
+        Err(error) => return Err(error.into()),
     }
-    let listener = UnixListener::bind(short(&held, name)?)?;
+    let listener = UnixListener::bind(short_path(&directory, name)?)?;
     rustix::fs::chmodat(
-        &held,
+        &directory,
         name,
         Mode::RUSR | Mode::WUSR,
         rustix::fs::AtFlags::empty(),
@@ -28,8 +27,8 @@ pub fn bind(dir: &Path, name: &str) -> io::Result<UnixListener> {
 
 /// Connects to the socket `name` in `dir`.
 pub async fn connect(dir: &Path, name: &str) -> io::Result<UnixStream> {
-    let held = open(dir)?;
-    UnixStream::connect(short(&held, name)?).await
+    let directory = open(dir)?;
+    UnixStream::connect(short_path(&directory, name)?).await
 }
 
 fn open(dir: &Path) -> io::Result<rustix::fd::OwnedFd> {
@@ -37,9 +36,9 @@ fn open(dir: &Path) -> io::Result<rustix::fd::OwnedFd> {
     Ok(rustix::fs::open(dir, flags, Mode::empty())?)
 }
 
-fn short(dir: &rustix::fd::OwnedFd, name: &str) -> io::Result<String> {
+fn short_path(dir: &rustix::fd::OwnedFd, name: &str) -> io::Result<String> {
     if name.is_empty() || name.contains('/') || name == "." || name == ".." {
-        let message = format!("{name:?} is no name of a socket in this directory");
+        let message = format!("{name:?} is not a valid socket name");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))

@@ -1,12 +1,12 @@
-//! How a call failed.
+//! gRPC status of a failed call.
 
 use http::{HeaderMap, HeaderValue, Response};
 
-/// Names of gRPC's members in headers and trailers.
+/// Names of gRPC's headers and trailers.
 const CODE: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
 
-/// The codes that occur here.
+/// The codes in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     Cancelled,
@@ -44,13 +44,13 @@ impl Code {
         }
     }
 
-    fn of(number: &str) -> Self {
-        let same = |code: &Self| code.number().to_string() == number;
-        Self::ALL.into_iter().find(same).unwrap_or(Self::Unknown)
+    fn parse(number: &str) -> Self {
+        let matches = |code: &Self| code.number().to_string() == number;
+        Self::ALL.into_iter().find(matches).unwrap_or(Self::Unknown)
     }
 }
 
-/// A call that failed, at either end or between.
+/// A failed call: by the other end, or in transit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
@@ -70,12 +70,12 @@ impl Status {
         Self::new(Code::Unavailable, error.to_string())
     }
 
-    /// As the trailers of an answer. Only printable ASCII may stand in them as it is.
-    pub(crate) fn trailers(ended: Result<(), &Self>) -> HeaderMap {
+    /// The trailers of a response; characters other than printable ASCII are replaced by `?`.
+    pub(crate) fn trailers(result: Result<(), &Self>) -> HeaderMap {
         let mut map = HeaderMap::new();
-        let code = ended.err().map_or(0, |status| status.code.number());
+        let code = result.err().map_or(0, |status| status.code.number());
         map.insert(CODE, HeaderValue::from(code));
-        if let Err(status) = ended {
+        if let Err(status) = result {
             let plain = |char: char| char.is_ascii_graphic() || char == ' ';
             let text = status
                 .message
@@ -87,7 +87,7 @@ impl Status {
         map
     }
 
-    /// What trailers, or the headers of an answer without a body, say of the call's end.
+    /// Reads the result of a call from its trailers, or from the headers of a response without a body.
     pub(crate) fn read(trailers: &HeaderMap) -> Option<Result<(), Self>> {
         let code = trailers.get(CODE)?.to_str().unwrap_or_default();
         if code == "0" {
@@ -96,17 +96,17 @@ impl Status {
         let message = trailers
             .get(MESSAGE)
             .and_then(|text| text.to_str().ok())
-            .unwrap_or("the call failed without a word");
-        Some(Err(Self::new(Code::of(code), message)))
+            .unwrap_or("the call failed without a message");
+        Some(Err(Self::new(Code::parse(code), message)))
     }
 
-    /// Of an answer that is not gRPC at all.
+    /// The status for an HTTP error outside of gRPC.
     pub(crate) fn of_http<B>(response: &Response<B>) -> Option<Self> {
         let status = response.status();
         (!status.is_success()).then(|| {
             Self::new(
                 Code::Unavailable,
-                format!("the other end answered HTTP {status}"),
+                format!("the other end responded with HTTP {status}"),
             )
         })
     }

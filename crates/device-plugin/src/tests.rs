@@ -10,12 +10,12 @@ use crate::{
     UNHEALTHY, VERSION, bind, register, serve_plugin,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
-struct Book(mpsc::Sender<RegisterRequest>);
+struct Registered(mpsc::Sender<RegisterRequest>);
 
-impl Registrations for Book {
+impl Registrations for Registered {
     async fn register(&self, request: RegisterRequest) -> Result<(), Status> {
         if request.endpoint == "bad.sock" {
             return Err(Status::new(Code::FailedPrecondition, "100% näy"));
@@ -33,7 +33,7 @@ impl Plugin for Null {
         request: &ContainerAllocateRequest,
     ) -> Result<ContainerAllocateResponse, Status> {
         if request.device_ids.is_empty() {
-            return Err(Status::new(Code::InvalidArgument, "nothing is asked for"));
+            return Err(Status::new(Code::InvalidArgument, "no device is requested"));
         }
         Ok(ContainerAllocateResponse {
             envs: HashMap::from([("IDS".to_owned(), request.device_ids.join(","))]),
@@ -60,28 +60,28 @@ fn devices(health: &str) -> Devices {
     .into()
 }
 
-async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap()
+async fn with_timeout<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, work).await.unwrap()
 }
 
-async fn served(dir: &Path, devices: watch::Receiver<Devices>, work: impl AsyncFnOnce()) {
+async fn with_plugin(dir: &Path, devices: watch::Receiver<Devices>, work: impl AsyncFnOnce()) {
     let stop = CancellationToken::new();
     let listener = bind(dir, "null.sock").unwrap();
     let serving = serve_plugin(listener, Arc::new(Null), devices, stop.clone());
     tokio::select! {
         () = serving => panic!("the server ended"),
-        () = in_time(work()) => {}
+        () = with_timeout(work()) => {}
     }
 }
 
 #[tokio::test]
-async fn a_plugin_registers_and_a_refusal_says_why() {
+async fn plugin_registers_and_refusal_carries_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let (sender, mut registered) = mpsc::channel(1);
     let kubelet = Kubelet::new(bind(dir.path(), KUBELET_SOCKET).unwrap());
     let stop = CancellationToken::new();
-    let serving = kubelet.serve(Book(sender), stop.clone());
-    let asking = in_time(async {
+    let serving = kubelet.serve(Registered(sender), stop.clone());
+    let registering = with_timeout(async {
         register(dir.path(), &request("null.sock")).await.unwrap();
         assert_eq!(registered.recv().await.unwrap(), request("null.sock"));
         let refused = register(dir.path(), &request("bad.sock"))
@@ -97,7 +97,7 @@ async fn a_plugin_registers_and_a_refusal_says_why() {
     });
     tokio::select! {
         () = serving => panic!("the server ended"),
-        () = asking => {}
+        () = registering => {}
     }
 }
 
@@ -109,10 +109,10 @@ async fn without_a_kubelet_registration_fails_at_once() {
 }
 
 #[tokio::test]
-async fn a_change_of_health_reaches_the_kubelet() {
+async fn health_change_reaches_the_kubelet() {
     let dir = tempfile::tempdir().unwrap();
     let (sender, receiver) = watch::channel(devices(HEALTHY));
-    served(dir.path(), receiver, async || {
+    with_plugin(dir.path(), receiver, async || {
         let client = PluginClient::connect(dir.path(), "null.sock")
             .await
             .unwrap();
@@ -130,28 +130,28 @@ async fn a_change_of_health_reaches_the_kubelet() {
 }
 
 #[tokio::test]
-async fn each_container_gets_its_answer_or_the_call_fails() {
+async fn each_container_gets_its_response_or_the_call_fails() {
     let dir = tempfile::tempdir().unwrap();
     let (_sender, receiver) = watch::channel(devices(HEALTHY));
-    served(dir.path(), receiver, async || {
+    with_plugin(dir.path(), receiver, async || {
         let client = PluginClient::connect(dir.path(), "null.sock")
             .await
             .unwrap();
-        let ask = |ids: &[&str]| ContainerAllocateRequest {
+        let container = |ids: &[&str]| ContainerAllocateRequest {
             device_ids: ids.iter().map(|&id| id.to_owned()).collect(),
         };
         let two = AllocateRequest {
-            container_requests: vec![ask(&["a", "b"]), ask(&["c"])],
+            container_requests: vec![container(&["a", "b"]), container(&["c"])],
         };
-        let answer = client.allocate(&two).await.unwrap();
-        let ids: Vec<_> = answer
+        let response = client.allocate(&two).await.unwrap();
+        let ids: Vec<_> = response
             .container_responses
             .iter()
             .map(|one| one.envs["IDS"].as_str())
             .collect();
         assert_eq!(ids, ["a,b", "c"]);
         let none = AllocateRequest {
-            container_requests: vec![ask(&[])],
+            container_requests: vec![container(&[])],
         };
         let refused = client.allocate(&none).await.unwrap_err();
         assert_eq!(refused.code, Code::InvalidArgument);
@@ -160,7 +160,7 @@ async fn each_container_gets_its_answer_or_the_call_fails() {
 }
 
 #[tokio::test]
-async fn a_socket_is_only_taken_in_its_directory() {
+async fn socket_name_must_not_leave_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     for bad in ["", "..", "../x", "a/b"] {
         assert!(bind(dir.path(), bad).is_err(), "{bad:?}");

@@ -1,7 +1,7 @@
 //! Guests that failed.
 
 use kubevirt_api::{
-    conditions::Condition as _,
+    conditions::Condition,
     vmi_status::{
         VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
     },
@@ -113,8 +113,6 @@ fn ending(observed: &Observed) -> Option<(&str, &str)> {
     let status = observed.own_vmi()?.status.as_ref()?;
     let reason = status.reason.as_deref()?;
     let ready = observed.condition(&Type::Ready);
-    let message = ready
-        .map(|condition| condition.message())
-        .unwrap_or_default();
+    let message = ready.map(Condition::message).unwrap_or_default();
     (observed.phase() == Some(Phase::Failed)).then_some((reason, message))
 }

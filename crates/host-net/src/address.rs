@@ -18,7 +18,7 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
 
-/// No duplicate address detection: an address that is ours alone is usable at once.
+/// No duplicate address detection, so that the address is usable at once.
 const NO_DETECTION: u8 = 0x02;
 const SCOPE_GLOBAL: u8 = 0;
 
@@ -64,7 +64,7 @@ fn head(address: &Cidr, index: u32) -> [u8; 8] {
 }
 
 impl Net {
-    /// Global addresses of the link, in the order the kernel has them.
+    /// Global addresses of the link, in the kernel's order.
     pub fn addresses(&mut self, link: &Link) -> Result<Vec<Cidr>, NetError> {
         let all = self.all_addresses()?;
         Ok(all
@@ -80,14 +80,14 @@ impl Net {
         let replies = self
             .route
             .request(&message)
-            .map_err(|err| err.while_doing("list addresses"))?;
+            .map_err(|error| error.during("list addresses"))?;
         let addresses = replies.iter().filter(|reply| reply.kind == NEW_ADDRESS);
         Ok(addresses
             .filter_map(|reply| parse(&reply.payload))
             .collect())
     }
 
-    /// Gives the link the address, unless it has it with that very prefix.
+    /// Adds the address to the link, unless it is there with the same prefix.
     pub fn ensure_address(&mut self, link: &Link, address: Cidr) -> Result<(), NetError> {
         let mut message =
             Message::new(NEW_ADDRESS, ACK | CREATE | EXCLUSIVE).with(&head(&address, link.index));
@@ -98,24 +98,24 @@ impl Net {
         }
         match self.route.request(&message) {
             Ok(_) => Ok(()),
-            Err(err) if err.is(Errno::EXIST) => Ok(()),
-            Err(err) => Err(err.while_doing(format!("give {} the address {address}", link.name))),
+            Err(error) if error.is(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.during(format!("add address {address} to {}", link.name))),
         }
     }
 
-    /// Takes the address away; one that is not there is fine.
+    /// Removes the address; a missing one is not an error.
     pub fn remove_address(&mut self, link: &Link, address: Cidr) -> Result<(), NetError> {
         let mut message = Message::new(DEL_ADDRESS, ACK).with(&head(&address, link.index));
         message.attribute(IFA_LOCAL, &octets(address.address));
         match self.route.request(&message) {
             Ok(_) => Ok(()),
-            Err(err) if err.is(Errno::ADDRNOTAVAIL) || err.is(Errno::NODEV) => Ok(()),
-            Err(err) => Err(err.while_doing(format!("take {address} from {}", link.name))),
+            Err(error) if error.is(Errno::ADDRNOTAVAIL) || error.is(Errno::NODEV) => Ok(()),
+            Err(error) => Err(error.during(format!("remove address {address} from {}", link.name))),
         }
     }
 }
 
-/// The last address of a network that has room for one.
+/// The last address of a network large enough to have one.
 fn broadcast(address: &Cidr) -> Option<IpAddr> {
     let hosts = 1_u64.checked_shl(address.host_bits().into())?;
     (address.host_bits() >= 2).then_some(())?;

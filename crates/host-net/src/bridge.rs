@@ -1,4 +1,4 @@
-//! Bridges, in a namespace of ours or beside those of other programs.
+//! Bridges: in a namespace of our own, or beside those of other programs.
 
 use net_plan::Bridge;
 
@@ -8,29 +8,30 @@ use crate::{
 };
 
 impl Net {
-    /// Makes the bridge, its addresses too, and sets it up.
+    /// Creates the bridge with its addresses and sets it up.
     pub fn ensure_bridge(&mut self, bridge: &Bridge) -> Result<Link, NetError> {
-        let link = self.make_bridge(&bridge.name)?;
-        self.furnish(&link, bridge, None)?;
+        let link = self.create_bridge(&bridge.name)?;
+        self.configure_bridge(&link, bridge, None)?;
         Ok(link)
     }
 
-    /// The same where other programs have bridges: ours has a remark, and a bridge without it is
-    /// only taken if nobody has done anything with it (we may have been cut off).
-    pub fn ensure_own_bridge(&mut self, bridge: &Bridge, remark: &str) -> Result<Link, NetError> {
-        let link = self.make_bridge(&bridge.name)?;
-        if link.alias != remark && !self.is_bare(&link)? {
+    /// The same in a namespace shared with other programs: our bridge carries this alias. A bridge
+    /// without it is adopted only if it is unconfigured: a crash may have come right after its
+    /// creation.
+    pub fn ensure_own_bridge(&mut self, bridge: &Bridge, alias: &str) -> Result<Link, NetError> {
+        let link = self.create_bridge(&bridge.name)?;
+        if link.alias != alias && !self.is_unconfigured(&link)? {
             return Err(NetError::Foreign {
                 name: link.name,
                 found: "bridge in use".to_owned(),
-                wanted: "bridge of ours",
+                wanted: "ferrovirt bridge",
             });
         }
-        self.furnish(&link, bridge, Some(remark))?;
+        self.configure_bridge(&link, bridge, Some(alias))?;
         Ok(link)
     }
 
-    fn make_bridge(&mut self, name: &str) -> Result<Link, NetError> {
+    fn create_bridge(&mut self, name: &str) -> Result<Link, NetError> {
         if self.link(name)?.is_none() {
             let mut message = create(name);
             message.nest(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
@@ -39,28 +40,25 @@ impl Net {
         of_kind(self.existing_link(name)?, &LinkKind::Bridge, "bridge")
     }
 
-    fn is_bare(&mut self, bridge: &Link) -> Result<bool, NetError> {
+    fn is_unconfigured(&mut self, bridge: &Link) -> Result<bool, NetError> {
         Ok(bridge.alias.is_empty()
             && self.addresses(bridge)?.is_empty()
             && self.ports(bridge)?.is_empty())
     }
 
-    fn furnish(
+    fn configure_bridge(
         &mut self,
         link: &Link,
         bridge: &Bridge,
-        remark: Option<&str>,
+        alias: Option<&str>,
     ) -> Result<(), NetError> {
-        let (mac, mtu) = (Some(bridge.mac), Some(bridge.mtu));
-        self.configure(
-            link,
-            Settings {
-                mac,
-                mtu,
-                alias: remark,
-                master: None,
-            },
-        )?;
+        let settings = Settings {
+            mac: Some(bridge.mac),
+            mtu: Some(bridge.mtu),
+            alias,
+            master: None,
+        };
+        self.configure(link, settings)?;
         for address in &bridge.addresses {
             self.ensure_address(link, *address)?;
         }

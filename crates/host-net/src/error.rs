@@ -1,17 +1,19 @@
-//! Why the host's network could not be made as wanted.
+//! Errors of network configuration.
 
 use std::io;
 
 use reasons::Reason;
 use rustix::io::Errno;
 
-/// Each says what was being done; `reason` and `retry` are for reconcilers.
+/// Each names the operation that failed; `reason` and `is_transient` are for reconcilers.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    #[error("{doing}: not permitted; this needs root or CAP_NET_ADMIN in the namespace's owner")]
-    NotPermitted { doing: String },
-    #[error("{doing}: this kernel has no {feature}; load or build in that module")]
-    NotSupported { doing: String, feature: String },
+    #[error(
+        "{operation}: not permitted; this needs root or CAP_NET_ADMIN in the namespace's owner"
+    )]
+    NotPermitted { operation: String },
+    #[error("{operation}: this kernel has no {feature}; load or build in that module")]
+    NotSupported { operation: String, feature: String },
     #[error("{name} is a {found}, not a {wanted}: another program made it; choose another name")]
     Foreign {
         name: String,
@@ -20,11 +22,11 @@ pub enum NetError {
     },
     #[error("there is no link {name}")]
     NoSuchLink { name: String },
-    #[error("{name:?} is no name for {what}")]
+    #[error("{name:?} is not a valid {what}")]
     BadName { name: String, what: &'static str },
-    #[error("{doing}: {}", said(*.errno, .message))]
+    #[error("{operation}: {}", describe(*.errno, .message))]
     Kernel {
-        doing: String,
+        operation: String,
         errno: Errno,
         message: String,
     },
@@ -41,22 +43,22 @@ pub enum NetError {
         #[source]
         source: io::Error,
     },
-    #[error("make tap device {name}")]
+    #[error("create tap device {name}")]
     Tap {
         name: String,
         #[source]
         source: io::Error,
     },
-    #[error("talk to the kernel over netlink")]
+    #[error("communicate with the kernel over netlink")]
     Socket(#[source] io::Error),
-    #[error("the kernel's netlink answer is {problem}")]
-    Answer { problem: &'static str },
-    #[error("the thread in the network namespace died")]
-    ThreadDied,
+    #[error("the kernel's netlink response is {problem}")]
+    Response { problem: &'static str },
+    #[error("the thread in the network namespace panicked")]
+    ThreadPanicked,
 }
 
-/// The kernel's own sentence, where it gives one, is more than the number.
-fn said(errno: Errno, message: &str) -> String {
+/// The kernel's extended message, if it sent one, with the text of the error number.
+fn describe(errno: Errno, message: &str) -> String {
     let errno = io::Error::from(errno);
     if message.is_empty() {
         errno.to_string()
@@ -65,15 +67,8 @@ fn said(errno: Errno, message: &str) -> String {
     }
 }
 
-/// Whether the same work may succeed later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    Never,
-    Soon,
-}
-
 impl NetError {
-    /// A stable word for conditions, events and metrics.
+    /// A stable CamelCase reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
             Self::NotPermitted { .. } => Reason::NetworkNotPermitted,
@@ -85,24 +80,25 @@ impl NetError {
             Self::Namespace { .. } => Reason::NoSuchNamespace,
             Self::Sysctl { .. } => Reason::SysctlFailed,
             Self::Tap { .. } => Reason::TapFailed,
-            Self::Socket(_) | Self::Answer { .. } | Self::ThreadDied => Reason::NetlinkFailed,
+            Self::Socket(_) | Self::Response { .. } | Self::ThreadPanicked => Reason::NetlinkFailed,
         }
     }
 
-    pub fn retry(&self) -> Retry {
+    /// Whether the same operation may succeed later without a change to the host or its settings.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::NotPermitted { .. }
             | Self::NotSupported { .. }
             | Self::Foreign { .. }
-            | Self::BadName { .. } => Retry::Never,
+            | Self::BadName { .. } => false,
             Self::NoSuchLink { .. }
             | Self::Kernel { .. }
             | Self::Namespace { .. }
             | Self::Sysctl { .. }
             | Self::Tap { .. }
             | Self::Socket(_)
-            | Self::Answer { .. }
-            | Self::ThreadDied => Retry::Soon,
+            | Self::Response { .. }
+            | Self::ThreadPanicked => true,
         }
     }
 }

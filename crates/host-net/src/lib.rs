@@ -1,23 +1,24 @@
-//! Links, addresses, namespaces and nftables of the host, made over netlink without any program.
+//! Links, addresses, namespaces and nftables of the host, configured over netlink without external
+//! programs.
 //!
-//! [`in_namespace`] runs work on a thread of its own inside a network namespace and hands it a
-//! [`Net`]: the network of that namespace. Its functions are of the kind "make it so": what is
-//! there already stays, what differs is changed, what belongs to somebody else is an error.
-//! [`plumb`] carries out a [`net_plan::Plumbing`].
+//! [`in_namespace`] runs a closure on a dedicated thread inside a network namespace and passes it a
+//! [`Net`], the network of that namespace. The functions named `ensure_*` are idempotent: they keep
+//! what already matches, change what differs, and fail on objects of other programs. [`plumb`]
+//! applies a [`net_plan::Plumbing`].
 //!
-//! **Invariants**: no thread that changed its namespace ever does other work; every answer of the
-//! kernel is waited for, for a bounded time; packet rules change all at once or not at all. This
-//! crate must not know of VMs, pods or Kubernetes.
+//! **Invariants**: a thread that entered a namespace never does other work; every request waits for
+//! the kernel's response, for a bounded time; packet rules change atomically. This crate must not
+//! know of VMs, pods or Kubernetes.
 
 #![expect(
     unsafe_code,
-    reason = "socket options, tap devices and namespaces have no safe calls"
+    reason = "socket options, tap devices and namespaces have no safe wrappers"
 )]
 
 mod address;
 mod bridge;
 mod error;
-mod given;
+mod handover;
 mod link;
 mod namespace;
 mod net;
@@ -29,11 +30,11 @@ mod sysctl;
 mod tap;
 mod veth;
 
-pub use error::{NetError, Retry};
+pub use error::NetError;
 pub use link::{Link, LinkKind};
 pub use namespace::{NetworkNamespace, in_namespace};
 pub use net::Net;
 pub use nft::BaseChain;
 pub use plumbing::{Applied, observe_interface, plumb};
 pub use route::Route;
-pub use veth::Veth;
+pub use veth::{Veth, VethPair};

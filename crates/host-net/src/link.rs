@@ -1,4 +1,4 @@
-//! Links: found, made, set and deleted.
+//! Links: look-up, creation, configuration, deletion.
 
 use net_plan::MacAddress;
 use rustix::io::Errno;
@@ -24,14 +24,14 @@ const IFLA_IFALIAS: u16 = 20;
 pub(crate) const IFLA_NET_NS_FD: u16 = 28;
 pub(crate) const IFLA_INFO_KIND: u16 = 1;
 pub(crate) const IFLA_INFO_DATA: u16 = 2;
-/// Hairpin, in the kernel's words "mode", of a bridge port.
+/// Hairpin mode of a bridge port.
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_LEARNING: u16 = 8;
 
 const UP: u32 = 1;
 const AF_BRIDGE: u8 = 7;
 
-/// A link as it is.
+/// An observed link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub index: u32,
@@ -40,13 +40,13 @@ pub struct Link {
     /// `None` for links without Ethernet addresses.
     pub mac: Option<MacAddress>,
     pub mtu: u32,
-    /// Set up by its administrator; its carrier may be off.
+    /// Administratively up; the carrier may be off.
     pub up: bool,
-    /// Index of the bridge it is a port of.
+    /// Index of its bridge, if it is a bridge port.
     pub master: Option<u32>,
     /// Index of the other end of a veth pair, in that end's namespace.
     pub peer: Option<u32>,
-    /// A remark somebody left.
+    /// Free text stored at the link.
     pub alias: String,
 }
 
@@ -83,7 +83,7 @@ impl LinkKind {
     }
 }
 
-/// What to set on a link; `None` leaves it. It is set up in any case.
+/// Wanted settings of a link; `None` keeps the current value. The link is always set up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Settings<'a> {
     pub(crate) mac: Option<MacAddress>,
@@ -102,7 +102,7 @@ pub(crate) fn info(family: u8, index: u32, flags: u32, mask: u32) -> [u8; 16] {
     bytes
 }
 
-/// The kernel's rules for names, so that a bad one is refused in words.
+/// The kernel's rules for link names, checked here for a readable error.
 pub(crate) fn check_name(name: &str) -> Result<(), NetError> {
     let bytes = name.as_bytes();
     let sane = (1..16).contains(&bytes.len())
@@ -115,8 +115,15 @@ pub(crate) fn check_name(name: &str) -> Result<(), NetError> {
     }
     Err(NetError::BadName {
         name: name.to_owned(),
-        what: "a link of at most 15 characters",
+        what: "link name (at most 15 characters)",
     })
+}
+
+/// A setting of a bridge port.
+#[derive(Debug, Clone, Copy)]
+enum PortSetting {
+    Hairpin,
+    NoLearning,
 }
 
 impl Net {
@@ -125,7 +132,7 @@ impl Net {
         let replies = self
             .route
             .request(&message)
-            .map_err(|err| err.while_doing("list links"))?;
+            .map_err(|error| error.during("list links"))?;
         Ok(replies
             .iter()
             .filter(|reply| reply.kind == NEW_LINK)
@@ -142,38 +149,38 @@ impl Net {
                 .iter()
                 .find(|reply| reply.kind == NEW_LINK)
                 .map(|reply| parse(&reply.payload))),
-            Err(err) if err.is(Errno::NODEV) => Ok(None),
-            Err(err) => Err(err.while_doing(format!("look up link {name}"))),
+            Err(error) if error.is(Errno::NODEV) => Ok(None),
+            Err(error) => Err(error.during(format!("look up link {name}"))),
         }
     }
 
-    /// The link, which must be there.
+    /// The link, which must exist.
     pub fn existing_link(&mut self, name: &str) -> Result<Link, NetError> {
         self.link(name)?.ok_or_else(|| NetError::NoSuchLink {
             name: name.to_owned(),
         })
     }
 
-    /// One that appeared meanwhile is as good; its kind is the caller's to check.
+    /// Creates a link. An existing link of that name is not an error; the caller checks its kind.
     pub(crate) fn create(
         &mut self,
         message: &Message,
         name: &str,
         feature: &str,
     ) -> Result<(), NetError> {
-        let doing = || format!("make {feature} {name}");
+        let operation = || format!("create {feature} {name}");
         match self.route.request(message) {
             Ok(_) => Ok(()),
-            Err(err) if err.is(Errno::EXIST) => Ok(()),
-            Err(err) if err.is(Errno::OPNOTSUPP) => Err(NetError::NotSupported {
-                doing: doing(),
+            Err(error) if error.is(Errno::EXIST) => Ok(()),
+            Err(error) if error.is(Errno::OPNOTSUPP) => Err(NetError::NotSupported {
+                operation: operation(),
                 feature: feature.to_owned(),
             }),
-            Err(err) => Err(err.while_doing(doing())),
+            Err(error) => Err(error.during(operation())),
         }
     }
 
-    /// Sets what differs, and the link up.
+    /// Applies the settings that differ and sets the link up.
     pub(crate) fn configure(&mut self, link: &Link, wanted: Settings<'_>) -> Result<(), NetError> {
         let mut message = Message::new(SET_LINK, ACK).with(&info(0, link.index, UP, UP));
         let mut differs = !link.up;
@@ -199,19 +206,19 @@ impl Net {
         self.change(&message, || format!("set up link {}", link.name))
     }
 
-    /// Sets the link up as it is.
+    /// Sets the link up without other changes.
     pub fn set_up(&mut self, name: &str) -> Result<(), NetError> {
         let link = self.existing_link(name)?;
         self.configure(&link, Settings::default())
     }
 
-    /// Sets the link down, which takes its routes.
+    /// Sets the link down, which removes its routes.
     pub(crate) fn set_down(&mut self, link: &Link) -> Result<(), NetError> {
         let message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, UP));
         self.change(&message, || format!("set down link {}", link.name))
     }
 
-    /// Gives the link another name; it has to be down.
+    /// Renames the link, which must be down.
     pub(crate) fn rename(&mut self, link: &Link, name: &str) -> Result<(), NetError> {
         check_name(name)?;
         let mut message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, 0));
@@ -219,54 +226,58 @@ impl Net {
         self.change(&message, || format!("rename link {} to {name}", link.name))
     }
 
-    /// Leaves a remark at the link, and everything else as it is.
+    /// Sets the alias and nothing else.
     pub(crate) fn set_alias(&mut self, link: &Link, alias: &str) -> Result<(), NetError> {
         let mut message = Message::new(SET_LINK, ACK).with(&info(0, link.index, 0, 0));
         message.attribute(IFLA_IFALIAS, alias.as_bytes());
-        self.change(&message, || format!("leave a remark at link {}", link.name))
+        self.change(&message, || format!("set the alias of link {}", link.name))
     }
 
-    /// Lets the bridge send frames back through the port they came from, so that a pod reaches
-    /// itself by an address that is translated outside of it.
+    /// Allows the bridge to send frames back through the port they came from, so that a pod reaches
+    /// itself by an address that the host translates.
     pub(crate) fn set_hairpin(&mut self, port: &Link) -> Result<(), NetError> {
-        self.set_port(port, (IFLA_BRPORT_MODE, "hairpin", 1))
+        self.set_port(port, PortSetting::Hairpin)
     }
 
-    /// Keeps the bridge from learning who is behind the port: frames that come back by it are not
-    /// from there.
-    pub(crate) fn stop_learning(&mut self, port: &Link) -> Result<(), NetError> {
-        self.set_port(port, (IFLA_BRPORT_LEARNING, "learning", 0))
+    /// Disables address learning on the port: frames that come back through it do not originate
+    /// behind it.
+    pub(crate) fn disable_learning(&mut self, port: &Link) -> Result<(), NetError> {
+        self.set_port(port, PortSetting::NoLearning)
     }
 
-    fn set_port(
-        &mut self,
-        port: &Link,
-        (setting, what, value): (u16, &str, u8),
-    ) -> Result<(), NetError> {
+    fn set_port(&mut self, port: &Link, setting: PortSetting) -> Result<(), NetError> {
+        let (attribute, value, operation) = match setting {
+            PortSetting::Hairpin => (IFLA_BRPORT_MODE, 1, "enable hairpin mode"),
+            PortSetting::NoLearning => (IFLA_BRPORT_LEARNING, 0, "disable learning"),
+        };
         let mut message = Message::new(SET_LINK, ACK).with(&info(AF_BRIDGE, port.index, 0, 0));
-        message.nest(IFLA_PROTINFO, |port| port.attribute(setting, &[value]));
-        self.change(&message, || format!("set {what} on {}", port.name))
+        message.nest(IFLA_PROTINFO, |port| port.attribute(attribute, &[value]));
+        self.change(&message, || format!("{operation} on {}", port.name))
     }
 
-    fn change(&mut self, message: &Message, doing: impl Fn() -> String) -> Result<(), NetError> {
+    fn change(
+        &mut self,
+        message: &Message,
+        operation: impl Fn() -> String,
+    ) -> Result<(), NetError> {
         let done = self.route.request(message);
-        done.map(drop).map_err(|err| err.while_doing(doing()))
+        done.map(drop).map_err(|error| error.during(operation()))
     }
 
-    /// Deletes the link; with one end of a veth pair goes the other. One that is not there is fine.
+    /// Deletes the link, of a veth pair both ends. A missing link is not an error.
     pub fn delete_link(&mut self, name: &str) -> Result<(), NetError> {
         check_name(name)?;
         let mut message = Message::new(DEL_LINK, ACK).with(&info(0, 0, 0, 0));
         message.text(IFLA_IFNAME, name);
         match self.route.request(&message) {
             Ok(_) => Ok(()),
-            Err(err) if err.is(Errno::NODEV) => Ok(()),
-            Err(err) => Err(err.while_doing(format!("delete link {name}"))),
+            Err(error) if error.is(Errno::NODEV) => Ok(()),
+            Err(error) => Err(error.during(format!("delete link {name}"))),
         }
     }
 }
 
-/// The beginning of a message that makes a link.
+/// The beginning of a message that creates a link.
 pub(crate) fn create(name: &str) -> Message {
     let mut message = Message::new(NEW_LINK, ACK | CREATE | EXCLUSIVE).with(&info(0, 0, 0, 0));
     message.text(IFLA_IFNAME, name);

@@ -1,6 +1,6 @@
-//! Network namespaces: held by a descriptor, entered on a thread of its own.
+//! Network namespaces: held by a descriptor, entered on a dedicated thread.
 //!
-//! **Invariant**: a thread that entered a namespace ends with the work it entered for, so nothing
+//! **Invariant**: a thread that entered a namespace ends with the closure it entered for, so nothing
 //! else ever runs in a namespace by accident.
 
 use std::{
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::{Net, NetError};
 
-/// A network namespace; it lives at least as long as this value.
+/// A handle that keeps a network namespace alive.
 #[derive(Debug, Clone)]
 pub struct NetworkNamespace {
     fd: Arc<OwnedFd>,
@@ -25,7 +25,7 @@ pub struct NetworkNamespace {
 }
 
 impl NetworkNamespace {
-    /// By path: a pinned namespace or `/proc/<pid>/ns/net`.
+    /// Opens a namespace by path: a pinned one or `/proc/<pid>/ns/net`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, NetError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -41,7 +41,7 @@ impl NetworkNamespace {
         }
     }
 
-    /// The namespace behind a descriptor: of the namespace itself, or a pidfd of a process in it.
+    /// From a descriptor of the namespace itself, or a pidfd of a process in it.
     pub fn of(fd: OwnedFd, name: &str) -> Self {
         Self {
             fd: Arc::new(fd),
@@ -54,11 +54,11 @@ impl NetworkNamespace {
         Self::open("/proc/thread-self/ns/net")
     }
 
-    /// A new namespace, gone with the last descriptor or process that holds it.
+    /// Creates a namespace; it ends with the last descriptor or process that holds it.
     pub async fn create() -> Result<Self, NetError> {
-        on_a_thread(move || {
-            // SAFETY: a network namespace of its own changes nothing that memory safety rests on,
-            // and the thread ends right after.
+        on_new_thread(move || {
+            // SAFETY: a new network namespace does not affect memory safety, and the thread ends
+            // right after.
             let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
             unshared.map_err(|errno| namespace_error("new", errno.into()))?;
             let mut namespace = Self::current()?;
@@ -68,8 +68,8 @@ impl NetworkNamespace {
         .await
     }
 
-    /// Keeps the namespace under this path until [`Self::unpin`], whoever ends meanwhile. Pinning
-    /// again is fine.
+    /// Keeps the namespace under this path until [`Self::unpin`], independent of any process.
+    /// Idempotent.
     pub fn pin(&self, path: &Path) -> Result<(), NetError> {
         use std::os::fd::AsRawFd as _;
         let failed = |source: io::Error| namespace_error(&path.display().to_string(), source);
@@ -81,7 +81,7 @@ impl NetworkNamespace {
         rustix::mount::mount_bind(source, path).map_err(|errno| failed(errno.into()))
     }
 
-    /// Takes back [`Self::pin`]; a path that is not there is fine.
+    /// Reverts [`Self::pin`]; a missing path is not an error.
     pub fn unpin(path: &Path) -> Result<(), NetError> {
         let failed = |source: io::Error| namespace_error(&path.display().to_string(), source);
         if is_pinned(path) {
@@ -89,7 +89,7 @@ impl NetworkNamespace {
                 .map_err(|errno| failed(errno.into()))?;
         }
         match std::fs::remove_file(path) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => Err(failed(err)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(()),
         }
     }
@@ -101,17 +101,17 @@ impl AsFd for NetworkNamespace {
     }
 }
 
-/// Whether a namespace, and not a plain file, is at the path.
+/// Whether the path is a bind-mounted namespace and not a plain file.
 fn is_pinned(path: &Path) -> bool {
     const NSFS: i64 = 0x6e73_6673;
     // The type of the magic number differs between C libraries.
-    rustix::fs::statfs(path).is_ok_and(|seen| i128::from(seen.f_type) == i128::from(NSFS))
+    rustix::fs::statfs(path).is_ok_and(|found| i128::from(found.f_type) == i128::from(NSFS))
 }
 
 fn namespace_error(name: &str, source: io::Error) -> NetError {
     if source.kind() == io::ErrorKind::PermissionDenied {
         return NetError::NotPermitted {
-            doing: format!("enter the network namespace {name}"),
+            operation: format!("enter the network namespace {name}"),
         };
     }
     NetError::Namespace {
@@ -120,15 +120,15 @@ fn namespace_error(name: &str, source: io::Error) -> NetError {
     }
 }
 
-/// Runs the work inside the namespace, on a thread of its own, and waits for it. Whoever stops
-/// waiting does not stop the work: it ends by itself, soon.
+/// Runs the closure inside the namespace on a dedicated thread and waits for it. Dropping the future
+/// does not stop the closure.
 pub async fn in_namespace<T, F>(namespace: NetworkNamespace, work: F) -> Result<T, NetError>
 where
     T: Send + 'static,
     F: FnOnce(&mut Net) -> Result<T, NetError> + Send + 'static,
 {
-    on_a_thread(move || {
-        // The call takes descriptors of processes too, and then means their network namespace.
+    on_new_thread(move || {
+        // `setns` also accepts a pidfd, which stands for the network namespace of its process.
         rustix::thread::move_into_thread_name_spaces(
             namespace.as_fd(),
             ThreadNameSpaceType::NETWORK,
@@ -139,19 +139,19 @@ where
     .await
 }
 
-async fn on_a_thread<T, F>(work: F) -> Result<T, NetError>
+async fn on_new_thread<T, F>(work: F) -> Result<T, NetError>
 where
     T: Send + 'static,
     F: FnOnce() -> Result<T, NetError> + Send + 'static,
 {
-    let (answer, answered) = oneshot::channel();
+    let (sender, result) = oneshot::channel();
     let started = std::thread::Builder::new()
         .name("netns".to_owned())
         .spawn(move || {
-            if answer.send(work()).is_err() {
-                tracing::debug!("nobody waits for the work in a namespace any more");
+            if sender.send(work()).is_err() {
+                tracing::debug!("the caller stopped waiting for work in a network namespace");
             }
         });
     started.map_err(NetError::Socket)?;
-    answered.await.unwrap_or(Err(NetError::ThreadDied))
+    result.await.unwrap_or(Err(NetError::ThreadPanicked))
 }

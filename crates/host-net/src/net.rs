@@ -1,4 +1,4 @@
-//! The network of one namespace, ready to be asked and changed.
+//! The network of one namespace: its netlink sockets.
 
 use std::io;
 
@@ -6,8 +6,9 @@ use rustix::{io::Errno, net::netlink};
 
 use crate::{NetError, netlink::Socket};
 
-/// Bound to the namespace that its thread was in when it was made, wherever it is used later;
-/// only taps and sysctls need the thread itself to be there. Calls block, for moments.
+/// Bound to the namespace that its thread was in when the socket was opened, whichever thread uses it
+/// later; only taps and sysctls require the calling thread to be in the namespace. Calls block
+/// briefly.
 #[derive(Debug)]
 pub struct Net {
     pub(crate) route: Socket,
@@ -17,7 +18,7 @@ pub struct Net {
 impl Net {
     /// The network of the calling thread.
     pub fn here() -> Result<Self, NetError> {
-        // Links and routes are protocol zero, the default.
+        // Protocol zero, the default, is NETLINK_ROUTE.
         let route = Socket::open(None).map_err(NetError::Socket)?;
         Ok(Self {
             route,
@@ -25,21 +26,22 @@ impl Net {
         })
     }
 
-    /// Packet rules are asked for by few: their socket is opened when needed. Needs the thread to
-    /// be in the namespace still.
+    /// Opens the netfilter socket on first use. The thread must still be in the namespace.
     pub(crate) fn netfilter(&mut self) -> Result<&mut Socket, NetError> {
         let socket = match self.netfilter.take() {
             Some(socket) => socket,
-            None => Socket::open(Some(netlink::NETFILTER)).map_err(no_netfilter)?,
+            None => Socket::open(Some(netlink::NETFILTER)).map_err(netfilter_error)?,
         };
         Ok(self.netfilter.insert(socket))
     }
 }
 
-fn no_netfilter(err: io::Error) -> NetError {
-    if err.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) {
-        let (doing, feature) = ("open nf_tables".to_owned(), "nf_tables".to_owned());
-        return NetError::NotSupported { doing, feature };
+fn netfilter_error(error: io::Error) -> NetError {
+    if error.raw_os_error() == Some(Errno::PROTONOSUPPORT.raw_os_error()) {
+        return NetError::NotSupported {
+            operation: "open nf_tables".to_owned(),
+            feature: "nf_tables".to_owned(),
+        };
     }
-    NetError::Socket(err)
+    NetError::Socket(error)
 }

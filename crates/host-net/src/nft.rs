@@ -1,4 +1,4 @@
-//! Tables, chains and rules in the kernel, changed in one piece each.
+//! nftables: tables, chains and rules, each change in one transaction.
 
 mod encode;
 
@@ -10,7 +10,7 @@ use crate::{
     netlink::{ACK, DUMP, Message, Refusal},
 };
 
-/// A chain that hangs on a hook, of whoever made it.
+/// A chain attached to a netfilter hook, of any program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseChain {
     pub table: String,
@@ -20,34 +20,34 @@ pub struct BaseChain {
     pub drops_by_default: bool,
 }
 
-/// Messages that take effect together.
+/// Messages of one transaction.
 #[derive(Debug, Default)]
 struct Batch {
     messages: Vec<Message>,
     subjects: Vec<Subject>,
 }
 
-/// What a message is about, for errors.
+/// The object of a message, for errors.
 #[derive(Debug, Clone)]
 struct Subject {
     name: String,
-    /// What the kernel lacks when it does not find something that the message needs.
-    needs: Option<&'static str>,
+    /// The kernel module that is missing when the kernel answers ENOENT.
+    module: Option<&'static str>,
 }
 
 impl Batch {
     fn push(&mut self, message: Message, name: String) {
-        self.push_needing(message, name, None);
+        self.push_requiring(message, name, None);
     }
 
-    fn push_needing(&mut self, message: Message, name: String, needs: Option<&'static str>) {
+    fn push_requiring(&mut self, message: Message, name: String, module: Option<&'static str>) {
         self.messages.push(message);
-        self.subjects.push(Subject { name, needs });
+        self.subjects.push(Subject { name, module });
     }
 }
 
 impl Net {
-    /// Makes the kernel's table be this one, whatever it held before: the table must be ours alone.
+    /// Replaces the whole table, which must have no other owner.
     pub fn replace_table(&mut self, table: &Table) -> Result<(), NetError> {
         let mut batch = Batch::default();
         batch.push(encode::new_table(table), format!("table {}", title(table)));
@@ -60,7 +60,7 @@ impl Net {
         self.commit(batch)
     }
 
-    /// Makes the chains be these and leaves chains of others in the table alone.
+    /// Replaces these chains; other chains of the table stay.
     pub fn ensure_chains(&mut self, table: &Table) -> Result<(), NetError> {
         let mut batch = Batch::default();
         batch.push(encode::new_table(table), format!("table {}", title(table)));
@@ -68,7 +68,7 @@ impl Net {
         self.commit(batch)
     }
 
-    /// Deletes the table with all it holds; one that is not there is fine.
+    /// Deletes the table; a missing one is not an error.
     pub fn delete_table(&mut self, family: Family, name: &str) -> Result<(), NetError> {
         let mut batch = Batch::default();
         batch.push(
@@ -77,19 +77,19 @@ impl Net {
         );
         match self.try_commit(batch)? {
             Some((subject, refusal)) if !matches!(refusal.errno, Errno::NOENT) => {
-                Err(refused(&subject, refusal))
+                Err(commit_error(&subject, refusal))
             }
             _ => Ok(()),
         }
     }
 
-    /// All base chains of the family, of whoever made them.
+    /// All base chains of the family, of any program.
     pub fn base_chains(&mut self, family: Family) -> Result<Vec<BaseChain>, NetError> {
         let message = encode::get_chains(family, DUMP);
         let replies = self
             .netfilter()?
             .request(&message)
-            .map_err(|err| err.while_doing("list packet rules"))?;
+            .map_err(|error| error.during("list packet rules"))?;
         Ok(replies
             .iter()
             .filter_map(|reply| encode::base_chain(&reply.payload))
@@ -99,18 +99,18 @@ impl Net {
     fn commit(&mut self, batch: Batch) -> Result<(), NetError> {
         match self.try_commit(batch)? {
             None => Ok(()),
-            Some((subject, refusal)) => Err(refused(&subject, refusal)),
+            Some((subject, refusal)) => Err(commit_error(&subject, refusal)),
         }
     }
 
-    /// Answers with the subject of what was refused.
+    /// Returns the first refusal with its subject.
     fn try_commit(&mut self, batch: Batch) -> Result<Option<(Subject, Refusal)>, NetError> {
         let Batch { messages, subjects } = batch;
         let mut all = vec![encode::begin()];
         let last = messages.len();
         for (position, message) in messages.into_iter().enumerate() {
             let message = if position + 1 == last {
-                message.asking(ACK)
+                message.with_flags(ACK)
             } else {
                 message
             };
@@ -124,7 +124,7 @@ impl Net {
                 .and_then(|position| subjects.get(position));
             let whole = || Subject {
                 name: "packet rules".to_owned(),
-                needs: None,
+                module: None,
             };
             (subject.cloned().unwrap_or_else(whole), refusal)
         }))
@@ -135,13 +135,13 @@ fn title(table: &Table) -> String {
     format!("{} {}", table.family, table.name)
 }
 
-/// Chains first: rules jump to chains that come later.
+/// All chains come before the rules: a rule may jump to a later chain.
 fn add_chains(batch: &mut Batch, table: &Table) {
     for chain in &table.chains {
         let name = format!("chain {} of table {}", chain.name, title(table));
         let nat = chain.hook.is_some_and(|hook| hook.kind == HookKind::Nat);
-        let needs = nat.then_some("nft_chain_nat");
-        batch.push_needing(encode::new_chain(table, chain), name.clone(), needs);
+        let module = nat.then_some("nft_chain_nat");
+        batch.push_requiring(encode::new_chain(table, chain), name.clone(), module);
         batch.push(encode::flush_chain(table, chain), name);
     }
     for chain in &table.chains {
@@ -151,30 +151,30 @@ fn add_chains(batch: &mut Batch, table: &Table) {
                 chain.name,
                 title(table)
             );
-            let needs = match rule.action {
+            let module = match rule.action {
                 Action::Masquerade => Some("nft_masq"),
                 Action::DestinationNat(_) | Action::DestinationNatTo(_) | Action::SourceNat(_) => {
                     Some("nft_nat")
                 }
                 Action::Accept | Action::Drop | Action::Return | Action::Jump(_) => None,
             };
-            batch.push_needing(encode::new_rule(table, chain, rule), name, needs);
+            batch.push_requiring(encode::new_rule(table, chain, rule), name, module);
         }
     }
 }
 
-fn refused(subject: &Subject, refusal: Refusal) -> NetError {
-    let doing = format!("set {}", subject.name);
+fn commit_error(subject: &Subject, refusal: Refusal) -> NetError {
+    let operation = format!("set {}", subject.name);
     let feature = match refusal.errno {
         Errno::OPNOTSUPP => Some("nf_tables"),
-        Errno::NOENT => subject.needs,
+        Errno::NOENT => subject.module,
         _ => None,
     };
     match feature {
         Some(feature) => NetError::NotSupported {
-            doing,
+            operation,
             feature: feature.to_owned(),
         },
-        None => refusal.while_doing(doing),
+        None => refusal.during(operation),
     }
 }

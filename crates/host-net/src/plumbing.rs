@@ -1,8 +1,9 @@
-//! Carries out a plan inside the namespace of the calling thread. What is made goes with it.
+//! Applies a [`Plumbing`] in the namespace of the calling thread. The objects live as long as the
+//! namespace.
 //!
-//! Every step makes one thing so; cut off anywhere, a second run completes it. Links come first,
-//! the rules that name them last. The settings come before the pod's interface is given away: the
-//! pod may not answer for what is the guest's.
+//! Every step is idempotent: after a crash at any point, a second run completes the work. Links come
+//! first, the rules that name them last. Sysctls come before the handover of the pod's interface: the
+//! pod must not answer ARP requests for the guest's address.
 
 use std::net::IpAddr;
 
@@ -10,20 +11,19 @@ use net_plan::{Cidr, Plumbing, PodInterface, PodRoute};
 
 use crate::{Net, NetError};
 
-/// What is there now.
+/// The result of [`plumb`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Names of the links that the plan asked for.
+    /// Names of the planned links.
     pub links: Vec<String>,
-    /// How many packet rules the kernel took.
+    /// Number of packet rules in the kernel.
     pub rules: usize,
 }
 
-/// The interface of this name with its global addresses and the routes through it, as they were
-/// before it was given to a guest.
+/// The interface with its global addresses and routes, as they were before a handover to a guest.
 pub fn observe_interface(net: &mut Net, name: &str) -> Result<PodInterface, NetError> {
-    if let Some(seen) = net.remembered(name)? {
-        return Ok(seen);
+    if let Some(saved) = net.saved_state(name)? {
+        return Ok(saved);
     }
     let link = net.existing_link(name)?;
     let addresses = net.addresses(&link)?;
@@ -63,7 +63,7 @@ pub fn observe_interface(net: &mut Net, name: &str) -> Result<PodInterface, NetE
     })
 }
 
-/// Makes everything the plan asks for.
+/// Creates or updates everything in the plan.
 pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
     for bridge in &plan.bridges {
         net.ensure_bridge(bridge)?;
@@ -72,7 +72,7 @@ pub fn plumb(net: &mut Net, plan: &Plumbing) -> Result<Applied, NetError> {
         net.ensure_sysctl(sysctl)?;
     }
     for given in &plan.given {
-        net.ensure_given(given)?;
+        net.ensure_handover(given)?;
     }
     for tap in &plan.taps {
         net.ensure_tap(tap)?;

@@ -24,14 +24,14 @@ const SCOPE_UNIVERSE: u8 = 0;
 const SCOPE_LINK: u8 = 253;
 const TYPE_UNICAST: u8 = 1;
 
-/// A way to a network.
+/// A unicast route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// With a prefix of zero bits: the default route.
+    /// With a prefix length of zero: the default route.
     pub destination: Cidr,
-    /// `None`: on the link itself.
+    /// The gateway; `None` for an on-link route.
     pub via: Option<IpAddr>,
-    /// Index of the link; `None` for routes over several.
+    /// Index of the link; `None` for multipath routes.
     pub link: Option<u32>,
 }
 
@@ -58,14 +58,14 @@ impl Net {
             let replies = self
                 .route
                 .request(&message)
-                .map_err(|err| err.while_doing("list routes"))?;
+                .map_err(|error| error.during("list routes"))?;
             let found = replies.iter().filter(|reply| reply.kind == NEW_ROUTE);
             routes.extend(found.filter_map(|reply| parse(&reply.payload)));
         }
         Ok(routes)
     }
 
-    /// Leads to the destination over the link; another route to it is replaced.
+    /// Routes the destination over the link, replacing another route to it.
     pub fn ensure_route(
         &mut self,
         link: &Link,
@@ -88,7 +88,7 @@ impl Net {
         }
         let done = self.route.request(&message);
         done.map(drop)
-            .map_err(|err| err.while_doing(format!("route {destination} to {}", link.name)))
+            .map_err(|error| error.during(format!("route {destination} to {}", link.name)))
     }
 }
 

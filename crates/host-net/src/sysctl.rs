@@ -1,7 +1,7 @@
-//! Settings of the network under `/proc/sys/net`.
+//! Network settings under `/proc/sys/net`.
 //!
-//! The kernel shows the settings of the namespace of the thread that looks, so these functions are
-//! only right on a thread inside the namespace; `Net` is passed to make that hard to miss.
+//! `/proc/sys/net` shows the namespace of the reading thread, so these functions require a thread
+//! inside the namespace; they take `Net` to make that hard to miss.
 
 use std::{fs, io};
 
@@ -10,7 +10,7 @@ use net_plan::Sysctl;
 use crate::{Net, NetError};
 
 impl Net {
-    /// Writes the setting unless it has that value already (the files may be read-only then).
+    /// Writes the setting unless it already has that value: the files may be read-only.
     pub fn ensure_sysctl(&mut self, sysctl: &Sysctl) -> Result<(), NetError> {
         let failed = |source: io::Error| NetError::Sysctl {
             name: sysctl.name.clone(),
@@ -25,7 +25,7 @@ impl Net {
         if !plain {
             return Err(NetError::BadName {
                 name: sysctl.name.clone(),
-                what: "a network setting",
+                what: "name of a network setting",
             });
         }
         let path = format!("/proc/sys/{}", sysctl.name);

@@ -1,7 +1,7 @@
-//! Tap devices that stay, for an owner without privileges.
+//! Persistent tap devices for an unprivileged owner.
 //!
-//! The device becomes persistent as the last step: one that is cut off before goes with its
-//! descriptor, so a device that exists is complete.
+//! The device becomes persistent in the last step: after an earlier crash the kernel removes it with
+//! its descriptor, so a device that exists is complete.
 
 use std::{
     fs::{File, OpenOptions},
@@ -26,7 +26,7 @@ const IFF_MULTI_QUEUE: i16 = 0x0100;
 const IFF_NO_PI: i16 = 0x1000;
 const IFF_VNET_HDR: i16 = 0x4000;
 
-/// `struct ifreq` as far as TUNSETIFF looks at it.
+/// `struct ifreq` as TUNSETIFF reads it.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
@@ -35,7 +35,7 @@ struct Request {
 }
 
 impl Net {
-    /// Makes the tap a port of its bridge, and up. The thread must be in the namespace.
+    /// Creates the tap as a port of its bridge and sets it up. The thread must be in the namespace.
     pub fn ensure_tap(&mut self, tap: &Tap) -> Result<(), NetError> {
         let bridge = of_kind(
             self.existing_link(&tap.bridge)?,
@@ -43,7 +43,7 @@ impl Net {
             "bridge",
         )?;
         if self.link(&tap.name)?.is_none() {
-            make(tap).map_err(|source| failure(tap, source))?;
+            create(tap).map_err(|source| tap_error(tap, source))?;
         }
         let link = of_kind(self.existing_link(&tap.name)?, &LinkKind::Tun, "tap")?;
         let wanted = Settings {
@@ -55,12 +55,14 @@ impl Net {
     }
 }
 
-fn failure(tap: &Tap, source: io::Error) -> NetError {
-    let doing = || format!("make tap device {}", tap.name);
+fn tap_error(tap: &Tap, source: io::Error) -> NetError {
+    let operation = || format!("create tap device {}", tap.name);
     match source.kind() {
-        io::ErrorKind::PermissionDenied => NetError::NotPermitted { doing: doing() },
+        io::ErrorKind::PermissionDenied => NetError::NotPermitted {
+            operation: operation(),
+        },
         io::ErrorKind::NotFound => NetError::NotSupported {
-            doing: doing(),
+            operation: operation(),
             feature: "/dev/net/tun".to_owned(),
         },
         _ => NetError::Tap {
@@ -70,7 +72,7 @@ fn failure(tap: &Tap, source: io::Error) -> NetError {
     }
 }
 
-fn make(tap: &Tap) -> io::Result<()> {
+fn create(tap: &Tap) -> io::Result<()> {
     check_name(&tap.name).map_err(io::Error::other)?;
     let device = OpenOptions::new()
         .read(true)
@@ -106,7 +108,7 @@ fn attach(device: &File, request: &mut Request) -> io::Result<()> {
     }
 }
 
-/// These calls take a number and touch no memory of ours.
+/// For ioctls whose argument is a number.
 fn set(device: &File, call: libc::Ioctl, value: libc::c_ulong) -> io::Result<()> {
     // SAFETY: the argument is a number, not a pointer.
     let done = unsafe { libc::ioctl(device.as_raw_fd(), call, value) };

@@ -12,7 +12,7 @@ use crate::{
 
 const VETH_INFO_PEER: u16 = 1;
 
-/// A pair: `name` here, a port of `bridge`; `peer` in the other namespace.
+/// A pair: `name` here, as a port of `bridge`; `peer` in the other namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct Veth<'a> {
     pub name: &'a str,
@@ -24,20 +24,20 @@ pub struct Veth<'a> {
 
 /// The two ends of a pair.
 #[derive(Debug, Clone)]
-pub(crate) struct Pair {
-    pub(crate) here: Link,
-    pub(crate) peer: Link,
+pub struct VethPair {
+    pub here: Link,
+    pub peer: Link,
 }
 
 impl Net {
-    /// Makes the pair, its end here a hairpin port of the bridge, both ends up. An end that is left
-    /// over here from a namespace that has gone is replaced.
+    /// Creates the pair and sets both ends up; the end here is a hairpin port of the bridge. An end
+    /// left over from a deleted namespace is replaced.
     pub fn ensure_veth(
         &mut self,
         there: &mut Net,
         namespace: &NetworkNamespace,
         veth: &Veth<'_>,
-    ) -> Result<(Link, Link), NetError> {
+    ) -> Result<VethPair, NetError> {
         check_name(veth.name)?;
         check_name(veth.peer)?;
         let bridge = of_kind(
@@ -47,7 +47,7 @@ impl Net {
         )?;
         let pair = match self.existing_pair(there, veth)? {
             Some(pair) => pair,
-            None => self.make_pair(there, namespace, veth)?,
+            None => self.create_pair(there, namespace, veth)?,
         };
         let port = Settings {
             master: Some(bridge.index),
@@ -62,14 +62,14 @@ impl Net {
             ..Settings::default()
         };
         there.configure(&pair.peer, end)?;
-        Ok((pair.here, pair.peer))
+        Ok(pair)
     }
 
     fn existing_pair(
         &mut self,
         there: &mut Net,
         veth: &Veth<'_>,
-    ) -> Result<Option<Pair>, NetError> {
+    ) -> Result<Option<VethPair>, NetError> {
         let Some(here) = self.link(veth.name)? else {
             return Ok(None);
         };
@@ -78,18 +78,18 @@ impl Net {
         if let Some(peer) =
             peer.filter(|peer| peer.peer == Some(here.index) && here.peer == Some(peer.index))
         {
-            return Ok(Some(Pair { here, peer }));
+            return Ok(Some(VethPair { here, peer }));
         }
         self.delete_link(veth.name)?;
         Ok(None)
     }
 
-    fn make_pair(
+    fn create_pair(
         &mut self,
         there: &mut Net,
         namespace: &NetworkNamespace,
         veth: &Veth<'_>,
-    ) -> Result<Pair, NetError> {
+    ) -> Result<VethPair, NetError> {
         use std::os::fd::{AsFd as _, AsRawFd as _};
         if let Some(taken) = there.link(veth.peer)? {
             let found = format!("{} of another network", taken.kind.as_str());
@@ -115,7 +115,7 @@ impl Net {
             });
         });
         self.create(&message, veth.name, "veth")?;
-        Ok(Pair {
+        Ok(VethPair {
             here: self.existing_link(veth.name)?,
             peer: there.existing_link(veth.peer)?,
         })

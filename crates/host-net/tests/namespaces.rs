@@ -1,7 +1,7 @@
-//! Real links, rules and packets, in namespaces that each test makes for itself. Needs root, as
-//! the crate does.
+//! Real links, rules and packets, in namespaces that each test creates. Requires root, as the crate
+//! does.
 
-#![expect(clippy::unwrap_used, reason = "in a test, what fails is the test")]
+#![expect(clippy::unwrap_used, reason = "a failed call fails the test")]
 
 use std::{
     io::{Read as _, Write as _},
@@ -11,7 +11,7 @@ use std::{
 };
 
 use host_net::{
-    LinkKind, Net, NetError, NetworkNamespace, Retry, Veth, in_namespace, observe_interface, plumb,
+    LinkKind, Net, NetError, NetworkNamespace, Veth, in_namespace, observe_interface, plumb,
 };
 use net_plan::{
     Bridge, Cidr, GivenInterface, MacAddress, Plumbing, StandIn, Sysctl, Tap,
@@ -58,7 +58,7 @@ fn jump(to: &str, when: Match) -> Rule {
     rule(&[when], Action::Jump(to.to_owned()))
 }
 
-/// The table of a masquerade pod, every port open.
+/// The table of a masquerade pod with all ports open.
 fn nat(guest: &str, gateway: &str, loopback: &str) -> Table {
     let (guest, gateway): (IpAddr, IpAddr) = (guest.parse().unwrap(), gateway.parse().unwrap());
     let to_guest = Action::DestinationNat(guest);
@@ -148,8 +148,8 @@ fn masquerade() -> Plumbing {
     }
 }
 
-/// The pod's interface given to the guest.
-fn given() -> Plumbing {
+/// Handover of the pod's interface to the guest.
+fn handover() -> Plumbing {
     let mac = MacAddress([0x42, 0, 0, 0, 0, 9]);
     Plumbing {
         bridges: vec![bridge("k6t-eth0", mac, &["169.254.75.10/32"])],
@@ -174,7 +174,7 @@ fn given() -> Plumbing {
     }
 }
 
-/// What a program sees in the namespace of the calling thread.
+/// Output of a program run in the namespace of the calling thread.
 fn output(program: &str, arguments: &[&str]) -> String {
     let done = Command::new(program).args(arguments).output().unwrap();
     assert!(
@@ -189,7 +189,7 @@ fn ruleset() -> String {
     output("nft", &["--stateless", "list", "ruleset"])
 }
 
-/// Joins `there` to `here` by a pair on a bridge.
+/// Connects `there` to a bridge in `here` by a veth pair.
 async fn join(
     here: &NetworkNamespace,
     there: &NetworkNamespace,
@@ -208,7 +208,7 @@ async fn join(
             peer_mac: MAC,
             mtu: 1400,
         };
-        let (_, end) = host.ensure_veth(pod, &inside, &veth)?;
+        let end = host.ensure_veth(pod, &inside, &veth)?.peer;
         pod.set_up("lo")?;
         for address in addresses {
             pod.ensure_address(&end, cidr(address))?;
@@ -227,8 +227,8 @@ async fn join(
     .unwrap();
 }
 
-/// The outside and a pod that has joined it.
-async fn two() -> [NetworkNamespace; 2] {
+/// A host namespace and a pod connected to it.
+async fn host_and_pod() -> [NetworkNamespace; 2] {
     let [outside, pod] = [new().await, new().await];
     in_namespace(outside.clone(), |net| {
         net.set_up("lo")?;
@@ -249,9 +249,9 @@ async fn two() -> [NetworkNamespace; 2] {
     [outside, pod]
 }
 
-/// The outside, the pod, and a guest in a namespace of its own behind the pod's bridge.
-async fn three() -> [NetworkNamespace; 3] {
-    let ([outside, pod], guest) = (two().await, new().await);
+/// A host, a pod, and a guest in its own namespace behind the pod's bridge.
+async fn host_pod_and_guest() -> [NetworkNamespace; 3] {
+    let ([outside, pod], guest) = (host_and_pod().await, new().await);
     in_namespace(pod.clone(), |net| plumb(net, &masquerade()).map(drop))
         .await
         .unwrap();
@@ -270,8 +270,8 @@ async fn new() -> NetworkNamespace {
     NetworkNamespace::create().await.unwrap()
 }
 
-/// Connects from one namespace to an address at which another listens; answers with the address
-/// that the listener saw.
+/// Connects from one namespace to a listener in another; returns the source address that the
+/// listener observed.
 async fn connect(
     from: &NetworkNamespace,
     to: &'static str,
@@ -287,13 +287,13 @@ async fn connect(
         let to: SocketAddr = to.parse().unwrap();
         let limit = Duration::from_secs(5);
         let mut near = TcpStream::connect_timeout(&to, limit).map_err(NetError::Socket)?;
-        let (mut far, seen) = listener.accept().map_err(NetError::Socket)?;
+        let (mut far, source) = listener.accept().map_err(NetError::Socket)?;
         far.set_read_timeout(Some(limit)).unwrap();
         near.write_all(b"hello").map_err(NetError::Socket)?;
-        let mut heard = [0; 5];
-        far.read_exact(&mut heard).map_err(NetError::Socket)?;
-        assert_eq!(&heard, b"hello");
-        Ok(seen.ip())
+        let mut received = [0; 5];
+        far.read_exact(&mut received).map_err(NetError::Socket)?;
+        assert_eq!(&received, b"hello");
+        Ok(source.ip())
     })
     .await
     .unwrap()
@@ -301,7 +301,7 @@ async fn connect(
 
 #[tokio::test]
 async fn connections_reach_the_guest_and_leave_it_as_the_pod() {
-    let [outside, pod, guest] = three().await;
+    let [outside, pod, guest] = host_pod_and_guest().await;
     let cases = [
         (
             &outside,
@@ -327,14 +327,14 @@ async fn connections_reach_the_guest_and_leave_it_as_the_pod() {
         (&guest, "[fd00::1]:81", &outside, "[fd00::1]:81", "fd00::9"),
         (&pod, "127.0.0.1:82", &guest, "10.0.2.2:82", "10.0.2.1"),
     ];
-    for (from, to, at, listen, seen) in cases {
+    for (from, to, at, listen, source) in cases {
         assert_eq!(
             connect(from, to, at, listen).await,
-            seen.parse::<IpAddr>().unwrap(),
+            source.parse::<IpAddr>().unwrap(),
             "{to}"
         );
     }
-    // A guest answers to pings as well: address translation is not for TCP alone.
+    // Address translation covers ICMP, too.
     in_namespace(outside, |_| {
         output("busybox", &["ping", "-c", "1", "-W", "5", "10.244.0.9"]);
         Ok(())
@@ -344,12 +344,12 @@ async fn connections_reach_the_guest_and_leave_it_as_the_pod() {
 }
 
 #[tokio::test]
-async fn a_guest_that_is_given_the_interface_of_its_pod_has_its_addresses() {
-    let ([outside, pod], guest) = (two().await, new().await);
-    in_namespace(pod.clone(), |net| plumb(net, &given()).map(drop))
+async fn handed_over_interface_gives_guest_the_pod_addresses() {
+    let ([outside, pod], guest) = (host_and_pod().await, new().await);
+    in_namespace(pod.clone(), |net| plumb(net, &handover()).map(drop))
         .await
         .unwrap();
-    // It has the pod's hardware address as well.
+    // The guest also has the pod's hardware address.
     let addresses = &["10.244.0.9/24", "fd00::9/64"];
     join(&pod, &guest, "k6t-eth0", addresses, &["10.244.0.1"]).await;
     let cases = [
@@ -359,13 +359,13 @@ async fn a_guest_that_is_given_the_interface_of_its_pod_has_its_addresses() {
         (&guest, "[fd00::1]:81", &outside, "[fd00::1]:81"),
     ];
     for (from, to, at, listen) in cases {
-        let seen = connect(from, to, at, listen).await;
+        let source = connect(from, to, at, listen).await;
         let own = if to.contains("9]") || to.contains(".9:") {
             ["10.244.0.1", "fd00::1"]
         } else {
             ["10.244.0.9", "fd00::9"]
         };
-        assert!(own.contains(&&*seen.to_string()), "{to}: {seen}");
+        assert!(own.contains(&&*source.to_string()), "{to}: {source}");
     }
     in_namespace(outside, |_| {
         let neighbours = output("ip", &["neighbour", "show", "10.244.0.9"]);
@@ -376,52 +376,54 @@ async fn a_guest_that_is_given_the_interface_of_its_pod_has_its_addresses() {
     .unwrap();
 }
 
-/// All places in what gives an interface away.
-fn places() -> impl Iterator<Item = &'static str> {
+/// All failpoints of the handover.
+fn handover_failpoints() -> impl Iterator<Item = &'static str> {
     let names = failpoints::NAMES.lines();
-    names.filter(|name| name.starts_with("host-net/given/"))
+    names.filter(|name| name.starts_with("host-net/handover/"))
 }
 
 #[tokio::test]
-async fn an_interface_is_given_whole_though_who_gives_it_dies_at_every_place() {
-    let mut lives = 0;
-    for place in places() {
-        let [_outside, pod] = two().await;
+async fn interface_handover_survives_crash_at_every_failpoint() {
+    let mut crashes = 0;
+    for failpoint in handover_failpoints() {
+        let [_outside, pod] = host_and_pod().await;
         let observe = |net: &mut Net| observe_interface(net, "eth0");
         let before = in_namespace(pod.clone(), observe).await.unwrap();
         let trap = failpoints::Trap::new();
-        trap.set(place, || {
-            std::panic::resume_unwind(Box::new("the end of one life"))
-        });
+        trap.set(failpoint, || std::panic::resume_unwind(Box::new("a crash")));
         let inside = trap.clone();
-        let died = in_namespace(pod.clone(), move |net| {
+        let crashed = in_namespace(pod.clone(), move |net| {
             inside.enter();
-            plumb(net, &given()).map(drop)
+            plumb(net, &handover()).map(drop)
         })
         .await;
         assert!(
-            matches!(died, Err(NetError::ThreadDied)),
-            "{place}: {died:?}"
+            matches!(crashed, Err(NetError::ThreadPanicked)),
+            "{failpoint}: {crashed:?}"
         );
-        lives += 1;
+        crashes += 1;
         for _ in 0..2 {
-            let seen = in_namespace(pod.clone(), observe).await.unwrap();
-            assert_eq!((seen.mac, seen.mtu), (before.mac, before.mtu), "{place}");
+            let observed = in_namespace(pod.clone(), observe).await.unwrap();
             assert_eq!(
-                (seen.ipv4, seen.ipv6),
-                (before.ipv4, before.ipv6),
-                "{place}"
+                (observed.mac, observed.mtu),
+                (before.mac, before.mtu),
+                "{failpoint}"
             );
-            assert_eq!(seen.routes.len(), 1, "{place}: {seen:?}");
+            assert_eq!(
+                (observed.ipv4, observed.ipv6),
+                (before.ipv4, before.ipv6),
+                "{failpoint}"
+            );
+            assert_eq!(observed.routes.len(), 1, "{failpoint}: {observed:?}");
             in_namespace(pod.clone(), move |net| {
-                plumb(net, &given())?;
+                plumb(net, &handover())?;
                 let brief = output("ip", &["-brief", "link"]);
                 let names: Vec<_> = brief
                     .lines()
                     .filter_map(|line| line.split(['@', ' ']).next())
                     .collect();
                 for name in ["eth0", "eth0-nic", "k6t-eth0", "tap0"] {
-                    assert!(names.contains(&name), "{place}: {brief}");
+                    assert!(names.contains(&name), "{failpoint}: {brief}");
                 }
                 let port = output("ip", &["-d", "link", "show", "eth0-nic"]);
                 for part in [
@@ -430,7 +432,7 @@ async fn an_interface_is_given_whole_though_who_gives_it_dies_at_every_place() {
                     "master k6t-eth0",
                     ",UP,",
                 ] {
-                    assert!(port.contains(part), "{place}: {part}: {port}");
+                    assert!(port.contains(part), "{failpoint}: {part}: {port}");
                 }
                 assert_eq!(output("ip", &["-4", "address", "show", "eth0-nic"]), "");
                 let stand_in = output("ip", &["address", "show", "eth0"]);
@@ -440,7 +442,7 @@ async fn an_interface_is_given_whole_though_who_gives_it_dies_at_every_place() {
                     "fd00::9/64",
                     "state DOWN",
                 ] {
-                    assert!(stand_in.contains(part), "{place}: {part}: {stand_in}");
+                    assert!(stand_in.contains(part), "{failpoint}: {part}: {stand_in}");
                 }
                 Ok(())
             })
@@ -448,29 +450,26 @@ async fn an_interface_is_given_whole_though_who_gives_it_dies_at_every_place() {
             .unwrap();
         }
     }
-    assert_eq!(lives, places().count());
-    assert!(lives > 5, "{lives}");
+    assert_eq!(crashes, handover_failpoints().count());
+    assert!(crashes > 5, "{crashes}");
 }
 
 #[tokio::test]
-async fn a_port_that_says_nothing_of_itself_is_an_error() {
-    let [_outside, pod] = two().await;
+async fn port_without_saved_state_is_an_error() {
+    let [_outside, pod] = host_and_pod().await;
     in_namespace(pod, |net| {
-        plumb(net, &given())?;
-        output(
-            "ip",
-            &["link", "set", "eth0-nic", "alias", "of somebody else"],
-        );
-        let err = observe_interface(net, "eth0").unwrap_err();
+        plumb(net, &handover())?;
+        output("ip", &["link", "set", "eth0-nic", "alias", "foreign"]);
+        let error = observe_interface(net, "eth0").unwrap_err();
         assert_eq!(
-            (err.reason().as_str(), err.retry()),
-            ("ForeignLink", Retry::Never)
+            (error.reason().as_str(), error.is_transient()),
+            ("ForeignLink", false)
         );
         output("ip", &["link", "delete", "eth0-nic"]);
-        let err = plumb(net, &given()).unwrap_err();
+        let error = plumb(net, &handover()).unwrap_err();
         assert_eq!(
-            (err.reason().as_str(), err.retry()),
-            ("ForeignLink", Retry::Never)
+            (error.reason().as_str(), error.is_transient()),
+            ("ForeignLink", false)
         );
         Ok(())
     })
@@ -479,8 +478,8 @@ async fn a_port_that_says_nothing_of_itself_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_plan_may_be_carried_out_again() {
-    let [_outside, pod, _guest] = three().await;
+async fn plumbing_is_idempotent() {
+    let [_outside, pod, _guest] = host_pod_and_guest().await;
     in_namespace(pod, |net| {
         let plan = masquerade();
         let wanted: String = plan.tables.iter().map(ToString::to_string).collect();
@@ -514,7 +513,7 @@ async fn a_plan_may_be_carried_out_again() {
 }
 
 #[tokio::test]
-async fn chains_of_others_in_the_same_table_stay() {
+async fn ensure_chains_keeps_chains_of_other_programs() {
     let namespace = new().await;
     in_namespace(namespace, |net| {
         output("nft", &["add", "table", "ip", "nat"]);
@@ -534,7 +533,7 @@ async fn chains_of_others_in_the_same_table_stay() {
 }
 
 #[tokio::test]
-async fn every_kind_of_rule_is_what_the_tool_reads() {
+async fn nft_lists_every_kind_of_rule_as_planned() {
     let namespace = new().await;
     in_namespace(namespace, |net| {
         let tcp = |first, last| Match::DestinationPorts {
@@ -603,7 +602,7 @@ async fn every_kind_of_rule_is_what_the_tool_reads() {
 }
 
 #[tokio::test]
-async fn a_refused_rule_is_named_and_nothing_changes() {
+async fn refused_rule_is_named_and_changes_nothing() {
     let namespace = new().await;
     in_namespace(namespace, |net| {
         let good = nat("10.0.2.2", "10.0.2.1", "127.0.0.1");
@@ -612,8 +611,8 @@ async fn a_refused_rule_is_named_and_nothing_changes() {
         bad.chains[5]
             .rules
             .push(rule(&[], Action::Jump("nowhere".to_owned())));
-        let err = net.replace_table(&bad).unwrap_err();
-        let text = err.to_string();
+        let error = net.replace_table(&bad).unwrap_err();
+        let text = error.to_string();
         assert!(
             text.contains("rule `counter jump nowhere` of chain KUBEVIRT_POSTINBOUND"),
             "{text}"
@@ -627,7 +626,7 @@ async fn a_refused_rule_is_named_and_nothing_changes() {
 }
 
 #[tokio::test]
-async fn a_table_of_thousands_of_rules_goes_in_as_one_piece() {
+async fn table_with_thousands_of_rules_is_one_transaction() {
     let namespace = new().await;
     in_namespace(namespace, |net| {
         let rules = (1..=5000).map(|port| {
@@ -654,8 +653,8 @@ async fn a_table_of_thousands_of_rules_goes_in_as_one_piece() {
         for rule in &mut bad.chains[0].rules {
             rule.action = Action::Jump("nowhere".to_owned());
         }
-        let err = net.replace_table(&bad).unwrap_err();
-        assert!(err.to_string().contains("tcp dport 1 "), "{err}");
+        let error = net.replace_table(&bad).unwrap_err();
+        assert!(error.to_string().contains("tcp dport 1 "), "{error}");
         Ok(())
     })
     .await
@@ -663,7 +662,7 @@ async fn a_table_of_thousands_of_rules_goes_in_as_one_piece() {
 }
 
 #[tokio::test]
-async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
+async fn foreign_and_invalid_names_are_refused_with_a_reason() {
     let namespace = new().await;
     in_namespace(namespace, |net| {
         let one = bridge("k6t-eth0", MAC, &[]);
@@ -675,15 +674,16 @@ async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
             owner: 107,
             queues: 2,
         };
-        let err = net.ensure_tap(&tap).unwrap_err();
+        let error = net.ensure_tap(&tap).unwrap_err();
         assert_eq!(
-            (err.reason().as_str(), err.retry()),
-            ("ForeignLink", Retry::Never)
+            (error.reason().as_str(), error.is_transient()),
+            ("ForeignLink", false)
         );
         assert!(
-            err.to_string()
+            error
+                .to_string()
                 .starts_with("k6t-eth0 is a bridge, not a tap"),
-            "{err}"
+            "{error}"
         );
         let tap = Tap {
             name: "tap0".to_owned(),
@@ -692,10 +692,10 @@ async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
         net.ensure_tap(&tap)?;
         net.ensure_tap(&tap)?;
         assert!(output("ip", &["-d", "link", "show", "tap0"]).contains("multi_queue"));
-        let err = net.ensure_bridge(&bridge("tap0", MAC, &[])).unwrap_err();
+        let error = net.ensure_bridge(&bridge("tap0", MAC, &[])).unwrap_err();
         assert!(
-            err.to_string().starts_with("tap0 is a tap, not a bridge"),
-            "{err}"
+            error.to_string().starts_with("tap0 is a tap, not a bridge"),
+            "{error}"
         );
         for bad in ["", "sixteen-letters-", "a/b", "a b", ".."] {
             assert_eq!(
@@ -715,14 +715,17 @@ async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
             bridge: "none".to_owned(),
             ..tap
         };
-        assert_eq!(net.ensure_tap(&absent).unwrap_err().reason(), "NoSuchLink");
-        // Our own bridge has a remark; one without it belongs to somebody unless it is bare.
+        assert_eq!(
+            net.ensure_tap(&absent).unwrap_err().reason().as_str(),
+            "NoSuchLink"
+        );
+        // A configured bridge without our alias belongs to another program.
         net.ensure_own_bridge(&bridge("own0", MAC, &["10.7.0.1/24"]), "ours")?;
         net.ensure_own_bridge(&bridge("own0", MAC, &["10.7.0.1/24"]), "ours")?;
-        let err = net.ensure_own_bridge(&one, "ours").unwrap_err();
+        let error = net.ensure_own_bridge(&one, "ours").unwrap_err();
         assert!(
-            err.to_string().starts_with("k6t-eth0 is a bridge in use"),
-            "{err}"
+            error.to_string().starts_with("k6t-eth0 is a bridge in use"),
+            "{error}"
         );
         assert_eq!(net.existing_link("own0")?.kind, LinkKind::Bridge);
         Ok(())
@@ -732,29 +735,29 @@ async fn names_taken_by_others_and_bad_names_are_refused_in_words() {
 }
 
 #[tokio::test]
-async fn without_the_capability_the_error_names_it() {
+async fn missing_capability_is_named_in_the_error() {
     let namespace = new().await;
-    let err = in_namespace(namespace, |net| {
-        // Of this thread alone, which ends with the closure.
+    let error = in_namespace(namespace, |net| {
+        // Affects this thread only, which ends with the closure.
         rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(65534)).unwrap();
         net.ensure_bridge(&bridge("br0", MAC, &[]))
     })
     .await
     .unwrap_err();
     assert_eq!(
-        (err.reason().as_str(), err.retry()),
-        ("NetworkNotPermitted", Retry::Never)
+        (error.reason().as_str(), error.is_transient()),
+        ("NetworkNotPermitted", false)
     );
-    assert!(err.to_string().contains("CAP_NET_ADMIN"), "{err}");
+    assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     let missing = NetworkNamespace::open("/nonexistent/netns").unwrap_err();
     assert_eq!(
-        (missing.reason().as_str(), missing.retry()),
-        ("NoSuchNamespace", Retry::Soon)
+        (missing.reason().as_str(), missing.is_transient()),
+        ("NoSuchNamespace", true)
     );
 }
 
 #[tokio::test]
-async fn a_pinned_namespace_outlives_its_holder() {
+async fn pinned_namespace_outlives_its_handle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ns");
     let namespace = new().await;

@@ -2,8 +2,8 @@
 
 use std::{pin::pin, time::Duration};
 
-use admission::ClusterConfig;
 use anyhow::{Context, Result};
+use cluster_config::ClusterConfig;
 use error_chain::error_chain;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};

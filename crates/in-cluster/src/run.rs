@@ -50,7 +50,7 @@ pub fn run(command: &Command) -> Result<()> {
 
 async fn component(command: &Command, place: &Place) -> Result<()> {
     let (refused, refusals) = rights::refusals();
-    let client = client::own(refused).await?;
+    let client = client::in_pod(refused).await?;
     let (component, account) = match command {
         Command::Api(_) => ("virt-api", API_ACCOUNT),
         Command::Controller(_) => ("virt-controller", CONTROLLER_ACCOUNT),
@@ -74,7 +74,9 @@ async fn component(command: &Command, place: &Place) -> Result<()> {
     let stop = process.stop.clone();
     let ended = {
         let work = async {
-            let stopped = process.stop.run_until_cancelled(rights::any(&process));
+            let stopped = process
+                .stop
+                .run_until_cancelled(rights::wait_for_any(&process));
             if stopped.await.is_none() {
                 return Ok(());
             }

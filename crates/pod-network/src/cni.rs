@@ -1,4 +1,4 @@
-//! The result of a CNI plugin's ADD, version 1.0.0.
+//! The result of the ADD command of a CNI plugin, version 1.0.0.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,17 +16,17 @@ pub struct CniResult {
 pub struct CniInterface {
     pub name: String,
     pub mac: String,
-    /// Path of the namespace it is in; absent on the host.
+    /// Path of its namespace; absent for an interface of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CniIp {
-    /// Position in `interfaces`.
+    /// Index into `interfaces`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
-    /// With its prefix.
+    /// With its prefix length.
     pub address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,

@@ -1,34 +1,37 @@
-//! Why the pods' network could not be made as wanted.
+//! Errors of the pod network.
 
 use std::{io, net::Ipv4Addr, path::PathBuf};
 
-use host_net::{NetError, Retry};
+use host_net::NetError;
 use net_plan::Cidr;
 use reasons::Reason;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PodNetworkError {
-    #[error("{range} is no pod range: give an IPv4 network between /8 and /30")]
+    #[error("{range} is not a valid pod range: use an IPv4 network between /8 and /30")]
     BadRange { range: Cidr },
-    #[error("pod range {range} overlaps {taken}, which this host reaches {how}: choose another")]
+    #[error(
+        "pod range {range} overlaps {taken}, which this host reaches over {link}: choose another"
+    )]
     RangeTaken {
         range: Cidr,
         taken: Cidr,
-        how: String,
+        /// The name of the link, or `several links`.
+        link: String,
     },
     #[error("all {size} addresses of pod range {range} are in use")]
     RangeFull { range: Cidr, size: u32 },
-    #[error("{uid:?} is no pod uid")]
+    #[error("{uid:?} is not a valid pod UID")]
     BadPodUid { uid: String },
     #[error("{} is in use by another process", .path.display())]
     StateLocked { path: PathBuf },
-    #[error("{} holds {address}, which is outside of pod range {range}: tear the old network down first", .path.display())]
+    #[error("{} holds {address}, which is outside of pod range {range}: remove the old network first", .path.display())]
     StateOfAnotherRange {
         path: PathBuf,
         address: Ipv4Addr,
         range: Cidr,
     },
-    #[error("keep state in {}", .path.display())]
+    #[error("access the state in {}", .path.display())]
     State {
         path: PathBuf,
         #[source]
@@ -39,7 +42,7 @@ pub enum PodNetworkError {
 }
 
 impl PodNetworkError {
-    /// A stable word for conditions, events and metrics.
+    /// A stable CamelCase reason for conditions, events and metrics.
     pub fn reason(&self) -> Reason {
         match self {
             Self::BadRange { .. } => Reason::BadPodRange,
@@ -49,20 +52,21 @@ impl PodNetworkError {
             Self::StateLocked { .. } => Reason::PodNetworkLocked,
             Self::StateOfAnotherRange { .. } => Reason::PodRangeChanged,
             Self::State { .. } => Reason::PodNetworkState,
-            Self::Net(err) => err.reason(),
+            Self::Net(error) => error.reason(),
         }
     }
 
-    pub fn retry(&self) -> Retry {
+    /// Whether the same operation may succeed later with the same settings.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::BadRange { .. } | Self::BadPodUid { .. } | Self::StateOfAnotherRange { .. } => {
-                Retry::Never
+                false
             }
             Self::RangeTaken { .. }
             | Self::RangeFull { .. }
             | Self::StateLocked { .. }
-            | Self::State { .. } => Retry::Soon,
-            Self::Net(err) => err.retry(),
+            | Self::State { .. } => true,
+            Self::Net(error) => error.is_transient(),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Which pod has which address, on disk: one small file for each pod.
+//! Address leases of the pods, on disk: one small file per pod.
 //!
-//! **Invariants**: one process at a time has the folder (a lock that dies with it); a lease is
-//! synced before it is handed out, and taken back before its address is free; files appear whole.
+//! **Invariants**: one process at a time holds the folder (by a lock that ends with the process); a
+//! lease is synced to disk before it is used, and removed from disk before its address is free;
+//! files are written atomically.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -19,15 +20,15 @@ use crate::{PodNetworkError, settings::Range};
 
 const LOCK: &str = "lock";
 const SUFFIX: &str = ".json";
-/// Of a file that is being written; one that is found was cut off.
+/// Suffix of a file that is being written; one found on start was left by a crash.
 const PART: &str = ".part";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     pub(crate) address: Ipv4Addr,
-    /// Of the pod's end; random, and the same as long as the pod lives.
+    /// MAC address of the pod's end; random, constant for the life of the pod.
     pub(crate) mac: String,
-    /// Name of the host's end.
+    /// Name of the host's end of the veth pair.
     pub(crate) veth: String,
 }
 
@@ -37,14 +38,14 @@ pub(crate) struct Leases {
     range: Range,
     by_pod: BTreeMap<String, Lease>,
     used: HashSet<Ipv4Addr>,
-    /// Where to look for a free address: behind the last one given, so that an address rests
-    /// before it is used again.
+    /// Where the search for a free address starts: after the last lease, so that a released address
+    /// is not reused at once.
     next: u32,
-    /// Held for its lock.
+    /// Held for its advisory lock.
     _lock: File,
 }
 
-/// A pod's uid as a file name.
+/// Rejects a pod UID that is not safe as a file name.
 pub(crate) fn check_uid(uid: &str) -> Result<(), PodNetworkError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if (1..=128).contains(&uid.len()) && uid.bytes().all(plain) {
@@ -85,24 +86,24 @@ impl Leases {
     }
 
     fn load(&mut self) -> Result<(), PodNetworkError> {
-        let entries = fs::read_dir(&self.folder).map_err(|err| self.failed(err))?;
+        let entries = fs::read_dir(&self.folder).map_err(|source| self.failed(source))?;
         for entry in entries {
-            let entry = entry.map_err(|err| self.failed(err))?;
+            let entry = entry.map_err(|source| self.failed(source))?;
             let name = entry.file_name();
             if name.to_str().is_some_and(|name| name.ends_with(PART)) {
-                fs::remove_file(entry.path()).map_err(|err| self.failed(err))?;
+                fs::remove_file(entry.path()).map_err(|source| self.failed(source))?;
                 continue;
             }
             let uid = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
             let Some(uid) = uid.filter(|uid| check_uid(uid).is_ok()) else {
                 continue;
             };
-            let bytes = fs::read(entry.path()).map_err(|err| self.failed(err))?;
+            let bytes = fs::read(entry.path()).map_err(|source| self.failed(source))?;
             match serde_json::from_slice::<Lease>(&bytes) {
                 Ok(lease) => self.restore(uid, lease)?,
-                Err(err) => {
-                    tracing::warn!(uid, %err, "dropped an unreadable address lease");
-                    fs::remove_file(entry.path()).map_err(|err| self.failed(err))?;
+                Err(error) => {
+                    tracing::warn!(uid, %error, "removed an unreadable address lease");
+                    fs::remove_file(entry.path()).map_err(|source| self.failed(source))?;
                 }
             }
         }
@@ -118,37 +119,38 @@ impl Leases {
             });
         }
         self.used.insert(lease.address);
-        let place = lease
+        let offset = lease
             .address
             .to_bits()
             .saturating_sub(self.range.gateway.to_bits());
-        self.next = self.next.max(place);
+        self.next = self.next.max(offset);
         self.by_pod.insert(uid.to_owned(), lease);
         Ok(())
     }
 
-    /// The pod's lease, made if it has none.
+    /// The pod's lease, created if it has none.
     pub(crate) fn ensure(&mut self, uid: &str) -> Result<Lease, PodNetworkError> {
         check_uid(uid)?;
         if let Some(lease) = self.by_pod.get(uid) {
             return Ok(lease.clone());
         }
-        let (place, address) = self.free()?;
+        let (offset, address) = self.free()?;
         let (mut mac, mut tail) = ([0; 6], [0; 4]);
         for bytes in [&mut mac[..], &mut tail[..]] {
             rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
                 .map_err(|errno| self.failed(errno.into()))?;
         }
-        // Locally administered, of one station.
+        // A locally administered unicast address.
         mac[0] = (mac[0] & 0xf0) | 0x02;
         let lease = Lease {
             address,
             mac: MacAddress(mac).to_string(),
             veth: format!("veth{:08x}", u32::from_be_bytes(tail)),
         };
-        self.write(uid, &lease).map_err(|err| self.failed(err))?;
+        self.write(uid, &lease)
+            .map_err(|source| self.failed(source))?;
         self.used.insert(address);
-        self.next = place + 1;
+        self.next = offset + 1;
         self.by_pod.insert(uid.to_owned(), lease.clone());
         Ok(lease)
     }
@@ -157,8 +159,8 @@ impl Leases {
         let size = self.range.size();
         (0..size)
             .map(|step| (u64::from(self.next) + u64::from(step)) % u64::from(size))
-            .filter_map(|place| u32::try_from(place).ok())
-            .filter_map(|place| Some((place, self.range.pod(place)?)))
+            .filter_map(|offset| u32::try_from(offset).ok())
+            .filter_map(|offset| Some((offset, self.range.pod(offset)?)))
             .find(|(_, address)| !self.used.contains(address))
             .ok_or(PodNetworkError::RangeFull {
                 range: self.range.network,
@@ -179,10 +181,10 @@ impl Leases {
         self.by_pod.get(uid)
     }
 
-    /// Takes the lease back; one that is not there is fine.
+    /// Removes the lease; a missing one is not an error.
     pub(crate) fn release(&mut self, uid: &str) -> Result<(), PodNetworkError> {
         match fs::remove_file(self.file(uid)) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(self.failed(err)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.failed(error)),
             _ => {}
         }
         if let Some(lease) = self.by_pod.remove(uid) {
@@ -202,23 +204,23 @@ impl Leases {
             .collect()
     }
 
-    /// Removes the folder's own files, and the folder if nothing else is in it.
+    /// Removes the files of this network, and the folder if it is then empty.
     pub(crate) fn erase(&mut self) -> Result<(), PodNetworkError> {
         for uid in self.pods() {
             self.release(&uid)?;
         }
         match fs::remove_file(self.folder.join(LOCK)) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(self.failed(err)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.failed(error)),
             _ => {}
         }
         match fs::remove_dir(&self.folder) {
-            Err(err)
+            Err(error)
                 if !matches!(
-                    err.kind(),
+                    error.kind(),
                     io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
                 ) =>
             {
-                Err(self.failed(err))
+                Err(self.failed(error))
             }
             _ => Ok(()),
         }
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_outlives_its_process_and_is_never_given_twice() {
+    fn lease_survives_restart_and_is_unique() {
         let folder = tempfile::tempdir().unwrap();
         let mut leases = open(folder.path());
         let first = leases.ensure("a").unwrap();
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_rests_before_it_is_used_again() {
+    fn released_address_is_not_reused_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let mut leases = open(folder.path());
         let first = leases.ensure("a").unwrap();
@@ -279,16 +281,16 @@ mod tests {
     }
 
     #[test]
-    fn a_second_process_is_kept_out() {
+    fn second_process_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let _held = open(folder.path());
         let range = Range::parse("10.9.0.0/29".parse().unwrap()).unwrap();
-        let err = Leases::open(folder.path(), range).unwrap_err();
-        assert_eq!(err.reason(), "PodNetworkLocked");
+        let error = Leases::open(folder.path(), range).unwrap_err();
+        assert_eq!(error.reason(), "PodNetworkLocked");
     }
 
     #[test]
-    fn broken_and_foreign_files_do_no_harm() {
+    fn malformed_and_foreign_files_are_ignored_or_removed() {
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in [
             ("a.json", "{"),
@@ -304,12 +306,12 @@ mod tests {
         leases.ensure("a").unwrap();
         let other = Range::parse("10.8.0.0/29".parse().unwrap()).unwrap();
         drop(leases);
-        let err = Leases::open(folder.path(), other).unwrap_err();
-        assert_eq!(err.reason(), "PodRangeChanged");
+        let error = Leases::open(folder.path(), other).unwrap_err();
+        assert_eq!(error.reason(), "PodRangeChanged");
     }
 
     #[test]
-    fn uids_are_plain_names() {
+    fn pod_uid_must_be_a_safe_file_name() {
         for bad in ["", ".", "../x", "a/b", "a.b", "a\0"] {
             assert!(check_uid(bad).is_err(), "{bad:?}");
         }

@@ -1,12 +1,12 @@
-//! A network for the pods of one host: a bridge with the gateway's address, a veth pair for each
-//! pod, addresses from one range, and translation on the way out.
+//! A network for the pods of one host: a bridge with the gateway's address, a veth pair per pod,
+//! addresses from one range, and source address translation for outgoing traffic.
 //!
-//! [`PodNetwork`] answers as a CNI plugin would ([`CniResult`]). Several of them live side by side
-//! on a host, with bridges, ranges, tables and state folders of their own.
+//! [`PodNetwork`] returns results in the format of a CNI plugin ([`CniResult`]). Several networks can
+//! exist on one host, each with its own bridge, range, nftables tables and state folder.
 //!
-//! **Invariants**: an address is on disk before it is used and is never used twice; every function
-//! may be cut off and called again; `teardown` leaves nothing but the kernel's forwarding switch.
-//! This crate must not know of VMs, Kubernetes objects or containers.
+//! **Invariants**: an address is on disk before it is used and never used twice; every function may
+//! be interrupted and called again; `teardown` leaves only the kernel's IP forwarding enabled. This
+//! crate must not know of VMs, Kubernetes objects or containers.
 
 mod cni;
 mod error;

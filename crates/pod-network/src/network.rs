@@ -1,8 +1,8 @@
-//! The network itself: made, joined, left and taken down.
+//! The pod network: set-up, attachment and detachment of pods, teardown.
 
 use std::{collections::HashSet, net::Ipv4Addr, path::Path, sync::Arc};
 
-use host_net::{Link, Net, NetError, NetworkNamespace, Veth, in_namespace};
+use host_net::{Link, Net, NetError, NetworkNamespace, Veth, VethPair, in_namespace};
 use net_plan::{
     Bridge, Cidr, MacAddress, Sysctl,
     nft::{Action, Chain, Family, Hook, HookKind, HookPoint, Match, Rule, Table},
@@ -27,17 +27,17 @@ struct Shared {
     settings: Settings,
     range: Range,
     host: NetworkNamespace,
-    /// Only locked on threads that may block.
+    /// Only locked on threads that are allowed to block.
     leases: Mutex<Leases>,
 }
 
 impl PodNetwork {
-    /// Reads the leases and locks the state folder; nothing is made yet.
+    /// Reads the leases and locks the state folder; does not configure anything yet.
     pub async fn open(settings: Settings) -> Result<Self, PodNetworkError> {
         Self::open_in(NetworkNamespace::current()?, settings).await
     }
 
-    /// The same with the bridge in another namespace than this process'.
+    /// The same, with the bridge in another namespace than this process's own.
     pub async fn open_in(
         host: NetworkNamespace,
         settings: Settings,
@@ -56,17 +56,17 @@ impl PodNetwork {
         })
     }
 
-    /// The gateway's address, which is the host's own in the network.
+    /// The gateway's address, which is the host's own address in the network.
     pub fn gateway(&self) -> Ipv4Addr {
         self.shared.range.gateway
     }
 
-    /// The addresses that may be given to services.
+    /// The addresses available to services.
     pub fn services(&self) -> ServiceRange {
         services::usable(services::range_of(&self.shared.range))
     }
 
-    /// From now on these services lead to their targets, and no others.
+    /// Replaces all service translations by these.
     pub async fn forward(&self, forwards: Vec<Forward>) -> Result<(), PodNetworkError> {
         self.on_host(move |shared, net| {
             let table = services::table(
@@ -80,13 +80,13 @@ impl PodNetwork {
         .await
     }
 
-    /// Makes bridge, forwarding and translation.
+    /// Sets up bridge, forwarding and address translation.
     pub async fn ensure(&self) -> Result<(), PodNetworkError> {
         self.on_host(Shared::ensure).await
     }
 
-    /// Joins the pod's namespace to the network by an interface of this name. A second time gives
-    /// the same answer.
+    /// Attaches the pod's namespace to the network by an interface of this name. Idempotent, with
+    /// the same result.
     pub async fn add(
         &self,
         pod_uid: &str,
@@ -101,16 +101,21 @@ impl PodNetwork {
         let namespace = NetworkNamespace::open(netns)?;
         let shared = Arc::clone(&self.shared);
         let (inside, name) = (namespace.clone(), interface.to_owned());
-        let made = lease.clone();
-        let ends = in_namespace(namespace, move |pod| {
-            shared.join((host, pod), &inside, &made, &name)
+        let leased = lease.clone();
+        let pair = in_namespace(namespace, move |pod| {
+            let attachment = Attachment {
+                lease: &leased,
+                namespace: &inside,
+                interface: &name,
+            };
+            shared.attach(host, pod, &attachment)
         })
         .await?;
-        Ok(self.shared.result(&lease, &ends, netns))
+        Ok(self.shared.result(&lease, &pair, netns))
     }
 
-    /// Takes the pod out and frees its address; a pod that is not in, or whose namespace has gone,
-    /// is fine.
+    /// Detaches the pod and frees its address. A pod that is not attached, or whose namespace no
+    /// longer exists, is not an error.
     pub async fn delete(&self, pod_uid: &str) -> Result<(), PodNetworkError> {
         check_uid(pod_uid)?;
         let uid = pod_uid.to_owned();
@@ -118,14 +123,14 @@ impl PodNetwork {
             .await
     }
 
-    /// Deletes all pods but these, and pairs on the bridge that nobody knows.
+    /// Detaches all other pods, and deletes veth pairs on the bridge that have no lease.
     pub async fn retain(&self, live: &HashSet<String>) -> Result<(), PodNetworkError> {
         let live = live.clone();
         self.on_host(move |shared, net| shared.retain(net, &live))
             .await
     }
 
-    /// Removes bridge, pairs, rules and state.
+    /// Removes the bridge, the veth pairs, the rules and the state.
     pub async fn teardown(&self) -> Result<(), PodNetworkError> {
         self.on_host(Shared::teardown).await
     }
@@ -138,6 +143,15 @@ impl PodNetwork {
         let shared = Arc::clone(&self.shared);
         on_thread(&self.shared.host, move |net| work(&shared, net)).await
     }
+}
+
+/// A pod's end of the network to be created.
+#[derive(Debug, Clone, Copy)]
+struct Attachment<'a> {
+    lease: &'a Lease,
+    namespace: &'a NetworkNamespace,
+    /// The name of the interface in the pod.
+    interface: &'a str,
 }
 
 async fn on_thread<T, F>(host: &NetworkNamespace, work: F) -> Result<T, PodNetworkError>
@@ -158,13 +172,13 @@ impl Shared {
             mtu: self.settings.mtu,
             addresses: vec![Cidr::v4(range.gateway, range.prefix_length())],
         };
-        net.ensure_own_bridge(&bridge, &self.remark())?;
+        net.ensure_own_bridge(&bridge, &self.alias())?;
         let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
-        self.lead_to_services(net)?;
+        self.ensure_service_route(net)?;
         forward::warn_of_firewalls(net, &self.settings.bridge, &self.settings.table)?;
-        tracing::debug!(bridge = self.settings.bridge, range = %range.network, "pod network made");
+        tracing::debug!(bridge = self.settings.bridge, range = %range.network, "pod network is set up");
         Ok(())
     }
 
@@ -172,9 +186,9 @@ impl Shared {
         format!("{}_services", self.settings.table)
     }
 
-    /// The host itself finds services where its pods are: without a way to them nothing is sent,
-    /// and nothing can be translated.
-    fn lead_to_services(&self, net: &mut Net) -> Result<(), PodNetworkError> {
+    /// Routes the service range to the bridge: without a route the host sends no packet that could
+    /// be translated.
+    fn ensure_service_route(&self, net: &mut Net) -> Result<(), PodNetworkError> {
         let services = services::range_of(&self.range);
         let Some(bridge) = net.link(&self.settings.bridge)? else {
             return Ok(());
@@ -185,15 +199,18 @@ impl Shared {
                 && route.link != Some(bridge.index)
         });
         if taken {
-            tracing::warn!(range = %services, "this host reaches other things where its services \
-                would be: pods reach them, the host itself does not");
+            tracing::warn!(
+                range = %services,
+                "the service range overlaps another route of this host: pods reach services, the \
+                 host itself does not"
+            );
             return Ok(());
         }
         Ok(net.ensure_route(&bridge, services, None)?)
     }
 
-    /// What marks the bridge as this network's.
-    fn remark(&self) -> String {
+    /// The alias that marks the bridge as this network's.
+    fn alias(&self) -> String {
         format!("ferrovirt pods {}", self.range.network)
     }
 
@@ -210,16 +227,15 @@ impl Shared {
         let link = links
             .into_iter()
             .find(|link| Some(link.index) == route.link);
-        let over = link.map_or("several links".to_owned(), |link| link.name);
-        let how = format!("over {over}");
+        let link = link.map_or("several links".to_owned(), |link| link.name);
         Err(PodNetworkError::RangeTaken {
             range,
             taken: route.destination,
-            how,
+            link,
         })
     }
 
-    /// What leaves for elsewhere takes the address of the host.
+    /// Masquerades traffic that leaves the pod range.
     fn rules(&self) -> Table {
         let range = self.range.network;
         let leaving = Rule {
@@ -242,19 +258,23 @@ impl Shared {
         }
     }
 
-    fn join(
+    fn attach(
         &self,
-        (mut host, pod): (Net, &mut Net),
-        namespace: &NetworkNamespace,
-        lease: &Lease,
-        interface: &str,
-    ) -> Result<(Link, Link), NetError> {
+        mut host: Net,
+        pod: &mut Net,
+        attachment: &Attachment<'_>,
+    ) -> Result<VethPair, NetError> {
+        let Attachment {
+            lease,
+            namespace,
+            interface,
+        } = *attachment;
         let mac = lease
             .mac
             .parse::<MacAddress>()
             .map_err(|bad| NetError::BadName {
                 name: bad.0,
-                what: "the MAC address of a pod",
+                what: "MAC address of a pod",
             })?;
         let veth = Veth {
             name: &lease.veth,
@@ -264,22 +284,22 @@ impl Shared {
             mtu: self.settings.mtu,
         };
         pod.set_up("lo")?;
-        let ends = host.ensure_veth(pod, namespace, &veth)?;
+        let pair = host.ensure_veth(pod, namespace, &veth)?;
         let range = &self.range;
-        pod.ensure_address(&ends.1, Cidr::v4(lease.address, range.prefix_length()))?;
+        pod.ensure_address(&pair.peer, Cidr::v4(lease.address, range.prefix_length()))?;
         let default = Cidr::v4(Ipv4Addr::UNSPECIFIED, 0);
-        pod.ensure_route(&ends.1, default, Some(range.gateway.into()))?;
-        Ok(ends)
+        pod.ensure_route(&pair.peer, default, Some(range.gateway.into()))?;
+        Ok(pair)
     }
 
-    fn result(&self, lease: &Lease, (here, peer): &(Link, Link), netns: &Path) -> CniResult {
+    fn result(&self, lease: &Lease, pair: &VethPair, netns: &Path) -> CniResult {
         let on_host = |name: &str, mac: Option<MacAddress>| CniInterface {
             name: name.to_owned(),
             mac: mac.map(|mac| mac.to_string()).unwrap_or_default(),
             sandbox: None,
         };
         let inside = CniInterface {
-            name: peer.name.clone(),
+            name: pair.peer.name.clone(),
             mac: lease.mac.clone(),
             sandbox: Some(netns.display().to_string()),
         };
@@ -288,7 +308,7 @@ impl Shared {
             cni_version: "1.0.0".to_owned(),
             interfaces: vec![
                 on_host(&self.settings.bridge, Some(self.range.bridge_mac())),
-                on_host(&here.name, here.mac),
+                on_host(&pair.here.name, pair.here.mac),
                 inside,
             ],
             ips: vec![CniIp {
@@ -304,7 +324,7 @@ impl Shared {
         }
     }
 
-    /// The pair goes first: while it is there its address must not be given away.
+    /// Deletes the pair first: while it exists, its address must not be leased again.
     fn delete(&self, net: &mut Net, uid: &str) -> Result<(), PodNetworkError> {
         let lease = self.leases.lock().get(uid).cloned();
         if let Some(lease) = lease {
@@ -340,7 +360,7 @@ impl Shared {
 
     fn own_bridge(&self, net: &mut Net) -> Result<Option<Link>, PodNetworkError> {
         let link = net.link(&self.settings.bridge)?;
-        Ok(link.filter(|link| link.alias == self.remark()))
+        Ok(link.filter(|link| link.alias == self.alias()))
     }
 
     fn teardown(&self, net: &mut Net) -> Result<(), PodNetworkError> {

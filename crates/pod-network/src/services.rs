@@ -1,7 +1,6 @@
-//! Addresses that stand for others: what is sent to one goes to one of several pods, chosen at
-//! random for each connection.
+//! Service addresses: each connection to one is translated to a pod, chosen at random.
 //!
-//! They have a range and a table of packet rules of their own, which is replaced as a whole.
+//! Services have their own address range and nftables table, which is replaced as a whole.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -12,7 +11,7 @@ use net_plan::{
 
 use crate::settings::Range;
 
-/// The addresses that may be given to services.
+/// The addresses available to services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceRange {
     pub first: Ipv4Addr,
@@ -22,12 +21,12 @@ pub struct ServiceRange {
 impl ServiceRange {
     pub fn addresses(self) -> impl Iterator<Item = Ipv4Addr> {
         let first = self.first.to_bits();
-        (0..self.count).map(move |place| Ipv4Addr::from_bits(first.saturating_add(place)))
+        (0..self.count).map(move |offset| Ipv4Addr::from_bits(first.saturating_add(offset)))
     }
 
     pub fn holds(self, address: Ipv4Addr) -> bool {
-        let place = address.to_bits().checked_sub(self.first.to_bits());
-        place.is_some_and(|place| place < self.count)
+        let offset = address.to_bits().checked_sub(self.first.to_bits());
+        offset.is_some_and(|offset| offset < self.count)
     }
 }
 
@@ -37,7 +36,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// One port of one address, and where it leads; to nowhere if there are no targets.
+/// The translation of one port of a service address to its targets, if it has any.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Forward {
     pub address: Ipv4Addr,
@@ -46,13 +45,13 @@ pub struct Forward {
     pub targets: Vec<SocketAddrV4>,
 }
 
-/// The range that belongs to a range of pods: another one for every other, so that several networks
-/// live side by side. The usual pods have the services that one is used to see.
+/// The service range that belongs to a pod range. Different pod ranges get different service ranges,
+/// so that several networks can coexist; the default pod range gets Kubernetes' usual 10.96.0.0.
 pub(crate) fn range_of(pods: &Range) -> Cidr {
     let [_, second, third, _] = pods.gateway.octets();
     let near = |first: u8| {
-        let place = second.wrapping_sub(244) % 16;
-        Cidr::v4(Ipv4Addr::new(10, first.wrapping_add(place), third, 0), 24)
+        let offset = second.wrapping_sub(244) % 16;
+        Cidr::v4(Ipv4Addr::new(10, first.wrapping_add(offset), third, 0), 24)
     };
     let usual = near(96);
     if usual.overlaps(&pods.network) {
@@ -63,7 +62,7 @@ pub(crate) fn range_of(pods: &Range) -> Cidr {
 }
 
 pub(crate) fn usable(range: Cidr) -> ServiceRange {
-    // Neither the first nor the last address of a network.
+    // Excludes the network and broadcast addresses.
     let first = match range.nth(1) {
         Some(IpAddr::V4(first)) => first,
         _ => Ipv4Addr::UNSPECIFIED,
@@ -81,14 +80,15 @@ pub(crate) fn table(name: &str, pods: Cidr, services: Cidr, forwards: &[Forward]
         }),
         rules,
     };
-    let look_up = || {
+    let jump = || {
         vec![Rule {
             matches: vec![Match::Destination(services)],
             action: Action::Jump("services".to_owned()),
         }]
     };
-    // Pods answer each other without coming by here, so who sent it must seem to be the host.
-    let back = Rule {
+    // Pods reply to each other directly over the bridge, bypassing this translation, so the source of
+    // a translated packet must be the host.
+    let hairpin = Rule {
         matches: vec![
             Match::Source(pods),
             Match::Destination(pods),
@@ -105,14 +105,15 @@ pub(crate) fn table(name: &str, pods: Cidr, services: Cidr, forwards: &[Forward]
                 hook: None,
                 rules: forwards.iter().flat_map(rules).collect(),
             },
-            base("prerouting", HookPoint::Prerouting, -100, look_up()),
-            base("output", HookPoint::Output, -100, look_up()),
-            base("postrouting", HookPoint::Postrouting, 99, vec![back]),
+            base("prerouting", HookPoint::Prerouting, -100, jump()),
+            base("output", HookPoint::Output, -100, jump()),
+            base("postrouting", HookPoint::Postrouting, 99, vec![hairpin]),
         ],
     }
 }
 
-/// A rule for each target: the first takes its share of all, the next its share of the rest.
+/// One rule per target: the first of n targets takes 1/n of the connections, the next 1/(n-1) of the
+/// rest.
 fn rules(forward: &Forward) -> impl Iterator<Item = Rule> {
     let protocol = match forward.protocol {
         Protocol::Tcp => Transport::Tcp,
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_network_has_services_of_its_own() {
+    fn every_pod_range_has_its_own_service_range() {
         for (pods, services) in [
             ("10.244.0.0/24", "10.96.0.0/24"),
             ("10.244.7.0/24", "10.96.7.0/24"),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_share_evenly() {
+    fn connections_are_spread_evenly_over_targets() {
         let forward = Forward {
             address: [10, 96, 0, 5].into(),
             port: 80,

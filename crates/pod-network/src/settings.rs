@@ -1,4 +1,4 @@
-//! What distinguishes one pod network from another.
+//! Settings of a pod network.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -13,17 +13,17 @@ use crate::PodNetworkError;
 pub struct Settings {
     /// Name of the bridge, at most 15 characters.
     pub bridge: String,
-    /// IPv4 range of the pods; the gateway has its first address.
+    /// IPv4 range of the pods; its first address is the gateway's.
     pub pod_cidr: Cidr,
     pub mtu: u32,
-    /// Folder of this network alone.
+    /// State folder, used by this network only.
     pub state_dir: PathBuf,
     /// Name of its nftables table.
     pub table: String,
 }
 
 impl Settings {
-    /// The usual network, with its state in this folder.
+    /// The default network, with its state in this folder.
     pub fn usual(state_dir: PathBuf) -> Self {
         Self {
             bridge: "ferrovirt0".to_owned(),
@@ -35,7 +35,7 @@ impl Settings {
     }
 }
 
-/// The range, known to be usable.
+/// A validated pod range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
     pub(crate) network: Cidr,
@@ -54,7 +54,7 @@ impl Range {
         }
     }
 
-    /// How many addresses there are after network and gateway and before broadcast.
+    /// Number of addresses besides network, gateway and broadcast.
     pub(crate) fn size(&self) -> u32 {
         let all = 1_u32
             .checked_shl(self.network.host_bits().into())
@@ -62,24 +62,24 @@ impl Range {
         all.saturating_sub(3)
     }
 
-    /// The address of a place in the range, counted from zero.
-    pub(crate) fn pod(&self, place: u32) -> Option<Ipv4Addr> {
-        match self.network.nth(place.checked_add(2)?)? {
-            IpAddr::V4(address) if place < self.size() => Some(address),
+    /// The pod address at this offset, counted from zero.
+    pub(crate) fn pod(&self, offset: u32) -> Option<Ipv4Addr> {
+        match self.network.nth(offset.checked_add(2)?)? {
+            IpAddr::V4(address) if offset < self.size() => Some(address),
             _ => None,
         }
     }
 
     pub(crate) fn holds_pod(&self, address: Ipv4Addr) -> bool {
-        let place = address.to_bits().checked_sub(self.gateway.to_bits() + 1);
-        place.is_some_and(|place| place < self.size())
+        let offset = address.to_bits().checked_sub(self.gateway.to_bits() + 1);
+        offset.is_some_and(|offset| offset < self.size())
     }
 
     pub(crate) fn prefix_length(&self) -> u8 {
         self.network.prefix_length
     }
 
-    /// Fixed, so that a bridge does not take the address of whichever port comes first.
+    /// Fixed, so that the bridge does not inherit the address of its first port.
     pub(crate) fn bridge_mac(&self) -> MacAddress {
         let [a, b, c, d] = self.gateway.octets();
         MacAddress([0x0a, 0x58, a, b, c, d])
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_room_for_the_gateway_and_a_pod() {
+    fn range_must_hold_gateway_and_at_least_one_pod() {
         for bad in [
             "10.0.0.0/31",
             "10.0.0.0/32",

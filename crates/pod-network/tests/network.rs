@@ -1,6 +1,7 @@
-//! The network on hosts that are namespaces, made by each test. Needs root, as the crate does.
+//! The network on hosts simulated by namespaces that each test creates. Requires root, as the crate
+//! does.
 
-#![expect(clippy::unwrap_used, reason = "in a test, what fails is the test")]
+#![expect(clippy::unwrap_used, reason = "a failed call fails the test")]
 
 use std::{
     collections::HashSet,
@@ -13,7 +14,7 @@ use host_net::{NetError, NetworkNamespace, in_namespace};
 use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
 use pod_network::{Forward, PodNetwork, Protocol, Settings};
 
-/// A host with an uplink address, and a folder that holds pinned pods and state.
+/// A host with an uplink address, and a folder for pinned pod namespaces and state.
 struct Host {
     namespace: NetworkNamespace,
     folder: tempfile::TempDir,
@@ -95,7 +96,7 @@ fn address(of: &pod_network::CniResult) -> String {
     cidr.address.to_string()
 }
 
-/// Connects and answers with the address that the listener saw.
+/// Connects; returns the source address that the listener observed.
 async fn connect(from: &NetworkNamespace, to: &str, at: &NetworkNamespace) -> String {
     let to: SocketAddr = to.parse().unwrap();
     let any = SocketAddr::new([0, 0, 0, 0].into(), to.port());
@@ -106,15 +107,15 @@ async fn connect(from: &NetworkNamespace, to: &str, at: &NetworkNamespace) -> St
     in_namespace(from.clone(), move |_| {
         let _near =
             TcpStream::connect_timeout(&to, Duration::from_secs(5)).map_err(NetError::Socket)?;
-        let (_, seen) = listener.accept().map_err(NetError::Socket)?;
-        Ok(seen.ip().to_string())
+        let (_, source) = listener.accept().map_err(NetError::Socket)?;
+        Ok(source.ip().to_string())
     })
     .await
     .unwrap()
 }
 
 #[tokio::test]
-async fn pods_reach_each_other_and_the_host_and_are_hidden_elsewhere() {
+async fn pods_reach_each_other_and_are_masqueraded_outside() {
     let host = Host::new().await;
     let network = host.network("pnet-a", "10.9.0.0/24").await;
     let (a, b) = (host.pod("a").await, host.pod("b").await);
@@ -134,7 +135,7 @@ async fn pods_reach_each_other_and_the_host_and_are_hidden_elsewhere() {
         ip_a
     );
 
-    // Another machine on the uplink.
+    // Another host on the uplink.
     let other = NetworkNamespace::create().await.unwrap();
     let uplink = in_namespace(host.namespace.clone(), |_| host_net::Net::here())
         .await
@@ -149,7 +150,7 @@ async fn pods_reach_each_other_and_the_host_and_are_hidden_elsewhere() {
             peer_mac: MacAddress([2, 0, 0, 0, 0, 8]),
             mtu: 1450,
         };
-        let (_, end) = uplink.ensure_veth(net, &inside, &veth)?;
+        let end = uplink.ensure_veth(net, &inside, &veth)?.peer;
         net.ensure_address(&end, "192.0.2.3/24".parse().unwrap())
     })
     .await
@@ -161,7 +162,7 @@ async fn pods_reach_each_other_and_the_host_and_are_hidden_elsewhere() {
 }
 
 #[tokio::test]
-async fn services_lead_to_pods_from_pods_and_host() {
+async fn services_are_reachable_from_pods_and_host() {
     let host = Host::new().await;
     let network = host.network("pnet-h", "10.9.0.0/24").await;
     let (a, b) = (host.pod("a").await, host.pod("b").await);
@@ -178,18 +179,19 @@ async fn services_lead_to_pods_from_pods_and_host() {
     network.forward(vec![forward(vec![target])]).await.unwrap();
     // Another pod, the pod itself, and the host.
     for from in [&a.namespace, &b.namespace, &host.namespace] {
-        let seen = connect_through(from, (service, 80), &b.namespace, 8080).await;
-        assert_eq!(seen, Some("10.9.0.1".to_owned()));
+        let source = connect_through(from, (service, 80), &b.namespace, 8080).await;
+        assert_eq!(source, Some("10.9.0.1".to_owned()));
     }
     network.forward(vec![forward(vec![])]).await.unwrap();
-    let seen = connect_through(&a.namespace, (service, 80), &b.namespace, 8080).await;
-    assert_eq!(seen, None);
+    let source = connect_through(&a.namespace, (service, 80), &b.namespace, 8080).await;
+    assert_eq!(source, None);
     network.teardown().await.unwrap();
     let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
     assert!(chains.unwrap().is_empty());
 }
 
-/// Connects to a service that leads to that port elsewhere: the address seen there, if it does.
+/// Connects to a service whose target is that port; returns the source address that the target
+/// observed, or `None` if the connection failed.
 async fn connect_through(
     from: &NetworkNamespace,
     to: (std::net::Ipv4Addr, u16),
@@ -206,15 +208,15 @@ async fn connect_through(
         if near.is_err() {
             return Ok(None);
         }
-        let (_, seen) = listener.accept().map_err(NetError::Socket)?;
-        Ok(Some(seen.ip().to_string()))
+        let (_, source) = listener.accept().map_err(NetError::Socket)?;
+        Ok(Some(source.ip().to_string()))
     })
     .await
     .unwrap()
 }
 
 #[tokio::test]
-async fn adding_again_gives_the_same_answer_even_after_a_restart() {
+async fn add_is_idempotent_across_restarts() {
     let host = Host::new().await;
     let network = host.network("pnet-b", "10.9.0.0/24").await;
     let pod = host.pod("a").await;
@@ -242,7 +244,7 @@ async fn adding_again_gives_the_same_answer_even_after_a_restart() {
     assert_eq!(json["interfaces"][2]["name"], "eth0");
     assert_eq!(json["interfaces"][2]["sandbox"], pod.path.to_str().unwrap());
 
-    // The pod got a new namespace: same address and MAC there.
+    // A new namespace of the pod gets the same address and MAC.
     drop(pod);
     let pod = host.pod("a").await;
     let moved = network.add("uid-a", &pod.path, "eth0").await.unwrap();
@@ -253,7 +255,7 @@ async fn adding_again_gives_the_same_answer_even_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_pods_leave_behind_is_reclaimed_and_teardown_leaves_nothing() {
+async fn leftovers_of_pods_are_reclaimed_and_teardown_leaves_nothing() {
     let host = Host::new().await;
     let network = host.network("pnet-c", "10.9.0.0/29").await;
     let before = host.links().await.len();
@@ -266,7 +268,7 @@ async fn what_pods_leave_behind_is_reclaimed_and_teardown_leaves_nothing() {
         network.add(uid, &pod.path, "eth0").await.unwrap();
     }
     let [a, b, _c] = pods;
-    // One namespace has gone by itself, with its end of the pair.
+    // One namespace was deleted, with its end of the pair.
     drop(a);
     network.delete("a").await.unwrap();
     network.delete("a").await.unwrap();
@@ -275,7 +277,7 @@ async fn what_pods_leave_behind_is_reclaimed_and_teardown_leaves_nothing() {
         .await
         .unwrap();
     assert_eq!(host.links().await.len(), before + 1);
-    // A pair whose lease was lost.
+    // A pair without a lease.
     std::fs::remove_file(host.folder.path().join("pnet-c/c.json")).unwrap();
     drop(network);
     let network = host.network("pnet-c", "10.9.0.0/29").await;
@@ -291,9 +293,9 @@ async fn what_pods_leave_behind_is_reclaimed_and_teardown_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_cut_off_half_way_is_completed() {
+async fn interrupted_set_up_is_completed() {
     let host = Host::new().await;
-    // A bridge that was just made, without its mark; a pair that is not a port yet, and down.
+    // A new bridge without its alias; a pair that is down and not a bridge port yet.
     in_namespace(host.namespace.clone(), |_| {
         ip(&["link", "add", "pnet-g", "type", "bridge"]);
         Ok(())
@@ -337,7 +339,7 @@ fn ip(arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn two_networks_live_side_by_side() {
+async fn two_networks_coexist() {
     let host = Host::new().await;
     let one = host.network("pnet-d1", "10.9.1.0/24").await;
     let two = host.network("pnet-d2", "10.9.2.0/24").await;
@@ -355,15 +357,15 @@ async fn two_networks_live_side_by_side() {
 }
 
 #[tokio::test]
-async fn bad_settings_get_one_clear_sentence() {
+async fn invalid_settings_get_a_clear_error() {
     let host = Host::new().await;
     let overlap = host.settings("pnet-e", "192.0.2.0/25");
     let network = PodNetwork::open_in(host.namespace.clone(), overlap)
         .await
         .unwrap();
-    let err = network.ensure().await.unwrap_err();
+    let error = network.ensure().await.unwrap_err();
     assert_eq!(
-        err.to_string(),
+        error.to_string(),
         "pod range 192.0.2.0/25 overlaps 192.0.2.0/24, which this host reaches over uplink: \
          choose another",
     );
@@ -371,22 +373,22 @@ async fn bad_settings_get_one_clear_sentence() {
     let network = PodNetwork::open_in(host.namespace.clone(), taken)
         .await
         .unwrap();
-    let err = network.ensure().await.unwrap_err();
-    assert_eq!(err.reason(), "ForeignLink", "{err}");
+    let error = network.ensure().await.unwrap_err();
+    assert_eq!(error.reason(), "ForeignLink", "{error}");
     let network = host.network("pnet-e3", "10.9.0.0/24").await;
-    let err = network
+    let error = network
         .add("a", Path::new("/nonexistent"), "eth0")
         .await
         .unwrap_err();
-    assert_eq!(err.reason(), "NoSuchNamespace", "{err}");
+    assert_eq!(error.reason(), "NoSuchNamespace", "{error}");
     let pod = host.pod("a").await;
-    let err = network.add("../a", &pod.path, "eth0").await.unwrap_err();
-    assert_eq!(err.reason(), "BadPodUid");
-    let err = network
+    let error = network.add("../a", &pod.path, "eth0").await.unwrap_err();
+    assert_eq!(error.reason(), "BadPodUid");
+    let error = network
         .add("a", &pod.path, "an-interface-name")
         .await
         .unwrap_err();
-    assert_eq!(err.reason(), "BadLinkName", "{err}");
+    assert_eq!(error.reason(), "BadLinkName", "{error}");
     let long = Settings {
         bridge: "a-bridge-too-far".to_owned(),
         ..host.settings("x", "10.8.0.0/24")
@@ -398,7 +400,7 @@ async fn bad_settings_get_one_clear_sentence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_join_fast_one_by_one_and_at_once() {
+async fn pods_are_attached_fast_in_sequence_and_concurrently() {
     let host = Host::new().await;
     let network = host.network("pnet-f", "10.9.0.0/24").await;
     let mut pods = Vec::new();

@@ -9,6 +9,8 @@ pub fn tables() -> Vec<&'static Table> {
         &metrics::PROCESS,
         &reconcile::METRICS,
         &embedded_api::METRICS,
+        &embedded_node::METRICS,
+        &image_store::METRICS,
         &virt_api::METRICS,
         &virt_handler::METRICS,
     ]

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use ::metrics::Table;
-use admission::ClusterConfig;
 use axum::{Router, middleware, routing::get};
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use kube::Client;
 use reconcile::Clock;

@@ -9,8 +9,8 @@
 #[path = "webhooks/sizes.rs"]
 mod sizes;
 
-use admission::ClusterConfig;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_config::ClusterConfig;
 use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity as User};
 use installation::guard::GUARD_PATH;
 use jiff::{SignedDuration, Timestamp};
@@ -298,7 +298,7 @@ async fn kinds_are_validated_with_related_objects() {
     let (code, message, _) = refused(environment.create(&migration("n")).await);
     assert_eq!(code, 400);
     assert!(
-        message.contains("\"m\" of this instance is under way"),
+        message.contains("\"m\" of this VirtualMachineInstance is in progress"),
         "{message}"
     );
 

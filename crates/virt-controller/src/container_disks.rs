@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use launcher_pod::ContainerDisks;
 
 /// The feature gate by which an administrator chooses.

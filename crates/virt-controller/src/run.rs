@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use kube::{Client, Resource};
 use reconcile::{Clock, Election, Reconciler, Recorder, Store, lead, recorder, run_controller};

@@ -1,8 +1,8 @@
-//! What this node can run, as found out once by `virt-launcher probe-node`.
+//! The node's capabilities, detected once by `virt-launcher probe-node`.
 //!
-//! The probe leaves `node.json` and libvirt's capability cache in a directory that only root can
-//! write. The cache is placed in each pod before its guest is defined, so that no pod probes for
-//! itself.
+//! The probe writes `node.json` and libvirt's capability cache to a directory that only root can
+//! write. The cache is copied to each pod before its guest is defined, so that libvirt does not probe
+//! QEMU in each pod.
 
 use std::{
     io,
@@ -21,13 +21,13 @@ pub struct Capabilities {
     cache: Option<Arc<Vec<u8>>>,
 }
 
-/// The probe's findings.
+/// The probe's result.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeFacts {
-    /// A guest really ran under KVM.
+    /// A guest ran under KVM during the probe.
     pub kvm: bool,
-    /// Why it did not, in a sentence.
+    /// Why it did not.
     #[serde(default)]
     pub kvm_reason: String,
     #[serde(default)]
@@ -36,7 +36,7 @@ pub struct NodeFacts {
     pub cpu_models: Vec<String>,
     #[serde(default)]
     pub host_model: Option<String>,
-    /// Features of processors that a guest can have here.
+    /// CPU features available to guests.
     #[serde(default)]
     pub cpu_features: Vec<String>,
     #[serde(default)]
@@ -47,22 +47,22 @@ pub struct NodeFacts {
     pub hyperv: Vec<String>,
     #[serde(default)]
     pub tsc: Option<Tsc>,
-    /// Name of the cache file in libvirt's cache directory; none if no cache was made, and then
-    /// each pod finds out for itself.
+    /// Name of the cache file in libvirt's cache directory; `None` without a cache: then libvirt
+    /// probes QEMU in each pod.
     pub capabilities_cache_file: Option<String>,
 }
 
-/// The counter of the host's processor.
+/// The time stamp counter of the host's CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tsc {
     /// In Hz.
     pub frequency: u64,
-    /// Guests may be given another frequency.
+    /// Guests can have another frequency.
     pub scalable: bool,
 }
 
-/// Why there are no findings.
+/// Why the probe's result cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CapabilitiesError {
     #[error("read {path}: run `virt-launcher probe-node` on this node first")]
@@ -71,7 +71,7 @@ pub enum CapabilitiesError {
         #[source]
         source: io::Error,
     },
-    #[error("understand {path}: remove it and probe the node again")]
+    #[error("parse {path}: remove it and probe the node again")]
     Malformed {
         path: PathBuf,
         #[source]
@@ -105,13 +105,13 @@ impl Capabilities {
         &self.facts
     }
 
-    /// Whether no other node would take the model of this host.
+    /// Whether the CPU model of this host is obsolete, so that no other node offers it.
     pub(crate) fn host_model_is_obsolete(&self, obsolete: ObsoleteModels<'_>) -> bool {
         let model = self.facts.host_model.as_deref();
-        model.is_some_and(|model| obsolete.has(model))
+        model.is_some_and(|model| obsolete.contains(model))
     }
 
-    /// Where the cache belongs below `/var/run/kubevirt-private`, and its content.
+    /// The cache's path below `/var/run/kubevirt-private`, and its content.
     pub(crate) fn cache(&self) -> Option<(String, &[u8])> {
         let name = self.facts.capabilities_cache_file.as_ref()?;
         let path = format!("libvirt/qemu/cache/capabilities/{name}");

@@ -1,19 +1,20 @@
-//! The node agent: it makes launcher pods into running guests and says what became of them.
+//! virt-handler: turns launcher pods of its node into running guests and reports their status.
 //!
-//! - [`launcher`] finds each pod's launcher, proves who it is and talks to it;
-//! - `guest` is the reconciler: pod and VMI in, plans to the launcher and status to the VMI out;
-//! - `prepare` plumbs a pod's network and renders everything a guest consists of;
-//! - `volumes` is what becomes of the guest's disks;
+//! - [`launcher`] finds, authenticates and calls each pod's launcher;
+//! - `guest` is the reconciler: from pod and VMI to plans for the launcher and the VMI's status;
+//! - `prepare` configures a pod's network and renders the guest's plan;
+//! - `volumes` prepares the guest's disks;
 //! - `streams` serves consoles, screens and verbs to `virt-api`;
 //! - [`DevicePlugins`] offers the node's devices to the kubelet;
-//! - `node` reports what the node can do and that the agent lives.
+//! - `node` publishes the node's capabilities and virt-handler's heartbeat.
 //!
-//! **Invariants**: a guest's life does not depend on this process; nothing in a pod is reached by
-//! a path that its tenant could bend ([`pods_dir`]); no secret is read; only this node's objects
+//! **Invariants**: a guest's life does not depend on this process; no file in a pod is accessed by a
+//! path that its tenant could redirect ([`pods_dir`]); no secret is read; only this node's objects
 //! are written.
 
 mod capabilities;
 mod devices;
+mod failure_log;
 mod guest;
 pub mod launcher;
 mod metrics;

@@ -1,9 +1,9 @@
-//! Opening what lies in a pod's volumes, safely.
+//! Safe access to files in a pod's volumes.
 //!
-//! A volume's content belongs to the tenant: below the volume's own directory every step is taken
-//! with `openat2`, beneath that directory, and never over a symbolic link, so that nothing placed
-//! there can lead us elsewhere. The directories above belong to the kubelet (or `embedded-node`)
-//! and are trusted.
+//! A volume's content is controlled by the tenant: below the volume's directory every path is
+//! resolved by `openat2` beneath that directory and without symbolic links, so that the tenant cannot
+//! redirect an access. The directories above belong to the kubelet (or `embedded-node`) and are
+//! trusted.
 
 use std::{
     io,
@@ -14,11 +14,11 @@ use std::{
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use tokio::net::UnixStream;
 
-/// UID of a pod, as Kubernetes writes it.
+/// A pod's UID that is safe as a path component.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodUid(String);
 
-/// A pod UID that could lead out of the pods' directory.
+/// A pod UID that is not safe as a path component.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed pod UID {0:?}")]
 pub struct MalformedUid(String);
@@ -51,7 +51,7 @@ impl PodsDir {
         Self { root: root.into() }
     }
 
-    /// Where an `emptyDir` of that pod is, whether it exists yet or not.
+    /// The path of an `emptyDir` of the pod, whether it exists or not.
     pub fn empty_dir(&self, pod: &PodUid, volume: &str) -> PathBuf {
         self.root
             .join(pod.as_str())
@@ -67,7 +67,7 @@ impl PodsDir {
     }
 }
 
-/// A volume whose content is not to be trusted.
+/// A volume with untrusted content.
 #[derive(Debug)]
 pub struct VolumeDir {
     dir: OwnedFd,
@@ -85,15 +85,15 @@ impl VolumeDir {
         if kind != rustix::fs::FileType::Socket {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{path} is no socket"),
+                format!("{path} is not a socket"),
             ));
         }
-        // The link in /proc leads to the very file that was opened, whatever is at its name now.
+        // The link in /proc refers to the opened file, whatever is at its path now.
         UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
     }
 
-    /// Places a file in the volume, owned by `owner` (who may replace it), replacing nothing.
-    /// Directories on the way are made. A file that is there already stays as it is.
+    /// Creates a file in the volume, owned by `owner` (who may replace it), with its parent
+    /// directories. An existing file is left unchanged.
     pub fn place(&self, path: &str, content: &[u8], owner: u32) -> io::Result<()> {
         let path = Path::new(path);
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
@@ -104,7 +104,7 @@ impl VolumeDir {
         }
         let mut part = name.to_owned();
         part.push(".part");
-        let _gone = rustix::fs::unlinkat(parent, &part, AtFlags::empty());
+        let _missing = rustix::fs::unlinkat(parent, &part, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat2(parent, &part, flags, Mode::from_raw_mode(0o600), CONFINED)?;
         let mut file = std::fs::File::from(file);
@@ -115,30 +115,30 @@ impl VolumeDir {
         Ok(())
     }
 
-    /// Makes a directory in the volume, and those on the way, owned by `owner`.
+    /// Creates a directory in the volume with its parents, owned by `owner`.
     pub fn make_dir(&self, path: &str, owner: u32) -> io::Result<()> {
         self.make_dirs(Path::new(path), owner).map(drop)
     }
 
     fn make_dirs(&self, path: &Path, owner: u32) -> io::Result<Option<OwnedFd>> {
-        let mut at: Option<OwnedFd> = None;
+        let mut current: Option<OwnedFd> = None;
         for step in path.components() {
-            let parent = at.as_ref().unwrap_or(&self.dir);
-            let made = rustix::fs::mkdirat(parent, step.as_os_str(), Mode::from_raw_mode(0o770));
-            match made {
+            let parent = current.as_ref().unwrap_or(&self.dir);
+            let created = rustix::fs::mkdirat(parent, step.as_os_str(), Mode::from_raw_mode(0o770));
+            match created {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(err) => return Err(err.into()),
+                Err(error) => return Err(error.into()),
             }
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let next =
                 rustix::fs::openat2(parent, step.as_os_str(), flags, Mode::empty(), CONFINED)?;
-            if made.is_ok() {
+            if created.is_ok() {
                 let (uid, gid) = owner_of(owner);
                 rustix::fs::fchown(&next, uid, gid)?;
             }
-            at = Some(next);
+            current = Some(next);
         }
-        Ok(at)
+        Ok(current)
     }
 
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
@@ -175,28 +175,28 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_leads_elsewhere_is_refused() {
+    fn uid_that_is_not_a_path_component_is_refused() {
         for bad in ["", "../x", "a/b", ".", "x\0y"] {
             assert!(PodUid::parse(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
-    fn a_file_is_placed_once_and_then_left_alone() {
+    fn existing_file_is_left_unchanged() {
         let (_root, pods, uid) = volume();
         let dir = pods.open(&uid, "private").unwrap();
         dir.place("a/b/file", b"first", 107).unwrap();
         dir.place("a/b/file", b"second", 107).unwrap();
         let placed = pods.empty_dir(&uid, "private").join("a/b/file");
         assert_eq!(std::fs::read(&placed).unwrap(), b"first");
-        // libvirtd writes its cache anew when it does not fit the image, and must be able to.
+        // libvirtd must be able to rewrite a cache that does not match its image.
         let mode =
             std::os::unix::fs::PermissionsExt::mode(&placed.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
-    fn a_directory_that_the_tenant_made_a_link_is_not_followed() {
+    fn symlink_in_place_of_a_directory_is_not_followed() {
         let (root, pods, uid) = volume();
         let outside = root.path().join("outside");
         std::fs::create_dir(&outside).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_left_where_we_write_first_is_replaced_not_followed() {
+    fn symlink_at_the_temporary_file_is_replaced() {
         let (root, pods, uid) = volume();
         let victim = root.path().join("victim");
         std::fs::write(&victim, b"precious").unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_behind_a_link_is_not_connected_to() {
+    async fn socket_behind_a_symlink_is_not_connected_to() {
         let (root, pods, uid) = volume();
         let elsewhere = root.path().join("sock");
         let _listener = std::os::unix::net::UnixListener::bind(&elsewhere).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_in_the_volume_is_reached_however_long_its_path() {
+    async fn socket_with_a_long_path_is_reachable() {
         let (_root, pods, uid) = volume();
         let deep = pods.empty_dir(&uid, "private").join("d".repeat(60));
         std::fs::create_dir(&deep).unwrap();

@@ -1,36 +1,35 @@
-//! From a VMI and its pod to everything the launcher is told, and the pod made ready for it.
-//!
-//! What happens in the pod: its network is plumbed, libvirt's capability cache is placed. What
-//! comes out: a [`GuestPlan`]. Doing it twice is the same as once.
+//! Preparation of a pod for its guest: configures the pod's network, places libvirt's capability
+//! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
+
+mod error;
 
 use std::sync::Arc;
 
-use domain_xml::{
-    Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, RenderError, SmbiosFacts,
-};
-use host_net::{NetError, NetworkNamespace};
+use domain_xml::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};
+use host_net::NetworkNamespace;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
 use launcher_channel::GuestPlan;
-use model::{Supported, Unsupported};
-use net_plan::{Observed, PlanError};
-use reasons::Reason;
+use model::Supported;
+use net_plan::Observed;
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
     capabilities::Capabilities,
-    guest::{Known, grace_seconds},
+    guest::{PreparedStatus, grace_seconds},
     launcher::Peer,
     pods_dir::{PodUid, PodsDir},
-    volumes::{self, Claims, StepError},
+    volumes::{self, Claims},
 };
 
-/// How often the balloon reports the guest's memory.
+pub(crate) use self::error::PrepareError;
+
+/// Interval at which the balloon reports the guest's memory.
 const BALLOON_STATS_SECONDS: u32 = 10;
 /// The pod's interface on the pod network.
 const POD_INTERFACE: &str = "eth0";
 
-/// What to prepare and where.
+/// The input of [`prepare`].
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) vmi: &'a VirtualMachineInstance,
@@ -41,45 +40,11 @@ pub(crate) struct Request<'a> {
     pub(crate) peer: Arc<Peer>,
 }
 
-/// A pod that is ready for its guest.
+/// The result of [`prepare`].
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) plan: GuestPlan,
-    pub(crate) known: Known,
-}
-
-/// Why a pod cannot be made ready.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PrepareError {
-    #[error("not supported yet: {0}")]
-    Unsupported(#[from] Unsupported),
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    #[error("plumb the pod's network")]
-    Network(#[from] NetError),
-    #[error(transparent)]
-    Domain(#[from] RenderError),
-    #[error(transparent)]
-    Volume(#[from] StepError),
-    #[error("reach into the pod")]
-    Pod(#[from] std::io::Error),
-    #[error("hand the guest's disks over")]
-    HandOver(#[source] std::io::Error),
-}
-
-impl PrepareError {
-    pub(crate) fn reason(&self) -> Reason {
-        match self {
-            Self::Plan(err) => err.reason(),
-            Self::Network(err) => err.reason(),
-            Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
-            Self::Unsupported(_) | Self::Domain(_) => Reason::DomainNotRenderable,
-            Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
-            Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
-            Self::Pod(_) => Reason::PodNotReachable,
-            Self::HandOver(_) => Reason::DiskNotUsable,
-        }
-    }
+    pub(crate) status: PreparedStatus,
 }
 
 pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareError> {
@@ -105,10 +70,10 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     }
     failpoints::after("virt-handler/prepare/place-capabilities");
     let direct_io = direct_io(pods_dir, pod_uid);
-    let kept = volumes::hand_over(&guest, &claims, peer, direct_io).await;
+    let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
     failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
-        volumes: kept.map_err(PrepareError::HandOver)?,
+        volumes: volumes.map_err(PrepareError::HandOver)?,
         acceleration: if capabilities.facts().kvm {
             Acceleration::Kvm
         } else {
@@ -151,14 +116,14 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         .collect();
     Ok(Prepared {
         plan,
-        known: Known {
+        status: PreparedStatus {
             interfaces: network.status,
             volumes,
         },
     })
 }
 
-/// Looks at the pod's interface, plans, and makes it so, all inside the pod's namespace.
+/// Observes the pod's interface, plans its network and applies the plan, in the pod's namespace.
 async fn plumb(guest: &Supported<'_>, peer: &Peer) -> Result<net_plan::Plan, PrepareError> {
     if guest.interfaces.is_empty() {
         return Ok(net_plan::Plan::default());
@@ -195,39 +160,12 @@ fn firmware_uuid(vmi: &VirtualMachineInstance) -> String {
         .unwrap_or_default()
 }
 
-/// Whether files beside the pod's disks can be opened past the page cache.
+/// Whether the pod's ephemeral disk files support `O_DIRECT`.
 fn direct_io(pods_dir: &PodsDir, pod: &PodUid) -> DirectIo {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
     let dir = pods_dir.empty_dir(pod, "ephemeral-disks");
     match rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(_unnamed) => DirectIo::Supported,
+        Ok(_file) => DirectIo::Supported,
         Err(_) => DirectIo::Unsupported,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A VMI ends only for a permanent reason; the others are tried again.
-    #[test]
-    fn transient_problems_of_the_pod_do_not_end_the_vmi() {
-        let interface = || "default".to_owned();
-        let no_address = PlanError::PodHasNoAddress {
-            interface: interface(),
-        };
-        let not_plumbed = RenderError::NotPlumbed {
-            interface: interface(),
-        };
-        let no_network = PlanError::NoSuchNetwork {
-            interface: interface(),
-        };
-        for (error, is_permanent) in [
-            (PrepareError::from(no_address), false),
-            (PrepareError::from(not_plumbed), false),
-            (PrepareError::from(no_network), true),
-        ] {
-            assert_eq!(error.reason().is_permanent(), is_permanent, "{error}");
-        }
     }
 }

@@ -1,8 +1,8 @@
-//! What the agent is given, and how its parts are joined.
+//! Settings of virt-handler, and the wiring of its parts.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt, runtime::watcher};
@@ -20,7 +20,7 @@ use crate::{
     streams::{StreamsState, router},
 };
 
-/// Guests worked on at once. Starting one is mostly waiting for its launcher.
+/// Concurrent reconciles. Starting a guest is mostly waiting for its launcher.
 const CONCURRENCY: usize = 16;
 
 pub struct Settings {
@@ -29,13 +29,13 @@ pub struct Settings {
     /// The kubelet's directory of pods, such as `/var/lib/kubelet/pods`.
     pub pods_dir: PathBuf,
     pub capabilities: Capabilities,
-    /// Where `virt-api` reaches this agent.
+    /// Listens for `virt-api`.
     pub listener: TcpListener,
-    /// The address to publish; the listener's own may be a wildcard.
+    /// The address to publish; the listener's may be a wildcard.
     pub address: SocketAddr,
-    /// Our certificate (DNS name `virt-handler.<node>`) and the authority of `virt-api`'s.
+    /// Our certificate (DNS name `virt-handler.<node>`) and the CA of `virt-api`'s certificate.
     pub tls: TlsSource,
-    /// Where the cluster's configuration is.
+    /// The namespace of the cluster's configuration.
     pub namespace: String,
     pub clock: Clock,
 }
@@ -48,11 +48,11 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Why the agent ended before it was stopped.
+/// Why virt-handler ended before it was stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
-    #[error("a part of virt-handler ended by itself")]
-    PartEnded,
+    #[error("the controller of guests ended unexpectedly")]
+    ControllerEnded,
 }
 
 /// Runs until stopped.
@@ -106,23 +106,23 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         client.clone(),
         watcher::Config::default().labels(&format!("{}={node}", labels::NODE_NAME)),
         vmis.clone(),
-        wake_vmi(triggers.clone()),
+        trigger_vmi(triggers.clone()),
         stop.clone(),
     ));
-    tasks.spawn(wake_all(
+    tasks.spawn(trigger_all(
         cluster.changes(),
         vmis.clone(),
         triggers.clone(),
         stop.clone(),
     ));
-    let ours = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
+    let launcher_pods = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
     tasks.spawn(watch::<Pod>(
         client,
         watcher::Config::default()
-            .labels(&ours)
+            .labels(&launcher_pods)
             .fields(&format!("spec.nodeName={node}")),
         pods.clone(),
-        wake_pod(triggers.clone()),
+        trigger_pod(triggers.clone()),
         stop.clone(),
     ));
     let reconciling = async {
@@ -134,26 +134,26 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         () = reconciling => {}
         () = stop.cancelled() => {}
     }
-    let early = !stop.is_cancelled();
+    let unexpected = !stop.is_cancelled();
     stop.cancel();
     tasks.close();
     tasks.wait().await;
-    if early {
-        Err(HandlerError::PartEnded)
+    if unexpected {
+        Err(HandlerError::ControllerEnded)
     } else {
         Ok(())
     }
 }
 
-fn wake_vmi(triggers: Triggers) -> impl Fn(&VirtualMachineInstance) + Send + 'static {
+fn trigger_vmi(triggers: Triggers) -> impl Fn(&VirtualMachineInstance) + Send + 'static {
     move |vmi| {
         let key = Key::new(vmi.namespace().unwrap_or_default(), vmi.name_any());
         triggers.add(key, "virtualmachineinstance");
     }
 }
 
-/// Whether a guest can move follows from the configuration, too.
-async fn wake_all(
+/// Reconciles all VMIs when the cluster's configuration changes: it affects `LiveMigratable`.
+async fn trigger_all(
     mut changes: tokio::sync::watch::Receiver<Arc<ClusterConfig>>,
     vmis: Store<VirtualMachineInstance>,
     triggers: Triggers,
@@ -174,7 +174,7 @@ async fn wake_all(
     }
 }
 
-fn wake_pod(triggers: Triggers) -> impl Fn(&Pod) + Send + 'static {
+fn trigger_pod(triggers: Triggers) -> impl Fn(&Pod) + Send + 'static {
     move |pod| {
         if let Some(key) = Key::of_controller(pod, "VirtualMachineInstance") {
             triggers.add(key, "pod");

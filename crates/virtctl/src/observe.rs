@@ -1,6 +1,6 @@
 //! Reads every object that can explain why a VM does not run.
 //!
-//! Invariant: reads only; of Secrets and ConfigMaps only whether they exist; an object that the user may
+//! Invariant: reads only; of `Secrets` and `ConfigMaps` only whether they exist; an object that the user may
 //! not read is noted and left out.
 
 use std::{collections::BTreeMap, fmt::Debug};

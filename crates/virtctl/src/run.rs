@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser};
 use crate::{
     cli::{Cli, Command},
     commands::{console, guest, power, version, vnc, why},
-    connect::connect,
+    connect::{Cluster, connect},
     printer::Printer,
 };
 
@@ -68,10 +68,16 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         _ => {}
     }
     let cluster = connect(&cli.connection).await?;
-    let done = match &cli.command {
+    run_on(&cluster, &cli.command, printer).await
+}
+
+/// Runs a command that needs a cluster.
+async fn run_on(cluster: &Cluster, command: &Command, printer: Printer) -> Result<ExitCode> {
+    let succeeded = |()| ExitCode::SUCCESS;
+    let done = match command {
         Command::Why { name, output, .. } => {
             let name = name.as_deref().unwrap_or_default();
-            return Box::pin(why::why(&cluster, printer, name, *output)).await;
+            return Box::pin(why::why(cluster, printer, name, *output)).await;
         }
         Command::Start {
             vm,
@@ -82,31 +88,31 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
                 paused: *paused,
                 dry_run: *dry_run,
             };
-            power::start(&cluster, printer, vm, options).await
+            power::start(cluster, printer, vm, options).await
         }
         Command::Stop { vm, grace, dry_run } => {
             let options = power::Stop {
                 grace: *grace,
                 dry_run: *dry_run,
             };
-            power::stop(&cluster, printer, vm, options).await
+            power::stop(cluster, printer, vm, options).await
         }
         Command::Restart { vm, grace, dry_run } => {
             let options = power::Stop {
                 grace: *grace,
                 dry_run: *dry_run,
             };
-            power::restart(&cluster, printer, vm, options).await
+            power::restart(cluster, printer, vm, options).await
         }
         Command::Pause { target, dry_run } => {
-            power::pause(&cluster, printer, target, *dry_run).await
+            power::pause(cluster, printer, target, *dry_run).await
         }
         Command::Unpause { target, dry_run } => {
-            power::unpause(&cluster, printer, target, *dry_run).await
+            power::unpause(cluster, printer, target, *dry_run).await
         }
         Command::SoftReboot { vmi } => {
             guest::update(
-                &cluster,
+                cluster,
                 printer,
                 guest::Subresource {
                     vmi,
@@ -116,11 +122,11 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             .await
         }
         Command::Reset { vmi } => {
-            guest::update(&cluster, printer, guest::Subresource { vmi, name: "reset" }).await
+            guest::update(cluster, printer, guest::Subresource { vmi, name: "reset" }).await
         }
         Command::GuestOsInfo { vmi } => {
             guest::show(
-                &cluster,
+                cluster,
                 printer,
                 guest::Subresource {
                     vmi,
@@ -131,7 +137,7 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         }
         Command::UserList { vmi } => {
             guest::show(
-                &cluster,
+                cluster,
                 printer,
                 guest::Subresource {
                     vmi,
@@ -142,7 +148,7 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
         }
         Command::FsList { vmi } => {
             guest::show(
-                &cluster,
+                cluster,
                 printer,
                 guest::Subresource {
                     vmi,
@@ -152,10 +158,10 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             .await
         }
         Command::Console { vmi, timeout } => {
-            Box::pin(console::console(&cluster, printer, vmi, *timeout)).await
+            Box::pin(console::console(cluster, printer, vmi, *timeout)).await
         }
-        Command::Vnc(flags) => Box::pin(vnc::vnc(&cluster, printer, flags)).await,
-        Command::Version { output, .. } => version::version(Some(&cluster), printer, *output).await,
+        Command::Vnc(flags) => Box::pin(vnc::vnc(cluster, printer, flags)).await,
+        Command::Version { output, .. } => version::version(Some(cluster), printer, *output).await,
         Command::Completion { .. } => Ok(()),
     };
     done.map(succeeded)

@@ -2,8 +2,10 @@
 //! applied to what it is for, and a refusal says why.
 #![no_main]
 
-use admission::{ClusterConfig, Surroundings, review, review::Stage};
+use admission::{review, review::Stage};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
@@ -47,19 +49,19 @@ fn wrapped(object: &Value, operation: &str) -> Value {
 fn both(body: &Value) {
     let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("a time");
     let new_uuid = || Uuid::from_u128(1);
-    let around = || Surroundings {
+    let env = || Environment {
         now: &now,
         new_uuid: &new_uuid,
     };
     let config = ClusterConfig::default();
-    let mutated = review(Stage::Mutate, body, &config, around());
+    let mutated = review(Stage::Mutate, body, &config, env());
     let mut body = body.clone();
     if let Some(patch) = mutated["response"]["patch"].as_str() {
         let patch = STANDARD.decode(patch).expect("base64");
         let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("a patch");
         json_patch::patch(&mut body["request"]["object"], &patch).expect("the patch fits");
     }
-    for answer in [mutated, review(Stage::Validate, &body, &config, around())] {
+    for answer in [mutated, review(Stage::Validate, &body, &config, env())] {
         let response = &answer["response"];
         let allowed = response["allowed"].as_bool().expect("a verdict");
         assert_eq!(allowed, response["status"].is_null());

@@ -27,7 +27,7 @@ use crate::{
     workspace::{cargo, metadata, root, run},
 };
 
-/// The program of every component, as it is called in their pods.
+/// The path of the program in the components' pods.
 const PROGRAM: &str = "/ferrovirt";
 const COMPONENTS: [&str; 3] = ["api", "controller", "handler"];
 
@@ -128,7 +128,7 @@ async fn measure(printer: &Printer, options: &ClusterOptions) -> Result<Report> 
     })
 }
 
-/// The client of this workspace, built for every day: it takes no part in what is measured.
+/// `virtctl` from a debug build: it is not part of the measurement.
 fn virtctl() -> Result<PathBuf> {
     let mut build = Command::new(cargo());
     build.args(["build", "--quiet", "--locked", "--package", "virtctl-bin"]);

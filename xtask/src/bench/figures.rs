@@ -1,4 +1,4 @@
-//! Figures, and what is computed of many measurements.
+//! Figures and statistics of measurements.
 
 use std::time::Duration;
 

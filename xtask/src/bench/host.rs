@@ -1,4 +1,4 @@
-//! A single host of our own: built, brought up in a directory nobody else uses, taken down.
+//! Builds a single host, brings it up in a directory of its own, and takes it down.
 //!
 //! **Invariant**: once `up` was tried, `reset` runs, also when measuring fails or is interrupted.
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const PACKAGES: [&str; 3] = ["ferrovirt-bin", "pod-supervisor-bin", "virtctl-bin"];
-/// Lines of the log that tell why something went wrong.
+/// Lines of the log shown with an error.
 const LAST_LINES: usize = 10;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Host {
     pub(super) programs: PathBuf,
     pub(super) images: PathBuf,
     pub(super) state: PathBuf,
-    /// How guests run here, in the words of `up`.
+    /// How guests run here, as printed by `up`.
     pub(super) guests: String,
     down: Cell<bool>,
 }

@@ -27,12 +27,12 @@ pub(super) fn per_vm(pods: &[String]) -> Result<Vec<Figure>> {
     of_vms(pods, &[SUPERVISOR])
 }
 
-/// The same where somebody else runs the pods.
+/// The same on a cluster, where containerd runs the pods.
 pub(super) fn in_pods(pods: &[String]) -> Result<Vec<Figure>> {
     of_vms(pods, &[])
 }
 
-/// `outside` are processes that each VM costs outside of its pod.
+/// `outside` are processes per VM outside of its pod.
 fn of_vms(pods: &[String], outside: &[&str]) -> Result<Vec<Figure>> {
     let mut taken: BTreeMap<String, Vec<Taken>> = BTreeMap::new();
     for (pod, pid) in processes(pods)? {
@@ -116,7 +116,7 @@ fn processes(pods: &[String]) -> Result<Vec<(String, u32)>> {
         else {
             continue;
         };
-        // One that ended meanwhile has no files.
+        // A process that has exited has no files.
         let cgroup = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
         let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words);

@@ -1,4 +1,4 @@
-//! What is promised, as data.
+//! The promises of SPECIFICATION.md, as data.
 
 use std::fs;
 

@@ -9,7 +9,7 @@ use super::{figures::Figure, promises::Promise};
 
 #[derive(Debug)]
 pub(super) struct Report {
-    /// What was measured on: words and values.
+    /// Names and values that describe the measured system.
     pub(super) machine: Vec<(&'static str, String)>,
     pub(super) figures: Vec<Figure>,
 }

@@ -1,6 +1,6 @@
-//! Requests that reached the API server, by verb, out of its own metrics.
+//! Requests to the API server by verb, from its own metrics.
 //!
-//! All clients count, the kubelet and the scheduler too; what goes on all the time does not: leases,
+//! All clients count, including kubelet and scheduler, but not the background traffic: leases,
 //! the nodes' own objects, and watches, which are counted when they end.
 
 use std::collections::BTreeMap;

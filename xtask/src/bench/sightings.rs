@@ -34,7 +34,7 @@ pub(super) struct Sighting {
     pub(super) version: String,
     pub(super) phase: String,
     pub(super) is_bound: bool,
-    /// Each manager with what the API server notes of its writes.
+    /// The field managers with their entries in managedFields.
     pub(super) managers: Vec<(String, Value)>,
     pub(super) is_gone: bool,
 }
@@ -46,7 +46,7 @@ impl Sighting {
     }
 }
 
-/// All there was to see so far, and the tasks that look.
+/// All observed objects, and the watching tasks.
 #[derive(Debug)]
 pub(super) struct Sightings {
     seen: watch::Receiver<Vec<Sighting>>,
@@ -54,7 +54,7 @@ pub(super) struct Sightings {
 }
 
 impl Sightings {
-    /// Looks from now on; comes back when both watches are running.
+    /// Starts observing; returns when both watches run.
     pub(super) async fn begin(client: &Client) -> Result<Self> {
         let (sender, seen) = watch::channel(Vec::new());
         let (begun, mut beginnings) = watch::channel(0_u32);
@@ -80,7 +80,7 @@ impl Sightings {
         })
     }
 
-    /// Waits until `found` finds something in what was seen.
+    /// Waits until `found` returns a value for the observed objects.
     pub(super) async fn find<T>(
         &self,
         what: &str,

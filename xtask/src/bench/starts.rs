@@ -20,7 +20,7 @@ use super::{
 pub(super) const LAUNCHER_IMAGE: &str = "ferrovirt/virt-launcher:devel";
 const GUEST_IMAGE: &str = "ferrovirt/guest-tiny:devel";
 
-/// What is started.
+/// The started object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A pod of the launcher's image that only waits. As every pod that does not ask for less, it has

@@ -1,4 +1,4 @@
-//! Who is who in the cluster: certificates of servers and users, and kubeconfigs for the latter.
+//! Certificates of the cluster's servers and users, and the users' kubeconfigs.
 //!
 //! Made once, with the cluster's directory; a year is more than any test cluster lives.
 

@@ -26,7 +26,7 @@ pub(super) fn all() -> impl DoubleEndedIterator<Item = &'static str> {
     SERVERS.into_iter().chain(CONTROLLERS)
 }
 
-/// Starts those of `parts` that do not run; names of what was started.
+/// Starts those of `parts` that are not running, and returns their names.
 pub(super) fn start(place: &Place, parts: &[&'static str]) -> Result<Vec<&'static str>> {
     let mut started = Vec::new();
     for part in parts {

@@ -35,7 +35,7 @@ pub(super) fn start(place: &Place, name: &str, command: &mut Command) -> Result<
         .append(true)
         .open(&log)
         .with_context(|| format!("open {}", log.display()))?;
-    // A session of its own: what ends the terminal does not end the cluster.
+    // A separate session, so that closing the terminal does not end the cluster.
     let mut detached = Command::new("setsid");
     detached
         .arg(command.get_program())

@@ -1,4 +1,4 @@
-//! Waiting for what tells nobody when it happens: looking again, until a deadline.
+//! Polls until a condition holds or a deadline passes.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Looks until something is found; `None` after `limit`.
+/// Polls until there is a result; `None` after `limit`.
 pub(super) fn look<T>(
     limit: Duration,
     mut at: impl FnMut() -> Result<Option<T>>,

@@ -75,7 +75,7 @@ pub(super) fn find(name: &str) -> Result<Image> {
     let reference = index
         .pointer("/manifests/0/annotations/org.opencontainers.image.ref.name")
         .and_then(serde_json::Value::as_str)
-        .with_context(|| format!("{} gives its image no name", layout.display()))?;
+        .with_context(|| format!("the image in {} has no name", layout.display()))?;
     Ok(Image {
         name: full_name(reference),
         layout,
@@ -150,7 +150,7 @@ fn file(path: &str, from: PathBuf) -> Entry {
     }
 }
 
-/// Busybox under each of its names.
+/// A link to busybox for each of its commands.
 fn applets() -> Result<Vec<Entry>> {
     let output = Command::new(BUSYBOX)
         .arg("--list")

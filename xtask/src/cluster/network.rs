@@ -1,7 +1,7 @@
 //! The wires: a network namespace for the control plane and one for each node, joined by a bridge in
 //! the control plane's.
 //!
-//! **Invariant**: making what is there does nothing, and whatever was made half-way is completed. The
+//! **Invariant**: creating what exists does nothing, and anything incomplete is completed. The
 //! host gets one interface; it goes with the control plane's namespace.
 
 use std::{fs, path::Path, process::Command};
@@ -67,7 +67,7 @@ pub(super) fn node(place: &Place, node: NodeNumber, all: &[NodeNumber]) -> Resul
     inside(&net, &routes)
 }
 
-/// Forgets a namespace; the kernel removes what is in it once nobody is.
+/// Removes the name of a namespace; the kernel deletes it with its last process.
 pub(super) fn remove(net: &Path) -> Result<()> {
     match unmount(net, UnmountFlags::DETACH) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
@@ -85,7 +85,7 @@ fn route_to(node: NodeNumber) -> String {
     format!("ip route replace {} via {}", node.pods(), node.address())
 }
 
-/// Makes the namespace anew unless it is whole. True when it has to be filled.
+/// Recreates the namespace unless it is complete. True if it has to be set up.
 fn namespace(net: &Path) -> Result<bool> {
     // After a restart of the machine the file is there and no namespace behind it.
     let is_mounted = fs::metadata(net).is_ok_and(|it| it.len() == 0)

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::workspace::root;
 
-/// The image that holds a pod's namespaces.
+/// The pause image, which keeps a pod's namespaces.
 pub(super) const PAUSE_IMAGE: &str = "docker.io/ferrovirt/pause:devel";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -158,7 +158,7 @@ fn containerd(place: &Place, home: &Path) -> String {
     let bin = place.at("bin");
     let (bin, home) = (bin.display(), home.display());
     // Without CAP_SYS_RESOURCE a sandbox may not lower its score of being killed. Devices belong to
-    // who uses them in a pod: not every machine lets everybody open /dev/net/tun.
+    // users in pods: not every host lets all users open /dev/net/tun.
     format!(
         r#"version = 3
 root = "/var/lib/containerd"
@@ -191,7 +191,7 @@ fn cni(node: NodeNumber) -> Value {
         "plugins": [
             {
                 "type": "bridge", "bridge": "cni0", "isGateway": true,
-                // Hidden addresses could not be told apart between nodes.
+                // With masquerading, pods of different nodes could not be distinguished.
                 "ipMasq": false,
                 "hairpinMode": true,
                 "ipam": {
@@ -238,7 +238,7 @@ fn kubelet(place: &Place, node: NodeNumber, home: &Path) -> Value {
         },
         "imageGCHighThresholdPercent": 100,
         "maxPods": 250,
-        // What is killed over and over on purpose need not wait for minutes.
+        // Tests kill containers repeatedly and must not wait for minutes.
         "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
     })
 }

@@ -1,4 +1,4 @@
-//! What is put into the cluster, and the waiting for it.
+//! Objects installed in the cluster, and waiting for them.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(super) async fn wait_for_dns(client: &Client) -> Result<()> {
     .await
 }
 
-/// Whether the node says that it is ready.
+/// Whether the node reports that it is ready.
 pub(super) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| &status.conditions);
     let mut ready = conditions.flatten().filter(|one| one.type_ == "Ready");
@@ -117,7 +117,7 @@ async fn until(problem: &str, done: impl AsyncFn() -> Result<bool>) -> Result<()
         match done().await {
             Ok(true) => return Ok(()),
             Ok(false) => {}
-            // A server that has just begun to listen may refuse what it will soon allow.
+            // A server that has just started may refuse requests for a moment.
             Err(_) if begin.elapsed() < PATIENCE => {}
             Err(error) => return Err(error.context(problem.to_owned())),
         }

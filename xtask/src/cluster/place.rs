@@ -1,6 +1,6 @@
 //! Where the cluster keeps its things: one directory, and the addresses everything agrees on.
 //!
-//! **Invariant**: whatever the cluster makes outside of this directory (names of interfaces, network
+//! **Invariant**: everything the cluster creates outside of this directory (names of interfaces, network
 //! namespaces, cgroups) carries [`MARK`], so that it can be found after a crash.
 
 use std::{
@@ -65,7 +65,7 @@ impl Place {
         Ok(place)
     }
 
-    /// For what only looks at it.
+    /// For read-only tasks.
     pub(super) fn existing() -> Result<Self> {
         let root = cache::directory()?.join("cluster");
         let place = Self { root, _lock: None };

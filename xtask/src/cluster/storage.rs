@@ -1,4 +1,4 @@
-//! The provisioner of the test cluster: makes a volume for each claim of its two classes, and removes
+//! The provisioner of the test cluster: creates a volume for each claim of its two classes, and removes
 //! it once it is released.
 //!
 //! It is a process of its own beside the controllers, with the administrator's rights, and looks at
@@ -35,11 +35,11 @@ use super::{
 pub(super) const CLASSES: &str = include_str!("../../cluster/storage.yaml");
 const LOCAL: &str = "test-cluster/local";
 const SHARED: &str = "test-cluster/shared";
-/// Written by the volume controller on claims that somebody else has to serve.
+/// Set by the volume controller on claims of an external provisioner.
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// Written by the scheduler on claims that wait for a node.
 const NODE: &str = "volume.kubernetes.io/selected-node";
-/// On volumes: who made them, so that nobody else's are removed.
+/// On volumes: their provisioner, so that no others are removed.
 const MADE_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 /// Serves claims until it is ended.
@@ -56,16 +56,16 @@ pub(super) async fn run(place: &Place) -> Result<()> {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = done {
-            tell(&format!("{error:#}"));
+            print(&format!("{error:#}"));
         }
     }
     bail!("the watches ended")
 }
 
 /// For the log of this process.
-fn tell(text: &str) {
+fn print(text: &str) {
     use std::io::Write as _;
-    // Nobody is left to be told that the log is gone.
+    // A closed log is ignored.
     drop(writeln!(std::io::stderr(), "{text}"));
 }
 
@@ -111,7 +111,7 @@ fn wanted(claim: &PersistentVolumeClaim) -> Option<Wanted> {
     }
 }
 
-/// Whether the volume is ours and nobody has it any more.
+/// Whether the volume is ours and released.
 fn is_over(volume: &PersistentVolume) -> bool {
     let is_ours = volume.annotations().contains_key(MADE_BY);
     let phase = volume
@@ -212,7 +212,7 @@ fn make_local(
     loop_device(&path)
 }
 
-/// Everybody in a pod may write to it, as the kubelet changes nothing about directories of the host.
+/// Writable for every user, since the kubelet does not change permissions of host directories.
 fn make_directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path)
         .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o777)))

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How often a kind that is not served yet is asked for.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Texts that requests may name as `$name`: those of the scenario and those kept from answers.
+/// Variables that requests refer to as `$name`: those of the scenario and those taken from responses.
 #[derive(Debug, Clone)]
 pub(super) struct Variables(BTreeMap<String, String>);
 
@@ -34,7 +34,7 @@ impl Variables {
         ]))
     }
 
-    /// Takes texts from an answer. What is not there is seen when answers are compared.
+    /// Takes variables from a response. Missing ones show when responses are compared.
     pub(super) fn keep(&mut self, wanted: &BTreeMap<String, String>, answer: &Value) {
         for (name, pointer) in wanted {
             let text = match answer.pointer(pointer) {
@@ -46,7 +46,7 @@ impl Variables {
         }
     }
 
-    /// Those kept from answers, with their names.
+    /// The variables taken from responses.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&str, &str)> {
         let given = ["core", "kubevirt", "oldkubevirt", "test", "oldtest", "ns"];
         self.0
@@ -99,7 +99,10 @@ impl Asker {
         let mut request = Request::builder()
             .method(method.parse::<Method>()?)
             .uri(variables.fill(path))
-            .header(header::USER_AGENT, step.agent.as_deref().unwrap_or("judge"));
+            .header(
+                header::USER_AGENT,
+                step.agent.as_deref().unwrap_or("differential"),
+            );
         if let Some(user) = &step.user {
             request = request.header("impersonate-user", variables.fill(user));
         }
@@ -129,7 +132,7 @@ impl Asker {
                                "metadata": {"name": variables.fill("$ns")}});
         self.demand(Method::POST, "/api/v1/namespaces", &namespace)
             .await?;
-        // Nobody else makes it on an API server alone.
+        // No controller creates it on an API server alone.
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
                              "metadata": {"name": "default"},
                              "automountServiceAccountToken": false});

@@ -1,4 +1,4 @@
-//! What is different between two values, place by place.
+//! The differences of two values, by JSON pointer.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub(super) fn differences(request: &str, ours: &Value, theirs: &Value) -> Vec<Di
     if ours["status"] == theirs["status"] {
         descend(request, String::new(), [ours, theirs], &mut out);
     } else {
-        // One is an error and the other is not, or another one: what lies below says no more.
+        // Different statuses: comparing the bodies adds nothing.
         let shown = |answer: &Value| format!("{}: {}", answer["status"], message(answer));
         note(
             request,

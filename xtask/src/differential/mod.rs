@@ -3,11 +3,11 @@
 //! - `real` runs a kube-apiserver with its etcd, bound to our life;
 //! - `ours` is the embedded API server, in this process and in memory;
 //! - `script` reads the requests, which are data under `xtask/differential`;
-//! - `ask` puts one to a server, `normal` takes out of its answer what differs by nature;
-//! - `compare` finds what is different, `known` are the differences that are listed with a reason.
+//! - `ask` sends one to a server, `normal` removes from the response what differs by nature;
+//! - `compare` finds differences, `known` holds the listed ones with their reasons.
 //!
 //! **Invariants**: both servers start empty and get the same definitions; each scenario has a
-//! namespace of its own and its requests go one after the other; a difference that is listed but
+//! namespace of its own and its requests run in sequence; a difference that is listed but
 //! did not occur is a failure, too.
 
 mod ask;
@@ -38,7 +38,7 @@ const AT_ONCE: usize = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Only scenarios whose name holds this text; listed differences are then not missed.
+    /// Only scenarios with this text in their name; unused entries of known.yaml are then ignored.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Show every answer of both servers.
@@ -56,7 +56,7 @@ struct Findings {
     differences: Vec<Difference>,
 }
 
-/// Builds what is missing, asks, compares; the last line tells the counts.
+/// Builds missing programs, sends the requests, compares the responses; the last line has the counts.
 pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
     let directory = root().join("xtask/differential");
     let scenarios = script::read(&directory)?;

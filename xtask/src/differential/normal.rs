@@ -1,4 +1,4 @@
-//! Takes out of an answer what differs between any two servers: identities, versions, times.
+//! Removes from a response what differs between any two servers: identities, versions, times.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -111,7 +111,7 @@ fn plain(text: &str, key: &str, variables: &Variables) -> String {
     out
 }
 
-/// The text with `to` for every `from` that is not a part of a longer word or number.
+/// Replaces every `from` that is not part of a longer word or number by `to`.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let mut out = String::new();

@@ -1,6 +1,6 @@
 //! The embedded API server, in this process and in memory.
 //!
-//! Its upkeep does not run, as a kube-apiserver alone has nobody who collects garbage or empties
+//! Its background tasks do not run: a kube-apiserver alone has no controllers that collect garbage or empty
 //! namespaces either.
 
 use anyhow::{Context as _, Result};
@@ -17,5 +17,5 @@ pub(super) async fn start() -> Result<Client> {
     })
     .await
     .context("open the embedded API server")?;
-    Ok(api.client(Identity::component("judge"), "default"))
+    Ok(api.client(Identity::component("differential"), "default"))
 }

@@ -26,9 +26,9 @@ use crate::kubernetes;
 /// From nothing to ready takes about five seconds.
 const PATIENCE: Duration = Duration::from_mins(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Lines of a log that tell why something went wrong.
+/// Lines of a log shown with an error.
 const LAST_LINES: usize = 15;
-/// Plugins whose work a single host leaves out: nobody there taints nodes, holds claims or asks who
+/// Plugins whose work a single host leaves out: they taint nodes, protect claims or check who
 /// may make them grow.
 const WITHOUT: &str = "DefaultTolerationSeconds,PersistentVolumeClaimResize,StorageObjectInUseProtection,TaintNodesByCondition";
 
@@ -83,7 +83,7 @@ impl ControlPlane {
         Ok(client)
     }
 
-    /// What both said last.
+    /// The last log lines of both.
     pub(super) fn last_words(&self) -> String {
         let said = ["etcd", "kube-apiserver"].map(|program| {
             let log = self.directory.path().join(format!("{program}.log"));
@@ -93,7 +93,7 @@ impl ControlPlane {
             let last = lines.get(begin..).unwrap_or_default().join("\n  ");
             format!("; the end of the log of {program}:\n  {last}\n")
         });
-        format!("ask the servers{}", said.concat())
+        format!("send the requests{}", said.concat())
     }
 
     /// Ends both, the API server first: it would wait for an etcd that is gone.
@@ -118,7 +118,7 @@ impl Certificates {
             usage: Usage::Server,
             ..Leaf::server("kubernetes.default.svc", validity)
         })?;
-        let admin = authority.issue(&Leaf::user("judge", &["system:masters"], validity))?;
+        let admin = authority.issue(&Leaf::user("differential", &["system:masters"], validity))?;
         let accounts = authority.issue(&Leaf::server("service-accounts", validity))?;
         server.save(&at.join("server.crt"), &at.join("server.key"))?;
         accounts.save(&at.join("accounts.crt"), &at.join("accounts.key"))?;
@@ -185,7 +185,7 @@ fn api_server_flags(at: &Path, etcd_port: u16, port: u16) -> Vec<String> {
     ]
 }
 
-/// Ports nobody listens on now. Held together until all are known, so that they differ.
+/// Free ports, held until all are known so that they differ.
 fn free_ports() -> Result<[u16; 3]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port");
     let listeners = [listen()?, listen()?, listen()?];
@@ -196,7 +196,7 @@ fn free_ports() -> Result<[u16; 3]> {
     Ok(ports)
 }
 
-/// Runs a program that dies with us; what it says goes to a file in `at`.
+/// Starts a program that ends with this process; its output goes to a file in `at`.
 fn spawn(at: &Path, program: &Path, flags: &[String]) -> Result<Child> {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let log: PathBuf = at.join(format!("{name}.log"));

@@ -1,4 +1,4 @@
-//! What is asked, as data.
+//! Scenarios: requests as data.
 //!
 //! `scenarios/*.yaml` are lists of scenarios, each a list of requests. `objects/*.yaml` are tables
 //! of objects made from a base by setting and dropping fields; each row becomes one request.
@@ -34,7 +34,7 @@ pub(super) struct Step {
     pub(super) accept: Option<String>,
     #[serde(default)]
     pub(super) agent: Option<String>,
-    /// Acted as, by the one who may do everything.
+    /// The user to impersonate.
     #[serde(default)]
     pub(super) user: Option<String>,
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(super) struct Step {
     /// Sent as JSON, with `$variables` in its texts.
     #[serde(default)]
     pub(super) body: Option<Value>,
-    /// Sent as it is, for bodies that are no JSON.
+    /// A raw body, for bodies that are not JSON.
     #[serde(default)]
     pub(super) text: Option<String>,
     /// Variables to take from the answer, by JSON pointers.
@@ -51,7 +51,7 @@ pub(super) struct Step {
     /// The answer is a watch: read so many events. With zero, read until the server ends it.
     #[serde(default)]
     pub(super) events: Option<usize>,
-    /// Parts of the answer that are nobody's promise, by JSON pointers.
+    /// JSON pointers to ignored parts of the response.
     #[serde(default)]
     pub(super) ignore: Vec<String>,
 }
@@ -120,7 +120,7 @@ fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
         .with_context(|| format!("read {}", path.display()))
 }
 
-/// Each row is a scenario of its own, so that rows cannot disturb each other.
+/// Each row is a separate scenario, so that rows cannot affect each other.
 fn scenarios(table_name: &str, table: Table) -> Result<Vec<Scenario>> {
     let Table {
         paths,

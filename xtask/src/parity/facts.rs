@@ -35,7 +35,7 @@ impl Row {
         self.field == "(alias)"
     }
 
-    /// Whether both rows say the same of their fields.
+    /// Whether both rows describe their field identically.
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         self.shape == other.shape
             && self.required == other.required
@@ -269,7 +269,7 @@ fn kind(line: &str) -> Result<Definition> {
     })
 }
 
-/// Words of a column; a dash is none.
+/// Values of a column; a dash means none.
 fn list(text: &str, between: &str) -> Vec<String> {
     if text.is_empty() || text == "-" {
         return Vec::new();

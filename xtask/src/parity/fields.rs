@@ -37,11 +37,11 @@ pub(super) struct Findings {
     /// Rows by index.
     pub(super) gaps: BTreeMap<usize, BTreeSet<(Side, String)>>,
     pub(super) seen: BTreeSet<(Side, usize)>,
-    /// Fields that no row tells of.
+    /// Fields without a row.
     pub(super) extra: BTreeSet<(TypeName, String, Side)>,
 }
 
-/// How much of the tables a walk holds a schema to.
+/// How strictly a walk compares a schema with the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strictness {
     Whole,
@@ -55,7 +55,7 @@ pub(super) struct Walk<'a> {
     pub(super) facts: &'a Facts,
     pub(super) side: Side,
     pub(super) strictness: Strictness,
-    /// Of the same group, to look up what the stored version says.
+    /// The types of the same group, to look up the stored version.
     pub(super) stored: &'a str,
     pub(super) definitions: &'a Definitions,
     /// Types that no definition shows are held to marks and required fields by their own schema.
@@ -63,7 +63,7 @@ pub(super) struct Walk<'a> {
     pub(super) findings: &'a mut Findings,
     /// Types on the way down, for those that hold themselves.
     pub(super) way: Vec<TypeName>,
-    /// What components report is left open to words to come.
+    /// Status enums are open to future values.
     pub(super) in_status: bool,
 }
 
@@ -287,7 +287,7 @@ impl Walk<'_> {
     fn inner(&mut self, index: usize, key: &str, inner: &Shape, here: &str, node: &Node) {
         match node.inner(key, self.definitions) {
             Some(node) => self.shape(index, inner, here, &node),
-            None => self.gap(index, format!("does not say what its {key} are")),
+            None => self.gap(index, format!("does not define its {key}")),
         }
     }
 
@@ -304,9 +304,9 @@ impl Walk<'_> {
         }
     }
 
-    /// The words of a named scalar. In a status they may be left open.
+    /// The values of a named scalar. In a status they may be open.
     fn words(&mut self, index: usize, name: &TypeName, node: &Node) {
-        // Scalars that the tables only name have no words to compare.
+        // Scalars that the tables only name have no values to compare.
         let Some((alias_index, alias)) = self.facts.alias(name) else {
             return;
         };
@@ -364,15 +364,15 @@ impl Walk<'_> {
     }
 }
 
-/// What enumerations differ in; the empty word counts on neither side.
+/// The differences of two enums; the empty value is ignored.
 pub(super) fn word_differences(wanted: &[String], found: &[&str]) -> Vec<String> {
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let wanted: Vec<&str> = wanted.into_iter().filter(|word| *word != "\"\"").collect();
     let lacking = wanted.iter().filter(|word| !found.contains(word));
     let extra = found.iter().filter(|word| !wanted.contains(word));
     lacking
-        .map(|word| format!("lacks the word {word}"))
-        .chain(extra.map(|word| format!("has a word of its own: {word}")))
+        .map(|word| format!("lacks the value {word}"))
+        .chain(extra.map(|word| format!("has an extra value: {word}")))
         .collect()
 }
 

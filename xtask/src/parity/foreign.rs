@@ -38,7 +38,7 @@ pub(super) fn differences(name: &TypeName, node: &Node, definitions: &Definition
         | "PersistentVolumeMode"
         | "PodQOSClass"
         | "PullPolicy" => "string",
-        // Definitions say no more of these, the API server knows them.
+        // CRDs do not describe these types; the API server knows them.
         "ObjectMeta" | "ListMeta" => "object",
         "ResourceList" => {
             let values = node.inner("additionalProperties", definitions);

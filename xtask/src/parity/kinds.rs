@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::facts::{Definition, Version};
 
-/// What a definition has differently; `None` stands for no definition at all.
+/// The differences of a CRD; `None` if there is no CRD.
 pub(super) fn differences(kind: &Definition, definition: Option<&Value>) -> Vec<String> {
     let Some(definition) = definition else {
         return vec!["missing".to_owned()];

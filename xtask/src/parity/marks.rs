@@ -22,7 +22,7 @@ pub(super) fn lacking(marks: &[String], node: &Node) -> Vec<String> {
     gaps
 }
 
-/// Marks that the schema has and neither the row of the field nor that of its type.
+/// Markers of the schema that neither the row of the field nor that of its type has.
 pub(super) fn surplus(marks: &[&String], node: &Node) -> Vec<String> {
     let has = |start: &str| marks.iter().any(|mark| mark.starts_with(start));
     [

@@ -79,7 +79,7 @@ impl Node {
         required.is_some_and(|names| names.iter().any(|one| one == name))
     }
 
-    /// The words of an enumeration; the empty one stands for "not given" and does not count.
+    /// The enum values; the empty one means "not set" and does not count.
     pub(super) fn words(&self) -> Option<Vec<&str>> {
         let words = self.get("enum").as_array()?;
         let words = words.iter().filter_map(Value::as_str);
@@ -87,7 +87,7 @@ impl Node {
     }
 }
 
-/// Takes one indirection out of the object and returns what it led to.
+/// Resolves one reference of the object.
 fn step(object: &mut Map<String, Value>, definitions: &Definitions) -> Option<Map<String, Value>> {
     if let Some(Value::String(reference)) = object.remove("$ref") {
         let name = reference.strip_prefix("#/$defs/")?;

@@ -38,7 +38,7 @@ pub(super) struct Count {
     pub(super) all: usize,
 }
 
-/// What `xtask parity` says.
+/// The report of `xtask parity`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Report {
     pub(super) gaps: Vec<Gap>,

@@ -1,8 +1,8 @@
-//! What a field holds, as the tables say it.
+//! The type of a field, as written in the tables.
 
 use anyhow::{Context as _, Result, bail};
 
-/// A type of another row, in its own group and version unless it says otherwise.
+/// A type of another row, in the same group and version unless qualified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reference {
     pub(super) group_version: Option<String>,
@@ -13,7 +13,7 @@ pub(super) struct Reference {
 pub(super) enum Shape {
     Object,
     Reference(Reference),
-    /// A scalar with a name, whose words may be listed.
+    /// A named scalar, whose values may be listed.
     Named(Reference, Box<Shape>),
     Text,
     Time,
@@ -25,7 +25,7 @@ pub(super) enum Shape {
     IntOrString,
     List(Box<Shape>),
     Map(Box<Shape>),
-    /// An object whose members nobody knows.
+    /// An object with unknown members.
     Raw,
     Any,
 }
@@ -57,7 +57,7 @@ impl Width {
     }
 
     /// What a definition may call it. Formats for unsigned numbers are not part of the standard, so
-    /// any that holds them will do; the empty word is no format.
+    /// any that covers them will do; the empty string is not a format.
     pub(super) fn formats_of_definitions(self) -> &'static [&'static str] {
         match self {
             Self::Int32 => &["int32"],

@@ -1,8 +1,8 @@
-//! Manifests of about 1 MiB that mean harm: what they are called, how they are written.
+//! Hostile manifests of about 1 MiB.
 
 use std::fmt::Write as _;
 
-/// How a manifest is written.
+/// Syntax of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
@@ -105,7 +105,7 @@ fn deep(open: &str, middle: &str, close: &str) -> String {
     format!("{}{middle}{}", open.repeat(times), close.repeat(times))
 }
 
-/// One level deeper on each line.
+/// One nesting level deeper on each line.
 fn staircase() -> String {
     let mut text = String::new();
     let lines = (0_usize..).take_while(|depth| depth * depth / 2 < SIZE);
@@ -135,7 +135,7 @@ fn many_keys() -> String {
     vmi(&format!("\"nodeSelector\":{{{}}}", entries.join(",")))
 }
 
-/// Ten times ten times ten ...
+/// Nested aliases that expand tenfold on each level.
 fn bomb() -> String {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
@@ -146,7 +146,7 @@ fn bomb() -> String {
     text
 }
 
-/// One list, named over and over.
+/// One list that is aliased many times.
 fn aliases() -> String {
     let list = vec!["x"; 1000].join(", ");
     format!("a: &a [{list}]\nb: [{}]\n", vec!["*a"; SIZE / 4].join(", "))

@@ -1,8 +1,8 @@
-//! How long a VM takes from bytes to a verdict, and what hostile manifests cost.
+//! Benchmarks: the time from bytes to a review of a VM, and time and memory of hostile manifests.
 //!
 //! Run by `cargo xtask bench admission`; without arguments it measures everything, with the name of
-//! a manifest only that one, in a process of its own so that its memory can be told apart. A result
-//! is a line: name, tab, value, tab, unit.
+//! a manifest only that one. Each manifest runs in a separate process to measure its memory alone. A
+//! result is a line: name, tab, value, tab, unit.
 
 mod hostile;
 
@@ -16,21 +16,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use admission::{ClusterConfig, Surroundings, review, review::Stage};
+use admission::{review, review::Stage};
 use apimachinery::schema::Schema;
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use hostile::{Format, Manifest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::VirtualMachine;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A VM as people write it: two disks, a network, cloud-init, resources, probes.
+/// A typical VM: two disks, a network, cloud-init, resources, probes.
 const TYPICAL: &str = include_str!("typical.yaml");
 const ROUNDS: usize = 2000;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Cargo adds a flag of its own.
-    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    // Cargo adds a flag.
+    let wanted = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
     let mut out = std::io::stdout().lock();
     match wanted {
         None => {
@@ -59,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Microseconds of each step, the median of many rounds.
+/// Median of the microseconds of each step.
 fn typical() -> Result<Vec<(&'static str, f64)>, Box<dyn Error>> {
     let value: Value = serde_saphyr::from_str(TYPICAL)?;
     let bytes = serde_json::to_vec(&value)?;
@@ -111,10 +115,10 @@ fn median<T>(step: impl Fn() -> T) -> f64 {
     median.as_secs_f64() * 1e6
 }
 
-/// Time and memory of reading a manifest, holding it against the schema and judging it.
+/// Time and memory to parse a manifest, validate it by the schema and review it.
 fn cost(manifest: &Manifest) -> Result<(Duration, f64), Box<dyn Error>> {
     let schema = schema()?;
-    // Forgets the highest mark so far: the schema took memory too.
+    // Resets the peak, which includes the memory of the schema.
     fs::write("/proc/self/clear_refs", "5")?;
     let before = resident("VmRSS:")?;
     let start = Instant::now();
@@ -139,7 +143,7 @@ fn cost(manifest: &Manifest) -> Result<(Duration, f64), Box<dyn Error>> {
     Ok((time, (peak - before).max(0.0)))
 }
 
-/// MiB, as the kernel tells of this process.
+/// A field of the process status, in MiB.
 fn resident(what: &str) -> Result<f64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix(what));
@@ -162,16 +166,16 @@ fn body(object: &Value) -> Value {
         "uid": "u",
         "operation": "CREATE",
         "kind": { "group": "kubevirt.io", "version": "v1", "kind": object["kind"] },
-        "userInfo": { "username": "somebody" },
+        "userInfo": { "username": "a-user" },
         "object": object,
     }})
 }
 
 fn answer(stage: Stage, body: &Value) -> Value {
     let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &Uuid::new_v4,
     };
-    review(stage, body, &ClusterConfig::default(), around)
+    review(stage, body, &ClusterConfig::default(), env)
 }

@@ -1,4 +1,4 @@
-//! Where the pod may go: what Kubernetes would refuse in it is refused in the guest already.
+//! Affinity and topology spread: refuses in the VMI what Kubernetes would refuse in its pod.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,28 @@ use k8s_openapi::{
     api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm},
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
+use validation::Violation;
 
 use super::{
-    Input,
-    names::{dns_label_fault, label_key_fault, label_value_fault},
+    input::Input,
+    names::{dns_label_problem, label_key_problem, label_value_problem},
 };
-use crate::violation::Violation;
 
 const WEIGHTS: std::ops::RangeInclusive<i32> = 1..=100;
 
-/// Path below the spec, and detail. The API knows one kind for all of them.
-type Fault = (String, String);
+/// A problem of a field; all of them have the cause `Invalid`.
+struct Problem {
+    /// Path below the spec.
+    field: String,
+    detail: String,
+}
+
+fn problem(field: String, detail: impl Into<String>) -> Problem {
+    Problem {
+        field,
+        detail: detail.into(),
+    }
+}
 
 pub(super) fn affinity(input: &Input<'_>) -> Vec<Violation> {
     let Some(affinity) = &input.spec.affinity else {
@@ -29,8 +40,8 @@ pub(super) fn affinity(input: &Input<'_>) -> Vec<Violation> {
             let path = format!("{path}.requiredDuringSchedulingIgnoredDuringExecution");
             let path = format!("{path}.nodeSelectorTerms");
             if required.node_selector_terms.is_empty() {
-                let detail = "empty; give at least one term, or leave out what is required";
-                found.push((path.clone(), detail.to_owned()));
+                let detail = "empty; give at least one term, or leave out requiredDuringSchedulingIgnoredDuringExecution";
+                found.push(problem(path.clone(), detail));
             }
             for (i, term) in required.node_selector_terms.iter().enumerate() {
                 found.extend(node_term(&format!("{path}[{i}]"), term));
@@ -45,7 +56,7 @@ pub(super) fn affinity(input: &Input<'_>) -> Vec<Violation> {
             found.extend(node_term(&format!("{path}.preference"), &term.preference));
         }
     }
-    let near = affinity.pod_affinity.as_ref().map(|near| {
+    let affinity_terms = affinity.pod_affinity.as_ref().map(|near| {
         (
             "affinity.podAffinity",
             near.required_during_scheduling_ignored_during_execution
@@ -54,7 +65,7 @@ pub(super) fn affinity(input: &Input<'_>) -> Vec<Violation> {
                 .as_deref(),
         )
     });
-    let far = affinity.pod_anti_affinity.as_ref().map(|far| {
+    let anti_affinity_terms = affinity.pod_anti_affinity.as_ref().map(|far| {
         (
             "affinity.podAntiAffinity",
             far.required_during_scheduling_ignored_during_execution
@@ -63,7 +74,7 @@ pub(super) fn affinity(input: &Input<'_>) -> Vec<Violation> {
                 .as_deref(),
         )
     });
-    for (path, required, preferred) in near.into_iter().chain(far) {
+    for (path, required, preferred) in affinity_terms.into_iter().chain(anti_affinity_terms) {
         for (i, term) in required.unwrap_or_default().iter().enumerate() {
             let path = format!("{path}.requiredDuringSchedulingIgnoredDuringExecution[{i}]");
             found.extend(pod_term(&path, term));
@@ -77,50 +88,50 @@ pub(super) fn affinity(input: &Input<'_>) -> Vec<Violation> {
             ));
         }
     }
-    told(input, found)
+    violations(input, found)
 }
 
 pub(super) fn topology_spread(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     let constraints = &input.spec.topology_spread_constraints;
     for (i, constraint) in constraints.iter().enumerate() {
         let path = format!("topologySpreadConstraints[{i}]");
         if constraint.max_skew <= 0 {
-            let detail = format!("{} is no difference; use 1 or more", constraint.max_skew);
-            found.push((format!("{path}.maxSkew"), detail));
+            let detail = format!("{} is not a valid skew; use 1 or more", constraint.max_skew);
+            found.push(problem(format!("{path}.maxSkew"), detail));
         }
         found.extend(topology_key(&path, &constraint.topology_key));
         let action = constraint.when_unsatisfiable.as_str();
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&action) {
             let detail = format!("{action:?} is unknown; use DoNotSchedule or ScheduleAnyway");
-            found.push((format!("{path}.whenUnsatisfiable"), detail));
+            found.push(problem(format!("{path}.whenUnsatisfiable"), detail));
         }
-        if !seen.insert((&constraint.topology_key, action)) {
+        if !known.insert((&constraint.topology_key, action)) {
             let detail = "another constraint has the same topologyKey and whenUnsatisfiable";
-            found.push((path.clone(), detail.to_owned()));
+            found.push(problem(path.clone(), detail));
         }
         if let Some(domains) = constraint.min_domains
             && (domains <= 0 || action != "DoNotSchedule")
         {
             let detail = "use 1 or more, and whenUnsatisfiable: DoNotSchedule with it";
-            found.push((format!("{path}.minDomains"), detail.to_owned()));
+            found.push(problem(format!("{path}.minDomains"), detail));
         }
         if let Some(selector) = &constraint.label_selector {
             found.extend(label_selector(&format!("{path}.labelSelector"), selector));
         }
     }
-    told(input, found)
+    violations(input, found)
 }
 
-fn told(input: &Input<'_>, faults: Vec<Fault>) -> Vec<Violation> {
-    faults
+fn violations(input: &Input<'_>, problems: Vec<Problem>) -> Vec<Violation> {
+    problems
         .into_iter()
-        .map(|(path, detail)| input.invalid(&path, detail))
+        .map(|problem| input.invalid(&problem.field, problem.detail))
         .collect()
 }
 
-fn node_term(path: &str, term: &NodeSelectorTerm) -> Vec<Fault> {
+fn node_term(path: &str, term: &NodeSelectorTerm) -> Vec<Problem> {
     let lists = [
         ("matchExpressions", term.match_expressions.as_deref()),
         ("matchFields", term.match_fields.as_deref()),
@@ -137,44 +148,47 @@ fn node_term(path: &str, term: &NodeSelectorTerm) -> Vec<Fault> {
     found
 }
 
-fn node_requirement(path: &str, requirement: &NodeSelectorRequirement) -> Vec<Fault> {
+fn node_requirement(path: &str, requirement: &NodeSelectorRequirement) -> Vec<Problem> {
     let values = requirement.values.as_deref().unwrap_or_default();
-    let key = label_key_fault(&requirement.key).map(|fault| (format!("{path}.key"), fault));
+    let key =
+        label_key_problem(&requirement.key).map(|detail| problem(format!("{path}.key"), detail));
     let operator = &*requirement.operator;
-    let fault = match operator {
+    let values = match operator {
         "Gt" | "Lt" => {
             let is_number = matches!(values, [one] if one.parse::<i64>().is_ok());
             (!is_number).then(|| {
                 let detail = format!("{operator} takes one whole number");
-                (format!("{path}.values"), detail)
+                problem(format!("{path}.values"), detail)
             })
         }
-        _ => set_fault(
+        _ => set_problem(
             path,
             operator,
             values,
             "In, NotIn, Exists, DoesNotExist, Gt or Lt",
         ),
     };
-    key.into_iter().chain(fault).collect()
+    key.into_iter().chain(values).collect()
 }
 
-fn set_fault(path: &str, operator: &str, values: &[String], choices: &str) -> Option<Fault> {
+fn set_problem(path: &str, operator: &str, values: &[String], choices: &str) -> Option<Problem> {
     let at = format!("{path}.values");
     match operator {
-        "In" | "NotIn" if values.is_empty() => Some((at, format!("{operator} needs values"))),
+        "In" | "NotIn" if values.is_empty() => {
+            Some(problem(at, format!("{operator} needs values")))
+        }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            Some((at, format!("{operator} takes no values")))
+            Some(problem(at, format!("{operator} takes no values")))
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => None,
-        _ => Some((
+        _ => Some(problem(
             format!("{path}.operator"),
             format!("{operator:?} is unknown; use {choices}"),
         )),
     }
 }
 
-fn pod_term(path: &str, term: &PodAffinityTerm) -> Vec<Fault> {
+fn pod_term(path: &str, term: &PodAffinityTerm) -> Vec<Problem> {
     let mut found = topology_key(path, &term.topology_key);
     let selectors = [
         ("labelSelector", &term.label_selector),
@@ -187,50 +201,53 @@ fn pod_term(path: &str, term: &PodAffinityTerm) -> Vec<Fault> {
     }
     let namespaces = term.namespaces.as_deref().unwrap_or_default();
     for (i, namespace) in namespaces.iter().enumerate() {
-        if let Some(fault) = dns_label_fault(namespace) {
-            found.push((format!("{path}.namespaces[{i}]"), fault));
+        if let Some(detail) = dns_label_problem(namespace) {
+            found.push(problem(format!("{path}.namespaces[{i}]"), detail));
         }
     }
     found
 }
 
-fn topology_key(path: &str, key: &str) -> Vec<Fault> {
+fn topology_key(path: &str, key: &str) -> Vec<Problem> {
     let at = format!("{path}.topologyKey");
     if key.is_empty() {
         let detail = "empty; name a label of nodes, such as kubernetes.io/hostname";
-        return vec![(at, detail.to_owned())];
+        return vec![problem(at, detail)];
     }
-    let fault = label_key_fault(key);
-    fault.map(|fault| (at, fault)).into_iter().collect()
+    let detail = label_key_problem(key);
+    detail
+        .map(|detail| problem(at, detail))
+        .into_iter()
+        .collect()
 }
 
-fn label_selector(path: &str, selector: &LabelSelector) -> Vec<Fault> {
+fn label_selector(path: &str, selector: &LabelSelector) -> Vec<Problem> {
     let mut found = Vec::new();
     for (key, value) in selector.match_labels.iter().flatten() {
-        let faults = [label_key_fault(key), label_value_fault(value)];
+        let details = [label_key_problem(key), label_value_problem(value)];
         let at = format!("{path}.matchLabels");
         found.extend(
-            faults
+            details
                 .into_iter()
                 .flatten()
-                .map(|fault| (at.clone(), fault)),
+                .map(|detail| problem(at.clone(), detail)),
         );
     }
     let requirements = selector.match_expressions.as_deref().unwrap_or_default();
     for (i, requirement) in requirements.iter().enumerate() {
         let path = format!("{path}.matchExpressions[{i}]");
         let values = requirement.values.as_deref().unwrap_or_default();
-        let key = label_key_fault(&requirement.key);
-        found.extend(key.map(|fault| (format!("{path}.key"), fault)));
+        let key = label_key_problem(&requirement.key);
+        found.extend(key.map(|detail| problem(format!("{path}.key"), detail)));
         let choices = "In, NotIn, Exists or DoesNotExist";
-        found.extend(set_fault(&path, &requirement.operator, values, choices));
+        found.extend(set_problem(&path, &requirement.operator, values, choices));
     }
     found
 }
 
-fn weight(path: &str, weight: i32) -> Option<Fault> {
+fn weight(path: &str, weight: i32) -> Option<Problem> {
     (!WEIGHTS.contains(&weight)).then(|| {
-        let detail = format!("{weight} is no weight; use 1 to 100");
-        (format!("{path}.weight"), detail)
+        let detail = format!("{weight} is not a valid weight; use 1 to 100");
+        problem(format!("{path}.weight"), detail)
     })
 }

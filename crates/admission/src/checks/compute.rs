@@ -1,14 +1,14 @@
-//! CPUs, and the type of the machine.
+//! CPUs and the machine type.
 
 use kubevirt_api::domain::IoThreadsPolicy;
 use model::Topology;
+use validation::Violation;
 
-use super::{Input, memory::resource};
-use crate::violation::Violation;
+use super::{input::Input, memory::resource};
 
 const FEATURE_POLICIES: &[&str] = &["", "force", "require", "optional", "disable", "forbid"];
-/// No machine type has more; the product of a topology beyond it is a mistake.
-const MOST_VCPUS: u64 = 8192;
+/// No machine type supports more.
+const MAX_VCPUS: u64 = 8192;
 
 pub(super) fn cpu_request(input: &Input<'_>) -> Vec<Violation> {
     let request = resource(input, |resources| &resources.requests, "cpu");
@@ -55,12 +55,11 @@ pub(super) fn vcpu_count(input: &Input<'_>) -> u64 {
 
 pub(super) fn vcpus(input: &Input<'_>) -> Vec<Violation> {
     let vcpus = vcpu_count(input);
-    if vcpus <= MOST_VCPUS {
+    if vcpus <= MAX_VCPUS {
         return Vec::new();
     }
-    let detail = format!(
-        "sockets, cores and threads make {vcpus} CPUs; no machine has more than {MOST_VCPUS}"
-    );
+    let detail =
+        format!("sockets, cores and threads make {vcpus} vCPUs; at most {MAX_VCPUS} are supported");
     vec![input.invalid("domain.cpu", detail)]
 }
 
@@ -76,7 +75,7 @@ pub(super) fn machine(input: &Input<'_>) -> Vec<Violation> {
         return Vec::new();
     }
     let allowed = machines.allowed.join(", ");
-    let detail = format!("{machine:?} is not among the machines of this cluster; use {allowed}");
+    let detail = format!("{machine:?} is not a machine type of this cluster; use {allowed}");
     vec![input.invalid("domain.machine.type", detail)]
 }
 
@@ -105,6 +104,6 @@ pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn reboot_policy(input: &Input<'_>) -> Vec<Violation> {
     let is_given = input.spec.domain.reboot_policy.is_some();
-    let fault = input.needs_gate("domain.rebootPolicy", "RebootPolicy");
-    fault.filter(|_| is_given).into_iter().collect()
+    let problem = input.needs_gate("domain.rebootPolicy", "RebootPolicy");
+    problem.filter(|_| is_given).into_iter().collect()
 }

@@ -1,9 +1,9 @@
-//! CPUs that a guest has for itself, and what needs them.
+//! Dedicated CPUs, and the features that need them.
 
 use kubevirt_api::quantity::Amount;
+use validation::Violation;
 
-use super::{Input, compute::vcpu_count, memory::resource};
-use crate::violation::Violation;
+use super::{compute::vcpu_count, input::Input, memory::resource};
 
 pub(super) fn emulator_thread(input: &Input<'_>) -> Vec<Violation> {
     let is_isolated = input
@@ -33,14 +33,14 @@ pub(super) fn cpus(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-/// Only pods whose memory is guaranteed get CPUs of their own.
+/// The kubelet gives dedicated CPUs only to pods of the quality class `Guaranteed`.
 fn memory(input: &Input<'_>) -> Vec<Violation> {
     let request = resource(input, |resources| &resources.requests, "memory");
     let limit = resource(input, |resources| &resources.limits, "memory");
     let guest = input.memory().and_then(|memory| memory.guest.as_ref());
     match (request, limit) {
         (None, None) if guest.is_none() => {
-            let detail = "dedicated CPUs need a size of the memory; set memory.guest or this";
+            let detail = "dedicated CPUs need a memory size; set memory.guest or this";
             vec![input.invalid("domain.resources.limits.memory", detail)]
         }
         (Some(request), Some(limit)) if request != limit => {
@@ -57,7 +57,7 @@ fn numbers(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (list, amount) in [("requests", request), ("limits", limit)] {
         if amount.is_some_and(|amount| !amount.is_whole()) {
-            let detail = "dedicated CPUs come whole; use a whole number";
+            let detail = "dedicated CPUs cannot be fractional; use an integer";
             found.push(input.invalid(&format!("domain.resources.{list}.cpu"), detail));
         }
     }
@@ -67,7 +67,7 @@ fn numbers(input: &Input<'_>) -> Vec<Violation> {
             .any(|part| part.unwrap_or(0) != 0)
     });
     if request.is_none() && limit.is_none() && !has_topology {
-        let detail = "dedicated, but nothing says how many; set sockets, cores or threads";
+        let detail = "number of dedicated CPUs is missing; set sockets, cores or threads";
         found.push(input.invalid("domain.cpu.dedicatedCpuPlacement", detail));
     }
     if let (Some(request), Some(limit)) = (request, limit)
@@ -80,7 +80,7 @@ fn numbers(input: &Input<'_>) -> Vec<Violation> {
     let given: Vec<_> = [request, limit].into_iter().flatten().collect();
     if has_topology && !given.is_empty() && given.iter().all(|amount| *amount != vcpus) {
         let detail = format!(
-            "the topology has {} CPUs, requests and limits say otherwise; give one or the same",
+            "the topology has {} CPUs, requests and limits differ; give one of them, or equal numbers",
             vcpu_count(input)
         );
         found.push(input.invalid("domain.cpu.dedicatedCpuPlacement", detail));

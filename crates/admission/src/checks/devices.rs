@@ -1,22 +1,22 @@
-//! Inputs, sound, graphics, watchdogs and what else a board has.
+//! Inputs, sound, graphics, watchdogs and other devices.
 
 use kubevirt_api::devices::{InputBus, InputType, PanicDeviceModel};
+use validation::Violation;
 
-use super::Input;
-use crate::violation::Violation;
+use super::input::Input;
 
 pub(super) fn vsock(input: &Input<'_>) -> Vec<Violation> {
     let is_on = input.spec.domain.devices.autoattach_vsock == Some(true);
-    let fault = input.needs_gate("domain.devices.autoattachVSOCK", "VSOCK");
-    fault.filter(|_| is_on).into_iter().collect()
+    let problem = input.needs_gate("domain.devices.autoattachVSOCK", "VSOCK");
+    problem.filter(|_| is_on).into_iter().collect()
 }
 
 pub(super) fn inputs(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (i, device) in input.spec.domain.devices.inputs.iter().enumerate() {
         let path = format!("domain.devices.inputs[{i}]");
-        if let Some(bus @ InputBus::Other(word)) = &device.bus
-            && !word.is_empty()
+        if let Some(bus @ InputBus::Other(value)) = &device.bus
+            && !value.is_empty()
         {
             let detail = format!("{:?} is unknown; use usb or virtio", bus.as_str());
             found.push(input.invalid(&format!("{path}.bus"), detail));
@@ -59,7 +59,7 @@ pub(super) fn video(input: &Input<'_>) -> Vec<Violation> {
     };
     let mut found = Vec::new();
     if devices.autoattach_graphics_device == Some(false) {
-        let detail = "not together with autoattachGraphicsDevice: false; remove one of them";
+        let detail = "not supported with autoattachGraphicsDevice: false; remove one of them";
         found.push(input.invalid("domain.devices.video", detail));
     }
     if !kind.is_empty() && !known.contains(&kind) {
@@ -73,13 +73,14 @@ pub(super) fn watchdog(input: &Input<'_>) -> Vec<Violation> {
     let Some(watchdog) = &input.spec.domain.devices.watchdog else {
         return Vec::new();
     };
-    let kinds = (watchdog.i6300esb.is_some(), watchdog.diag288.is_some());
-    let detail = match (input.architecture(), kinds) {
-        ("arm64", _) => "arm64 has no watchdog; leave it out",
-        ("s390x", (false, true)) => return Vec::new(),
-        ("s390x", _) => "s390x has one watchdog; use diag288: {}",
-        (_, (true, false)) => return Vec::new(),
-        (_, _) => "use i6300esb: {}, and nothing else",
+    let i6300esb = watchdog.i6300esb.is_some();
+    let diag288 = watchdog.diag288.is_some();
+    let detail = match input.architecture() {
+        "arm64" => "arm64 has no watchdog; leave it out",
+        "s390x" if diag288 && !i6300esb => return Vec::new(),
+        "s390x" => "s390x supports only diag288: {}",
+        _ if i6300esb && !diag288 => return Vec::new(),
+        _ => "use only i6300esb: {}",
     };
     vec![input.not_supported("domain.devices.watchdog", detail)]
 }
@@ -106,11 +107,11 @@ pub(super) fn panic_devices(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
     let is_given = input.spec.domain.devices.downward_metrics.is_some();
-    let fault = input.needs_gate("domain.devices.downwardMetrics", "DownwardMetrics");
-    fault.filter(|_| is_given).into_iter().collect()
+    let problem = input.needs_gate("domain.devices.downwardMetrics", "DownwardMetrics");
+    problem.filter(|_| is_given).into_iter().collect()
 }
 
-/// What only other architectures have. Buses of disks are checked with the disks.
+/// Fields that only other architectures support. Disk buses are checked with the disks.
 pub(super) fn arm64(input: &Input<'_>) -> Vec<Violation> {
     if input.architecture() != "arm64" {
         return Vec::new();
@@ -124,7 +125,7 @@ pub(super) fn arm64(input: &Input<'_>) -> Vec<Violation> {
     }
     let bootloader = input.firmware().and_then(|one| one.bootloader.as_ref());
     if bootloader.is_some_and(|bootloader| bootloader.bios.is_some()) {
-        let detail = "there is no BIOS on arm64; use efi: {}";
+        let detail = "arm64 has no BIOS; use efi: {}";
         found.push(input.not_supported("domain.firmware.bootloader.bios", detail));
     }
     if input.spec.domain.devices.sound.is_some() {

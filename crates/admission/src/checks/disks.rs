@@ -1,16 +1,17 @@
-//! Disks as the guest sees them.
+//! Disks.
 
 use std::collections::BTreeSet;
 
+use cluster_config::Permission;
 use kubevirt_api::{
     disks::{CustomBlockSize, Disk, DiskBus, DiskErrorPolicy},
     volumes::Volume,
 };
+use validation::{Cause, Violation};
 
-use super::{Input, count, names::dns_label_fault, repeated};
-use crate::{
-    cluster_config::Permission,
-    violation::{Cause, Violation},
+use super::{
+    input::{Input, count, repeated},
+    names::dns_label_problem,
 };
 
 const MAX_SERIAL: usize = 256;
@@ -25,15 +26,15 @@ pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.duplicate(&format!("domain.devices.disks[{i}].name"), detail));
     }
     for (path, disk) in paths(input) {
-        if let Some(fault) = dns_label_fault(&disk.name) {
-            found.push(input.invalid(&format!("{path}.name"), fault));
+        if let Some(problem) = dns_label_problem(&disk.name) {
+            found.push(input.invalid(&format!("{path}.name"), problem));
         }
     }
     found
 }
 
 pub(super) fn volumes(input: &Input<'_>) -> Vec<Violation> {
-    // An empty drive takes its medium later.
+    // A CD-ROM drive can be empty if its medium is inserted later.
     let may_be_empty = input.config.has_gate("DeclarativeHotplugVolumes");
     let names = names_of(input, |_| true);
     paths(input)
@@ -49,11 +50,11 @@ pub(super) fn volumes(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Names of the volumes that are of a kind. A set, for there may be many disks.
-fn names_of<'a>(input: &Input<'a>, is_one: impl Fn(&Volume) -> bool) -> BTreeSet<&'a str> {
+/// Names of the volumes that satisfy a predicate. A set keeps the lookups fast for many disks.
+fn names_of<'a>(input: &Input<'a>, predicate: impl Fn(&Volume) -> bool) -> BTreeSet<&'a str> {
     let volumes = input.spec.volumes.iter();
     volumes
-        .filter(|volume| is_one(volume))
+        .filter(|volume| predicate(volume))
         .map(|volume| &*volume.name)
         .collect()
 }
@@ -79,7 +80,7 @@ pub(super) fn luns(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter(|(_, disk)| disk.lun.is_some() && others.contains(&*disk.name))
         .map(|(path, _)| {
-            let detail = "only persistentVolumeClaim and dataVolume can be a lun; use disk";
+            let detail = "only persistentVolumeClaim and dataVolume support lun; use disk";
             input.invalid(&format!("{path}.lun"), detail)
         })
         .collect()
@@ -92,14 +93,14 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
         if !metrics.contains(&*disk.name) {
             continue;
         }
-        match bus_of(disk) {
-            Some(("disk", bus)) if *bus == DiskBus::Virtio => {}
-            Some(("disk", _)) => {
+        match Target::of(disk) {
+            Some(target) if target.kind == "disk" && *target.bus == DiskBus::Virtio => {}
+            Some(target) if target.kind == "disk" => {
                 let detail = "downward metrics need bus virtio";
                 found.push(input.invalid(&format!("{path}.disk.bus"), detail));
             }
             _ => {
-                let detail = "downward metrics are shown as disk; write disk: {bus: virtio}";
+                let detail = "downward metrics need a disk target; write disk: {bus: virtio}";
                 found.push(input.required(&path, detail));
             }
         }
@@ -108,37 +109,48 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn buses(input: &Input<'_>) -> Vec<Violation> {
-    let is_arm = input.architecture() == "arm64";
     paths(input)
         .filter_map(|(path, disk)| {
-            let (target, bus) = bus_of(disk)?;
-            let (cause, detail) = bus_fault(disk, target, bus, is_arm)?;
-            let field = input.at(&format!("{path}.{target}.bus"));
-            Some(Violation::new(cause, field, detail))
+            let target = Target::of(disk)?;
+            let problem = bus_problem(disk, &target, input.architecture())?;
+            let field = input.at(&format!("{path}.{}.bus", target.kind));
+            Some(Violation::new(problem.cause, field, problem.detail))
         })
         .collect()
 }
 
-fn bus_fault(disk: &Disk, target: &str, bus: &DiskBus, is_arm: bool) -> Option<(Cause, String)> {
+struct BusProblem {
+    cause: Cause,
+    detail: String,
+}
+
+fn bus_problem(disk: &Disk, target: &Target<'_>, architecture: &str) -> Option<BusProblem> {
+    let invalid = |detail: String| {
+        Some(BusProblem {
+            cause: Cause::Invalid,
+            detail,
+        })
+    };
+    let bus = target.bus;
     let name = bus.as_str();
     if !bus.is_known() && !name.is_empty() {
         let choices = DiskBus::KNOWN.join(", ");
-        let detail = format!("{name:?} is unknown; use one of {choices}");
-        return Some((Cause::Invalid, detail));
+        return invalid(format!("{name:?} is unknown; use one of {choices}"));
     }
-    if target == "cdrom" && *bus == DiskBus::Virtio {
-        let detail = "a cdrom cannot be virtio; use sata, scsi or usb".to_owned();
-        return Some((Cause::Invalid, detail));
+    if target.kind == "cdrom" && *bus == DiskBus::Virtio {
+        return invalid("a cdrom cannot be virtio; use sata, scsi or usb".to_owned());
     }
     let target_disk = disk.disk.as_ref();
     let is_readonly = target_disk.is_some_and(|target| target.readonly == Some(true));
     if *bus == DiskBus::Sata && is_readonly {
-        let detail = "a sata disk cannot be read-only; use bus virtio, or cdrom".to_owned();
-        return Some((Cause::Invalid, detail));
+        return invalid("a sata disk cannot be read-only; use bus virtio, or cdrom".to_owned());
     }
-    if is_arm && !matches!(bus, DiskBus::Virtio | DiskBus::Scsi) && !name.is_empty() {
-        let detail = format!("{name} does not work on arm64; use virtio or scsi");
-        return Some((Cause::NotSupported, detail));
+    let works_on_arm = name.is_empty() || matches!(bus, DiskBus::Virtio | DiskBus::Scsi);
+    if architecture == "arm64" && !works_on_arm {
+        return Some(BusProblem {
+            cause: Cause::NotSupported,
+            detail: format!("{name} does not work on arm64; use virtio or scsi"),
+        });
     }
     None
 }
@@ -152,11 +164,11 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
         };
         let field = format!("{path}.disk.pciAddress");
         if target.bus != Some(DiskBus::Virtio) {
-            let detail = "only virtio disks have a PCI address; use bus virtio";
+            let detail = "only virtio disks support a PCI address; use bus virtio";
             found.push(input.invalid(&field, detail));
         }
         if !is_pci_address(address) {
-            found.push(input.invalid(&field, pci_fault(address)));
+            found.push(input.invalid(&field, pci_address_problem(address)));
         }
     }
     found
@@ -165,9 +177,9 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter(|(_, disk)| disk.dedicated_io_thread == Some(true))
-        .filter(|(_, disk)| bus_of(disk).is_some_and(|(_, bus)| *bus != DiskBus::Virtio))
+        .filter(|(_, disk)| Target::of(disk).is_some_and(|target| *target.bus != DiskBus::Virtio))
         .map(|(path, _)| {
-            let detail = "only virtio disks have I/O threads; use bus virtio";
+            let detail = "only virtio disks support I/O threads; use bus virtio";
             input.not_supported(&format!("{path}.dedicatedIOThread"), detail)
         })
         .collect()
@@ -185,15 +197,16 @@ pub(super) fn boot_order(input: &Input<'_>) -> Vec<Violation> {
         .iter()
         .enumerate()
         .map(|(i, interface)| ("interfaces", i, interface.boot_order));
-    let mut seen = BTreeSet::new();
+    let mut used = BTreeSet::new();
     let mut found = Vec::new();
     for (list, i, order) in disks.chain(interfaces) {
         let Some(order) = order else { continue };
         let field = format!("domain.devices.{list}[{i}].bootOrder");
         if order == 0 {
-            found.push(input.invalid(&field, "0 is no place in an order; count from 1"));
-        } else if !seen.insert(order) {
-            let detail = format!("another disk or interface has place {order}; each needs its own");
+            found.push(input.invalid(&field, "0 is not a valid boot order; count from 1"));
+        } else if !used.insert(order) {
+            let detail =
+                format!("another disk or interface has boot order {order}; each must be unique");
             found.push(input.invalid(&field, detail));
         }
     }
@@ -211,8 +224,7 @@ pub(super) fn serials(input: &Input<'_>) -> Vec<Violation> {
             })
         })
         .map(|(path, _)| {
-            let detail =
-                format!("use at most {MAX_SERIAL} characters out of letters, digits and _ . + -");
+            let detail = format!("use at most {MAX_SERIAL} letters, digits and _ . + -");
             input.invalid(&format!("{path}.serial"), detail)
         })
         .collect()
@@ -224,8 +236,8 @@ pub(super) fn caches(input: &Input<'_>) -> Vec<Violation> {
         (!cache.is_known() && !cache.as_str().is_empty()).then(|| (path, cache.as_str()))
     });
     unknown
-        .map(|(path, word)| {
-            let detail = format!("{word:?} is unknown; use none, writethrough or writeback");
+        .map(|(path, value)| {
+            let detail = format!("{value:?} is unknown; use none, writethrough or writeback");
             input.invalid(&format!("{path}.cache"), detail)
         })
         .collect()
@@ -237,8 +249,8 @@ pub(super) fn io(input: &Input<'_>) -> Vec<Violation> {
         (!io.is_known() && !io.as_str().is_empty()).then(|| (path, io.as_str()))
     });
     unknown
-        .map(|(path, word)| {
-            let detail = format!("{word:?} is unknown; use native or threads");
+        .map(|(path, value)| {
+            let detail = format!("{value:?} is unknown; use native or threads");
             input.not_supported(&format!("{path}.io"), detail)
         })
         .collect()
@@ -250,9 +262,9 @@ pub(super) fn error_policies(input: &Input<'_>) -> Vec<Violation> {
         (!policy.is_known()).then(|| (path, policy.as_str()))
     });
     unknown
-        .map(|(path, word)| {
+        .map(|(path, value)| {
             let choices = DiskErrorPolicy::KNOWN.join(", ");
-            let detail = format!("{word:?} is unknown; use one of {choices}");
+            let detail = format!("{value:?} is unknown; use one of {choices}");
             input.invalid(&format!("{path}.errorPolicy"), detail)
         })
         .collect()
@@ -275,29 +287,44 @@ pub(super) fn reservations(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// What a disk that comes to a running guest may not be; path below the disk, and detail.
-pub(crate) fn hotplugged_disk_faults(disk: &Disk) -> Vec<(&'static str, String)> {
+/// A problem of a disk.
+pub(crate) struct DiskProblem {
+    /// Path below the disk; empty for the disk itself.
+    pub(crate) field: &'static str,
+    pub(crate) detail: String,
+}
+
+/// Problems of a disk that is hot-plugged.
+pub(crate) fn hotplugged_disk_problems(disk: &Disk) -> Vec<DiskProblem> {
+    let problem = |field, detail: &str| DiskProblem {
+        field,
+        detail: detail.to_owned(),
+    };
     let mut found = Vec::new();
-    match (bus_of(disk), disk.lun.is_some(), disk.disk.is_some()) {
-        (Some(("disk", bus)), ..) if !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
-            found.push(("disk.bus", "plugged disks are scsi or virtio".to_owned()));
+    let target = Target::of(disk);
+    let is_disk = target.as_ref().is_some_and(|one| one.kind == "disk");
+    let is_lun = target.as_ref().is_some_and(|one| one.kind == "lun");
+    match target.map(|one| one.bus) {
+        Some(bus) if is_disk && !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
+            let detail = "hot-plugged disks must be scsi or virtio";
+            found.push(problem("disk.bus", detail));
         }
-        (Some(("lun", bus)), ..) if *bus != DiskBus::Scsi => {
-            found.push(("lun.bus", "plugged luns are scsi".to_owned()));
+        Some(bus) if is_lun && *bus != DiskBus::Scsi => {
+            found.push(problem("lun.bus", "hot-plugged luns must be scsi"));
         }
-        (_, false, false) => found.push(("", "only disk and lun can be plugged".to_owned())),
+        _ if disk.lun.is_none() && disk.disk.is_none() => {
+            found.push(problem("", "only disk and lun can be hot-plugged"));
+        }
         _ => {}
     }
-    let is_virtio = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Virtio);
+    let is_virtio = Target::of(disk).is_some_and(|target| *target.bus == DiskBus::Virtio);
     if disk.dedicated_io_thread == Some(true) && !is_virtio {
-        let detail = "only virtio disks have I/O threads".to_owned();
-        found.push(("dedicatedIOThread", detail));
+        let detail = "only virtio disks support I/O threads";
+        found.push(problem("dedicatedIOThread", detail));
     }
     if disk.boot_order == Some(0) {
-        found.push((
-            "bootOrder",
-            "0 is no place in an order; count from 1".to_owned(),
-        ));
+        let detail = "0 is not a valid boot order; count from 1";
+        found.push(problem("bootOrder", detail));
     }
     found
 }
@@ -315,22 +342,22 @@ pub(super) fn block_sizes(input: &Input<'_>) -> Vec<Violation> {
             .as_ref()
             .is_some_and(|state| state.enabled != Some(false));
         if matches_volume {
-            let detail = "custom together with matchVolume; choose one";
+            let detail = "custom and matchVolume are both set; choose one";
             found.push(input.invalid(&field, detail));
         }
-        let is_sata = bus_of(disk).is_some_and(|(_, bus)| *bus == DiskBus::Sata);
-        if let Some(detail) = block_size_fault(custom, is_sata) {
+        let bus = Target::of(disk).map(|target| target.bus);
+        if let Some(detail) = block_size_problem(custom, bus) {
             found.push(input.invalid(&format!("{field}.custom"), detail));
         }
     }
     found
 }
 
-fn block_size_fault(custom: &CustomBlockSize, is_sata: bool) -> Option<String> {
+fn block_size_problem(custom: &CustomBlockSize, bus: Option<&DiskBus>) -> Option<String> {
     let logical = custom.logical.unwrap_or(0);
     let physical = custom.physical.unwrap_or(0);
-    let fits = |size: u64| BLOCK_SIZES.contains(&size) && size.is_power_of_two();
-    if !fits(logical) || !fits(physical) {
+    let is_valid = |size: u64| BLOCK_SIZES.contains(&size) && size.is_power_of_two();
+    if !is_valid(logical) || !is_valid(physical) {
         return Some(format!(
             "logical and physical must be powers of two from {} to {}",
             BLOCK_SIZES.start(),
@@ -340,7 +367,7 @@ fn block_size_fault(custom: &CustomBlockSize, is_sata: bool) -> Option<String> {
     if logical > physical {
         return Some("logical must not be larger than physical".to_owned());
     }
-    if is_sata && logical != SATA_BLOCK_SIZE {
+    if bus == Some(&DiskBus::Sata) && logical != SATA_BLOCK_SIZE {
         return Some(format!("a sata disk needs logical: {SATA_BLOCK_SIZE}"));
     }
     custom
@@ -357,15 +384,26 @@ fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Disk)> + us
         .map(|(i, disk)| (format!("domain.devices.disks[{i}]"), disk))
 }
 
-/// The kind of target and its bus.
-fn bus_of(disk: &Disk) -> Option<(&'static str, &DiskBus)> {
-    let disk_bus = disk.disk.as_ref().and_then(|target| target.bus.as_ref());
-    let lun_bus = disk.lun.as_ref().and_then(|target| target.bus.as_ref());
-    let cdrom_bus = disk.cdrom.as_ref().and_then(|target| target.bus.as_ref());
-    disk_bus
-        .map(|bus| ("disk", bus))
-        .or_else(|| lun_bus.map(|bus| ("lun", bus)))
-        .or_else(|| cdrom_bus.map(|bus| ("cdrom", bus)))
+/// The target of a disk that has a bus.
+struct Target<'a> {
+    /// Field of the target: disk, lun or cdrom.
+    kind: &'static str,
+    bus: &'a DiskBus,
+}
+
+impl<'a> Target<'a> {
+    fn of(disk: &'a Disk) -> Option<Self> {
+        let targets = [
+            ("disk", disk.disk.as_ref().and_then(|one| one.bus.as_ref())),
+            ("lun", disk.lun.as_ref().and_then(|one| one.bus.as_ref())),
+            (
+                "cdrom",
+                disk.cdrom.as_ref().and_then(|one| one.bus.as_ref()),
+            ),
+        ];
+        let mut targets = targets.into_iter();
+        targets.find_map(|(kind, bus)| bus.map(|bus| Self { kind, bus }))
+    }
 }
 
 /// `0000:81:01.0`
@@ -384,6 +422,6 @@ pub(super) fn is_pci_address(address: &str) -> bool {
         }
 }
 
-pub(super) fn pci_fault(address: &str) -> String {
-    format!("{address:?} is no PCI address; write one such as 0000:81:01.0")
+pub(super) fn pci_address_problem(address: &str) -> String {
+    format!("{address:?} is not a PCI address; use the form 0000:81:01.0")
 }

@@ -1,9 +1,10 @@
-//! How the pod resolves names. Field names are those that Kubernetes complains with.
+//! The pod's DNS policy and configuration. Field paths are those of Kubernetes' own messages.
 
 use std::net::IpAddr;
 
-use super::{Input, names::dns_subdomain_fault};
-use crate::violation::Violation;
+use validation::Violation;
+
+use super::{input::Input, names::dns_subdomain_problem};
 
 const POLICIES: &[&str] = &[
     "ClusterFirstWithHostNet",
@@ -43,12 +44,15 @@ pub(super) fn config(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.required("dnsConfig.nameservers", detail));
     }
     if servers.len() > MAX_SERVERS {
-        let detail = format!("{} name servers; at most {MAX_SERVERS} work", servers.len());
+        let detail = format!(
+            "{} name servers; at most {MAX_SERVERS} are supported",
+            servers.len()
+        );
         found.push(input.invalid("dnsConfig.nameservers", detail));
     }
     for (i, server) in servers.iter().enumerate() {
         if server.parse::<IpAddr>().is_err() {
-            let detail = format!("{server:?} is no IP address; write one such as 10.96.0.10");
+            let detail = format!("{server:?} is not an IP address; use the form 10.96.0.10");
             found.push(input.invalid(&format!("dnsConfig.nameservers[{i}]"), detail));
         }
     }
@@ -70,7 +74,10 @@ fn searches(input: &Input<'_>, searches: &[String]) -> Vec<Violation> {
     let field = "dnsConfig.searchDomains";
     let mut found = Vec::new();
     if searches.len() > MAX_SEARCHES {
-        let detail = format!("{} searches; at most {MAX_SEARCHES} work", searches.len());
+        let detail = format!(
+            "{} search domains; at most {MAX_SEARCHES} are supported",
+            searches.len()
+        );
         found.push(input.invalid(field, detail));
     }
     let length = searches
@@ -79,14 +86,14 @@ fn searches(input: &Input<'_>, searches: &[String]) -> Vec<Violation> {
         .sum::<usize>();
     if length > MAX_SEARCH_LENGTH + 1 {
         let detail = format!(
-            "searches of {} characters together; at most {MAX_SEARCH_LENGTH} work",
+            "search domains of {} characters in total; at most {MAX_SEARCH_LENGTH} are supported",
             length - 1
         );
         found.push(input.invalid(field, detail));
     }
     for (i, search) in searches.iter().enumerate() {
-        if let Some(fault) = dns_subdomain_fault(search.strip_suffix('.').unwrap_or(search)) {
-            found.push(input.invalid(&format!("{field}[{i}]"), fault));
+        if let Some(problem) = dns_subdomain_problem(search.strip_suffix('.').unwrap_or(search)) {
+            found.push(input.invalid(&format!("{field}[{i}]"), problem));
         }
     }
     found

@@ -1,9 +1,9 @@
 //! Hyper-V enlightenments.
 
 use kubevirt_api::features::{FeatureHyperv, FeatureState};
+use validation::Violation;
 
-use super::Input;
-use crate::violation::Violation;
+use super::input::Input;
 
 const PATH: &str = "domain.features.hyperv";
 
@@ -13,8 +13,8 @@ pub(super) fn hyperv_needs(input: &Input<'_>) -> Vec<Violation> {
     };
     let mut found: Vec<_> = missing(hyperv)
         .into_iter()
-        .map(|(feature, needs)| {
-            let detail = format!("needs {needs}, which is switched off; switch it on");
+        .map(|Missing { feature, needs }| {
+            let detail = format!("needs {needs}, which is disabled; enable it");
             input.invalid(&format!("{PATH}.{feature}"), detail)
         })
         .collect();
@@ -38,7 +38,7 @@ pub(super) fn hyperv_passthrough(input: &Input<'_>) -> Vec<Violation> {
     if !has_passthrough || hyperv(input).is_none() {
         return Vec::new();
     }
-    let detail = "not together with hypervPassthrough; choose one";
+    let detail = "not supported with hypervPassthrough; choose one";
     vec![input.invalid(PATH, detail)]
 }
 
@@ -46,7 +46,8 @@ fn hyperv<'a>(input: &Input<'a>) -> Option<&'a FeatureHyperv> {
     input.spec.domain.features.as_ref()?.hyperv.as_ref()
 }
 
-fn missing(hyperv: &FeatureHyperv) -> Vec<(&'static str, &'static str)> {
+/// Enabled enlightenments whose requirement is disabled.
+fn missing(hyperv: &FeatureHyperv) -> Vec<Missing> {
     let vapic = is_on(hyperv.vapic.as_ref());
     let vpindex = is_on(hyperv.vpindex.as_ref());
     let synic = is_on(hyperv.synic.as_ref());
@@ -63,11 +64,16 @@ fn missing(hyperv: &FeatureHyperv) -> Vec<(&'static str, &'static str)> {
     ]
     .into_iter()
     .filter(|(_, _, wanted, satisfied)| *wanted && !satisfied)
-    .map(|(feature, needs, ..)| (feature, needs))
+    .map(|(feature, needs, ..)| Missing { feature, needs })
     .collect()
 }
 
-/// Present means on, unless it says otherwise.
+struct Missing {
+    feature: &'static str,
+    needs: &'static str,
+}
+
+/// A feature that is present is on unless it is disabled.
 pub(super) fn is_on(state: Option<&FeatureState>) -> bool {
     state.is_some_and(|state| state.enabled != Some(false))
 }

@@ -1,12 +1,16 @@
 //! Firmware and direct kernel boot.
 
-use super::{Input, features::is_on, given};
-use crate::violation::Violation;
+use validation::Violation;
+
+use super::{
+    features::is_on,
+    input::{Input, given},
+};
 
 pub(super) fn bootloader(input: &Input<'_>) -> Vec<Violation> {
     let bootloader = input.firmware().and_then(|one| one.bootloader.as_ref());
     if bootloader.is_some_and(|one| one.bios.is_some() && one.efi.is_some()) {
-        let detail = "bios and efi together; choose one";
+        let detail = "bios and efi are both set; choose one";
         return vec![input.invalid("domain.firmware.bootloader", detail)];
     }
     Vec::new()
@@ -87,7 +91,7 @@ pub(super) fn acpi(input: &Input<'_>) -> Vec<Violation> {
         let detail = match volume {
             None => format!("no volume is named {name:?}; add one with secret"),
             Some(volume) if volume.secret.is_none() => {
-                format!("volume {name:?} is no secret; tables are read from secrets")
+                format!("volume {name:?} is not a secret; tables are read from secrets")
             }
             Some(_) => continue,
         };
@@ -102,12 +106,12 @@ pub(super) fn uuid(input: &Input<'_>) -> Vec<Violation> {
         return Vec::new();
     };
     let detail = format!(
-        "{uuid:?} is no UUID; write one such as 5d307ca9-b3ef-428c-8861-06e72d69f223, or leave it out"
+        "{uuid:?} is not a UUID; use the form 5d307ca9-b3ef-428c-8861-06e72d69f223, or leave it out"
     );
     vec![input.invalid("domain.firmware.uuid", detail)]
 }
 
-/// An absolute path that names a file and stays where it says.
+/// Whether a path is absolute, names a file and has no `.`, `..` or empty components.
 pub(super) fn is_clean_path(path: &str) -> bool {
     path.strip_prefix('/').is_some_and(|rest| {
         !rest.is_empty() && rest.split('/').all(|part| !matches!(part, "" | "." | ".."))
@@ -115,5 +119,5 @@ pub(super) fn is_clean_path(path: &str) -> bool {
 }
 
 pub(super) fn not_clean(path: &str) -> String {
-    format!("{path:?} is no clean absolute path; write one such as /boot/vmlinuz")
+    format!("{path:?} is not a normalised absolute path; use the form /boot/vmlinuz")
 }

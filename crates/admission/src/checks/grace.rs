@@ -1,9 +1,10 @@
-//! PCI devices of NVIDIA Grace boards: they work only in guests of one make.
+//! PCI devices of NVIDIA Grace boards and the configuration that they require of a guest.
 //!
-//! What such a device is, the cluster's list of devices says: the vendor selector of the resource.
+//! The vendor selector in the cluster's list of permitted devices identifies them.
 
-use super::Input;
-use crate::violation::Violation;
+use validation::Violation;
+
+use super::input::Input;
 
 const VENDOR: &str = "10DE";
 /// Device numbers of the GPUs of Grace boards.
@@ -14,26 +15,31 @@ const NO_HOLE: &str = "kubevirt.io/disablePCIHole64";
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Grace,
-    /// Of the vendor, but any device.
-    Unclear,
+    /// Any device of the vendor.
+    AnyOfVendor,
 }
 
 fn kind(selector: &str) -> Option<Kind> {
     let (vendor, device) = selector.trim().split_once(':')?;
-    let plain = |id: &str| {
+    let normalized = |id: &str| {
         let id = id.trim().to_ascii_uppercase();
         id.strip_prefix("0X").map(str::to_owned).unwrap_or(id)
     };
-    let device = plain(device);
-    match plain(vendor) == VENDOR {
+    let device = normalized(device);
+    match normalized(vendor) == VENDOR {
         true if DEVICES.contains(&&*device) => Some(Kind::Grace),
-        true if device == "*" => Some(Kind::Unclear),
+        true if device == "*" => Some(Kind::AnyOfVendor),
         _ => None,
     }
 }
 
-/// Path of each device by name that is, or may be, of such a board.
-fn requests(input: &Input<'_>) -> Vec<(String, Kind)> {
+/// A requested device that is, or may be, of a Grace board.
+struct Requested {
+    path: String,
+    kind: Kind,
+}
+
+fn requests(input: &Input<'_>) -> Vec<Requested> {
     if input.config.pci_devices.is_empty() {
         return Vec::new();
     }
@@ -44,10 +50,10 @@ fn requests(input: &Input<'_>) -> Vec<(String, Kind)> {
     let named = |list: &'static str| {
         move |(i, name): (usize, Option<&str>)| {
             let selector = input.config.pci_devices.get(name?)?;
-            Some((
-                format!("domain.devices.{list}[{i}].deviceName"),
-                kind(selector)?,
-            ))
+            Some(Requested {
+                path: format!("domain.devices.{list}[{i}].deviceName"),
+                kind: kind(selector)?,
+            })
         }
     };
     gpus.enumerate()
@@ -61,25 +67,25 @@ pub(super) fn devices(input: &Input<'_>) -> Vec<Violation> {
     let is_on = input.config.has_gate(gate);
     let requests = requests(input);
     let mut found = Vec::new();
-    for (path, kind) in &requests {
+    for Requested { path, kind } in &requests {
         match kind {
-            Kind::Unclear if is_on => {
-                let detail = "the cluster's selector of this resource stands for any device of \
-                              the vendor; it must name one";
+            Kind::AnyOfVendor if is_on => {
+                let detail = "the cluster's selector of this resource matches any device of the \
+                              vendor; it must name one";
                 found.push(input.invalid(path, detail));
             }
             Kind::Grace => found.extend(input.needs_gate(path, gate)),
-            Kind::Unclear => {}
+            Kind::AnyOfVendor => {}
         }
     }
-    let has_grace = requests.iter().any(|(_, kind)| *kind == Kind::Grace);
+    let has_grace = requests.iter().any(|one| one.kind == Kind::Grace);
     if has_grace && is_on {
-        found.extend(surroundings(input));
+        found.extend(guest_requirements(input));
     }
     found
 }
 
-fn surroundings(input: &Input<'_>) -> Vec<Violation> {
+fn guest_requirements(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     if input.architecture() != "arm64" {
         let detail = "Grace devices work on arm64 only";
@@ -102,7 +108,7 @@ fn surroundings(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn annotations(input: &Input<'_>) -> Vec<Violation> {
-    if requests(input).iter().all(|(_, kind)| *kind != Kind::Grace) {
+    if requests(input).iter().all(|one| one.kind != Kind::Grace) {
         return Vec::new();
     }
     [ON_ROOT_COMPLEX, NO_HOLE]
@@ -115,7 +121,7 @@ pub(super) fn annotations(input: &Input<'_>) -> Vec<Violation> {
         })
         .map(|key| {
             let field = format!("{}.annotations", input.metadata_path());
-            let detail = format!("Grace devices do not bear {key}; remove it");
+            let detail = format!("Grace devices do not support {key}; remove it");
             Violation::invalid(field, detail)
         })
         .collect()

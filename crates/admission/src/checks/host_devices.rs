@@ -1,12 +1,13 @@
-//! Devices of the host that a guest gets: by the name of a resource, or by a claim.
+//! GPUs and host devices: by the name of a resource, or by a resource claim.
 
 use std::collections::BTreeSet;
 
-use super::{Input, count, given};
-use crate::violation::Violation;
+use validation::Violation;
 
-/// What GPUs, host devices and networks have in common.
-struct Claimant<'a> {
+use super::input::{Input, count, given};
+
+/// The common fields of GPUs and host devices.
+struct Requested<'a> {
     path: String,
     device: Option<&'a str>,
     claim: Option<&'a str>,
@@ -14,15 +15,15 @@ struct Claimant<'a> {
     gate: &'static str,
 }
 
-impl Claimant<'_> {
+impl Requested<'_> {
     fn is_by_claim(&self) -> bool {
         self.claim.is_some() || self.request.is_some()
     }
 }
 
-fn devices<'a>(input: &Input<'a>) -> impl Iterator<Item = Claimant<'a>> + use<'a> {
+fn devices<'a>(input: &Input<'a>) -> impl Iterator<Item = Requested<'a>> + use<'a> {
     let devices = &input.spec.domain.devices;
-    let gpus = devices.gpus.iter().enumerate().map(|(i, gpu)| Claimant {
+    let gpus = devices.gpus.iter().enumerate().map(|(i, gpu)| Requested {
         path: format!("domain.devices.gpus[{i}]"),
         device: given(gpu.device_name.as_deref()),
         claim: gpu.claim_name.as_deref(),
@@ -30,7 +31,7 @@ fn devices<'a>(input: &Input<'a>) -> impl Iterator<Item = Claimant<'a>> + use<'a
         gate: "GPUsWithDRA",
     });
     let others = devices.host_devices.iter().enumerate();
-    gpus.chain(others.map(|(i, device)| Claimant {
+    gpus.chain(others.map(|(i, device)| Requested {
         path: format!("domain.devices.hostDevices[{i}]"),
         device: given(device.device_name.as_deref()),
         claim: device.claim_name.as_deref(),
@@ -53,7 +54,7 @@ pub(super) fn gpus(input: &Input<'_>) -> Vec<Violation> {
     });
     let mut found = Vec::new();
     if displays.count() > 1 {
-        let detail = "more than one GPU shows the boot screen; set ramFB.enabled: false on others";
+        let detail = "more than one GPU has a boot display; set ramFB.enabled: false on the others";
         found.push(input.invalid(field, detail));
     }
     let by_claim = gpus
@@ -65,7 +66,7 @@ pub(super) fn gpus(input: &Input<'_>) -> Vec<Violation> {
         .filter(|gpu| given(gpu.device_name.as_deref()).is_some())
         .count();
     if by_claim > 0 && by_name > 0 {
-        let detail = "GPUs by deviceName beside GPUs by claim; choose one way for all";
+        let detail = "GPUs by deviceName together with GPUs by claim; use one way for all";
         found.push(input.invalid(field, detail));
     }
     found
@@ -81,7 +82,7 @@ pub(super) fn sources(input: &Input<'_>) -> Vec<Violation> {
                     Some(input.required(&one.path, detail))
                 }
                 _ => {
-                    let detail = "deviceName and claim together; choose one";
+                    let detail = "deviceName and a claim are both set; choose one";
                     Some(input.invalid(&one.path, detail))
                 }
             },
@@ -90,20 +91,16 @@ pub(super) fn sources(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
-    let networks = input.spec.networks.iter().enumerate();
-    let networks = networks.filter_map(|(i, network)| {
+    let networks = input.spec.networks.iter().filter_map(|network| {
         let claim = network.resource_claim.as_ref()?;
         Some((
             given(claim.claim_name.as_deref())?,
             given(claim.request_name.as_deref())?,
-            format!("networks[{i}].resourceClaim"),
         ))
     });
-    let mut seen: BTreeSet<_> = networks
-        .map(|(claim, request, _)| (claim, request))
-        .collect();
+    let mut used: BTreeSet<_> = networks.collect();
     let mut found = Vec::new();
-    for one in devices(input).filter(Claimant::is_by_claim) {
+    for one in devices(input).filter(Requested::is_by_claim) {
         found.extend(input.needs_gate(&one.path, one.gate));
         let parts = [
             ("claimName", given(one.claim)),
@@ -116,7 +113,7 @@ pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
             }
         }
         if let (Some(claim), Some(request)) = (given(one.claim), given(one.request))
-            && !seen.insert((claim, request))
+            && !used.insert((claim, request))
         {
             let detail = format!("request {request:?} of claim {claim:?} is used twice");
             found.push(input.duplicate(&one.path, detail));
@@ -128,7 +125,7 @@ pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
                 .iter()
                 .any(|own| own.name == claim)
         {
-            let detail = format!("no claim is named {claim:?}; add it to resourceClaims");
+            let detail = format!("no resource claim is named {claim:?}; add it to resourceClaims");
             found.push(input.invalid(&format!("{}.claimName", one.path), detail));
         }
     }
@@ -137,6 +134,6 @@ pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn gate(input: &Input<'_>) -> Vec<Violation> {
     let is_given = !input.spec.domain.devices.host_devices.is_empty();
-    let fault = input.needs_gate("domain.devices.hostDevices", "HostDevices");
-    fault.filter(|_| is_given).into_iter().collect()
+    let problem = input.needs_gate("domain.devices.hostDevices", "HostDevices");
+    problem.filter(|_| is_given).into_iter().collect()
 }

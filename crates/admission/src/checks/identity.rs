@@ -1,16 +1,16 @@
-//! Who the guest is, where it may run and what ends it.
+//! Identity, scheduling and lifecycle of a guest.
 
+use cluster_config::gates::Stage;
 use kubevirt_api::{
     annotations, labels,
     vmi::{EvictionStrategy, StartStrategy},
 };
+use validation::Violation;
 
 use super::{
-    Input, Occasion, Origin, Requester, count, gate_is_off, given,
-    names::{dns_label_fault, dns_subdomain_fault},
-    repeated,
+    input::{Input, Occasion, Origin, Requester, count, gate_is_off, given, repeated},
+    names::{dns_label_problem, dns_subdomain_problem},
 };
-use crate::{gates::Stage, violation::Violation};
 
 const ARCHITECTURES: &[&str] = &["amd64", "arm64", "s390x"];
 
@@ -24,7 +24,7 @@ pub(super) fn labels(input: &Input<'_>) -> Vec<Violation> {
         .map(|key| {
             Violation::not_supported(
                 format!("{}.labels", input.metadata_path()),
-                format!("label {key} is written by the system only; remove it"),
+                format!("label {key} is reserved for the system; remove it"),
             )
         })
         .collect()
@@ -48,29 +48,29 @@ pub(super) fn annotations(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn hostname(input: &Input<'_>) -> Vec<Violation> {
     given(input.spec.hostname.as_deref())
-        .and_then(dns_label_fault)
-        .map(|fault| input.invalid("hostname", fault))
+        .and_then(dns_label_problem)
+        .map(|problem| input.invalid("hostname", problem))
         .into_iter()
         .collect()
 }
 
 pub(super) fn subdomain(input: &Input<'_>) -> Vec<Violation> {
     given(input.spec.subdomain.as_deref())
-        .and_then(dns_subdomain_fault)
-        .map(|fault| input.invalid("subdomain", fault))
+        .and_then(dns_subdomain_problem)
+        .map(|problem| input.invalid("subdomain", problem))
         .into_iter()
         .collect()
 }
 
 pub(super) fn service_account(input: &Input<'_>) -> Vec<Violation> {
     given(input.spec.service_account_name.as_deref())
-        .and_then(dns_subdomain_fault)
-        .map(|fault| input.invalid("serviceAccountName", fault))
+        .and_then(dns_subdomain_problem)
+        .map(|problem| input.invalid("serviceAccountName", problem))
         .into_iter()
         .collect()
 }
 
-/// The pod runs as one account; the volume holds the token of that one.
+/// The pod runs as one service account, and the volume contains the token of that account.
 pub(super) fn service_account_volume(input: &Input<'_>) -> Vec<Violation> {
     let Some(own) = given(input.spec.service_account_name.as_deref()) else {
         return Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn service_account_volume(input: &Input<'_>) -> Vec<Violation> {
         })
         .filter(|of_volume| *of_volume != own)
         .map(|of_volume| {
-            let detail = format!("{own:?}, but a volume names {of_volume:?}; name the same one");
+            let detail = format!("{own:?}, but a volume names {of_volume:?}; use the same account");
             input.invalid("serviceAccountName", detail)
         })
         .collect()
@@ -96,7 +96,7 @@ pub(super) fn service_account_volume(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn architecture(input: &Input<'_>) -> Vec<Violation> {
     let name = input.architecture();
-    if input.origin != Origin::Instance || ARCHITECTURES.contains(&name) {
+    if input.origin != Origin::Vmi || ARCHITECTURES.contains(&name) {
         return Vec::new();
     }
     let choices = ARCHITECTURES.join(", ");
@@ -106,7 +106,7 @@ pub(super) fn architecture(input: &Input<'_>) -> Vec<Violation> {
     )]
 }
 
-/// Who still lists a gate that is gone hopes for what it was for.
+/// A listed gate that was discontinued suggests that the administrator expects the feature.
 pub(super) fn discontinued(input: &Input<'_>) -> Vec<Violation> {
     if input.occasion != Occasion::Creation {
         return Vec::new();
@@ -123,7 +123,7 @@ pub(super) fn discontinued(input: &Input<'_>) -> Vec<Violation> {
         .map(|gate| {
             let name = gate.name;
             let detail = format!(
-                "the feature gate {name} was discontinued, and with it what this guest uses; use \
+                "the feature gate {name} was discontinued with the binding that this guest uses; use \
                  another binding, such as masquerade: {{}}"
             );
             input.invalid("domain.devices.interfaces", detail)
@@ -168,7 +168,7 @@ pub(super) fn grace_period(input: &Input<'_>) -> Vec<Violation> {
         .termination_grace_period_seconds
         .filter(|seconds| *seconds < 0)
         .map(|seconds| {
-            let detail = format!("{seconds} is negative; use 0 (switch off at once) or more");
+            let detail = format!("{seconds} is negative; use 0 (power off immediately) or more");
             input.invalid("terminationGracePeriodSeconds", detail)
         })
         .into_iter()
@@ -179,16 +179,16 @@ pub(super) fn resource_claims(input: &Input<'_>) -> Vec<Violation> {
     let claims = &input.spec.resource_claims;
     let mut found = Vec::new();
     for i in repeated(claims, |claim| &claim.name) {
-        let detail = "another claim has this name; names must be unique";
+        let detail = "another resource claim has this name; names must be unique";
         found.push(input.duplicate(&format!("resourceClaims[{i}].name"), detail));
     }
     for (i, claim) in claims.iter().enumerate() {
         let path = format!("resourceClaims[{i}]");
         if claim.name.is_empty() {
-            let detail = "empty; give the claim a name that devices refer to";
+            let detail = "empty; give the resource claim a name for devices to refer to";
             found.push(input.required(&format!("{path}.name"), detail));
-        } else if let Some(fault) = dns_label_fault(&claim.name) {
-            found.push(input.invalid(&format!("{path}.name"), fault));
+        } else if let Some(problem) = dns_label_problem(&claim.name) {
+            found.push(input.invalid(&format!("{path}.name"), problem));
         }
         let sources = [
             ("resourceClaimName", claim.resource_claim_name.as_deref()),
@@ -203,8 +203,8 @@ pub(super) fn resource_claims(input: &Input<'_>) -> Vec<Violation> {
             found.push(input.invalid(&path, detail));
         }
         for (field, name) in sources {
-            if let Some(fault) = given(name).and_then(dns_subdomain_fault) {
-                found.push(input.invalid(&format!("{path}.{field}"), fault));
+            if let Some(problem) = given(name).and_then(dns_subdomain_problem) {
+                found.push(input.invalid(&format!("{path}.{field}"), problem));
             }
         }
     }

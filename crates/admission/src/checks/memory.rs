@@ -1,17 +1,18 @@
-//! How much memory there is, and in what pages; and that quantities are some.
+//! Memory sizes, huge pages and quantities.
 
+use cluster_config::Rollout;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{domain::ResourceRequirements, quantity::Amount};
+use validation::Violation;
 
-use super::Input;
-use crate::{cluster_config::Rollout, violation::Violation};
+use super::input::Input;
 
-/// Below this a number of bytes is surely meant as megabytes.
-const LEAST: u64 = 1_000_000;
-/// What the wire can count to.
-const MOST: u64 = i64::MAX as u64;
+/// A smaller number of bytes is certainly a mistake for megabytes.
+const MIN: u64 = 1_000_000;
+/// Maximum of a quantity in the API.
+const MAX: u64 = i64::MAX as u64;
 
-/// Quantities that a guest's size is made of, by path.
+/// Checks all quantities that define the size of a guest.
 pub(super) fn quantities(input: &Input<'_>) -> Vec<Violation> {
     let memory = input.memory();
     let resources = input.spec.domain.resources.as_ref();
@@ -26,28 +27,27 @@ pub(super) fn quantities(input: &Input<'_>) -> Vec<Violation> {
         let path = |name| format!("domain.resources.{list}.{name}");
         all.extend(values.iter().map(|(name, value)| (path(name), value)));
     }
-    // A guest that takes its size from a request or limit is told about that one.
+    // If the guest size was copied from a request or limit, report only that one.
     let guest = memory.and_then(|memory| memory.guest.as_ref());
     let guest = guest.filter(|guest| all.iter().all(|(_, value)| value != guest));
     let max = memory.and_then(|memory| memory.max_guest.as_ref());
     all.extend(guest.map(|guest| ("domain.memory.guest".to_owned(), guest)));
     all.extend(max.map(|max| ("domain.memory.maxGuest".to_owned(), max)));
     all.into_iter()
-        .filter_map(|(path, value)| fault(value).map(|fault| input.invalid(&path, fault)))
+        .filter_map(|(path, value)| problem(value).map(|problem| input.invalid(&path, problem)))
         .collect()
 }
 
-fn fault(quantity: &Quantity) -> Option<String> {
+fn problem(quantity: &Quantity) -> Option<String> {
     match Amount::parse(quantity) {
         Err(error) => Some(error.to_string()),
         Ok(amount) if amount.is_negative() => Some(format!(
             "{} is negative; use a positive quantity",
             quantity.0
         )),
-        Ok(amount) if amount > Amount::of(MOST) => Some(format!(
-            "{} is more than can be counted; use at most 8Ei",
-            quantity.0
-        )),
+        Ok(amount) if amount > Amount::of(MAX) => {
+            Some(format!("{} is too large; use at most 8Ei", quantity.0))
+        }
         Ok(_) => None,
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn request(input: &Input<'_>) -> Vec<Violation> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    if request > Amount::ZERO && request < Amount::of(LEAST) {
+    if request > Amount::ZERO && request < Amount::of(MIN) {
         let detail = "less than a megabyte; write the unit, for example 128Mi";
         found.push(input.invalid(field, detail));
     }
@@ -84,8 +84,8 @@ pub(super) fn guest(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.invalid("domain.memory.guest", detail));
     }
     let request = resource(input, |resources| &resources.requests, "memory");
-    let is_told = request == Some(guest) && guest > Amount::ZERO;
-    if guest < Amount::of(LEAST) && !is_told {
+    let is_reported = request == Some(guest) && guest > Amount::ZERO;
+    if guest < Amount::of(MIN) && !is_reported {
         let detail = "less than a megabyte; write the unit, for example 128Mi";
         found.push(input.invalid("domain.memory.guest", detail));
     }
@@ -101,7 +101,7 @@ pub(super) fn is_given(input: &Input<'_>) -> Vec<Violation> {
     if is_given {
         return Vec::new();
     }
-    let detail = "no size of the memory; set domain.memory.guest, for example to 1Gi";
+    let detail = "no memory size; set domain.memory.guest, for example to 1Gi";
     vec![input.required("domain.memory", detail)]
 }
 
@@ -114,7 +114,7 @@ pub(super) fn hugepages(input: &Input<'_>) -> Vec<Violation> {
     let page = match Amount::parse(&Quantity(text.clone())) {
         Ok(page) if page > Amount::ZERO => page,
         Ok(_) => {
-            let detail = "a page has a size; use 2Mi or 1Gi";
+            let detail = "the page size must be positive; use 2Mi or 1Gi";
             return vec![input.invalid("domain.memory.hugepages.pageSize", detail)];
         }
         Err(error) => return vec![input.invalid("domain.memory.hugepages.pageSize", error)],
@@ -129,7 +129,7 @@ pub(super) fn hugepages(input: &Input<'_>) -> Vec<Violation> {
         return vec![input.invalid("domain.resources.requests.memory", detail)];
     }
     if !size.is_multiple_of(page.units()) {
-        let detail = format!("no multiple of the huge pages' size; use a multiple of {text}");
+        let detail = format!("not a multiple of the huge page size; use a multiple of {text}");
         return vec![input.invalid("domain.resources.requests.memory", detail)];
     }
     Vec::new()
@@ -138,11 +138,11 @@ pub(super) fn hugepages(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn reserved_overhead(input: &Input<'_>) -> Vec<Violation> {
     let memory = input.memory();
     let is_given = memory.is_some_and(|memory| memory.reserved_overhead.is_some());
-    let fault = input.needs_gate("domain.memory.reservedOverhead", "ReservedOverheadMemlock");
-    fault.filter(|_| is_given).into_iter().collect()
+    let problem = input.needs_gate("domain.memory.reservedOverhead", "ReservedOverheadMemlock");
+    problem.filter(|_| is_given).into_iter().collect()
 }
 
-/// A request or limit of the pod, if it is one.
+/// A request or limit of the pod, if it is valid.
 pub(super) fn resource(
     input: &Input<'_>,
     list: impl Fn(&ResourceRequirements) -> &std::collections::BTreeMap<String, Quantity>,
@@ -152,7 +152,7 @@ pub(super) fn resource(
     amount(list(resources).get(name)?)
 }
 
-/// A quantity that the check of quantities lets pass.
+/// A quantity that is valid by the check of quantities.
 fn amount(quantity: &Quantity) -> Option<Amount> {
     let amount = Amount::parse(quantity).ok()?;
     (!amount.is_negative()).then_some(amount)

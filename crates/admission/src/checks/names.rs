@@ -1,14 +1,14 @@
-//! Names as Kubernetes wants them: what is wrong with one, if anything.
+//! Names as Kubernetes requires them: DNS labels, DNS subdomains, label keys and values.
 
 const MAX_LABEL: usize = 63;
 const MAX_SUBDOMAIN: usize = 253;
-/// Of a name in a complaint: more would hide what is wrong.
-const SHOWN: usize = 40;
+/// Maximum of characters of a name in a message.
+const MAX_SHOWN: usize = 40;
 
-/// A name that must be a DNS label.
-pub(crate) fn dns_label_fault(name: &str) -> Option<String> {
-    let fits = is_dns_label(name);
-    (!fits).then(|| {
+/// Why a name is not a DNS label, if so.
+pub(crate) fn dns_label_problem(name: &str) -> Option<String> {
+    let is_valid = is_dns_label(name);
+    (!is_valid).then(|| {
         format!(
             "{} is no DNS label; use at most {MAX_LABEL} lower-case letters, digits and dashes, \
              with a letter or digit at both ends",
@@ -17,10 +17,10 @@ pub(crate) fn dns_label_fault(name: &str) -> Option<String> {
     })
 }
 
-/// A name that must be a DNS subdomain.
-pub(crate) fn dns_subdomain_fault(name: &str) -> Option<String> {
-    let fits = name.len() <= MAX_SUBDOMAIN && name.split('.').all(is_dns_part);
-    (!fits).then(|| {
+/// Why a name is not a DNS subdomain, if so.
+pub(crate) fn dns_subdomain_problem(name: &str) -> Option<String> {
+    let is_valid = name.len() <= MAX_SUBDOMAIN && name.split('.').all(is_dns_part);
+    (!is_valid).then(|| {
         format!(
             "{} is no DNS subdomain; use at most {MAX_SUBDOMAIN} lower-case letters, digits, \
              dashes and dots, with a letter or digit at both ends of each part",
@@ -29,36 +29,36 @@ pub(crate) fn dns_subdomain_fault(name: &str) -> Option<String> {
     })
 }
 
-/// A key that must fit a label: `name` or `example.com/name`.
-pub(crate) fn label_key_fault(key: &str) -> Option<String> {
+/// Why a string is not a label key (`name` or `example.com/name`), if so.
+pub(crate) fn label_key_problem(key: &str) -> Option<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let fits = prefix.is_none_or(|prefix| dns_subdomain_fault(prefix).is_none())
+    let is_valid = prefix.is_none_or(|prefix| dns_subdomain_problem(prefix).is_none())
         && !name.is_empty()
         && is_label_text(name);
-    (!fits).then(|| {
+    (!is_valid).then(|| {
         format!(
-            "{} is no label key; write one such as example.com/name",
+            "{} is not a label key; use the form example.com/name",
             shown(key)
         )
     })
 }
 
-/// A value that must fit a label.
-pub(crate) fn label_value_fault(value: &str) -> Option<String> {
+/// Why a string is not a label value, if so.
+pub(crate) fn label_value_problem(value: &str) -> Option<String> {
     (!is_label_text(value)).then(|| {
         format!(
-            "{} is no label value; use at most {MAX_LABEL} letters, digits and - _ .",
+            "{} is not a label value; use at most {MAX_LABEL} letters, digits and - _ .",
             shown(value)
         )
     })
 }
 
-/// A name between quotes, shortened when long.
-pub(crate) fn shown(name: &str) -> String {
-    match name.char_indices().nth(SHOWN) {
+/// A name in quotes, truncated if long.
+fn shown(name: &str) -> String {
+    match name.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => {
             let start = name.get(..end).unwrap_or_default();
             format!("{start:?}... ({} characters)", name.chars().count())
@@ -71,7 +71,7 @@ fn is_dns_label(name: &str) -> bool {
     name.len() <= MAX_LABEL && is_dns_part(name)
 }
 
-/// Of a subdomain: of any length.
+/// One part of a DNS subdomain, of any length.
 fn is_dns_part(name: &str) -> bool {
     !name.is_empty()
         && name
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged() {
+    fn names_are_classified() {
         let long = "a".repeat(300);
         for (name, label, subdomain, key, value) in [
             ("a", true, true, true, true),
@@ -109,17 +109,17 @@ mod tests {
             ("b.c/d", false, false, true, false),
             (&long, false, false, false, false),
         ] {
-            assert_eq!(dns_label_fault(name).is_none(), label, "{name}");
-            assert_eq!(dns_subdomain_fault(name).is_none(), subdomain, "{name}");
-            assert_eq!(label_key_fault(name).is_none(), key, "{name}");
-            assert_eq!(label_value_fault(name).is_none(), value, "{name}");
+            assert_eq!(dns_label_problem(name).is_none(), label, "{name}");
+            assert_eq!(dns_subdomain_problem(name).is_none(), subdomain, "{name}");
+            assert_eq!(label_key_problem(name).is_none(), key, "{name}");
+            assert_eq!(label_value_problem(name).is_none(), value, "{name}");
         }
     }
 
     #[test]
-    fn long_names_are_not_repeated_whole() {
-        let fault = dns_label_fault(&"é".repeat(300)).expect("a fault");
-        assert!(fault.len() < 250, "{fault}");
-        assert!(fault.contains("300 characters"), "{fault}");
+    fn long_name_is_truncated_in_the_message() {
+        let problem = dns_label_problem(&"é".repeat(300)).expect("a problem");
+        assert!(problem.len() < 250, "{problem}");
+        assert!(problem.contains("300 characters"), "{problem}");
     }
 }

@@ -1,21 +1,21 @@
-//! Networks and the interfaces that join them: pairs of the same name.
+//! Networks and interfaces, which are paired by name.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
+use cluster_config::Permission;
 use kubevirt_api::network::{Interface, InterfaceState, Network};
+use validation::Violation;
 
 use super::{
-    Input, Occasion, count,
-    disks::{is_pci_address, pci_fault},
-    given, repeated,
+    disks::{is_pci_address, pci_address_problem},
+    input::{Input, Occasion, count, given, repeated},
 };
-use crate::{cluster_config::Permission, violation::Violation};
 
 const MODELS: &[&str] = &[
     "virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139",
 ];
 const PRIVATE_OPTIONS: std::ops::RangeInclusive<i64> = 224..=254;
-/// The guest's own address on the link of a masqueraded interface.
+/// The gateway's address on the link of a masqueraded interface.
 const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 
 pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
@@ -84,7 +84,7 @@ pub(super) fn single_pod(input: &Input<'_>) -> Vec<Violation> {
         .count();
     let mut found = Vec::new();
     if pods > 1 {
-        let detail = "more than one pod network; a pod has one, keep one";
+        let detail = "more than one pod network; keep one";
         found.push(input.duplicate("domain.devices.interfaces", detail));
     }
     if defaults > 1 || (pods > 0 && defaults > 0) {
@@ -102,14 +102,14 @@ pub(super) fn interface_names(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.duplicate(&format!("domain.devices.interfaces[{i}].name"), detail));
     }
     for (path, interface) in interfaces(input) {
-        let fits = !interface.name.is_empty()
+        let is_valid = !interface.name.is_empty()
             && interface
                 .name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
-        if !fits {
+        if !is_valid {
             let detail = format!(
-                "{:?} does not fit; use letters, digits, - and _",
+                "{:?} has invalid characters; use letters, digits, - and _",
                 interface.name
             );
             found.push(input.invalid(&format!("{path}.name"), detail));
@@ -124,7 +124,7 @@ pub(super) fn interface_names(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-pub(super) fn withdrawn(input: &Input<'_>) -> Vec<Violation> {
+pub(super) fn removed_bindings(input: &Input<'_>) -> Vec<Violation> {
     if input.occasion == Occasion::Change {
         return Vec::new();
     }
@@ -136,7 +136,7 @@ pub(super) fn withdrawn(input: &Input<'_>) -> Vec<Violation> {
             ("passt", interface.passt.is_some()),
         ] {
             if is_given {
-                let detail = "this binding was withdrawn; use masquerade: {}";
+                let detail = "this binding was removed; use masquerade: {}";
                 found.push(input.invalid(&format!("{path}.{name}"), detail));
             }
         }
@@ -153,7 +153,7 @@ pub(super) fn bindings(input: &Input<'_>) -> Vec<Violation> {
                 interface.sriov.is_some(),
                 interface.passt_binding.is_some(),
                 interface.binding.is_some(),
-                // A rule of its own is about these.
+                // Another rule refuses these.
                 interface.slirp.is_some()
                     || interface.macvtap.is_some()
                     || interface.passt.is_some(),
@@ -167,17 +167,20 @@ pub(super) fn bindings(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Whether an interface joins the pod network; one without network gets the benefit of the doubt.
-pub(super) fn is_on_pod(input: &Input<'_>, interface: &Interface) -> bool {
+/// Whether an interface is on the pod network; also true if its network is missing, which another
+/// rule reports.
+pub(super) fn is_on_pod_network(input: &Input<'_>, interface: &Interface) -> bool {
     network_of(input, interface)
         .is_none_or(|network| network.multus.is_none() && network.resource_claim.is_none())
 }
 
 pub(super) fn masquerade(input: &Input<'_>) -> Vec<Violation> {
     interfaces(input)
-        .filter(|(_, interface)| interface.masquerade.is_some() && !is_on_pod(input, interface))
+        .filter(|(_, interface)| {
+            interface.masquerade.is_some() && !is_on_pod_network(input, interface)
+        })
         .map(|(path, _)| {
-            let detail = "works on the pod network only; use bridge on others";
+            let detail = "supported on the pod network only; use bridge on others";
             input.invalid(&format!("{path}.masquerade"), detail)
         })
         .collect()
@@ -188,7 +191,7 @@ pub(super) fn bridge(input: &Input<'_>) -> Vec<Violation> {
         return Vec::new();
     }
     interfaces(input)
-        .filter(|(_, interface)| interface.bridge.is_some() && is_on_pod(input, interface))
+        .filter(|(_, interface)| interface.bridge.is_some() && is_on_pod_network(input, interface))
         .map(|(path, _)| {
             let detail =
                 "this cluster does not permit bridges on the pod network; use masquerade: {}";
@@ -205,8 +208,8 @@ pub(super) fn passt(input: &Input<'_>) -> Vec<Violation> {
         }
         let path = format!("{path}.passtBinding");
         found.extend(input.needs_gate(&path, "PasstBinding"));
-        if !is_on_pod(input, interface) {
-            let detail = "works on the pod network only; use bridge on others";
+        if !is_on_pod_network(input, interface) {
+            let detail = "supported on the pod network only; use bridge on others";
             found.push(input.invalid(&path, detail));
         }
     }
@@ -229,7 +232,7 @@ pub(super) fn models(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn states(input: &Input<'_>) -> Vec<Violation> {
     interfaces(input)
         .filter_map(|(path, interface)| {
-            let detail = state_fault(input, interface)?;
+            let detail = state_problem(input, interface)?;
             Some(input.invalid(&format!("{path}.state"), detail))
         })
         .collect()
@@ -240,21 +243,21 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
         .filter_map(|(path, interface)| {
             let address = interface.pci_address.as_deref()?;
             (!is_pci_address(address))
-                .then(|| input.invalid(&format!("{path}.pciAddress"), pci_fault(address)))
+                .then(|| input.invalid(&format!("{path}.pciAddress"), pci_address_problem(address)))
         })
         .collect()
 }
 
-/// Networks that a claim brings.
+/// Networks by resource claim.
 pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
     let networks = &input.spec.networks;
     let has_claims = networks.iter().any(|one| one.resource_claim.is_some());
     let mut found = Vec::new();
     if has_claims && networks.iter().any(|one| one.multus.is_some()) {
-        let detail = "networks by resourceClaim beside networks by multus; choose one way";
+        let detail = "networks by resourceClaim together with networks by multus; use one way";
         found.push(input.invalid("networks", detail));
     }
-    let mut seen = BTreeSet::new();
+    let mut used = BTreeSet::new();
     for (i, network) in networks.iter().enumerate() {
         let Some(claim) = &network.resource_claim else {
             continue;
@@ -279,12 +282,12 @@ pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
         }
         let own = &input.spec.resource_claims;
         if let Some(name) = name.filter(|name| own.iter().all(|claim| claim.name != *name)) {
-            let detail = format!("no claim is named {name:?}; add it to resourceClaims");
+            let detail = format!("no resource claim is named {name:?}; add it to resourceClaims");
             let field = input.at(&format!("{path}.claimName"));
             found.push(Violation::not_found(field, detail));
         }
         if let (Some(name), Some(request)) = (name, request)
-            && !seen.insert((name, request))
+            && !used.insert((name, request))
         {
             let detail = format!("request {request:?} of claim {name:?} is used twice");
             found.push(input.duplicate(&path, detail));
@@ -293,11 +296,11 @@ pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-fn state_fault(input: &Input<'_>, interface: &Interface) -> Option<String> {
+fn state_problem(input: &Input<'_>, interface: &Interface) -> Option<String> {
     let state = interface.state.as_ref()?;
     match state {
-        InterfaceState::Other(word) if !word.is_empty() => {
-            Some(format!("{word:?} is unknown; use up, down or absent"))
+        InterfaceState::Other(value) if !value.is_empty() => {
+            Some(format!("{value:?} is unknown; use up, down or absent"))
         }
         InterfaceState::Up | InterfaceState::Down if interface.sriov.is_some() => {
             Some("the link of an SR-IOV interface cannot be set; leave it out".to_owned())
@@ -330,11 +333,11 @@ pub(super) fn mac_addresses(input: &Input<'_>) -> Vec<Violation> {
         match parse_mac(text) {
             None => {
                 let detail =
-                    format!("{text:?} is no MAC address; write one such as 02:00:00:00:00:01");
+                    format!("{text:?} is not a MAC address; use the form 02:00:00:00:00:01");
                 found.push(input.invalid(&field, detail));
             }
             Some(RESERVED_MAC) if interface.masquerade.is_some() => {
-                let detail = format!("{text} is the gateway's; use another one");
+                let detail = format!("{text} is the address of the gateway; use another one");
                 found.push(input.invalid(&field, detail));
             }
             Some(_) => {}
@@ -363,19 +366,19 @@ pub(super) fn dhcp_options(input: &Input<'_>) -> Vec<Violation> {
             continue;
         };
         let field = format!("{path}.dhcpOptions");
-        let mut seen = BTreeSet::new();
+        let mut used = BTreeSet::new();
         for (i, private) in options.private_options.iter().enumerate() {
             let at = format!("{field}.privateOptions[{i}].option");
             if !PRIVATE_OPTIONS.contains(&private.option) {
                 let detail = format!("{} is not private; use 224 to 254", private.option);
                 found.push(input.invalid(&at, detail));
-            } else if !seen.insert(private.option) {
-                found.push(input.invalid(&at, "given twice; keep one"));
+            } else if !used.insert(private.option) {
+                found.push(input.invalid(&at, "repeated; keep one"));
             }
         }
         for (i, server) in options.ntp_servers.iter().enumerate() {
             if server.parse::<Ipv4Addr>().is_err() {
-                let detail = format!("{server:?} is no IPv4 address");
+                let detail = format!("{server:?} is not an IPv4 address");
                 found.push(input.invalid(&format!("{field}.ntpServers[{i}]"), detail));
             }
         }

@@ -1,14 +1,14 @@
-//! Which ports of a guest the pod network reaches.
+//! Ports of a guest that are reachable from the pod network.
 
 use std::collections::BTreeSet;
 
 use kubevirt_api::network::{Port, PortRange};
+use validation::Violation;
 
 use super::{
-    Input,
-    networks::{interfaces, is_on_pod},
+    input::Input,
+    networks::{interfaces, is_on_pod_network},
 };
-use crate::violation::Violation;
 
 const MAX_PORT_NAME: usize = 15;
 const MAX_RANGES: usize = 10;
@@ -16,13 +16,13 @@ const MAX_RANGES: usize = 10;
 pub(super) fn ports(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, interface) in interfaces(input) {
-        if !is_on_pod(input, interface) {
+        if !is_on_pod_network(input, interface) {
             continue;
         }
         let mut names = BTreeSet::new();
         for (i, port) in interface.ports.iter().enumerate() {
             let field = format!("{path}.ports[{i}]");
-            found.extend(port_faults(input, &field, port));
+            found.extend(port_problems(input, &field, port));
             let name = port.name.as_deref().unwrap_or_default();
             if !name.is_empty() && !names.insert(name) {
                 let detail = "another port has this name; names must be unique";
@@ -33,13 +33,13 @@ pub(super) fn ports(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-fn port_faults(input: &Input<'_>, path: &str, port: &Port) -> Vec<Violation> {
+fn port_problems(input: &Input<'_>, path: &str, port: &Port) -> Vec<Violation> {
     let mut found = Vec::new();
     let number = format!("{path}.port");
     if port.port == 0 {
-        found.push(input.required(&number, "missing; write a number from 1 to 65535"));
+        found.push(input.required(&number, "missing; use a number from 1 to 65535"));
     } else if u16::try_from(port.port).is_err() {
-        let detail = format!("{} is no port; write a number from 1 to 65535", port.port);
+        let detail = format!("{} is not a port; use a number from 1 to 65535", port.port);
         found.push(input.invalid(&number, detail));
     }
     let protocol = port.protocol.as_deref().unwrap_or_default();
@@ -51,7 +51,7 @@ fn port_faults(input: &Input<'_>, path: &str, port: &Port) -> Vec<Violation> {
         && !is_port_name(name)
     {
         let detail = format!(
-            "{name:?} is no port name; use at most {MAX_PORT_NAME} lower-case letters, digits and \
+            "{name:?} is not a port name; use at most {MAX_PORT_NAME} lower-case letters, digits and \
              single dashes, with at least one letter"
         );
         found.push(input.invalid(&format!("{path}.name"), detail));
@@ -74,13 +74,13 @@ pub(super) fn ranges(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, interface) in interfaces(input) {
         let ranges = &interface.port_ranges;
-        if ranges.is_empty() || !is_on_pod(input, interface) {
+        if ranges.is_empty() || !is_on_pod_network(input, interface) {
             continue;
         }
         let path = format!("{path}.portRanges");
         found.extend(input.needs_gate(&path, "PortRangesSpec"));
         if !interface.ports.is_empty() {
-            let detail = "ports and portRanges together; choose one";
+            let detail = "ports and portRanges are both set; choose one";
             found.push(input.invalid(&path, detail));
         }
         if interface.masquerade.is_none() {
@@ -88,16 +88,20 @@ pub(super) fn ranges(input: &Input<'_>) -> Vec<Violation> {
             found.push(input.invalid(&path, detail));
         }
         if ranges.len() > MAX_RANGES {
-            let detail = format!("{} ranges; at most {MAX_RANGES} work", ranges.len());
+            let detail = format!(
+                "{} ranges; at most {MAX_RANGES} are supported",
+                ranges.len()
+            );
             found.push(input.invalid(&path, detail));
         }
         for (i, range) in ranges.iter().enumerate() {
-            for (field, detail) in range_faults(range) {
-                found.push(input.invalid(&format!("{path}[{i}].{field}"), detail));
+            for problem in range_problems(range) {
+                let field = format!("{path}[{i}].{}", problem.field);
+                found.push(input.invalid(&field, problem.detail));
             }
             let earlier = ranges.iter().take(i);
             if earlier.into_iter().any(|other| overlap(range, other)) {
-                let detail = "overlaps an earlier range of the same protocol; join them";
+                let detail = "overlaps an earlier range of the same protocol; merge them";
                 found.push(input.invalid(&format!("{path}[{i}]"), detail));
             }
         }
@@ -105,23 +109,29 @@ pub(super) fn ranges(input: &Input<'_>) -> Vec<Violation> {
     found
 }
 
-fn range_faults(range: &PortRange) -> Vec<(&'static str, String)> {
+struct RangeProblem {
+    field: &'static str,
+    detail: String,
+}
+
+fn range_problems(range: &PortRange) -> Vec<RangeProblem> {
+    let problem = |field, detail| RangeProblem { field, detail };
     let is_port = |port: i32| (1..=65535).contains(&port);
     let mut found = Vec::new();
     let protocol = &range.protocol;
     if !["TCP", "UDP"].contains(&protocol.as_str()) {
         let detail = format!("{protocol:?} is unknown; use TCP or UDP");
-        found.push(("protocol", detail));
+        found.push(problem("protocol", detail));
     }
     for (field, port) in [("start", range.start), ("end", range.end)] {
         if !is_port(port) {
-            let detail = format!("{port} is no port; write a number from 1 to 65535");
-            found.push((field, detail));
+            let detail = format!("{port} is not a port; use a number from 1 to 65535");
+            found.push(problem(field, detail));
         }
     }
     if range.start > range.end {
-        let detail = "after the end; write the smaller number here".to_owned();
-        found.push(("start", detail));
+        let detail = "greater than end; swap them".to_owned();
+        found.push(problem("start", detail));
     }
     found
 }

@@ -1,7 +1,8 @@
-//! How the guest is asked whether it lives and is ready.
+//! Liveness and readiness probes.
 
-use super::{Input, count};
-use crate::violation::Violation;
+use validation::Violation;
+
+use super::input::{Input, count};
 
 pub(super) fn probes(input: &Input<'_>) -> Vec<Violation> {
     let has_pod_network = input

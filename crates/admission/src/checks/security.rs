@@ -1,9 +1,12 @@
-//! Guests that the host cannot look into.
+//! Launch security: guests whose memory is encrypted.
 
 use kubevirt_api::{domain::LaunchSecurity, vmi::StartStrategy};
+use validation::{Cause, Violation};
 
-use super::{Input, count, features::is_on};
-use crate::violation::{Cause, Violation};
+use super::{
+    features::is_on,
+    input::{Input, count},
+};
 
 const PATH: &str = "domain.launchSecurity";
 
@@ -12,11 +15,11 @@ pub(super) fn architecture(input: &Input<'_>) -> Vec<Violation> {
     if input.spec.domain.launch_security.is_none() || matches!(name, "amd64" | "s390x") {
         return Vec::new();
     }
-    let detail = format!("{name} has none; use amd64 or s390x, or leave it out");
+    let detail = format!("{name} does not support it; use amd64 or s390x, or leave it out");
     vec![input.invalid(PATH, detail)]
 }
 
-/// What is asked for on amd64, the architecture with several kinds.
+/// Launch security on amd64, the architecture with several kinds.
 fn kinds<'a>(input: &Input<'a>) -> Option<&'a LaunchSecurity> {
     let security = input.spec.domain.launch_security.as_ref();
     security.filter(|_| input.architecture() == "amd64")
@@ -60,22 +63,22 @@ pub(super) fn firmware(input: &Input<'_>) -> Vec<Violation> {
     let has_smm = features.is_some_and(|features| is_on(features.smm.as_ref()));
     let mut found = Vec::new();
     if security.tdx.is_some() && has_smm {
-        let detail = "TDX does not bear SMM; leave out features.smm";
+        let detail = "TDX does not support SMM; leave out features.smm";
         found.push(input.invalid(PATH, detail));
     }
     let Some(efi) = input.efi() else {
-        let detail = "needs EFI; write firmware.bootloader.efi";
+        let detail = "needs EFI; set firmware.bootloader.efi";
         found.push(input.invalid(PATH, detail));
         return found;
     };
     let is_amd = security.sev.is_some() || security.snp.is_some();
     if is_amd && efi.secure_boot != Some(false) {
-        let detail = "SEV does not bear secure boot; set secureBoot: false";
+        let detail = "SEV does not support secure boot; set secureBoot: false";
         found.push(input.invalid(PATH, detail));
     }
     let is_stateless = security.snp.is_some() || security.tdx.is_some();
     if is_stateless && efi.persistent == Some(true) {
-        let detail = "SNP and TDX do not bear persistent EFI; leave out persistent";
+        let detail = "SNP and TDX do not support persistent EFI; leave out persistent";
         found.push(input.invalid(PATH, detail));
     }
     found

@@ -1,37 +1,48 @@
-//! What cloud-init volumes hold.
+//! Cloud-init data of volumes.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use kubevirt_api::volumes::Volume;
+use validation::Violation;
 
-use super::{Input, volumes::paths};
-use crate::violation::Violation;
+use super::{input::Input, volumes::paths};
 
-/// Inline seeds make objects large; more belongs into a secret.
+/// Maximum of inline data, which makes objects large; larger data belongs into a secret.
 const MAX_INLINE: usize = 2048;
-/// Names of the fields for plain text and base64.
-const USER: (&str, &str) = ("userData", "userDataBase64");
-const NETWORK: (&str, &str) = ("networkData", "networkDataBase64");
+/// The fields of one kind of inline data.
+#[derive(Clone, Copy)]
+struct Fields {
+    plain: &'static str,
+    base64: &'static str,
+}
+
+const USER: Fields = Fields {
+    plain: "userData",
+    base64: "userDataBase64",
+};
+const NETWORK: Fields = Fields {
+    plain: "networkData",
+    base64: "networkDataBase64",
+};
 
 pub(super) fn seeds(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, volume) in paths(input) {
         for (kind, seed) in seeds_of(volume) {
             let field = format!("{path}.{kind}");
-            found.extend(seed.faults().into_iter().map(|(at, detail)| {
-                let field = if at.is_empty() {
-                    field.clone()
-                } else {
-                    format!("{field}.{at}")
+            found.extend(seed.problems().into_iter().map(|problem| {
+                let field = match problem.field {
+                    "" => field.clone(),
+                    at => format!("{field}.{at}"),
                 };
-                input.invalid(&field, detail)
+                input.invalid(&field, problem.detail)
             }));
         }
     }
     found
 }
 
-/// What the two kinds of cloud-init volumes have in common.
+/// The common fields of both kinds of cloud-init volumes.
 struct Seed<'a> {
     user: Vec<Inline<'a>>,
     network: Vec<Inline<'a>>,
@@ -76,69 +87,91 @@ fn seeds_of(volume: &Volume) -> Vec<(&'static str, Seed<'_>)> {
 }
 
 impl Seed<'_> {
-    /// Field below the source (empty for the source itself) and what is wrong.
-    fn faults(&self) -> Vec<(&'static str, String)> {
+    fn problems(&self) -> Vec<SeedProblem> {
         let (user, network) = (&self.user, &self.network);
         let user_count = user.len() + usize::from(self.user_secret.is_some());
         let network_count = network.len() + usize::from(self.network_secret.is_some());
         let mut found = Vec::new();
         if user_count > 1 {
             let detail = "more than one of secretRef, userData and userDataBase64; choose one";
-            found.push(("", detail.to_owned()));
+            found.push(SeedProblem::whole(detail));
         }
         if network_count > 1 {
             let detail = "more than one of networkDataSecretRef, networkData and networkDataBase64; choose one";
-            found.push(("", detail.to_owned()));
+            found.push(SeedProblem::whole(detail));
         }
         if user_count + network_count == 0 {
-            found.push((
-                "",
-                "no data; give userData, for example \"#cloud-config\"".to_owned(),
-            ));
+            let detail = "no data; give userData, for example \"#cloud-config\"";
+            found.push(SeedProblem::whole(detail));
         }
-        found.extend(user.iter().chain(network).filter_map(Inline::fault));
+        found.extend(user.iter().chain(network).filter_map(Inline::problem));
         found
     }
 }
 
-/// Data written into the object itself.
+/// A problem of a cloud-init source.
+struct SeedProblem {
+    /// Field below the source; empty for the source itself.
+    field: &'static str,
+    detail: String,
+}
+
+impl SeedProblem {
+    fn whole(detail: &str) -> Self {
+        Self {
+            field: "",
+            detail: detail.to_owned(),
+        }
+    }
+}
+
+/// Inline data.
 struct Inline<'a> {
     field: &'static str,
     text: &'a str,
-    is_base64: bool,
+    encoding: Encoding,
 }
 
-fn inline<'a>(
-    (name, base64_name): (&'static str, &'static str),
-    plain: Option<&'a str>,
-    base64: Option<&'a str>,
-) -> Vec<Inline<'a>> {
-    [(name, plain, false), (base64_name, base64, true)]
-        .into_iter()
-        .filter_map(|(field, text, is_base64)| {
-            let text = text.filter(|text| !text.is_empty())?;
-            Some(Inline {
-                field,
-                text,
-                is_base64,
-            })
+#[derive(Clone, Copy)]
+enum Encoding {
+    Plain,
+    Base64,
+}
+
+fn inline<'a>(fields: Fields, plain: Option<&'a str>, base64: Option<&'a str>) -> Vec<Inline<'a>> {
+    [
+        (fields.plain, plain, Encoding::Plain),
+        (fields.base64, base64, Encoding::Base64),
+    ]
+    .into_iter()
+    .filter_map(|(field, text, encoding)| {
+        let text = text.filter(|text| !text.is_empty())?;
+        Some(Inline {
+            field,
+            text,
+            encoding,
         })
-        .collect()
+    })
+    .collect()
 }
 
 impl Inline<'_> {
-    fn fault(&self) -> Option<(&'static str, String)> {
-        let length = if self.is_base64 {
-            match STANDARD.decode(self.text) {
+    fn problem(&self) -> Option<SeedProblem> {
+        let problem = |detail| SeedProblem {
+            field: self.field,
+            detail,
+        };
+        let length = match self.encoding {
+            Encoding::Plain => self.text.len(),
+            Encoding::Base64 => match STANDARD.decode(self.text) {
                 Ok(data) => data.len(),
-                Err(error) => return Some((self.field, format!("no base64: {error}"))),
-            }
-        } else {
-            self.text.len()
+                Err(error) => return Some(problem(format!("invalid base64: {error}"))),
+            },
         };
         (length > MAX_INLINE).then(|| {
-            let detail = format!("{length} bytes; at most {MAX_INLINE} may be written here");
-            (self.field, detail)
+            problem(format!(
+                "{length} bytes; at most {MAX_INLINE} are allowed inline"
+            ))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Volumes: one source each, shown by a disk or filesystem.
+//! Volumes: each has one source and is used by a disk or filesystem.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,13 @@ use kubevirt_api::{
     volumes::{HostDiskType, Volume},
 };
 use model::VolumeSource;
+use validation::Violation;
 
 use super::{
-    Input, Occasion, Origin,
     firmware::{is_clean_path, not_clean},
-    given,
-    names::dns_label_fault,
-    repeated,
+    input::{Input, Occasion, Origin, given, repeated},
+    names::dns_label_problem,
 };
-use crate::violation::Violation;
 
 pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -24,8 +22,8 @@ pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.duplicate(&format!("volumes[{i}].name"), detail));
     }
     for (path, volume) in paths(input) {
-        if let Some(fault) = dns_label_fault(&volume.name) {
-            found.push(input.invalid(&format!("{path}.name"), fault));
+        if let Some(problem) = dns_label_problem(&volume.name) {
+            found.push(input.invalid(&format!("{path}.name"), problem));
         }
     }
     found
@@ -44,8 +42,10 @@ pub(super) fn sources(input: &Input<'_>) -> Vec<Violation> {
                     Some(input.invalid(&path, detail))
                 }
                 several => {
-                    let detail =
-                        format!("{} together; a volume has one source", several.join(", "));
+                    let detail = format!(
+                        "{} are all set; a volume has one source",
+                        several.join(", ")
+                    );
                     Some(input.invalid(&path, detail))
                 }
             }
@@ -53,9 +53,9 @@ pub(super) fn sources(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Only instances: their volumes have disks by default, so one without is a mistake.
+/// Checked only for VMIs: defaults add a missing disk to a template.
 pub(super) fn are_used(input: &Input<'_>) -> Vec<Violation> {
-    if input.origin != Origin::Instance {
+    if input.origin != Origin::Vmi {
         return Vec::new();
     }
     let devices = &input.spec.domain.devices;
@@ -78,7 +78,7 @@ pub(super) fn data_volumes(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter_map(|(path, volume)| {
             volume.data_volume.as_ref()?.name.is_empty().then(|| {
-                let detail = "empty; name the data volume";
+                let detail = "empty; name the DataVolume";
                 input.required(&format!("{path}.dataVolume.name"), detail)
             })
         })
@@ -104,7 +104,7 @@ pub(super) fn host_disks(input: &Input<'_>) -> Vec<Violation> {
             found.push(input.invalid(&format!("{path}.type"), detail));
         }
         if disk.type_ == HostDiskType::Disk && disk.capacity.is_some() {
-            let detail = "a disk that exists has its size; leave it out, or use DiskOrCreate";
+            let detail = "an existing disk has a fixed size; leave it out, or use DiskOrCreate";
             found.push(input.invalid(&format!("{path}.capacity"), detail));
         }
     }
@@ -132,7 +132,7 @@ pub(super) fn references(input: &Input<'_>) -> Vec<Violation> {
         ];
         for (field, name) in names.into_iter().flatten() {
             if given(name).is_none() {
-                let detail = "empty; name the object that the volume shows";
+                let detail = "empty; name the object that the volume contains";
                 found.push(input.invalid(&format!("{path}.{field}"), detail));
             }
         }
@@ -161,12 +161,12 @@ pub(super) fn singles(input: &Input<'_>) -> Vec<Violation> {
         .collect()
 }
 
-/// Directories of a guest's pod that are ours.
-const OWN_DIRECTORIES: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+/// System directories in a guest's pod.
+const SYSTEM_DIRECTORIES: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
 
-/// Only instances: their defaults have run.
+/// Checked only for VMIs, after their defaults.
 pub(super) fn container_paths(input: &Input<'_>) -> Vec<Violation> {
-    if input.origin != Origin::Instance {
+    if input.origin != Origin::Vmi {
         return Vec::new();
     }
     let devices = &input.spec.domain.devices;
@@ -176,32 +176,29 @@ pub(super) fn container_paths(input: &Input<'_>) -> Vec<Violation> {
             continue;
         };
         if devices.disks.iter().any(|disk| disk.name == volume.name) {
-            let detail = "a directory is no disk; show it in domain.devices.filesystems instead";
+            let detail = "a directory cannot be a disk; use domain.devices.filesystems instead";
             found.push(input.invalid(&path, detail));
         } else if !devices
             .filesystems
             .iter()
             .any(|one| one.name == volume.name)
         {
-            let detail = "not shown; add a filesystem of this name to domain.devices.filesystems";
+            let detail = "unused; add a filesystem of this name to domain.devices.filesystems";
             found.push(input.invalid(&path, detail));
         }
-        let is_own = |own: &str| {
-            let rest = source.path.strip_prefix(own);
+        let is_below = |directory: &str| {
+            let rest = source.path.strip_prefix(directory);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if OWN_DIRECTORIES.into_iter().any(is_own) {
-            let detail = format!(
-                "{:?} is a directory of the system; use another",
-                source.path
-            );
+        if SYSTEM_DIRECTORIES.into_iter().any(is_below) {
+            let detail = format!("{:?} is a system directory; use another", source.path);
             found.push(input.invalid(&format!("{path}.containerPath.path"), detail));
         }
     }
     found
 }
 
-/// Claims that are shown as filesystems.
+/// PVCs that are used as filesystems.
 pub(super) fn virtiofs(input: &Input<'_>) -> Vec<Violation> {
     let gate = "EnableVirtioFsStorageVolumes";
     let filesystems = input.spec.domain.devices.filesystems.iter().enumerate();
@@ -244,7 +241,7 @@ pub(super) fn empty_disks(input: &Input<'_>) -> Vec<Violation> {
             let capacity = &volume.empty_disk.as_ref()?.capacity;
             let detail = match Amount::parse(capacity) {
                 Ok(amount) if amount > Amount::ZERO => return None,
-                Ok(_) => "a disk needs a size; write one such as 2Gi".to_owned(),
+                Ok(_) => "a disk needs a positive size, such as 2Gi".to_owned(),
                 Err(error) => error.to_string(),
             };
             Some(input.invalid(&format!("{path}.emptyDisk.capacity"), detail))
@@ -258,7 +255,7 @@ pub(super) fn utility_volumes(input: &Input<'_>) -> Vec<Violation> {
     }
     vec![input.invalid(
         "utilityVolumes",
-        "only the system attaches these; leave the list empty",
+        "reserved for the system; leave the list empty",
     )]
 }
 

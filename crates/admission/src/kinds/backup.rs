@@ -1,11 +1,16 @@
 //! Backups and their trackers.
 
 use kubevirt_api::backup::{VirtualMachineBackup, VirtualMachineBackupTracker};
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind, Need, behind, duration, fixed, is_empty, references};
-use crate::{Violation, rules::Rule};
+use super::{
+    kind::{Check, Kind, Problem, TypedRequest},
+    references,
+    refusals::{duration, immutable, is_empty, requires_gate},
+    related::Lookup,
+};
 
-type Question<'a> = Asked<'a, VirtualMachineBackup>;
+type Request<'a> = TypedRequest<'a, VirtualMachineBackup>;
 
 const GATE: &str = "IncrementalBackup";
 
@@ -13,44 +18,63 @@ impl Kind for VirtualMachineBackup {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "backup.gate",
-            "4",
+            Subject::Backup,
             "backups need the gate IncrementalBackup",
-            |asked| behind(asked, GATE),
+            |request| requires_gate(request, GATE),
         ),
         Rule::new(
             "backup.name",
-            "4",
+            Subject::Backup,
             "no other backup has the name",
             name_is_free,
         ),
         Rule::new(
             "backup.alone",
-            "4",
+            Subject::Backup,
             "no other unfinished backup has the same source",
-            is_alone,
+            is_only_backup,
         ),
-        Rule::new("backup.claim", "4", "a claim is named in every mode", claim),
-        Rule::new("backup.token", "4", "mode Pull needs a password", token),
+        Rule::new(
+            "backup.claim",
+            Subject::Backup,
+            "a PVC is named in every mode",
+            claim,
+        ),
+        Rule::new(
+            "backup.token",
+            Subject::Backup,
+            "mode Pull needs a token secret",
+            token,
+        ),
         Rule::new(
             "backup.source",
-            "4",
+            Subject::Backup,
             "the source is a VM or a tracker, and has a name",
             source,
         ),
-        Rule::new("backup.ttl", "4", "ttlDuration is a duration", |asked| {
-            duration("spec.ttlDuration", asked.new.spec.ttl_duration.as_ref())
-        }),
+        Rule::new(
+            "backup.ttl",
+            Subject::Backup,
+            "ttlDuration is a duration",
+            |request| duration("spec.ttlDuration", request.new.spec.ttl_duration.as_ref()),
+        ),
         Rule::new(
             "backup.fixed",
-            "4",
-            "the spec is fixed once made",
-            |asked| fixed(asked.old.map(|old| &old.spec), &asked.new.spec, "backup"),
+            Subject::Backup,
+            "the spec is immutable",
+            |request| {
+                immutable(
+                    request.old.map(|old| &old.spec),
+                    &request.new.spec,
+                    "backup",
+                )
+            },
         ),
     ];
 
-    fn needs(asked: &Question<'_>) -> Vec<Need> {
-        let namespace = asked.new.metadata.namespace.clone().unwrap_or_default();
-        let backups = asked.is_new().then_some(Need::Backups { namespace });
+    fn lookups(request: &Request<'_>) -> Vec<Lookup> {
+        let namespace = request.new.metadata.namespace.clone().unwrap_or_default();
+        let backups = request.is_create().then_some(Lookup::Backups { namespace });
         backups.into_iter().collect()
     }
 }
@@ -59,31 +83,37 @@ impl Kind for VirtualMachineBackupTracker {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "backup-tracker.gate",
-            "4",
+            Subject::Backup,
             "trackers need the gate IncrementalBackup",
-            |asked| behind(asked, GATE),
+            |request| requires_gate(request, GATE),
         ),
         Rule::new(
             "backup-tracker.source",
-            "4",
+            Subject::Backup,
             "the source is a VM and has a name",
             tracked,
         ),
         Rule::new(
             "backup-tracker.fixed",
-            "4",
-            "the spec is fixed once made",
-            |asked| fixed(asked.old.map(|old| &old.spec), &asked.new.spec, "tracker"),
+            Subject::Backup,
+            "the spec is immutable",
+            |request| {
+                immutable(
+                    request.old.map(|old| &old.spec),
+                    &request.new.spec,
+                    "tracker",
+                )
+            },
         ),
     ];
 }
 
-fn name_is_free(asked: &Question<'_>) -> Vec<Fault> {
-    let own = asked.new.metadata.name.as_deref().unwrap_or_default();
-    let is_taken = asked.is_new()
+fn name_is_free(request: &Request<'_>) -> Vec<Problem> {
+    let own = request.new.metadata.name.as_deref().unwrap_or_default();
+    let is_taken = request.is_create()
         && !own.is_empty()
-        && asked
-            .among
+        && request
+            .related
             .backups
             .iter()
             .any(|other| other.metadata.name.as_deref() == Some(own));
@@ -94,43 +124,43 @@ fn name_is_free(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("metadata.name", detail).into()]
 }
 
-fn is_alone(asked: &Question<'_>) -> Vec<Fault> {
-    if !asked.is_new() {
+fn is_only_backup(request: &Request<'_>) -> Vec<Problem> {
+    if !request.is_create() {
         return Vec::new();
     }
-    let own = asked.new.metadata.name.as_deref();
-    let others = asked.among.backups.iter().filter(|other| {
-        !is_over(other)
+    let own = request.new.metadata.name.as_deref();
+    let others = request.related.backups.iter().filter(|other| {
+        !is_finished(other)
             && other.metadata.name.as_deref() != own
-            && references::same(&other.spec.source, &asked.new.spec.source)
+            && references::same(&other.spec.source, &request.new.spec.source)
     });
-    let faults = others.map(|other| {
+    let problems = others.map(|other| {
         let name = other.metadata.name.as_deref().unwrap_or_default();
         let detail =
-            format!("backup {name:?} of this source is under way; wait for it or delete it");
+            format!("backup {name:?} of this source is in progress; wait for it or delete it");
         Violation::invalid("spec.source", detail).into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-/// Whether a backup came to an end, good or bad.
-fn is_over(backup: &VirtualMachineBackup) -> bool {
+/// Whether a backup has completed or failed.
+fn is_finished(backup: &VirtualMachineBackup) -> bool {
     let conditions = backup.status.iter().flat_map(|status| &status.conditions);
     conditions
         .filter(|condition| ["Complete", "Failed"].contains(&condition.type_.as_str()))
         .any(|condition| condition.status == "True")
 }
 
-fn claim(asked: &Question<'_>) -> Vec<Fault> {
-    if !is_empty(asked.new.spec.pvc_name.as_deref()) {
+fn claim(request: &Request<'_>) -> Vec<Problem> {
+    if !is_empty(request.new.spec.pvc_name.as_deref()) {
         return Vec::new();
     }
-    let detail = "missing; name the claim to write to, which both modes need";
+    let detail = "missing; name the PVC to write to, which both modes need";
     vec![Violation::invalid("spec.pvcName", detail).into()]
 }
 
-fn token(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn token(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let is_pull = spec
         .mode
         .as_ref()
@@ -142,8 +172,8 @@ fn token(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("spec.tokenSecretRef", detail).into()]
 }
 
-fn source(asked: &Question<'_>) -> Vec<Fault> {
-    let source = &asked.new.spec.source;
+fn source(request: &Request<'_>) -> Vec<Problem> {
+    let source = &request.new.spec.source;
     let tracker = VirtualMachineBackupTracker::KIND;
     if references::is(source, VirtualMachineBackupTracker::GROUP, tracker) {
         return named(&source.name);
@@ -156,15 +186,15 @@ fn source(asked: &Question<'_>) -> Vec<Fault> {
     found
 }
 
-fn tracked(asked: &Asked<'_, VirtualMachineBackupTracker>) -> Vec<Fault> {
-    let source = &asked.new.spec.source;
+fn tracked(request: &TypedRequest<'_, VirtualMachineBackupTracker>) -> Vec<Problem> {
+    let source = &request.new.spec.source;
     let mut found = references::group_of_vm("spec.source", source);
     found.extend(references::kind_of_vm("spec.source", source));
     found.extend(named(&source.name));
     found
 }
 
-fn named(name: &str) -> Vec<Fault> {
+fn named(name: &str) -> Vec<Problem> {
     if !name.is_empty() {
         return Vec::new();
     }

@@ -1,92 +1,102 @@
 //! Clones.
 
+use defaults::Environment;
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use kubevirt_api::{
     GROUP, VirtualMachine, clone::VirtualMachineClone, snapshot::VirtualMachineSnapshot,
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Fill, Kind, behind, is_empty, patches, references};
-use crate::{Surroundings, Violation, rules::Rule};
+use super::{
+    kind::{Check, Fill, Kind, Problem, TypedRequest},
+    patches, references,
+    refusals::{is_empty, requires_gate},
+};
 
-type Question<'a> = Asked<'a, VirtualMachineClone>;
+type Request<'a> = TypedRequest<'a, VirtualMachineClone>;
 
-/// So many characters of chance end a made-up name.
-const CHANCE: usize = 5;
-/// Names of objects are at most that long.
-const NAME: usize = 253;
+/// Length of the random suffix of a generated name.
+const SUFFIX_LENGTH: usize = 5;
+/// Maximum length of an object's name.
+const MAX_NAME: usize = 253;
 
 impl Kind for VirtualMachineClone {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "clone.gate",
-            "4",
+            Subject::Clone,
             "clones need the gate Snapshot",
-            |asked| behind(asked, "Snapshot"),
+            |request| requires_gate(request, "Snapshot"),
         ),
         Rule::new(
             "clone.source-given",
-            "4",
+            Subject::Clone,
             "the source has a group, a kind and a name",
             source_given,
         ),
         Rule::new(
             "clone.source-kind",
-            "4",
+            Subject::Clone,
             "the source is a VM or a snapshot",
             source_kind,
         ),
-        Rule::new("clone.target-kind", "4", "the target is a VM", target_kind),
+        Rule::new(
+            "clone.target-kind",
+            Subject::Clone,
+            "the target is a VM",
+            target_kind,
+        ),
         Rule::new(
             "clone.target-name",
-            "4",
+            Subject::Clone,
             "a VM is not cloned onto itself",
             target_name,
         ),
         Rule::new(
             "clone.filters",
-            "4",
-            "filters have ! first and * last",
+            Subject::Clone,
+            "filters have ! only at the start and * only at the end",
             filters,
         ),
         Rule::new(
             "clone.mac-addresses",
-            "4",
-            "new MAC addresses are MAC addresses",
+            Subject::Clone,
+            "new MAC addresses are well formed",
             mac_addresses,
         ),
         Rule::new(
             "clone.patches",
-            "4",
+            Subject::Clone,
             "patches are JSON patch operations",
-            |asked| patches::are_operations("spec.patches", &asked.new.spec.patches),
+            |request| patches::are_operations("spec.patches", &request.new.spec.patches),
         ),
     ];
 
     const DEFAULTS: &'static [Rule<Fill<Self>>] = &[Rule::new(
         "clone.target",
-        "D4",
-        "the target is a VM, with a made-up name",
+        Subject::Clone,
+        "the target is a VM with a generated name",
         fill_target,
     )];
 }
 
-fn source_given(asked: &Question<'_>) -> Vec<Fault> {
-    let source = &asked.new.spec.source;
+fn source_given(request: &Request<'_>) -> Vec<Problem> {
+    let source = &request.new.spec.source;
     let parts = [
         ("apiGroup", source.api_group.as_deref()),
         ("kind", Some(source.kind.as_str())),
         ("name", Some(source.name.as_str())),
     ];
     let missing = parts.into_iter().filter(|(_, value)| is_empty(*value));
-    let faults = missing.map(|(part, _)| {
+    let problems = missing.map(|(part, _)| {
         let detail = "missing; name the VirtualMachine or VirtualMachineSnapshot to clone";
         Violation::invalid(format!("spec.source.{part}"), detail).into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn source_kind(asked: &Question<'_>) -> Vec<Fault> {
-    let source = &asked.new.spec.source;
+fn source_kind(request: &Request<'_>) -> Vec<Problem> {
+    let source = &request.new.spec.source;
     let fits = is_vm(source)
         || references::is(
             source,
@@ -105,9 +115,9 @@ fn source_kind(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("spec.source.kind", detail).into()]
 }
 
-/// A target that is left out, in whole or in part, is filled in.
-fn target_kind(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(target) = &asked.new.spec.target else {
+/// Defaults fill in missing fields of the target.
+fn target_kind(request: &Request<'_>) -> Vec<Problem> {
+    let Some(target) = &request.new.spec.target else {
         return Vec::new();
     };
     let group = target.api_group.as_deref();
@@ -117,26 +127,26 @@ fn target_kind(asked: &Question<'_>) -> Vec<Fault> {
         return Vec::new();
     }
     let detail = format!(
-        "{:?} cannot be made by cloning; use VirtualMachine of {GROUP}",
+        "{:?} cannot be created by cloning; use VirtualMachine of {GROUP}",
         target.kind
     );
     vec![Violation::invalid("spec.target.kind", detail).into()]
 }
 
-fn target_name(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn target_name(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let same = spec.target.as_ref().is_some_and(|target| {
         is_vm(&spec.source) && !target.name.is_empty() && target.name == spec.source.name
     });
     if !same {
         return Vec::new();
     }
-    let detail = "is the source itself; choose another name, or leave it out to get one";
+    let detail = "is the source; choose another name, or leave it out to have one generated";
     vec![Violation::invalid("spec.target.name", detail).into()]
 }
 
-fn filters(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn filters(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let mut lists = vec![
         ("spec.annotationFilters", &spec.annotation_filters),
         ("spec.labelFilters", &spec.label_filters),
@@ -151,37 +161,37 @@ fn filters(asked: &Question<'_>) -> Vec<Fault> {
     let filters = lists
         .into_iter()
         .flat_map(|(field, list)| list.iter().enumerate().map(move |(i, one)| (field, i, one)));
-    let faults = filters.filter_map(|(field, i, filter)| {
-        let fault = filter_fault(filter)?;
-        Some(Violation::invalid(format!("{field}[{i}]"), format!("{filter:?} {fault}")).into())
+    let problems = filters.filter_map(|(field, i, filter)| {
+        let problem = filter_problem(filter)?;
+        Some(Violation::invalid(format!("{field}[{i}]"), format!("{filter:?} {problem}")).into())
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn filter_fault(filter: &str) -> Option<&'static str> {
+fn filter_problem(filter: &str) -> Option<&'static str> {
     if filter == "!" {
-        Some("leaves out nothing; write the key after the !")
+        Some("excludes nothing; write a key after the !")
     } else if filter.chars().skip(1).any(|c| c == '!') {
-        Some("has a ! inside; it may only stand in front")
+        Some("contains a !, which is allowed only at the start")
     } else if filter.trim_end_matches('*').contains('*') {
-        Some("has a * inside; it may only stand at the end")
+        Some("contains a *, which is allowed only at the end")
     } else {
         None
     }
 }
 
-/// An empty address asks for a new one.
-fn mac_addresses(asked: &Question<'_>) -> Vec<Fault> {
-    let addresses = asked.new.spec.new_mac_addresses.iter();
+/// An empty address requests a generated one.
+fn mac_addresses(request: &Request<'_>) -> Vec<Problem> {
+    let addresses = request.new.spec.new_mac_addresses.iter();
     let wrong = addresses.filter(|(_, mac)| !mac.is_empty() && !is_mac(mac));
-    let faults = wrong.map(|(interface, mac)| {
-        let detail = format!("{mac:?} is no MAC address; write one such as 02:00:00:00:00:01");
+    let problems = wrong.map(|(interface, mac)| {
+        let detail = format!("{mac:?} is not a MAC address; use the form 02:00:00:00:00:01");
         Violation::invalid(format!("spec.newMacAddresses[{interface}]"), detail).into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-/// Six bytes in hexadecimal digits with one kind of separator.
+/// Whether a string is six hexadecimal bytes with one kind of separator.
 fn is_mac(text: &str) -> bool {
     let separated = |separator: char| {
         let parts: Vec<&str> = text.split(separator).collect();
@@ -191,7 +201,7 @@ fn is_mac(text: &str) -> bool {
     separated(':') || separated('-')
 }
 
-fn fill_target(clone: &mut VirtualMachineClone, around: Surroundings<'_>) {
+fn fill_target(clone: &mut VirtualMachineClone, env: Environment<'_>) {
     let source = clone.spec.source.name.clone();
     let target = clone.spec.target.get_or_insert_default();
     if is_empty(target.api_group.as_deref()) {
@@ -201,11 +211,11 @@ fn fill_target(clone: &mut VirtualMachineClone, around: Surroundings<'_>) {
         VirtualMachine::KIND.clone_into(&mut target.kind);
     }
     if target.name.is_empty() {
-        let chance = (around.new_uuid)().simple().to_string();
-        let chance: String = chance.chars().take(CHANCE).collect();
-        let room = NAME - "clone--".len() - CHANCE;
-        let source: String = source.chars().take(room).collect();
-        target.name = format!("clone-{source}-{chance}");
+        let random = (env.new_uuid)().simple().to_string();
+        let suffix: String = random.chars().take(SUFFIX_LENGTH).collect();
+        let max_source = MAX_NAME - "clone--".len() - SUFFIX_LENGTH;
+        let source: String = source.chars().take(max_source).collect();
+        target.name = format!("clone-{source}-{suffix}");
     }
 }
 

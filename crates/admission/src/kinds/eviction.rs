@@ -1,8 +1,9 @@
-//! What becomes of a request to evict a pod that belongs to a guest.
+//! Evictions of pods that belong to a guest.
 //!
-//! A guest is not deleted because its node is drained: it moves first, or somebody else sees to it.
-//! The eviction is refused with "try again later" until the guest is gone from the node.
+//! Draining a node must not delete its guests: they are live-migrated first, or an external controller
+//! handles them. The eviction is refused with "try again later" until the guest has left the node.
 
+use cluster_config::ClusterConfig;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{
     VirtualMachineInstance, annotations, conditions, labels, vmi::EvictionStrategy,
@@ -10,54 +11,52 @@ use kubevirt_api::{
 };
 use serde_json::{Value, json};
 
-use crate::ClusterConfig;
-
-/// Marks pods that hold volumes for a running guest.
+/// Component label of pods that hold hot-plugged volumes of a running guest.
 const HOTPLUG: &str = "hotplug-disk";
-/// On evictions: who asked.
+/// Annotation of an eviction: its requester.
 const REQUESTED_BY: &str = "requested-by";
 const DESCHEDULER: &str = "sigs.k8s.io/descheduler";
 
-/// What must be looked up before the answer.
+/// The lookup that a decision needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Nothing: the pod is none of ours.
+pub enum Lookup {
+    /// None: the pod does not belong to a guest.
     Nothing,
-    /// The instance of that name.
-    Instance(String),
-    /// The launcher pod of that name, and then its instance.
+    /// The VMI of this name.
+    Vmi(String),
+    /// The launcher pod of this name, and then its VMI.
     Launcher(String),
 }
 
-/// The answer.
+/// The decision on an eviction.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum Decision {
     Allow,
-    /// Refused for now, with the reason.
-    Later(String),
-    /// The instance gets this merge patch, then the eviction is refused for now.
+    /// Refused temporarily, with this message.
+    RetryLater(String),
+    /// Apply the merge patch to the VMI, then refuse temporarily.
     Evacuate {
-        instance: String,
+        vmi: String,
         patch: Value,
         message: String,
     },
 }
 
-/// What to look up for a pod.
-pub fn wanted(pod: &Pod) -> Wanted {
-    if let Some(instance) = live_guest(pod) {
-        return Wanted::Instance(instance);
+/// The lookup for a pod.
+pub fn lookup(pod: &Pod) -> Lookup {
+    if let Some(vmi) = guest_of(pod) {
+        return Lookup::Vmi(vmi);
     }
     match pod.metadata.owner_references.as_deref() {
         Some([owner]) if is(pod, HOTPLUG) && owner.kind == "Pod" => {
-            Wanted::Launcher(owner.name.clone())
+            Lookup::Launcher(owner.name.clone())
         }
-        _ => Wanted::Nothing,
+        _ => Lookup::Nothing,
     }
 }
 
-/// Name of the instance whose guest may live in the pod.
-pub fn live_guest(pod: &Pod) -> Option<String> {
+/// Name of the VMI whose guest may run in the pod.
+pub fn guest_of(pod: &Pod) -> Option<String> {
     let phase = pod
         .status
         .as_ref()
@@ -73,71 +72,71 @@ pub fn live_guest(pod: &Pod) -> Option<String> {
         .cloned()
 }
 
-/// The answer for a pod with volumes of a guest, whose instance was looked for.
-pub fn of_volumes(instance: Option<&VirtualMachineInstance>) -> Answer {
-    match instance.and_then(|instance| instance.metadata.name.as_deref()) {
-        Some(name) => Answer::Later(format!(
+/// The decision for a pod with hot-plugged volumes; `vmi` is `None` if it does not exist.
+pub fn decide_for_volumes(vmi: Option<&VirtualMachineInstance>) -> Decision {
+    match vmi.and_then(|vmi| vmi.metadata.name.as_deref()) {
+        Some(name) => Decision::RetryLater(format!(
             "the pod holds volumes of the running VirtualMachineInstance {name:?}; unplug them, or \
              evict its launcher pod"
         )),
-        None => Answer::Allow,
+        None => Decision::Allow,
     }
 }
 
-/// The answer for the pod of a guest; `instance` is an error when it could not be read.
-pub fn of_launcher(
+/// The decision for the launcher pod of a guest; `vmi` is an error if it could not be read.
+pub fn decide_for_launcher(
     pod: &Pod,
-    instance: Result<&VirtualMachineInstance, &str>,
+    vmi: Result<&VirtualMachineInstance, &str>,
     eviction: &Value,
     config: &ClusterConfig,
-) -> Answer {
+) -> Decision {
     use EvictionStrategy::{External, LiveMigrate, LiveMigrateIfPossible};
 
-    let instance = match instance {
-        Ok(instance) => instance,
-        Err(why) => {
-            return Answer::Later(format!(
-                "whether the guest may be evicted is not known ({why}); try again"
+    let vmi = match vmi {
+        Ok(vmi) => vmi,
+        Err(error) => {
+            return Decision::RetryLater(format!(
+                "cannot determine whether the guest may be evicted ({error}); try again"
             ));
         }
     };
-    let name = instance.metadata.name.as_deref().unwrap_or_default();
-    let status = instance.status.clone().unwrap_or_default();
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    let status = vmi.status.clone().unwrap_or_default();
     let is_migratable = conditions::is_true(
         &status.conditions,
         &VirtualMachineInstanceConditionType::LiveMigratable,
     );
-    let strategy = instance.spec.eviction_strategy.as_ref();
+    let strategy = vmi.spec.eviction_strategy.as_ref();
     match (strategy.unwrap_or(&config.eviction_strategy), is_migratable) {
         (LiveMigrate, false) => {
-            return Answer::Later(format!(
-                "VirtualMachineInstance {name:?} must be migrated and cannot be; stop it, or set \
-                 its evictionStrategy to None"
+            return Decision::RetryLater(format!(
+                "VirtualMachineInstance {name:?} must be migrated but is not migratable; stop it, or \
+                 set its evictionStrategy to None"
             ));
         }
         (LiveMigrate | LiveMigrateIfPossible, true) | (External, _) => {}
-        _ => return Answer::Allow,
+        _ => return Decision::Allow,
     }
     let node = status.node_name.unwrap_or_default();
     if status
         .evacuation_node_name
         .is_some_and(|marked| !marked.is_empty())
     {
-        return Answer::Later(format!(
-            "VirtualMachineInstance {name:?} is leaving its node already; try again later"
+        return Decision::RetryLater(format!(
+            "VirtualMachineInstance {name:?} is already leaving its node; try again later"
         ));
     }
-    let place = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-    if place != Some(node.as_str()) {
-        return Answer::Later(format!(
+    let pod_node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    if pod_node != Some(node.as_str()) {
+        return Decision::RetryLater(format!(
             "VirtualMachineInstance {name:?} is about to move into this pod; try again later"
         ));
     }
-    Answer::Evacuate {
-        instance: name.to_owned(),
+    Decision::Evacuate {
+        vmi: name.to_owned(),
         patch: evacuation(&node, eviction),
         message: format!(
-            "VirtualMachineInstance {name:?} was asked to leave node {node:?} first; try again later"
+            "VirtualMachineInstance {name:?} will leave node {node:?} first; try again later"
         ),
     }
 }
@@ -189,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn pods_without_a_guest_need_no_look() {
+    fn pod_without_a_guest_needs_no_lookup() {
         let pod: Pod = read(launcher());
-        assert_eq!(wanted(&pod), Wanted::Instance("a".to_owned()));
+        assert_eq!(lookup(&pod), Lookup::Vmi("a".to_owned()));
         for (pointer, value) in [
             ("/metadata/labels", json!({ "app": "x" })),
             ("/metadata/annotations", json!({})),
@@ -200,28 +199,28 @@ mod tests {
         ] {
             let mut pod = launcher();
             *pod.pointer_mut(pointer).expect(pointer) = value;
-            assert_eq!(wanted(&read(pod)), Wanted::Nothing, "{pointer}");
+            assert_eq!(lookup(&read(pod)), Lookup::Nothing, "{pointer}");
         }
     }
 
     #[test]
-    fn pods_with_volumes_stay_while_their_guest_does() {
+    fn pod_with_volumes_is_kept_while_its_vmi_exists() {
         let owner =
             json!({ "apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-a", "uid": "u" });
         let pod = json!({ "metadata": {
             "labels": { "kubevirt.io": "hotplug-disk" }, "ownerReferences": [owner],
         }});
         assert_eq!(
-            wanted(&read(pod)),
-            Wanted::Launcher("virt-launcher-a".to_owned())
+            lookup(&read(pod)),
+            Lookup::Launcher("virt-launcher-a".to_owned())
         );
         let orphan = json!({ "metadata": { "labels": { "kubevirt.io": "hotplug-disk" } } });
-        assert_eq!(wanted(&read(orphan)), Wanted::Nothing);
+        assert_eq!(lookup(&read(orphan)), Lookup::Nothing);
         assert!(matches!(
-            of_volumes(Some(&instance("None", "True"))),
-            Answer::Later(_)
+            decide_for_volumes(Some(&instance("None", "True"))),
+            Decision::RetryLater(_)
         ));
-        assert_eq!(of_volumes(None), Answer::Allow);
+        assert_eq!(decide_for_volumes(None), Decision::Allow);
     }
 
     #[test]
@@ -238,39 +237,44 @@ mod tests {
             ("External", "True", "evacuate"),
         ] {
             let instance = instance(strategy, migratable);
-            let found = match of_launcher(&pod, Ok(&instance), &json!({}), &config) {
-                Answer::Allow => "allow",
-                Answer::Later(_) => "later",
-                Answer::Evacuate { .. } => "evacuate",
+            let found = match decide_for_launcher(&pod, Ok(&instance), &json!({}), &config) {
+                Decision::Allow => "allow",
+                Decision::RetryLater(_) => "later",
+                Decision::Evacuate { .. } => "evacuate",
             };
             assert_eq!(found, outcome, "{strategy}, migratable {migratable}");
         }
         let mut without = instance("", "True");
         without.spec.eviction_strategy = None;
-        let answer = of_launcher(&pod, Ok(&without), &json!({}), &config);
-        assert_eq!(answer, Answer::Allow, "the cluster's strategy is None");
+        let decision = decide_for_launcher(&pod, Ok(&without), &json!({}), &config);
+        assert_eq!(decision, Decision::Allow, "the cluster's strategy is None");
     }
 
     #[test]
-    fn guests_on_their_way_are_left_alone() {
+    fn migrating_guest_is_not_evacuated_again() {
         let config = ClusterConfig::default();
         let pod: Pod = read(launcher());
         let mut marked = instance("LiveMigrate", "True");
         let status = marked.status.as_mut().expect("a status");
         status.evacuation_node_name = Some("one".to_owned());
-        let later = |answer: Answer| matches!(answer, Answer::Later(_));
-        assert!(later(of_launcher(&pod, Ok(&marked), &json!({}), &config)));
+        let later = |decision: Decision| matches!(decision, Decision::RetryLater(_));
+        assert!(later(decide_for_launcher(
+            &pod,
+            Ok(&marked),
+            &json!({}),
+            &config
+        )));
 
         let mut target = launcher();
         target["spec"]["nodeName"] = json!("two");
         let instance = instance("LiveMigrate", "True");
-        assert!(later(of_launcher(
+        assert!(later(decide_for_launcher(
             &read(target),
             Ok(&instance),
             &json!({}),
             &config
         )));
-        assert!(later(of_launcher(
+        assert!(later(decide_for_launcher(
             &pod,
             Err("no answer"),
             &json!({}),
@@ -279,15 +283,15 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_says_who_asked() {
+    fn patch_records_the_descheduler() {
         let config = ClusterConfig::default();
         let pod: Pod = read(launcher());
         let instance = instance("LiveMigrate", "True");
-        let patch_for = |eviction: Value| match of_launcher(&pod, Ok(&instance), &eviction, &config)
-        {
-            Answer::Evacuate { patch, .. } => patch,
-            other => panic!("{other:?}"),
-        };
+        let patch_for =
+            |eviction: Value| match decide_for_launcher(&pod, Ok(&instance), &eviction, &config) {
+                Decision::Evacuate { patch, .. } => patch,
+                other => panic!("{other:?}"),
+            };
         let mark = json!({ "evacuationNodeName": "one" });
         assert_eq!(patch_for(json!({})), json!({ "status": mark }));
         let eviction =

@@ -4,16 +4,19 @@ use kubevirt_api::{
     GROUP, VirtualMachine, backup::VirtualMachineBackup, export::VirtualMachineExport,
     snapshot::VirtualMachineSnapshot,
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind, duration, fixed};
-use crate::{Violation, rules::Rule};
+use super::{
+    kind::{Check, Kind, Problem, TypedRequest},
+    refusals::{duration, immutable},
+};
 
-type Question<'a> = Asked<'a, VirtualMachineExport>;
+type Request<'a> = TypedRequest<'a, VirtualMachineExport>;
 
 const CLAIM: &str = "PersistentVolumeClaim";
 const TEMPLATE: &str = "VirtualMachineTemplate";
 
-/// Group of each kind that can be exported.
+/// The kinds that can be exported, with their API group.
 const SOURCES: &[(&str, &str)] = &[
     (CLAIM, ""),
     (VirtualMachineSnapshot::KIND, VirtualMachineSnapshot::GROUP),
@@ -26,42 +29,45 @@ impl Kind for VirtualMachineExport {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "export.source-kind",
-            "4",
+            Subject::Export,
             "the source is of a kind that can be exported",
             source_kind,
         ),
         Rule::new(
             "export.source-group",
-            "4",
-            "the source's group is that of its kind",
+            Subject::Export,
+            "the source's group matches its kind",
             source_group,
         ),
         Rule::new(
             "export.source-name",
-            "4",
+            Subject::Export,
             "the source has a name",
             source_name,
         ),
         Rule::new(
             "export.template",
-            "4",
-            "templates need the gate OCIExport and their own server",
+            Subject::Export,
+            "templates cannot be exported",
             template,
         ),
-        Rule::new("export.ttl", "4", "ttlDuration is a duration", |asked| {
-            duration("spec.ttlDuration", asked.new.spec.ttl_duration.as_ref())
-        }),
+        Rule::new(
+            "export.ttl",
+            Subject::Export,
+            "ttlDuration is a duration",
+            |request| duration("spec.ttlDuration", request.new.spec.ttl_duration.as_ref()),
+        ),
         Rule::new(
             "export.fixed",
-            "4",
-            "the spec is fixed once made",
-            spec_is_fixed,
+            Subject::Export,
+            "the spec is immutable",
+            spec_is_immutable,
         ),
     ];
 }
 
-fn source_kind(asked: &Question<'_>) -> Vec<Fault> {
-    let kind = asked.new.spec.source.kind.as_str();
+fn source_kind(request: &Request<'_>) -> Vec<Problem> {
+    let kind = request.new.spec.source.kind.as_str();
     if SOURCES.iter().any(|(known, _)| *known == kind) {
         return Vec::new();
     }
@@ -77,8 +83,8 @@ fn source_kind(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("spec.source.kind", detail).into()]
 }
 
-fn source_group(asked: &Question<'_>) -> Vec<Fault> {
-    let source = &asked.new.spec.source;
+fn source_group(request: &Request<'_>) -> Vec<Problem> {
+    let source = &request.new.spec.source;
     let given = source.api_group.as_deref().unwrap_or_default();
     let Some((kind, group)) = SOURCES.iter().find(|(kind, _)| *kind == source.kind) else {
         return Vec::new();
@@ -93,28 +99,28 @@ fn source_group(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("spec.source.apiGroup", detail).into()]
 }
 
-fn source_name(asked: &Question<'_>) -> Vec<Fault> {
-    if !asked.new.spec.source.name.is_empty() {
+fn source_name(request: &Request<'_>) -> Vec<Problem> {
+    if !request.new.spec.source.name.is_empty() {
         return Vec::new();
     }
-    let detail = "empty; name what is exported";
+    let detail = "empty; name the object to export";
     vec![Violation::invalid("spec.source.name", detail).into()]
 }
 
-/// Templates are another project's: see the decision note on groups.
-fn template(asked: &Question<'_>) -> Vec<Fault> {
-    if asked.new.spec.source.kind != TEMPLATE {
+/// The template API belongs to another project; see the decision note on API groups.
+fn template(request: &Request<'_>) -> Vec<Problem> {
+    if request.new.spec.source.kind != TEMPLATE {
         return Vec::new();
     }
-    let detail = if asked.config.has_gate("OCIExport") {
-        "templates have no server in this version; export the VirtualMachine instead"
+    let detail = if request.config.has_gate("OCIExport") {
+        "this version cannot export templates; export the VirtualMachine instead"
     } else {
         "feature gate OCIExport is off; export the VirtualMachine instead"
     };
     vec![Violation::invalid("spec.source.kind", detail).into()]
 }
 
-fn spec_is_fixed(asked: &Question<'_>) -> Vec<Fault> {
-    let old = asked.old.map(|old| &old.spec);
-    fixed(old, &asked.new.spec, "export")
+fn spec_is_immutable(request: &Request<'_>) -> Vec<Problem> {
+    let old = request.old.map(|old| &old.spec);
+    immutable(old, &request.new.spec, "export")
 }

@@ -1,11 +1,11 @@
-//! Instance types, of a namespace and of the cluster: one list of rules for both.
+//! Instance types, namespaced and cluster-wide, with the same rules.
 
 use kubevirt_api::instancetype::{
     VirtualMachineClusterInstancetype, VirtualMachineInstancetype, VirtualMachineInstancetypeSpec,
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind};
-use crate::{Violation, rules::Rule};
+use super::kind::{Check, Kind, Problem, TypedRequest};
 
 macro_rules! instancetype {
     ($kind:ident) => {
@@ -13,20 +13,20 @@ macro_rules! instancetype {
             const RULES: &'static [Rule<Check<Self>>] = &[
                 Rule::new(
                     "instancetype.overcommit",
-                    "4",
+                    Subject::Instancetype,
                     "overcommitPercent is a percentage",
-                    |asked| overcommit(&asked.new.spec),
+                    |request| overcommit(&request.new.spec),
                 ),
                 Rule::new(
                     "instancetype.overcommit-hugepages",
-                    "4",
+                    Subject::Instancetype,
                     "huge pages are not overcommitted",
-                    |asked| hugepages(&asked.new.spec),
+                    |request| hugepages(&request.new.spec),
                 ),
             ];
 
-            fn warnings(asked: &Asked<'_, Self>) -> Vec<String> {
-                warnings(&asked.new.spec)
+            fn warnings(request: &TypedRequest<'_, Self>) -> Vec<String> {
+                warnings(&request.new.spec)
             }
         }
     };
@@ -35,21 +35,21 @@ macro_rules! instancetype {
 instancetype!(VirtualMachineInstancetype);
 instancetype!(VirtualMachineClusterInstancetype);
 
-fn overcommit(spec: &VirtualMachineInstancetypeSpec) -> Vec<Fault> {
+fn overcommit(spec: &VirtualMachineInstancetypeSpec) -> Vec<Problem> {
     let percent = spec.memory.overcommit_percent.unwrap_or(0);
     if (0..=100).contains(&percent) {
         return Vec::new();
     }
-    let detail = format!("{percent} is no percentage; use a number from 0 to 100");
+    let detail = format!("{percent} is not a percentage; use a number from 0 to 100");
     vec![Violation::invalid("spec.memory.overcommitPercent", detail).into()]
 }
 
-fn hugepages(spec: &VirtualMachineInstancetypeSpec) -> Vec<Fault> {
+fn hugepages(spec: &VirtualMachineInstancetypeSpec) -> Vec<Problem> {
     let memory = &spec.memory;
     if memory.hugepages.is_none() || memory.overcommit_percent.unwrap_or(0) == 0 {
         return Vec::new();
     }
-    let detail = "not together with hugepages, which cannot be overcommitted; remove one of them";
+    let detail = "hugepages are set, which cannot be overcommitted; remove one of them";
     vec![Violation::invalid("spec.memory.overcommitPercent", detail).into()]
 }
 

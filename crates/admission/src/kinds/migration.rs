@@ -1,5 +1,6 @@
-//! Requests to migrate a running guest.
+//! Migrations of a running guest.
 
+use defaults::Environment;
 use kubevirt_api::{
     conditions, finalizers, labels,
     migration_request::{
@@ -9,93 +10,108 @@ use kubevirt_api::{
     vmi_status::{VirtualMachineInstanceConditionType, VirtualMachineInstancePhase},
 };
 use reasons::Reason;
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Fill, Kind, Need, is_empty};
-use crate::{Surroundings, Violation, checks::Requester, rules::Rule};
+use super::{
+    kind::{Check, Fill, Kind, Problem, TypedRequest},
+    refusals::is_empty,
+    related::Lookup,
+};
+use crate::checks::Requester;
 
-type Question<'a> = Asked<'a, VirtualMachineInstanceMigration>;
+type Request<'a> = TypedRequest<'a, VirtualMachineInstanceMigration>;
 
 const GATE: &str = "DecentralizedLiveMigration";
-/// Values of labels are at most that long.
-const LABEL: usize = 63;
-/// So many characters of a hash end a shortened name.
-const HASH: usize = 8;
+/// Maximum length of a label value.
+const MAX_LABEL: usize = 63;
+/// Length of the hash suffix of a shortened name.
+const HASH_LENGTH: usize = 8;
 
 impl Kind for VirtualMachineInstanceMigration {
     const RULES: &'static [Rule<Check<Self>>] = &[
-        Rule::new("migration.instance", "4", "an instance is named", instance),
+        Rule::new(
+            "migration.instance",
+            Subject::Migration,
+            "a VMI is named",
+            names_vmi,
+        ),
         Rule::new(
             "migration.priority",
-            "4",
+            Subject::Migration,
             "only the controller sets a priority",
             priority,
         ),
         Rule::new(
             "migration.decentralized-gate",
-            "4",
-            "sendTo and receive need their gate",
+            Subject::Migration,
+            "sendTo and receive need their feature gate",
             gate,
         ),
         Rule::new(
             "migration.ids",
-            "4",
-            "sendTo and receive have one migrationID",
+            Subject::Migration,
+            "sendTo and receive have the same migrationID",
             ids,
         ),
-        Rule::new("migration.fixed", "4", "the spec is fixed once made", fixed),
+        Rule::new(
+            "migration.fixed",
+            Subject::Migration,
+            "the spec is immutable",
+            fixed,
+        ),
         Rule::new(
             "migration.label",
-            "4",
-            "the instance's label stays until the migration is over",
+            Subject::Migration,
+            "the label of the VMI is immutable until the migration ends",
             label,
         ),
         Rule::new(
             "migration.instance-runs",
-            "4",
-            "the instance exists and has not ended",
-            instance_runs,
+            Subject::Migration,
+            "the VMI exists and is not in a final phase",
+            vmi_is_active,
         ),
         Rule::new(
             "migration.migratable",
-            "4",
-            "the instance can be migrated",
+            Subject::Migration,
+            "the VMI is live-migratable",
             migratable,
         ),
         Rule::new(
             "migration.alone",
-            "4",
-            "no other migration of the instance is under way",
-            is_alone,
+            Subject::Migration,
+            "no other migration of the VMI is in progress",
+            is_only_migration,
         ),
     ];
 
     const DEFAULTS: &'static [Rule<Fill<Self>>] = &[
         Rule::new(
             "migration.fill-label",
-            "D4",
-            "a label names the instance",
+            Subject::Migration,
+            "label with the name of the VMI",
             fill_label,
         ),
         Rule::new(
             "migration.fill-finalizer",
-            "D4",
-            "a finalizer keeps the migration until it is over",
+            Subject::Migration,
+            "finalizer that keeps the migration until it ends",
             fill_finalizer,
         ),
     ];
 
-    fn needs(asked: &Question<'_>) -> Vec<Need> {
-        let namespace = asked.new.metadata.namespace.clone().unwrap_or_default();
-        let name = name_of_instance(&asked.new.spec).to_owned();
-        if !asked.is_new() {
+    fn lookups(request: &Request<'_>) -> Vec<Lookup> {
+        let namespace = request.new.metadata.namespace.clone().unwrap_or_default();
+        let name = vmi_name(&request.new.spec).to_owned();
+        if !request.is_create() {
             return Vec::new();
         }
         vec![
-            Need::Instance {
+            Lookup::Vmi {
                 namespace: namespace.clone(),
                 name: name.clone(),
             },
-            Need::Migrations {
+            Lookup::Migrations {
                 namespace,
                 label: label_value(&name),
             },
@@ -103,44 +119,44 @@ impl Kind for VirtualMachineInstanceMigration {
     }
 }
 
-fn instance(asked: &Question<'_>) -> Vec<Fault> {
-    if !asked.is_new() || !is_empty(asked.new.spec.vmi_name.as_deref()) {
+fn names_vmi(request: &Request<'_>) -> Vec<Problem> {
+    if !request.is_create() || !is_empty(request.new.spec.vmi_name.as_deref()) {
         return Vec::new();
     }
     let detail = "missing; name the VirtualMachineInstance to migrate";
     vec![Violation::required("spec.vmiName", detail).into()]
 }
 
-fn priority(asked: &Question<'_>) -> Vec<Fault> {
-    let is_given = asked.new.spec.priority.is_some();
-    if !asked.is_new() || !is_given || asked.requester == Requester::Component {
+fn priority(request: &Request<'_>) -> Vec<Problem> {
+    let is_given = request.new.spec.priority.is_some();
+    if !request.is_create() || !is_given || request.requester == Requester::Component {
         return Vec::new();
     }
-    let detail = "only the system orders migrations; leave priority out";
+    let detail = "reserved for the system; leave priority out";
     vec![Violation::forbidden("spec.migrationPriority", detail).into()]
 }
 
-fn gate(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn gate(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let parts = [
         ("sendTo", spec.send_to.is_some()),
         ("receive", spec.receive.is_some()),
     ];
-    if !asked.is_new() || asked.config.has_gate(GATE) {
+    if !request.is_create() || request.config.has_gate(GATE) {
         return Vec::new();
     }
-    let faults = parts
+    let problems = parts
         .into_iter()
         .filter(|(_, given)| *given)
         .map(|(part, _)| {
             let detail = format!("feature gate {GATE} is off; leave {part} out or switch it on");
             Violation::not_supported(format!("spec.{part}"), detail).into()
         });
-    faults.collect()
+    problems.collect()
 }
 
-fn ids(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn ids(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     match (&spec.send_to, &spec.receive) {
         (Some(sent), Some(received)) if sent.migration_id != received.migration_id => {
             let detail = format!(
@@ -153,16 +169,16 @@ fn ids(asked: &Question<'_>) -> Vec<Fault> {
     }
 }
 
-fn fixed(asked: &Question<'_>) -> Vec<Fault> {
-    if asked.old.is_none_or(|old| old.spec == asked.new.spec) {
+fn fixed(request: &Request<'_>) -> Vec<Problem> {
+    if request.old.is_none_or(|old| old.spec == request.new.spec) {
         return Vec::new();
     }
-    let detail = "fixed once made; delete this migration to cancel it, and make another";
+    let detail = "immutable; delete this migration to cancel it, and create another";
     vec![Violation::not_supported("spec", detail).into()]
 }
 
-fn label(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(old) = asked.old else {
+fn label(request: &Request<'_>) -> Vec<Problem> {
+    let Some(old) = request.old else {
         return Vec::new();
     };
     let value = |migration: &VirtualMachineInstanceMigration| {
@@ -170,36 +186,33 @@ fn label(asked: &Question<'_>) -> Vec<Fault> {
         found.and_then(|found| found.get(labels::MIGRATION_VMI_NAME).cloned())
     };
     let before = value(old);
-    if before.is_none() || before == value(asked.new) || is_over(asked.new) {
+    if before.is_none() || before == value(request.new) || is_finished(request.new) {
         return Vec::new();
     }
     let detail = format!(
-        "label {} says whose migration this is; leave it as it is until the migration is over",
+        "label {} names the migrating VirtualMachineInstance; do not change it before the migration ends",
         labels::MIGRATION_VMI_NAME
     );
     vec![Violation::not_supported("metadata.labels", detail).into()]
 }
 
-fn instance_runs(asked: &Question<'_>) -> Vec<Fault> {
-    if !asked.is_new() {
+fn vmi_is_active(request: &Request<'_>) -> Vec<Problem> {
+    if !request.is_create() {
         return Vec::new();
     }
-    let name = name_of_instance(&asked.new.spec);
-    let Some(instance) = &asked.among.instance else {
-        return vec![Fault::Plain(format!(
+    let name = vmi_name(&request.new.spec);
+    let Some(vmi) = &request.related.vmi else {
+        return vec![Problem::Request(format!(
             "spec.vmiName: there is no VirtualMachineInstance {name:?}; start its VM first"
         ))];
     };
-    let phase = instance
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_ref());
+    let phase = vmi.status.as_ref().and_then(|status| status.phase.as_ref());
     match phase {
         Some(
             phase @ (VirtualMachineInstancePhase::Succeeded | VirtualMachineInstancePhase::Failed),
         ) => {
             let phase = phase.as_str();
-            vec![Fault::Plain(format!(
+            vec![Problem::Request(format!(
                 "spec.vmiName: VirtualMachineInstance {name:?} has ended ({phase}); start its VM \
                  first"
             ))]
@@ -208,14 +221,14 @@ fn instance_runs(asked: &Question<'_>) -> Vec<Fault> {
     }
 }
 
-/// Disks that stay behind are no hindrance when the other side brings its own.
-fn migratable(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(instance) = asked.among.instance.as_ref().filter(|_| asked.is_new()) else {
+/// In a decentralized migration the other side has its own disks, so shared disks are not required.
+fn migratable(request: &Request<'_>) -> Vec<Problem> {
+    let Some(vmi) = request.related.vmi.as_ref().filter(|_| request.is_create()) else {
         return Vec::new();
     };
-    let spec = &asked.new.spec;
+    let spec = &request.new.spec;
     let is_decentralized = spec.send_to.is_some() || spec.receive.is_some();
-    let status = instance.status.clone().unwrap_or_default();
+    let status = vmi.status.clone().unwrap_or_default();
     let kind = VirtualMachineInstanceConditionType::LiveMigratable;
     let Some(condition) = conditions::find(&status.conditions, &kind) else {
         return Vec::new();
@@ -225,36 +238,36 @@ fn migratable(asked: &Question<'_>) -> Vec<Fault> {
     if condition.status != conditions::FALSE || is_tolerated {
         return Vec::new();
     }
-    let name = name_of_instance(spec);
-    let why = condition.message.as_deref().unwrap_or(reason);
-    vec![Fault::Plain(format!(
-        "spec.vmiName: VirtualMachineInstance {name:?} cannot be migrated: {why}; change that in \
-         its VM and restart it"
+    let name = vmi_name(spec);
+    let cause = condition.message.as_deref().unwrap_or(reason);
+    vec![Problem::Request(format!(
+        "spec.vmiName: VirtualMachineInstance {name:?} cannot be migrated: {cause}; change its VM \
+         and restart it"
     ))]
 }
 
-fn is_alone(asked: &Question<'_>) -> Vec<Fault> {
-    if !asked.is_new() {
+fn is_only_migration(request: &Request<'_>) -> Vec<Problem> {
+    if !request.is_create() {
         return Vec::new();
     }
-    let own = asked.new.metadata.name.as_deref();
-    let other = asked
-        .among
+    let own = request.new.metadata.name.as_deref();
+    let other = request
+        .related
         .migrations
         .iter()
-        .filter(|other| !is_over(other) && other.spec.vmi_name == asked.new.spec.vmi_name)
+        .filter(|other| !is_finished(other) && other.spec.vmi_name == request.new.spec.vmi_name)
         .filter_map(|other| other.metadata.name.as_deref())
         .find(|name| Some(*name) != own);
-    let fault = other.map(|other| {
-        Fault::Plain(format!(
-            "spec.vmiName: migration {other:?} of this instance is under way; wait for it or \
-             delete it"
+    let problem = other.map(|other| {
+        Problem::Request(format!(
+            "spec.vmiName: migration {other:?} of this VirtualMachineInstance is in progress; wait \
+             for it or delete it"
         ))
     });
-    fault.into_iter().collect()
+    problem.into_iter().collect()
 }
 
-fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
+fn is_finished(migration: &VirtualMachineInstanceMigration) -> bool {
     use VirtualMachineInstanceMigrationPhase::{Failed, Succeeded};
 
     let phase = migration
@@ -264,12 +277,12 @@ fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
     matches!(phase, Some(Succeeded | Failed))
 }
 
-fn name_of_instance(spec: &VirtualMachineInstanceMigrationSpec) -> &str {
+fn vmi_name(spec: &VirtualMachineInstanceMigrationSpec) -> &str {
     spec.vmi_name.as_deref().unwrap_or_default()
 }
 
-fn fill_label(migration: &mut VirtualMachineInstanceMigration, _: Surroundings<'_>) {
-    let name = name_of_instance(&migration.spec).to_owned();
+fn fill_label(migration: &mut VirtualMachineInstanceMigration, _: Environment<'_>) {
+    let name = vmi_name(&migration.spec).to_owned();
     if name.is_empty() {
         return;
     }
@@ -277,7 +290,7 @@ fn fill_label(migration: &mut VirtualMachineInstanceMigration, _: Surroundings<'
     found.insert(labels::MIGRATION_VMI_NAME.to_owned(), label_value(&name));
 }
 
-fn fill_finalizer(migration: &mut VirtualMachineInstanceMigration, _: Surroundings<'_>) {
+fn fill_finalizer(migration: &mut VirtualMachineInstanceMigration, _: Environment<'_>) {
     let found = migration.metadata.finalizers.get_or_insert_default();
     if !found
         .iter()
@@ -287,13 +300,18 @@ fn fill_finalizer(migration: &mut VirtualMachineInstanceMigration, _: Surroundin
     }
 }
 
-/// A name as the value of a label: itself, or shortened with a hash that keeps it apart from others.
+/// A name as a label value; a long name is shortened and made unique by a hash.
 fn label_value(name: &str) -> String {
-    if name.len() <= LABEL {
+    if name.len() <= MAX_LABEL {
         return name.to_owned();
     }
     let hash = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, name.as_bytes());
-    let hash: String = hash.simple().to_string().chars().take(HASH).collect();
-    let kept: String = name.chars().take(LABEL - HASH - 1).collect();
+    let hash: String = hash
+        .simple()
+        .to_string()
+        .chars()
+        .take(HASH_LENGTH)
+        .collect();
+    let kept: String = name.chars().take(MAX_LABEL - HASH_LENGTH - 1).collect();
     format!("{}-{hash}", kept.trim_end_matches(['-', '.', '_']))
 }

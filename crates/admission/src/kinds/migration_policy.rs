@@ -1,16 +1,17 @@
-//! Migration policies, and what they share with the settings of the cluster.
+//! Migration policies, and the settings that they share with the cluster configuration.
 
+use cluster_config::ClusterConfig;
 use kubevirt_api::{
     migration::ExperimentalMigrationOptions, migration_policy::MigrationPolicy, quantity::Amount,
 };
+use validation::{Rule, Subject, Violation};
 
 use super::{
-    Asked, Check, Fault, Kind,
+    kind::{Check, Kind, Problem, TypedRequest},
     numbers::{self, Range},
 };
-use crate::{ClusterConfig, Violation, rules::Rule};
 
-type Question<'a> = Asked<'a, MigrationPolicy>;
+type Request<'a> = TypedRequest<'a, MigrationPolicy>;
 
 const STALLS: &str = "MigrationStallDetection";
 const TUNING: &str = "MigrationDowntimeTuning";
@@ -19,76 +20,81 @@ impl Kind for MigrationPolicy {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "migration-policy.timeout",
-            "4",
+            Subject::MigrationPolicy,
             "completionTimeoutPerGiB is not negative",
             timeout,
         ),
         Rule::new(
             "migration-policy.bandwidth",
-            "4",
+            Subject::MigrationPolicy,
             "bandwidthPerMigration is a quantity and not negative",
             bandwidth,
         ),
         Rule::new(
             "migration-policy.downtime-gate",
-            "4",
-            "maxDowntimeMs needs one of its gates",
-            |asked| {
-                let old = asked.old.and_then(|old| old.spec.max_downtime_ms);
-                downtime("spec", old, asked.new.spec.max_downtime_ms, asked.config)
+            Subject::MigrationPolicy,
+            "maxDowntimeMs needs one of its feature gates",
+            |request| {
+                let old = request.old.and_then(|old| old.spec.max_downtime_ms);
+                downtime(
+                    "spec",
+                    old,
+                    request.new.spec.max_downtime_ms,
+                    request.config,
+                )
             },
         ),
         Rule::new(
             "migration-policy.tuning-gate",
-            "4",
-            "experimental.downtimeTuning needs its gate",
-            |asked| {
+            Subject::MigrationPolicy,
+            "experimental.downtimeTuning needs its feature gate",
+            |request| {
                 tuning(
                     "spec",
-                    old_experimental(asked),
-                    experimental(asked),
-                    asked.config,
+                    old_experimental(request),
+                    experimental(request),
+                    request.config,
                 )
             },
         ),
         Rule::new(
             "migration-policy.stall-gate",
-            "4",
-            "experimental.stallDetector needs its gate",
-            |asked| {
+            Subject::MigrationPolicy,
+            "experimental.stallDetector needs its feature gate",
+            |request| {
                 stalls(
                     "spec",
-                    old_experimental(asked),
-                    experimental(asked),
-                    asked.config,
+                    old_experimental(request),
+                    experimental(request),
+                    request.config,
                 )
             },
         ),
         Rule::new(
             "migration-policy.one-way",
-            "4",
-            "stallDetector and downtimeTuning exclude each other",
-            |asked| one_way("spec", experimental(asked)),
+            Subject::MigrationPolicy,
+            "stallDetector and downtimeTuning are mutually exclusive",
+            |request| one_way("spec", experimental(request)),
         ),
         Rule::new(
             "migration-policy.factors",
-            "4",
+            Subject::MigrationPolicy,
             "factors of the stall detector are in their ranges",
-            |asked| factors("spec", experimental(asked)),
+            |request| factors("spec", experimental(request)),
         ),
     ];
 }
 
-fn experimental<'a>(asked: &Question<'a>) -> Option<&'a ExperimentalMigrationOptions> {
-    asked.new.spec.experimental.as_ref()
+fn experimental<'a>(request: &Request<'a>) -> Option<&'a ExperimentalMigrationOptions> {
+    request.new.spec.experimental.as_ref()
 }
 
-fn old_experimental<'a>(asked: &Question<'a>) -> Option<&'a ExperimentalMigrationOptions> {
-    asked.old.and_then(|old| old.spec.experimental.as_ref())
+fn old_experimental<'a>(request: &Request<'a>) -> Option<&'a ExperimentalMigrationOptions> {
+    request.old.and_then(|old| old.spec.experimental.as_ref())
 }
 
-fn timeout(asked: &Question<'_>) -> Vec<Fault> {
-    let seconds = asked.new.spec.completion_timeout_per_gib.unwrap_or(0);
+fn timeout(request: &Request<'_>) -> Vec<Problem> {
+    let seconds = request.new.spec.completion_timeout_per_gib.unwrap_or(0);
     if seconds >= 0 {
         return Vec::new();
     }
@@ -96,8 +102,8 @@ fn timeout(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("spec.completionTimeoutPerGiB", detail).into()]
 }
 
-fn bandwidth(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(written) = &asked.new.spec.bandwidth_per_migration else {
+fn bandwidth(request: &Request<'_>) -> Vec<Problem> {
+    let Some(written) = &request.new.spec.bandwidth_per_migration else {
         return Vec::new();
     };
     let detail = match Amount::parse(written) {
@@ -110,17 +116,17 @@ fn bandwidth(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::invalid("spec.bandwidthPerMigration", detail).into()]
 }
 
-/// `path` is where the settings are.
+/// `path` is the path of the settings.
 pub(super) fn downtime(
     path: &str,
     old: Option<u64>,
     new: Option<u64>,
     config: &ClusterConfig,
-) -> Vec<Fault> {
+) -> Vec<Problem> {
     if old == new || config.has_gate(STALLS) || config.has_gate(TUNING) {
         return Vec::new();
     }
-    let detail = format!("changing it needs feature gate {STALLS} or {TUNING}; leave it as it is");
+    let detail = format!("changing it needs feature gate {STALLS} or {TUNING}; do not change it");
     vec![Violation::invalid(format!("{path}.maxDowntimeMs"), detail).into()]
 }
 
@@ -129,12 +135,14 @@ pub(super) fn tuning(
     old: Option<&ExperimentalMigrationOptions>,
     new: Option<&ExperimentalMigrationOptions>,
     config: &ClusterConfig,
-) -> Vec<Fault> {
+) -> Vec<Problem> {
     let part = |options: Option<&ExperimentalMigrationOptions>| {
         options.and_then(|options| options.downtime_tuning.clone())
     };
-    let is_same = part(old) == part(new);
-    gated(path, "downtimeTuning", is_same, TUNING, config)
+    if part(old) == part(new) {
+        return Vec::new();
+    }
+    requires_gate(path, "downtimeTuning", TUNING, config)
 }
 
 pub(super) fn stalls(
@@ -142,59 +150,61 @@ pub(super) fn stalls(
     old: Option<&ExperimentalMigrationOptions>,
     new: Option<&ExperimentalMigrationOptions>,
     config: &ClusterConfig,
-) -> Vec<Fault> {
+) -> Vec<Problem> {
     let part = |options: Option<&ExperimentalMigrationOptions>| {
         options.and_then(|options| options.stall_detector.clone())
     };
-    let is_same = part(old) == part(new);
-    gated(path, "stallDetector", is_same, STALLS, config)
-}
-
-fn gated(path: &str, part: &str, is_same: bool, gate: &str, config: &ClusterConfig) -> Vec<Fault> {
-    if is_same || config.has_gate(gate) {
+    if part(old) == part(new) {
         return Vec::new();
     }
-    let detail = format!("changing it needs feature gate {gate}; leave it as it is");
+    requires_gate(path, "stallDetector", STALLS, config)
+}
+
+fn requires_gate(path: &str, part: &str, gate: &str, config: &ClusterConfig) -> Vec<Problem> {
+    if config.has_gate(gate) {
+        return Vec::new();
+    }
+    let detail = format!("changing it needs feature gate {gate}; do not change it");
     vec![Violation::invalid(format!("{path}.experimental.{part}"), detail).into()]
 }
 
-pub(super) fn one_way(path: &str, new: Option<&ExperimentalMigrationOptions>) -> Vec<Fault> {
+pub(super) fn one_way(path: &str, new: Option<&ExperimentalMigrationOptions>) -> Vec<Problem> {
     let both = new.is_some_and(|options| {
         options.stall_detector.is_some() && options.downtime_tuning.is_some()
     });
     if !both {
         return Vec::new();
     }
-    let detail = "stallDetector and downtimeTuning together; choose one";
+    let detail = "stallDetector and downtimeTuning are both set; choose one";
     vec![Violation::invalid(format!("{path}.experimental"), detail).into()]
 }
 
-pub(super) fn factors(path: &str, new: Option<&ExperimentalMigrationOptions>) -> Vec<Fault> {
+pub(super) fn factors(path: &str, new: Option<&ExperimentalMigrationOptions>) -> Vec<Problem> {
     let Some(detector) = new.and_then(|options| options.stall_detector.as_ref()) else {
         return Vec::new();
     };
     let factors = [
-        ("ewmaAlpha", &detector.ewma_alpha, Range::Share),
+        ("ewmaAlpha", &detector.ewma_alpha, Range::UnitExclusive),
         (
             "precopyPossibleFactor",
             &detector.precopy_possible_factor,
-            Range::Factor,
+            Range::AtLeastOne,
         ),
         (
             "patienceWindowDecayFactor",
             &detector.patience_window_decay_factor,
-            Range::Decay,
+            Range::UnitInclusive,
         ),
         (
             "completionTimeoutFactor",
             &detector.completion_timeout_factor,
-            Range::Factor,
+            Range::AtLeastOne,
         ),
     ];
-    let faults = factors.into_iter().filter_map(|(name, number, range)| {
-        let detail = numbers::fault(number.as_ref()?, range)?;
+    let problems = factors.into_iter().filter_map(|(name, number, range)| {
+        let detail = numbers::problem(number.as_ref()?, range)?;
         let field = format!("{path}.experimental.stallDetector.{name}");
         Some(Violation::invalid(field, detail).into())
     });
-    faults.collect()
+    problems.collect()
 }

@@ -1,38 +1,38 @@
-//! JSON patch operations that users write as texts in a list.
+//! JSON patch operations that users write as a list of strings.
 
 use json_patch::PatchOperation;
+use validation::Violation;
 
-use super::Fault;
-use crate::Violation;
+use super::kind::Problem;
 
 const EXAMPLE: &str = r#"{"op": "replace", "path": "/spec/runStrategy", "value": "Halted"}"#;
 
-/// What is wrong with texts that are no operations.
-pub(super) fn are_operations(field: &str, patches: &[String]) -> Vec<Fault> {
+/// Problems of strings that are not JSON patch operations.
+pub(super) fn are_operations(field: &str, patches: &[String]) -> Vec<Problem> {
     let texts = patches.iter().enumerate();
-    let faults = texts.filter_map(|(i, text)| {
+    let problems = texts.filter_map(|(i, text)| {
         let error = read(text).err()?;
-        let detail = format!("no JSON patch operation ({error}); write one such as {EXAMPLE}");
+        let detail = format!("not a JSON patch operation ({error}); use the form {EXAMPLE}");
         Some(Violation::invalid(format!("{field}[{i}]"), detail).into())
     });
-    faults.collect()
+    problems.collect()
 }
 
-/// What is wrong with operations that reach beyond the prefixes. Texts that are no operations are
-/// passed over.
-pub(super) fn stay_below(field: &str, patches: &[String], prefixes: &[&str]) -> Vec<Fault> {
+/// Problems of operations outside the permitted prefixes. Malformed operations are skipped; another
+/// rule reports them.
+pub(super) fn stay_below(field: &str, patches: &[String], prefixes: &[&str]) -> Vec<Problem> {
     let operations = patches.iter().enumerate();
-    let strays = operations.filter_map(|(i, text)| {
+    let problems = operations.filter_map(|(i, text)| {
         let operation = read(text).ok()?;
         let path = operation.path().as_str();
         let is_below = prefixes.iter().any(|prefix| path.starts_with(prefix));
         let detail = format!(
-            "{path:?} may not be patched; only paths under {} may",
+            "{path:?} cannot be patched; use a path below {}",
             prefixes.join(", ")
         );
         (!is_below).then(|| Violation::invalid(format!("{field}[{i}]"), detail).into())
     });
-    strays.collect()
+    problems.collect()
 }
 
 fn read(text: &str) -> Result<PatchOperation, serde_json::Error> {

@@ -2,66 +2,74 @@
 
 use apimachinery::cel;
 use kubevirt_api::plugin::{DomainHook, FailureStrategy, NodeHookPoint, Plugin};
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind, behind, duration};
-use crate::{Violation, rules::Rule};
+use super::{
+    kind::{Check, Kind, Problem, TypedRequest},
+    refusals::{duration, requires_gate},
+};
 
-type Question<'a> = Asked<'a, Plugin>;
+type Request<'a> = TypedRequest<'a, Plugin>;
 
-/// Below it each plugin has a directory of its own for sockets.
+/// Parent of the socket directories of plugins.
 const SOCKETS: &str = "/var/run/kubevirt-plugin";
-/// What the kernel takes as the path of a socket.
-const SOCKET_PATH: usize = 108;
+/// Maximum length of a socket's path.
+const MAX_SOCKET_PATH: usize = 108;
 
 impl Kind for Plugin {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "plugin.gate",
-            "4",
+            Subject::Plugin,
             "plugins need the gate Plugins",
-            |asked| behind(asked, "Plugins"),
+            |request| requires_gate(request, "Plugins"),
         ),
         Rule::new(
             "plugin.hook-kind",
-            "4",
+            Subject::Plugin,
             "a domain hook is either an expression or a sidecar",
             hook_kind,
         ),
         Rule::new(
             "plugin.failure-strategy",
-            "4",
-            "failure strategies are known words",
+            Subject::Plugin,
+            "failure strategies are known",
             failure_strategy,
         ),
         Rule::new(
             "plugin.hook-points",
-            "4",
-            "node hooks name known moments",
+            Subject::Plugin,
+            "node hooks name known hook points",
             hook_points,
         ),
         Rule::new(
             "plugin.clean-socket",
-            "4",
-            "the path of a sidecar's socket is clean",
-            clean_socket,
+            Subject::Plugin,
+            "the path of a sidecar's socket is normalised",
+            normalised_socket,
         ),
         Rule::new(
             "plugin.socket-place",
-            "4",
+            Subject::Plugin,
             "a sidecar's socket is in the plugin's directory",
-            socket_place,
+            socket_directory,
         ),
         Rule::new(
             "plugin.expressions",
-            "4",
-            "conditions and expressions are CEL",
+            Subject::Plugin,
+            "conditions and expressions are valid CEL",
             expressions,
         ),
-        Rule::new("plugin.timeouts", "4", "timeouts are durations", timeouts),
+        Rule::new(
+            "plugin.timeouts",
+            Subject::Plugin,
+            "timeouts are durations",
+            timeouts,
+        ),
     ];
 
-    fn warnings(asked: &Question<'_>) -> Vec<String> {
-        let spec = &asked.new.spec;
+    fn warnings(request: &Request<'_>) -> Vec<String> {
+        let spec = &request.new.spec;
         let references = [
             &spec.mutating_admission_policies,
             &spec.validating_admission_policies,
@@ -80,19 +88,19 @@ impl Kind for Plugin {
     }
 }
 
-fn hook_kind(asked: &Question<'_>) -> Vec<Fault> {
+fn hook_kind(request: &Request<'_>) -> Vec<Problem> {
     let wrong =
-        domain_hooks(asked).filter(|(_, hook)| hook.cel.is_some() == hook.sidecar.is_some());
-    let faults = wrong.map(|(field, _)| {
+        domain_hooks(request).filter(|(_, hook)| hook.cel.is_some() == hook.sidecar.is_some());
+    let problems = wrong.map(|(field, _)| {
         Violation::invalid(field, "needs exactly one of cel and sidecar; give one").into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn failure_strategy(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn failure_strategy(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let own = [("spec".to_owned(), spec.failure_strategy.as_ref())];
-    let domain = domain_hooks(asked).map(|(field, hook)| (field, hook.failure_strategy.as_ref()));
+    let domain = domain_hooks(request).map(|(field, hook)| (field, hook.failure_strategy.as_ref()));
     let node = spec.node_hooks.iter().enumerate();
     let node = node.map(|(i, hook)| {
         (
@@ -101,18 +109,18 @@ fn failure_strategy(asked: &Question<'_>) -> Vec<Fault> {
         )
     });
     let all = own.into_iter().chain(domain).chain(node);
-    let faults = all.filter_map(|(field, strategy)| {
-        let strategy = strategy.filter(|word| !word.is_known() && !word.as_str().is_empty())?;
+    let problems = all.filter_map(|(field, strategy)| {
+        let strategy = strategy.filter(|one| !one.is_known() && !one.as_str().is_empty())?;
         let known = FailureStrategy::KNOWN.join(" or ");
         let detail = format!("{:?} is unknown; use {known}", strategy.as_str());
         Some(Violation::invalid(format!("{field}.failureStrategy"), detail).into())
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn hook_points(asked: &Question<'_>) -> Vec<Fault> {
+fn hook_points(request: &Request<'_>) -> Vec<Problem> {
     let mut found = Vec::new();
-    for (i, hook) in asked.new.spec.node_hooks.iter().enumerate() {
+    for (i, hook) in request.new.spec.node_hooks.iter().enumerate() {
         for (j, point) in hook.permitted_hooks.iter().enumerate() {
             if point.is_known() {
                 continue;
@@ -126,9 +134,9 @@ fn hook_points(asked: &Question<'_>) -> Vec<Fault> {
     found
 }
 
-fn timeouts(asked: &Question<'_>) -> Vec<Fault> {
-    let domain = domain_hooks(asked).map(|(field, hook)| (field, hook.timeout.as_ref()));
-    let node = asked.new.spec.node_hooks.iter().enumerate();
+fn timeouts(request: &Request<'_>) -> Vec<Problem> {
+    let domain = domain_hooks(request).map(|(field, hook)| (field, hook.timeout.as_ref()));
+    let node = request.new.spec.node_hooks.iter().enumerate();
     let node = node.map(|(i, hook)| (format!("spec.nodeHooks[{i}]"), hook.timeout.as_ref()));
     domain
         .chain(node)
@@ -136,10 +144,10 @@ fn timeouts(asked: &Question<'_>) -> Vec<Fault> {
         .collect()
 }
 
-fn expressions(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+fn expressions(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let own = [("spec.condition".to_owned(), spec.condition.as_deref())];
-    let domain = domain_hooks(asked).flat_map(|(field, hook)| {
+    let domain = domain_hooks(request).flat_map(|(field, hook)| {
         let expression = hook.cel.as_ref().map(|cel| cel.expression.as_str());
         [
             (format!("{field}.condition"), hook.condition.as_deref()),
@@ -151,58 +159,59 @@ fn expressions(asked: &Question<'_>) -> Vec<Fault> {
         (field, hook.condition.as_deref())
     });
     let all = own.into_iter().chain(domain).chain(node);
-    let faults = all.filter_map(|(field, source)| {
+    let problems = all.filter_map(|(field, source)| {
         let source = source.filter(|source| !source.is_empty())?;
-        let why = cel::parse(source).err()?;
-        let why = why.lines().next().unwrap_or_default();
-        let detail = format!("no CEL expression: {why}");
+        let error = cel::parse(source).err()?;
+        let error = error.lines().next().unwrap_or_default();
+        let detail = format!("invalid CEL expression: {error}");
         Some(Violation::invalid(field, detail).into())
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn clean_socket(asked: &Question<'_>) -> Vec<Fault> {
-    let wrong = sockets(asked).filter(|(_, path)| !is_clean(path));
-    let faults = wrong.map(|(field, path)| {
-        let detail =
-            format!("{path:?} is no clean path; write it without ., .., // and a / at the end");
-        Violation::invalid(field, detail).into()
-    });
-    faults.collect()
-}
-
-fn socket_place(asked: &Question<'_>) -> Vec<Fault> {
-    let plugin = asked.new.metadata.name.as_deref().unwrap_or_default();
-    let directory = format!("{SOCKETS}/{plugin}/");
-    let wrong = sockets(asked).filter(|(_, path)| {
-        !path.starts_with(&directory)
-            || path.strip_suffix(".sock").is_none()
-            || path.len() > SOCKET_PATH
-    });
-    let faults = wrong.map(|(field, path)| {
+fn normalised_socket(request: &Request<'_>) -> Vec<Problem> {
+    let wrong = sockets(request).filter(|(_, path)| !is_normalised(path));
+    let problems = wrong.map(|(field, path)| {
         let detail = format!(
-            "{path:?} is no place for a socket; use a file of {directory} that ends in .sock, with \
-             at most {SOCKET_PATH} characters in all"
+            "{path:?} is not a normalised path; write it without ., .., // and a trailing /"
         );
         Violation::invalid(field, detail).into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn domain_hooks<'a>(asked: &Question<'a>) -> impl Iterator<Item = (String, &'a DomainHook)> {
-    let hooks = asked.new.spec.domain_hooks.iter().enumerate();
+fn socket_directory(request: &Request<'_>) -> Vec<Problem> {
+    let plugin = request.new.metadata.name.as_deref().unwrap_or_default();
+    let directory = format!("{SOCKETS}/{plugin}/");
+    let wrong = sockets(request).filter(|(_, path)| {
+        !path.starts_with(&directory)
+            || path.strip_suffix(".sock").is_none()
+            || path.len() > MAX_SOCKET_PATH
+    });
+    let problems = wrong.map(|(field, path)| {
+        let detail = format!(
+            "{path:?} is not a valid socket path; use a file below {directory} that ends in .sock, \
+             with at most {MAX_SOCKET_PATH} characters in total"
+        );
+        Violation::invalid(field, detail).into()
+    });
+    problems.collect()
+}
+
+fn domain_hooks<'a>(request: &Request<'a>) -> impl Iterator<Item = (String, &'a DomainHook)> {
+    let hooks = request.new.spec.domain_hooks.iter().enumerate();
     hooks.map(|(i, hook)| (format!("spec.domainHooks[{i}]"), hook))
 }
 
-fn sockets<'a>(asked: &Question<'a>) -> impl Iterator<Item = (String, &'a str)> {
-    domain_hooks(asked).filter_map(|(field, hook)| {
+fn sockets<'a>(request: &Request<'a>) -> impl Iterator<Item = (String, &'a str)> {
+    domain_hooks(request).filter_map(|(field, hook)| {
         let path = hook.sidecar.as_ref()?.socket_path.as_str();
         Some((format!("{field}.sidecar.socketPath"), path))
     })
 }
 
-/// Absolute or not, but without anything that a shorter text for the same file would lack.
-fn is_clean(path: &str) -> bool {
+/// Whether a path, absolute or relative, has no redundant components.
+fn is_normalised(path: &str) -> bool {
     let parts = path.strip_prefix('/').unwrap_or(path);
     !parts.is_empty()
         && parts

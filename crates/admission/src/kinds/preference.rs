@@ -1,14 +1,14 @@
-//! Preferences, of a namespace and of the cluster: one list of rules for both.
+//! Preferences, namespaced and cluster-wide, with the same rules.
 
 use kubevirt_api::preference::{
     CpuPreferences, PreferredCpuTopology, SpreadAcross, VirtualMachineClusterPreference,
     VirtualMachinePreference, VirtualMachinePreferenceSpec,
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind};
-use crate::{Violation, rules::Rule};
+use super::kind::{Check, Kind, Problem, TypedRequest};
 
-/// Cores for each socket when nothing is said.
+/// Default ratio of `spread`.
 const RATIO: u32 = 2;
 
 macro_rules! preference {
@@ -17,26 +17,26 @@ macro_rules! preference {
             const RULES: &'static [Rule<Check<Self>>] = &[
                 Rule::new(
                     "preference.topology",
-                    "4",
-                    "preferredCPUTopology is a known word",
-                    |asked| topology(&asked.new.spec),
+                    Subject::Preference,
+                    "preferredCPUTopology is known",
+                    |request| topology(&request.new.spec),
                 ),
                 Rule::new(
                     "preference.spread-across",
-                    "4",
-                    "spreadOptions.across is a known word",
-                    |asked| across(&asked.new.spec),
+                    Subject::Preference,
+                    "spreadOptions.across is known",
+                    |request| across(&request.new.spec),
                 ),
                 Rule::new(
                     "preference.spread-ratio",
-                    "4",
-                    "a core has two threads",
-                    |asked| ratio(&asked.new.spec),
+                    Subject::Preference,
+                    "coresThreads is spread by two threads per core",
+                    |request| ratio(&request.new.spec),
                 ),
             ];
 
-            fn warnings(asked: &Asked<'_, Self>) -> Vec<String> {
-                warnings(&asked.new.spec)
+            fn warnings(request: &TypedRequest<'_, Self>) -> Vec<String> {
+                warnings(&request.new.spec)
             }
         }
     };
@@ -45,14 +45,14 @@ macro_rules! preference {
 preference!(VirtualMachinePreference);
 preference!(VirtualMachineClusterPreference);
 
-fn topology(spec: &VirtualMachinePreferenceSpec) -> Vec<Fault> {
+fn topology(spec: &VirtualMachinePreferenceSpec) -> Vec<Problem> {
     let Some(topology) = chosen(spec).filter(|topology| !topology.is_known()) else {
         return Vec::new();
     };
     let known: Vec<&str> = PreferredCpuTopology::KNOWN
         .iter()
         .copied()
-        .filter(|word| replacement(word).is_none())
+        .filter(|value| replacement(value).is_none())
         .collect();
     let detail = format!(
         "{:?} is unknown; use one of {}",
@@ -62,7 +62,7 @@ fn topology(spec: &VirtualMachinePreferenceSpec) -> Vec<Fault> {
     vec![Violation::invalid("spec.cpu.preferredCPUTopology", detail).into()]
 }
 
-fn across(spec: &VirtualMachinePreferenceSpec) -> Vec<Fault> {
+fn across(spec: &VirtualMachinePreferenceSpec) -> Vec<Problem> {
     let Some(across) = spread_across(spec).filter(|across| !across.is_known()) else {
         return Vec::new();
     };
@@ -71,7 +71,7 @@ fn across(spec: &VirtualMachinePreferenceSpec) -> Vec<Fault> {
     vec![Violation::invalid("spec.cpu.spreadOptions.across", detail).into()]
 }
 
-fn ratio(spec: &VirtualMachinePreferenceSpec) -> Vec<Fault> {
+fn ratio(spec: &VirtualMachinePreferenceSpec) -> Vec<Problem> {
     if !matches!(spread_across(spec), Some(SpreadAcross::CoresThreads)) {
         return Vec::new();
     }
@@ -87,11 +87,11 @@ fn ratio(spec: &VirtualMachinePreferenceSpec) -> Vec<Fault> {
     if given == RATIO {
         return Vec::new();
     }
-    let detail = format!("{given} threads for each core do not exist; use 2, or leave it out");
+    let detail = format!("{given} threads per core are not supported; use 2, or leave it out");
     vec![Violation::invalid("spec.cpu.spreadOptions.ratio", detail).into()]
 }
 
-/// Over what vCPUs are spread, when they are and something is said about it.
+/// The levels that vCPUs are spread over, if set and the topology is `spread`.
 fn spread_across(spec: &VirtualMachinePreferenceSpec) -> Option<&SpreadAcross> {
     use PreferredCpuTopology::{PreferSpread, Spread};
 
@@ -121,7 +121,7 @@ fn warnings(spec: &VirtualMachinePreferenceSpec) -> Vec<String> {
         .collect()
 }
 
-/// What is written today instead of an older word.
-fn replacement(word: &str) -> Option<String> {
-    word.strip_prefix("prefer").map(str::to_lowercase)
+/// The current name of a deprecated value.
+fn replacement(value: &str) -> Option<String> {
+    value.strip_prefix("prefer").map(str::to_lowercase)
 }

@@ -1,5 +1,4 @@
-//! Presets: parts of instances, merged into those that match. An old kind that new manifests should
-//! not use.
+//! Presets: parts of VMIs that are merged into matching VMIs. A deprecated kind.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +8,36 @@ use kubevirt_api::{
     vmi::VirtualMachineInstanceSpec,
     volumes::{PvcVolumeSource, Volume},
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind};
-use crate::{
-    Violation,
-    checks::{self, Input, Origin},
-    rules::Rule,
-};
+use super::kind::{Check, Kind, Problem, TypedRequest};
+use crate::checks::{self, Input, Origin};
 
-type Question<'a> = Asked<'a, VirtualMachineInstancePreset>;
+type Request<'a> = TypedRequest<'a, VirtualMachineInstancePreset>;
 
 impl Kind for VirtualMachineInstancePreset {
     const RULES: &'static [Rule<Check<Self>>] = &[
-        Rule::new("preset.domain", "4", "there is a domain", domain),
-        Rule::new("preset.disks", "4", "disks are well formed", |asked| {
-            part(asked, "spec.domain.devices.disks")
-        }),
-        Rule::new("preset.firmware", "4", "firmware is well formed", |asked| {
-            part(asked, "spec.domain.firmware")
-        }),
+        Rule::new(
+            "preset.domain",
+            Subject::Preset,
+            "there is a domain",
+            domain,
+        ),
+        Rule::new(
+            "preset.disks",
+            Subject::Preset,
+            "disks are well formed",
+            |request| part(request, "spec.domain.devices.disks"),
+        ),
+        Rule::new(
+            "preset.firmware",
+            Subject::Preset,
+            "firmware is well formed",
+            |request| part(request, "spec.domain.firmware"),
+        ),
     ];
 
-    fn warnings(_: &Question<'_>) -> Vec<String> {
+    fn warnings(_: &Request<'_>) -> Vec<String> {
         vec![
             "VirtualMachineInstancePreset is deprecated; use an instance type and a preference"
                 .to_owned(),
@@ -38,18 +45,18 @@ impl Kind for VirtualMachineInstancePreset {
     }
 }
 
-fn domain(asked: &Question<'_>) -> Vec<Fault> {
-    if asked.new.spec.domain.is_some() {
+fn domain(request: &Request<'_>) -> Vec<Problem> {
+    if request.new.spec.domain.is_some() {
         return Vec::new();
     }
-    let detail = "missing; describe what matching instances get";
+    let detail = "missing; describe the domain to merge into matching VMIs";
     vec![Violation::required("spec.domain", detail).into()]
 }
 
-/// What the checks of an instance say about one part of the domain. What a preset has no place for,
-/// such as volumes, is made up so that nothing misses it.
-fn part(asked: &Question<'_>, path: &str) -> Vec<Fault> {
-    let Some(domain) = &asked.new.spec.domain else {
+/// Problems of one part of the domain, by the checks of a VMI. Generates the fields that a preset
+/// cannot have, such as volumes, so that no check reports them as missing.
+fn part(request: &Request<'_>, path: &str) -> Vec<Problem> {
+    let Some(domain) = &request.new.spec.domain else {
         return Vec::new();
     };
     let spec = VirtualMachineInstanceSpec {
@@ -62,19 +69,19 @@ fn part(asked: &Question<'_>, path: &str) -> Vec<Fault> {
         spec: &spec,
         labels: &none,
         annotations: &none,
-        config: asked.config,
-        origin: Origin::Instance,
-        occasion: asked.occasion(),
-        requester: asked.requester,
+        config: request.config,
+        origin: Origin::Vmi,
+        occasion: request.occasion(),
+        requester: request.requester,
     });
     found
         .into_iter()
         .filter(|violation| violation.field.starts_with(path))
-        .map(Fault::from)
+        .map(Problem::from)
         .collect()
 }
 
-/// One for each disk, of the kind that every disk may show.
+/// One volume per disk, of a type that every disk target supports.
 fn volumes(domain: &DomainSpec) -> Vec<Volume> {
     let disks = domain.devices.disks.iter();
     let volume = |name: &str| Volume {

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use kubevirt_api::{GROUP, VirtualMachine};
+use validation::Violation;
 
-use super::Fault;
-use crate::Violation;
+use super::kind::Problem;
 
-/// Whether a reference points to that kind of object.
+/// Whether a reference has this group and kind.
 pub(super) fn is(reference: &TypedLocalObjectReference, group: &str, kind: &str) -> bool {
     reference.api_group.as_deref().unwrap_or_default() == group && reference.kind == kind
 }
@@ -15,8 +15,8 @@ pub(super) fn same(a: &TypedLocalObjectReference, b: &TypedLocalObjectReference)
     is(a, b.api_group.as_deref().unwrap_or_default(), &b.kind) && a.name == b.name
 }
 
-/// Whether the group is there and that of VMs.
-pub(super) fn group_of_vm(field: &str, reference: &TypedLocalObjectReference) -> Vec<Fault> {
+/// Problems of a group that is not that of VMs.
+pub(super) fn group_of_vm(field: &str, reference: &TypedLocalObjectReference) -> Vec<Problem> {
     let field = format!("{field}.apiGroup");
     match reference.api_group.as_deref() {
         Some(GROUP) => Vec::new(),
@@ -28,8 +28,8 @@ pub(super) fn group_of_vm(field: &str, reference: &TypedLocalObjectReference) ->
     }
 }
 
-/// Whether the kind is that of VMs.
-pub(super) fn kind_of_vm(field: &str, reference: &TypedLocalObjectReference) -> Vec<Fault> {
+/// Problems of a kind that is not VM.
+pub(super) fn kind_of_vm(field: &str, reference: &TypedLocalObjectReference) -> Vec<Problem> {
     if reference.kind == VirtualMachine::KIND {
         return Vec::new();
     }

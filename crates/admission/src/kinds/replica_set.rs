@@ -1,61 +1,60 @@
-//! Sets of like instances.
+//! Replica sets of VMIs.
 
 use std::collections::BTreeMap;
 
 use kubevirt_api::replica_set::VirtualMachineInstanceReplicaSet;
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind, selector};
-use crate::{
-    Violation,
-    checks::{self, Input, Origin},
-    defaults,
-    rules::Rule,
+use super::{
+    kind::{Check, Kind, Problem, TypedRequest},
+    selector,
 };
+use crate::checks::{self, Input, Origin};
 
-type Question<'a> = Asked<'a, VirtualMachineInstanceReplicaSet>;
+type Request<'a> = TypedRequest<'a, VirtualMachineInstanceReplicaSet>;
 
 impl Kind for VirtualMachineInstanceReplicaSet {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "replica-set.template-given",
-            "4",
+            Subject::ReplicaSet,
             "there is a template",
             template_given,
         ),
         Rule::new(
             "replica-set.template",
-            "4",
-            "the template is a good instance",
+            Subject::ReplicaSet,
+            "the template is a valid VMI",
             template,
         ),
         Rule::new(
             "replica-set.selector",
-            "4",
+            Subject::ReplicaSet,
             "the selector matches the template's labels",
-            |asked| {
-                let metadata = asked.new.spec.template.metadata.as_ref();
+            |request| {
+                let metadata = request.new.spec.template.metadata.as_ref();
                 let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
-                selector::matches_template(&asked.new.spec.selector, labels, "spec.template")
+                selector::matches_template(&request.new.spec.selector, labels, "spec.template")
             },
         ),
     ];
 }
 
-fn template_given(asked: &Question<'_>) -> Vec<Fault> {
-    if asked.new.spec.template.spec.is_some() {
+fn template_given(request: &Request<'_>) -> Vec<Problem> {
+    if request.new.spec.template.spec.is_some() {
         return Vec::new();
     }
-    let detail = "missing; describe the instance that each replica is";
+    let detail = "missing; describe the VMI of each replica";
     vec![Violation::required("spec.template", detail).into()]
 }
 
-fn template(asked: &Question<'_>) -> Vec<Fault> {
-    let template = &asked.new.spec.template;
+fn template(request: &Request<'_>) -> Vec<Problem> {
+    let template = &request.new.spec.template;
     let Some(mut spec) = template.spec.clone() else {
         return Vec::new();
     };
     let path = "spec.template.spec";
-    let filled = defaults::vmi::set_spec(&mut spec, asked.config, asked.around, path);
+    let filled = defaults::vmi::set_spec(&mut spec, request.config, request.env, path);
     let found = filled.err().unwrap_or_else(|| {
         let none = BTreeMap::new();
         let metadata = template.metadata.clone().unwrap_or_default();
@@ -63,11 +62,11 @@ fn template(asked: &Question<'_>) -> Vec<Fault> {
             spec: &spec,
             labels: metadata.labels.as_ref().unwrap_or(&none),
             annotations: metadata.annotations.as_ref().unwrap_or(&none),
-            config: asked.config,
-            origin: Origin::TemplateOfSet,
-            occasion: asked.occasion(),
-            requester: asked.requester,
+            config: request.config,
+            origin: Origin::ReplicaSetTemplate,
+            occasion: request.occasion(),
+            requester: request.requester,
         })
     });
-    found.into_iter().map(Fault::from).collect()
+    found.into_iter().map(Problem::from).collect()
 }

@@ -9,167 +9,176 @@ use kubevirt_api::{
     },
     vm::VirtualMachineSpec,
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind, Need, behind, fixed, is_empty, patches, references};
-use crate::{Violation, rules::Rule};
+use super::{
+    kind::{Check, Kind, Problem, TypedRequest},
+    patches, references,
+    refusals::{immutable, is_empty, requires_gate},
+    related::Lookup,
+};
 
-type Question<'a> = Asked<'a, VirtualMachineRestore>;
+type Request<'a> = TypedRequest<'a, VirtualMachineRestore>;
 
-/// What patches may change.
+/// The paths that patches may change.
 const PATCHABLE: &[&str] = &["/spec/", "/metadata/labels/", "/metadata/annotations/"];
 
 impl Kind for VirtualMachineRestore {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "restore.gate",
-            "4",
+            Subject::Restore,
             "restores need the gate Snapshot",
-            |asked| behind(asked, "Snapshot"),
+            |request| requires_gate(request, "Snapshot"),
         ),
         Rule::new(
             "restore.target-group",
-            "4",
+            Subject::Restore,
             "the target's group is kubevirt.io",
-            |asked| references::group_of_vm("spec.target", &asked.new.spec.target),
+            |request| references::group_of_vm("spec.target", &request.new.spec.target),
         ),
         Rule::new(
             "restore.target-kind",
-            "4",
+            Subject::Restore,
             "the target is a VirtualMachine",
-            |asked| references::kind_of_vm("spec.target", &asked.new.spec.target),
+            |request| references::kind_of_vm("spec.target", &request.new.spec.target),
         ),
         Rule::new(
             "restore.patches",
-            "4",
+            Subject::Restore,
             "patches are JSON patch operations",
-            |asked| patches::are_operations("spec.patches", &asked.new.spec.patches),
+            |request| patches::are_operations("spec.patches", &request.new.spec.patches),
         ),
         Rule::new(
             "restore.patched-paths",
-            "4",
+            Subject::Restore,
             "patches stay below spec, labels and annotations",
-            |asked| patches::stay_below("spec.patches", &asked.new.spec.patches, PATCHABLE),
+            |request| patches::stay_below("spec.patches", &request.new.spec.patches, PATCHABLE),
         ),
         Rule::new(
             "restore.override-volume",
-            "4",
+            Subject::Restore,
             "an override names its volume",
             override_volume,
         ),
         Rule::new(
             "restore.override-content",
-            "4",
-            "an override overrides something",
+            Subject::Restore,
+            "an override is not empty",
             override_content,
         ),
         Rule::new(
             "restore.volume-policy",
-            "4",
-            "volumeRestorePolicy is a known word",
+            Subject::Restore,
+            "volumeRestorePolicy is known",
             volume_policy,
         ),
         Rule::new(
             "restore.ownership-policy",
-            "4",
-            "volumeOwnershipPolicy is a known word",
+            Subject::Restore,
+            "volumeOwnershipPolicy is known",
             ownership_policy,
         ),
         Rule::new(
             "restore.backend-storage",
-            "4",
-            "a guest with a persistent TPM or firmware goes back into its own VM only",
+            Subject::Restore,
+            "a guest with persistent TPM or firmware state is restored into its own VM only",
             backend_storage,
         ),
         Rule::new(
             "restore.alone",
-            "4",
+            Subject::Restore,
             "no other unfinished restore has the same target",
-            is_alone,
+            is_only_restore,
         ),
         Rule::new(
             "restore.fixed",
-            "4",
-            "the spec is fixed once made",
-            spec_is_fixed,
+            Subject::Restore,
+            "the spec is immutable",
+            spec_is_immutable,
         ),
     ];
 
-    fn needs(asked: &Question<'_>) -> Vec<Need> {
-        if !asked.is_new() {
+    fn lookups(request: &Request<'_>) -> Vec<Lookup> {
+        if !request.is_create() {
             return Vec::new();
         }
-        let namespace = asked.new.metadata.namespace.clone().unwrap_or_default();
-        let snapshot = asked.new.spec.virtual_machine_snapshot_name.clone();
+        let namespace = request.new.metadata.namespace.clone().unwrap_or_default();
+        let snapshot = request.new.spec.virtual_machine_snapshot_name.clone();
         vec![
-            Need::Restores {
+            Lookup::Restores {
                 namespace: namespace.clone(),
             },
-            Need::Machine {
+            Lookup::Vm {
                 namespace: namespace.clone(),
-                name: asked.new.spec.target.name.clone(),
+                name: request.new.spec.target.name.clone(),
             },
-            Need::Snapshot {
+            Lookup::Snapshot {
                 namespace: namespace.clone(),
                 name: snapshot,
             },
-            Need::Content { namespace },
+            Lookup::Content { namespace },
         ]
     }
 }
 
-fn override_volume(asked: &Question<'_>) -> Vec<Fault> {
-    let overrides = asked.new.spec.volume_restore_overrides.iter().enumerate();
+fn override_volume(request: &Request<'_>) -> Vec<Problem> {
+    let overrides = request.new.spec.volume_restore_overrides.iter().enumerate();
     let nameless = overrides.filter(|(_, one)| is_empty(one.volume_name.as_deref()));
-    let faults = nameless.map(|(i, _)| {
+    let problems = nameless.map(|(i, _)| {
         let field = format!("spec.volumeRestoreOverrides[{i}].volumeName");
         Violation::required(field, "empty; name the volume of the VM").into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn override_content(asked: &Question<'_>) -> Vec<Fault> {
-    let overrides = asked.new.spec.volume_restore_overrides.iter().enumerate();
+fn override_content(request: &Request<'_>) -> Vec<Problem> {
+    let overrides = request.new.spec.volume_restore_overrides.iter().enumerate();
     let idle = overrides.filter(|(_, one)| {
         is_empty(one.restore_name.as_deref()) && one.labels.is_empty() && one.annotations.is_empty()
     });
-    let faults = idle.map(|(i, _)| {
+    let problems = idle.map(|(i, _)| {
         let field = format!("spec.volumeRestoreOverrides[{i}]");
         let detail = "overrides nothing; give restoreName, labels or annotations, or leave it out";
         Violation::required(field, detail).into()
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn volume_policy(asked: &Question<'_>) -> Vec<Fault> {
-    let policy = asked.new.spec.volume_restore_policy.as_ref();
-    let word = policy.map(VolumeRestorePolicy::as_str);
-    unknown_word("spec.volumeRestorePolicy", word, VolumeRestorePolicy::KNOWN)
+fn volume_policy(request: &Request<'_>) -> Vec<Problem> {
+    let policy = request.new.spec.volume_restore_policy.as_ref();
+    let value = policy.map(VolumeRestorePolicy::as_str);
+    unknown_value(
+        "spec.volumeRestorePolicy",
+        value,
+        VolumeRestorePolicy::KNOWN,
+    )
 }
 
-fn ownership_policy(asked: &Question<'_>) -> Vec<Fault> {
-    let policy = asked.new.spec.volume_ownership_policy.as_ref();
-    let word = policy.map(VolumeOwnershipPolicy::as_str);
-    unknown_word(
+fn ownership_policy(request: &Request<'_>) -> Vec<Problem> {
+    let policy = request.new.spec.volume_ownership_policy.as_ref();
+    let value = policy.map(VolumeOwnershipPolicy::as_str);
+    unknown_value(
         "spec.volumeOwnershipPolicy",
-        word,
+        value,
         VolumeOwnershipPolicy::KNOWN,
     )
 }
 
-fn unknown_word(field: &str, word: Option<&str>, known: &[&str]) -> Vec<Fault> {
-    match word {
-        Some(word) if !word.is_empty() && !known.contains(&word) => {
-            let detail = format!("{word:?} is unknown; use one of {}", known.join(", "));
+fn unknown_value(field: &str, value: Option<&str>, known: &[&str]) -> Vec<Problem> {
+    match value {
+        Some(value) if !value.is_empty() && !known.contains(&value) => {
+            let detail = format!("{value:?} is unknown; use one of {}", known.join(", "));
             vec![Violation::invalid(field, detail).into()]
         }
         _ => Vec::new(),
     }
 }
 
-/// The guest's state outside its disks lives with the VM it was taken from, and nowhere else. A
-/// snapshot that is not there yet is no fault: the restore waits for it.
-fn backend_storage(asked: &Question<'_>) -> Vec<Fault> {
-    let among = asked.among;
+/// Guest state outside the disks stays with the VM of the snapshot. A snapshot that does not exist yet
+/// is not a problem: the restore waits for it.
+fn backend_storage(request: &Request<'_>) -> Vec<Problem> {
+    let among = request.related;
     let (Some(snapshot), Some(content)) = (&among.snapshot, &among.content) else {
         return Vec::new();
     };
@@ -181,22 +190,20 @@ fn backend_storage(asked: &Question<'_>) -> Vec<Fault> {
         .status
         .as_ref()
         .and_then(|status| status.source_uid.as_ref());
-    let target_uid = among
-        .machine
-        .as_ref()
-        .and_then(|vm| vm.metadata.uid.as_ref());
-    if !asked.is_new() || !needs_storage || (target_uid.is_some() && target_uid == source_uid) {
+    let target_uid = among.vm.as_ref().and_then(|vm| vm.metadata.uid.as_ref());
+    if !request.is_create() || !needs_storage || (target_uid.is_some() && target_uid == source_uid)
+    {
         return Vec::new();
     }
     let detail = format!(
-        "the guest keeps a TPM or firmware state, which stays with VirtualMachine {:?}; restore \
-         into that one while it exists",
+        "the guest has persistent TPM or firmware state, which belongs to VirtualMachine {:?}; \
+         restore into that VM",
         snapshot.spec.source.name
     );
     vec![Violation::invalid("spec.target", detail).into()]
 }
 
-/// Whether a guest has state that outlives it besides its disks.
+/// Whether a guest has persistent state besides its disks.
 fn keeps_state(spec: &VirtualMachineSpec) -> bool {
     let Some(domain) = spec.template.spec.as_ref().map(|guest| &guest.domain) else {
         return false;
@@ -211,36 +218,36 @@ fn keeps_state(spec: &VirtualMachineSpec) -> bool {
         || efi.is_some_and(|efi| efi.persistent == Some(true))
 }
 
-fn is_alone(asked: &Question<'_>) -> Vec<Fault> {
-    if !asked.is_new() {
+fn is_only_restore(request: &Request<'_>) -> Vec<Problem> {
+    if !request.is_create() {
         return Vec::new();
     }
     let is_complete = |restore: &&VirtualMachineRestore| {
         let status = restore.status.as_ref();
         status.is_some_and(|status| status.complete == Some(true))
     };
-    let own = asked.new.metadata.name.as_deref().unwrap_or_default();
-    let others: BTreeSet<&str> = asked
-        .among
+    let own = request.new.metadata.name.as_deref().unwrap_or_default();
+    let others: BTreeSet<&str> = request
+        .related
         .restores
         .iter()
-        .filter(|other| !is_complete(other) && same_target(&other.spec, &asked.new.spec))
+        .filter(|other| !is_complete(other) && same_target(&other.spec, &request.new.spec))
         .filter_map(|other| other.metadata.name.as_deref())
         .filter(|name| *name != own)
         .collect();
-    let faults = others.into_iter().map(|name| {
+    let problems = others.into_iter().map(|name| {
         let detail =
-            format!("restore {name:?} of this target is under way; wait for it or delete it");
+            format!("restore {name:?} of this target is in progress; wait for it or delete it");
         Violation::invalid("spec.target", detail).into()
     });
-    faults.collect()
+    problems.collect()
 }
 
 fn same_target(a: &VirtualMachineRestoreSpec, b: &VirtualMachineRestoreSpec) -> bool {
     references::same(&a.target, &b.target)
 }
 
-fn spec_is_fixed(asked: &Question<'_>) -> Vec<Fault> {
-    let old = asked.old.map(|old| &old.spec);
-    fixed(old, &asked.new.spec, "restore")
+fn spec_is_immutable(request: &Request<'_>) -> Vec<Problem> {
+    let old = request.old.map(|old| &old.spec);
+    immutable(old, &request.new.spec, "restore")
 }

@@ -1,23 +1,23 @@
-//! Selectors of objects that make others: they must be readable and match what they make.
+//! Selectors of pools and replica sets: they must be valid and match the template.
 
 use std::collections::BTreeMap;
 
 use apimachinery::selector;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
+use validation::Violation;
 
-use super::Fault;
-use crate::Violation;
+use super::kind::Problem;
 
-/// Whether a selector matches the labels of the template beside it.
+/// Problems of a selector that is malformed or does not match the labels of the template.
 pub(super) fn matches_template(
     written: &LabelSelector,
     labels: Option<&BTreeMap<String, String>>,
     template: &str,
-) -> Vec<Fault> {
+) -> Vec<Problem> {
     let object = serde_json::to_value(written).unwrap_or_default();
     let invalid = |detail: String| vec![Violation::invalid("spec.selector", detail).into()];
-    if let Some(detail) = expression_fault(&object) {
+    if let Some(detail) = expression_problem(&object) {
         return invalid(detail);
     }
     let read = match selector::LabelSelector::from_object(&object) {
@@ -29,13 +29,13 @@ pub(super) fn matches_template(
         return Vec::new();
     }
     invalid(format!(
-        "does not match the labels of the template; put the labels it asks for into \
+        "does not match the labels of the template; add the selected labels to \
          {template}.metadata.labels"
     ))
 }
 
-/// What is wrong with the values of an expression, which must fit its operator.
-fn expression_fault(selector: &Value) -> Option<String> {
+/// Why an expression is invalid: its values must fit the operator.
+fn expression_problem(selector: &Value) -> Option<String> {
     let expressions = selector["matchExpressions"].as_array()?;
     expressions.iter().enumerate().find_map(|(i, one)| {
         let operator = one["operator"].as_str().unwrap_or_default();

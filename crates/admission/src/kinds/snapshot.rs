@@ -1,58 +1,62 @@
-//! Snapshots, and what is in them.
+//! Snapshots and their contents.
 
 use kubevirt_api::snapshot::{VirtualMachineSnapshot, VirtualMachineSnapshotContent};
+use validation::{Rule, Subject};
 
-use super::{Asked, Check, Fault, Kind, behind, duration, fixed, references};
-use crate::rules::Rule;
+use super::{
+    kind::{Check, Kind, Problem, TypedRequest},
+    references,
+    refusals::{duration, immutable, requires_gate},
+};
 
-type Question<'a> = Asked<'a, VirtualMachineSnapshot>;
+type Request<'a> = TypedRequest<'a, VirtualMachineSnapshot>;
 
 impl Kind for VirtualMachineSnapshot {
     const RULES: &'static [Rule<Check<Self>>] = &[
         Rule::new(
             "snapshot.gate",
-            "4",
+            Subject::Snapshot,
             "snapshots need the gate Snapshot",
-            |asked| behind(asked, "Snapshot"),
+            |request| requires_gate(request, "Snapshot"),
         ),
         Rule::new(
             "snapshot.source-group",
-            "4",
+            Subject::Snapshot,
             "the source's group is kubevirt.io",
-            |asked| references::group_of_vm("spec.source", &asked.new.spec.source),
+            |request| references::group_of_vm("spec.source", &request.new.spec.source),
         ),
         Rule::new(
             "snapshot.source-kind",
-            "4",
+            Subject::Snapshot,
             "the source is a VirtualMachine",
-            |asked| references::kind_of_vm("spec.source", &asked.new.spec.source),
+            |request| references::kind_of_vm("spec.source", &request.new.spec.source),
         ),
         Rule::new(
             "snapshot.deadline",
-            "4",
+            Subject::Snapshot,
             "failureDeadline is a duration",
-            |asked| {
+            |request| {
                 duration(
                     "spec.failureDeadline",
-                    asked.new.spec.failure_deadline.as_ref(),
+                    request.new.spec.failure_deadline.as_ref(),
                 )
             },
         ),
         Rule::new(
             "snapshot.fixed",
-            "4",
-            "the spec is fixed once made",
-            spec_is_fixed,
+            Subject::Snapshot,
+            "the spec is immutable",
+            spec_is_immutable,
         ),
     ];
 }
 
-/// Made by a controller, which needs no rules; a person who makes one is told what becomes of it.
+/// Only controllers create contents, so there are no rules.
 impl Kind for VirtualMachineSnapshotContent {
     const RULES: &'static [Rule<Check<Self>>] = &[];
 }
 
-fn spec_is_fixed(asked: &Question<'_>) -> Vec<Fault> {
-    let old = asked.old.map(|old| &old.spec);
-    fixed(old, &asked.new.spec, "snapshot")
+fn spec_is_immutable(request: &Request<'_>) -> Vec<Problem> {
+    let old = request.old.map(|old| &old.spec);
+    immutable(old, &request.new.spec, "snapshot")
 }

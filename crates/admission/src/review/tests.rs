@@ -1,5 +1,6 @@
 use std::cell::Cell;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -22,14 +23,14 @@ fn call_under(stage: Stage, user: &str, mut request: Value, config: &ClusterConf
         count.set(count.get() + 1);
         Uuid::from_u128(count.get())
     };
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &new_uuid,
     };
-    let answer = review(stage, &json!({ "request": request }), config, around);
-    assert_eq!(answer["kind"], "AdmissionReview");
-    assert_eq!(answer["response"]["uid"], "u-1");
-    answer["response"].clone()
+    let reviewed = review(stage, &json!({ "request": request }), config, env);
+    assert_eq!(reviewed["kind"], "AdmissionReview");
+    assert_eq!(reviewed["response"]["uid"], "u-1");
+    reviewed["response"].clone()
 }
 
 fn patch_of(response: &Value) -> json_patch::Patch {
@@ -68,7 +69,7 @@ fn vm() -> Value {
 fn new_instance_gets_spec_status_and_finalizer() {
     let mut object = vmi();
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call(Stage::Mutate, "somebody", request);
+    let response = call(Stage::Mutate, "a-user", request);
     assert_eq!(response["allowed"], true);
     let patch = patch_of(&response);
     json_patch::patch(&mut object, &patch).expect("applies");
@@ -124,17 +125,17 @@ fn new_instance_gets_spec_status_and_finalizer() {
         })
     );
     let request = json!({ "operation": "CREATE", "object": object });
-    assert_eq!(call(Stage::Validate, "somebody", request)["allowed"], true);
+    assert_eq!(call(Stage::Validate, "a-user", request)["allowed"], true);
 }
 
 #[test]
-fn defaults_change_nothing_the_second_time() {
+fn defaults_are_idempotent() {
     for mut object in [vmi(), vm()] {
         let request = json!({ "operation": "CREATE", "object": object });
-        let patch = patch_of(&call(Stage::Mutate, "somebody", request));
+        let patch = patch_of(&call(Stage::Mutate, "a-user", request));
         json_patch::patch(&mut object, &patch).expect("applies");
         let request = json!({ "operation": "UPDATE", "object": object, "oldObject": object });
-        let response = call(Stage::Mutate, "somebody", request);
+        let response = call(Stage::Mutate, "a-user", request);
         assert_eq!(response.get("patch"), None);
     }
 }
@@ -142,7 +143,7 @@ fn defaults_change_nothing_the_second_time() {
 #[test]
 fn patch_holds_only_what_changed() {
     let request = json!({ "operation": "CREATE", "object": vm() });
-    let patch = patch_of(&call(Stage::Mutate, "somebody", request));
+    let patch = patch_of(&call(Stage::Mutate, "a-user", request));
     let mut paths: Vec<String> = patch.0.iter().map(|step| step.path().to_string()).collect();
     paths.sort();
     assert_eq!(
@@ -157,9 +158,9 @@ fn patch_holds_only_what_changed() {
 }
 
 #[test]
-fn old_vm_gets_no_new_identity() {
+fn existing_vm_gets_no_new_identity() {
     let request = json!({ "operation": "UPDATE", "object": vm(), "oldObject": vm() });
-    let patch = patch_of(&call(Stage::Mutate, "somebody", request));
+    let patch = patch_of(&call(Stage::Mutate, "a-user", request));
     assert!(
         patch
             .0
@@ -170,13 +171,13 @@ fn old_vm_gets_no_new_identity() {
 }
 
 #[test]
-fn unreadable_object_is_refused_with_its_path() {
+fn malformed_object_is_refused_with_its_path() {
     let mut object = vmi();
     object["spec"]["domain"]["cpu"] = json!({ "cores": "two" });
     for stage in [Stage::Mutate, Stage::Validate] {
         let response = call(
             stage,
-            "somebody",
+            "a-user",
             json!({ "operation": "CREATE", "object": object }),
         );
         assert_eq!(response["allowed"], false);
@@ -195,7 +196,7 @@ fn refusal_names_every_cause() {
     object["spec"]["template"]["spec"]["hostname"] = json!("A");
     let response = call(
         Stage::Validate,
-        "somebody",
+        "a-user",
         json!({ "operation": "CREATE", "object": object }),
     );
     let status = &response["status"];
@@ -220,7 +221,7 @@ fn refusal_names_every_cause() {
 }
 
 #[test]
-fn run_strategy_is_one_known_word() {
+fn exactly_one_known_run_strategy_is_accepted() {
     for (spec, field) in [
         (json!({}), Some("spec.runStrategy")),
         (
@@ -239,7 +240,7 @@ fn run_strategy_is_one_known_word() {
         object["spec"]["runStrategy"].take();
         json_patch::merge(&mut object["spec"], &spec);
         let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         let found = response["status"]["details"]["causes"][0]["field"].as_str();
         assert_eq!(found, field, "{spec}");
     }
@@ -250,9 +251,9 @@ fn vm_without_template_is_refused() {
     let mut object = vm();
     object["spec"]["template"] = json!({});
     let request = json!({ "operation": "CREATE", "object": object });
-    assert_eq!(call(Stage::Mutate, "somebody", request).get("patch"), None);
+    assert_eq!(call(Stage::Mutate, "a-user", request).get("patch"), None);
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call(Stage::Validate, "somebody", request);
+    let response = call(Stage::Validate, "a-user", request);
     assert_eq!(
         response["status"]["details"]["causes"][0]["reason"],
         "FieldValueRequired"
@@ -270,7 +271,7 @@ fn vm_under_snapshot_keeps_its_volumes() {
     let mut new = old.clone();
     let update = |new: &Value| {
         let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
-        call(Stage::Validate, "somebody", request)["allowed"].clone()
+        call(Stage::Validate, "a-user", request)["allowed"].clone()
     };
     assert_eq!(update(&new), true);
     new["spec"]["runStrategy"] = json!("Halted");
@@ -278,18 +279,18 @@ fn vm_under_snapshot_keeps_its_volumes() {
 }
 
 #[test]
-fn spec_of_an_instance_never_changes_for_users() {
+fn vmi_spec_is_immutable_for_users() {
     let mut changed = vmi();
     changed["spec"]["volumes"][0]["containerDisk"]["image"] = json!("other:2");
     let update = |user| {
         let request = json!({ "operation": "UPDATE", "object": changed, "oldObject": vmi() });
         call(Stage::Validate, user, request)
     };
-    let response = update("somebody");
+    let response = update("a-user");
     let cause = &response["status"]["details"]["causes"][0];
     assert_eq!(cause["field"], "spec.volumes[0].containerDisk.image");
     assert_eq!(cause["reason"], "FieldValueNotSupported");
-    // Components change specs, but what was plugged stays what it was for them, too.
+    // Components may change the spec, but not hot-plugged volumes.
     let response = update("virt-controller");
     let cause = &response["status"]["details"]["causes"][0];
     assert_eq!(cause["field"], "spec.volumes[0]");
@@ -303,14 +304,14 @@ fn spec_of_an_instance_never_changes_for_users() {
 }
 
 #[test]
-fn status_of_an_instance_is_put_back_for_users() {
+fn vmi_status_change_by_a_user_is_reverted() {
     let mut old = vmi();
     old["status"] = json!({ "phase": "Running" });
     let mut new = old.clone();
     new["status"]["phase"] = json!("Succeeded");
     new["metadata"]["labels"] = json!({ "a": "b" });
     let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
-    let patch = patch_of(&call(Stage::Mutate, "somebody", request.clone()));
+    let patch = patch_of(&call(Stage::Mutate, "a-user", request.clone()));
     json_patch::patch(&mut new, &patch).expect("applies");
     assert_eq!(new["status"], old["status"]);
     assert_eq!(new["metadata"]["labels"]["a"], "b");
@@ -320,8 +321,8 @@ fn status_of_an_instance_is_put_back_for_users() {
     );
 }
 
-/// A manifest as people wrote them between 2018 and 2020.
-const OF_OLD: &str = r#"
+/// A manifest in the style of 2018 to 2020.
+const OLD_MANIFEST: &str = r#"
 apiVersion: kubevirt.io/v1alpha3
 kind: VirtualMachineInstance
 metadata:
@@ -344,28 +345,28 @@ spec:
 status: {}
 "#;
 
-fn with_older_map(data: &[(&str, &str)]) -> ClusterConfig {
+fn config_from_legacy_map(data: &[(&str, &str)]) -> ClusterConfig {
     let data = data
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect();
-    let written = crate::legacy_config::read(&data).expect("a good map");
+    let written = cluster_config::legacy::read(&data).expect("a good map");
     ClusterConfig::from_kubevirt(&serde_json::from_value(written).expect("a configuration"))
 }
 
 #[test]
-fn manifests_of_old_are_accepted_unchanged() {
-    let config = with_older_map(&[("feature-gates", "HostDisk,LiveMigration")]);
-    let mut object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
+fn old_manifest_is_accepted_unchanged() {
+    let config = config_from_legacy_map(&[("feature-gates", "HostDisk,LiveMigration")]);
+    let mut object: Value = serde_saphyr::from_str(OLD_MANIFEST).expect("YAML");
     let written = object.clone();
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call_under(Stage::Mutate, "somebody", request, &config);
+    let response = call_under(Stage::Mutate, "a-user", request, &config);
     json_patch::patch(&mut object, &patch_of(&response)).expect("applies");
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call_under(Stage::Validate, "somebody", request, &config);
+    let response = call_under(Stage::Validate, "a-user", request, &config);
     assert_eq!(response["allowed"], true, "{response:#}");
-    // What was written is there as it was, but for the empty machine type.
-    for place in [
+    // Nothing that was set is changed, except the empty machine type.
+    for pointer in [
         "/apiVersion",
         "/metadata/labels",
         "/spec/domain/cpu/model",
@@ -376,25 +377,29 @@ fn manifests_of_old_are_accepted_unchanged() {
         "/spec/terminationGracePeriodSeconds",
         "/spec/volumes",
     ] {
-        assert_eq!(object.pointer(place), written.pointer(place), "{place}");
+        assert_eq!(
+            object.pointer(pointer),
+            written.pointer(pointer),
+            "{pointer}"
+        );
     }
     assert_eq!(object["spec"]["domain"]["machine"]["type"], "q35");
     assert_eq!(object["spec"]["domain"]["memory"]["guest"], "2048M");
-    assert_eq!(response["warnings"], Value::Null, "all of it can run");
+    assert_eq!(response["warnings"], Value::Null, "all of it is supported");
 }
 
 #[test]
-fn gate_that_is_missing_is_named() {
-    let object: Value = serde_saphyr::from_str(OF_OLD).expect("YAML");
+fn refusal_names_the_missing_gate() {
+    let object: Value = serde_saphyr::from_str(OLD_MANIFEST).expect("YAML");
     let request = json!({ "operation": "CREATE", "object": object });
-    let response = call(Stage::Validate, "somebody", request);
+    let response = call(Stage::Validate, "a-user", request);
     let message = response["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("the feature gate HostDisk"), "{message}");
 }
 
-/// What `kubectl patch --type merge` sends arrives as the whole object.
+/// A webhook receives the whole object after `kubectl patch --type merge`.
 #[test]
-fn running_is_switched_by_patch_where_it_was_used() {
+fn patch_of_running_is_accepted_where_running_was_used() {
     for (stored, patch, allowed) in [
         (
             json!({ "running": false }),
@@ -428,12 +433,12 @@ fn running_is_switched_by_patch_where_it_was_used() {
         let mut new = old.clone();
         json_patch::merge(&mut new["spec"], &patch);
         let request = json!({ "operation": "UPDATE", "object": new, "oldObject": old });
-        // Defaults never turn the one into the other.
-        let patched = call(Stage::Mutate, "somebody", request.clone());
+        // Defaults never convert one into the other.
+        let patched = call(Stage::Mutate, "a-user", request.clone());
         for step in &patch_of(&patched).0 {
             assert!(!step.path().to_string().contains("run"), "{patched}");
         }
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         assert_eq!(response["allowed"], allowed, "{stored} {patch}");
         let message = response["status"]["message"].as_str().unwrap_or_default();
         assert_eq!(
@@ -445,7 +450,7 @@ fn running_is_switched_by_patch_where_it_was_used() {
 }
 
 #[test]
-fn what_cannot_run_yet_is_accepted_with_the_way_out() {
+fn unsupported_field_is_accepted_with_a_remedy() {
     for (patch, warning) in [
         (
             json!({ "domain": { "devices": { "tpm": {} } } }),
@@ -461,7 +466,7 @@ fn what_cannot_run_yet_is_accepted_with_the_way_out() {
         spec["domain"]["resources"] = json!({ "requests": { "memory": "128Mi" } });
         json_patch::merge(spec, &patch);
         let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         assert_eq!(response["allowed"], true, "{response:#}");
         let wanted = format!("accepted, but this version cannot run it yet: {warning}");
         assert_eq!(response["warnings"], json!([wanted]));
@@ -469,7 +474,7 @@ fn what_cannot_run_yet_is_accepted_with_the_way_out() {
 }
 
 #[test]
-fn bad_input_is_refused_with_its_path() {
+fn invalid_input_is_refused_with_its_path() {
     let name = "a".repeat(300);
     for (patch, field) in [
         (
@@ -520,7 +525,7 @@ fn bad_input_is_refused_with_its_path() {
         let mut object = vm();
         json_patch::merge(&mut object["spec"], &patch);
         let request = json!({ "operation": "CREATE", "object": object });
-        let response = call(Stage::Validate, "somebody", request);
+        let response = call(Stage::Validate, "a-user", request);
         let status = &response["status"];
         assert_eq!(
             (&status["code"], &status["reason"]),
@@ -544,7 +549,7 @@ fn refusal_sums_up_after_ten_violations() {
         .collect();
     object["spec"]["domain"]["devices"]["disks"] = json!(disks);
     let request = json!({ "operation": "CREATE", "object": object });
-    let status = call(Stage::Validate, "somebody", request)["status"].clone();
+    let status = call(Stage::Validate, "a-user", request)["status"].clone();
     let causes = status["details"]["causes"]
         .as_array()
         .expect("causes")
@@ -558,7 +563,7 @@ fn refusal_sums_up_after_ten_violations() {
 }
 
 #[test]
-fn nodes_agent_reaches_its_own_guests_only() {
+fn handler_can_change_guests_of_its_own_node_only() {
     let mut object = vmi();
     object["status"] = json!({ "nodeName": "one" });
     let user = "system:serviceaccount:kubevirt:kubevirt-handler";
@@ -572,11 +577,11 @@ fn nodes_agent_reaches_its_own_guests_only() {
             "oldObject": object,
         });
         let now: Time = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time");
-        let around = Surroundings {
+        let env = Environment {
             now: &now,
             new_uuid: &Uuid::nil,
         };
-        validate(&request, &ClusterConfig::default(), around)["allowed"].clone()
+        validate(&request, &ClusterConfig::default(), env)["allowed"].clone()
     };
     let bound = |node: &str| json!({ "authentication.kubernetes.io/node-name": [node] });
     assert_eq!(update(bound("one")), true);
@@ -589,17 +594,17 @@ fn nodes_agent_reaches_its_own_guests_only() {
 }
 
 #[test]
-fn other_requests_pass() {
+fn other_requests_are_allowed() {
     let mut object = vmi();
     object["spec"]["hostname"] = json!("A");
     let delete = json!({ "operation": "DELETE", "object": null, "oldObject": object });
-    assert_eq!(call(Stage::Validate, "somebody", delete)["allowed"], true);
+    assert_eq!(call(Stage::Validate, "a-user", delete)["allowed"], true);
     let status = json!({ "operation": "UPDATE", "subResource": "status", "object": object });
-    assert_eq!(call(Stage::Validate, "somebody", status)["allowed"], true);
+    assert_eq!(call(Stage::Validate, "a-user", status)["allowed"], true);
 }
 
 #[test]
-fn status_of_a_machine_is_put_to_its_own_rules_alone() {
+fn vm_status_is_checked_by_its_own_rules_only() {
     let old = vm();
     let check = |stage: Stage, status: Value| {
         let mut new = old.clone();
@@ -623,7 +628,7 @@ fn status_of_a_machine_is_put_to_its_own_rules_alone() {
     let plug = |requests: Value| json!({ "volumeRequests": requests });
     let good = check(Stage::Validate, plug(json!([add("more", "claim")])));
     assert_eq!(good["allowed"], true, "{good}");
-    // The older switch is deprecated, which a controller need not hear at each write.
+    // No warning about deprecated fields for writes to the status.
     assert_eq!(good["warnings"], Value::Null);
     for (status, field, part) in [
         (
@@ -634,7 +639,7 @@ fn status_of_a_machine_is_put_to_its_own_rules_alone() {
         (
             plug(json!([add("UPPER", "claim")])),
             "status.volumeRequests",
-            "would end in a bad guest",
+            "would be invalid",
         ),
         (json!({ "created": "yes" }), "status.created", "a boolean"),
         (

@@ -1,9 +1,9 @@
-//! What must not change under a snapshot or restore.
+//! Fields that must not change during a snapshot or restore.
 
 use kubevirt_api::{VirtualMachine, volumes::Volume};
+use validation::Violation;
 
-use super::{Input, run_state::effective};
-use crate::Violation;
+use super::{input::Input, run_state::effective};
 
 pub(super) fn snapshot(input: &Input<'_>) -> Vec<Violation> {
     let (new, Some(old)) = (input.vm, input.old) else {
@@ -17,11 +17,11 @@ pub(super) fn snapshot(input: &Input<'_>) -> Vec<Violation> {
         old.spec.running == new.spec.running && old.spec.run_strategy == new.spec.run_strategy;
     let mut found = Vec::new();
     if !same_run_state {
-        let detail = format!("cannot change while snapshot {snapshot:?} is taken; wait for it");
+        let detail = format!("cannot change during snapshot {snapshot:?}; wait until it completes");
         found.push(Violation::not_supported("spec.runStrategy", detail));
     }
     if volumes(old) != volumes(new) {
-        let detail = format!("cannot change while snapshot {snapshot:?} is taken; wait for it");
+        let detail = format!("cannot change during snapshot {snapshot:?}; wait until it completes");
         found.push(Violation::not_supported(
             "spec.template.spec.volumes",
             detail,
@@ -40,7 +40,7 @@ pub(super) fn restore(input: &Input<'_>) -> Vec<Violation> {
     let Some(restore) = restore.filter(|_| changes) else {
         return Vec::new();
     };
-    let detail = format!("cannot change while restore {restore:?} goes on; wait for it");
+    let detail = format!("cannot change during restore {restore:?}; wait until it completes");
     vec![Violation::not_supported("spec.runStrategy", detail)]
 }
 

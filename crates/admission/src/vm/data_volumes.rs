@@ -1,9 +1,9 @@
-//! Data volumes that come and go with a VM.
+//! Data volume templates, which are created and deleted with a VM.
 
 use kubevirt_api::data_volume::{DataVolumeSource, DataVolumeTemplateSpec};
+use validation::Violation;
 
-use super::Input;
-use crate::Violation;
+use super::input::Input;
 
 pub(super) fn templates(input: &Input<'_>) -> Vec<Violation> {
     let spec = &input.vm.spec;
@@ -32,11 +32,11 @@ pub(super) fn templates(input: &Input<'_>) -> Vec<Violation> {
             );
             found.push(Violation::required(path.clone(), detail));
         }
-        let its = metadata.and_then(|metadata| metadata.namespace.as_deref());
+        let own = metadata.and_then(|metadata| metadata.namespace.as_deref());
         let is_elsewhere =
-            its.is_some_and(|its| !its.is_empty() && namespace.is_some_and(|own| own != its));
+            own.is_some_and(|own| !own.is_empty() && namespace.is_some_and(|of_vm| of_vm != own));
         if is_changed && is_elsewhere {
-            let detail = "data volumes are made beside their VM; leave the namespace out";
+            let detail = "data volumes are created in the VM's namespace; leave the namespace out";
             found.push(Violation::invalid(
                 format!("{path}.metadata.namespace"),
                 detail,
@@ -51,7 +51,7 @@ pub(super) fn storage(input: &Input<'_>) -> Vec<Violation> {
         .filter(|(_, template)| template.spec.pvc.is_some() == template.spec.storage.is_some())
         .map(|(path, template)| {
             let detail = match template.spec.pvc {
-                Some(_) => "pvc and storage together; choose one",
+                Some(_) => "pvc and storage are both set; choose one",
                 None => "neither pvc nor storage; give storage with resources.requests.storage",
             };
             Violation::invalid(path, detail)
@@ -61,11 +61,11 @@ pub(super) fn storage(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn sources(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
-        .filter_map(|(path, template)| Some(Violation::invalid(path, source_fault(template)?)))
+        .filter_map(|(path, template)| Some(Violation::invalid(path, source_problem(template)?)))
         .collect()
 }
 
-fn source_fault(template: &DataVolumeTemplateSpec) -> Option<&'static str> {
+fn source_problem(template: &DataVolumeTemplateSpec) -> Option<&'static str> {
     let spec = &template.spec;
     let of_pvc = spec
         .pvc
@@ -78,12 +78,12 @@ fn source_fault(template: &DataVolumeTemplateSpec) -> Option<&'static str> {
     let populated = of_pvc || of_storage;
     match (&spec.source, &spec.source_ref, populated) {
         (Some(_), _, true) | (_, Some(_), true) => {
-            Some("dataSource or dataSourceRef together with source or sourceRef; choose one")
+            Some("dataSource or dataSourceRef is set together with source or sourceRef; choose one")
         }
-        (Some(_), Some(_), _) => Some("source and sourceRef together; choose one"),
+        (Some(_), Some(_), _) => Some("source and sourceRef are both set; choose one"),
         (None, None, false) => Some("no source; give source or sourceRef"),
         (Some(source), None, _) if source_count(source) != 1 => {
-            Some("source has not exactly one member; give one, such as blank: {}")
+            Some("source must have exactly one member, such as blank: {}")
         }
         _ => None,
     }

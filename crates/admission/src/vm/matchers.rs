@@ -1,14 +1,14 @@
-//! How a VM names its instance type and its preference.
+//! References of a VM to its instance type and its preference.
 
 use kubevirt_api::vm::{InstancetypeMatcher, PreferenceMatcher};
+use validation::Violation;
 
-use super::Input;
-use crate::Violation;
+use super::input::Input;
 
-/// What both kinds of matcher have.
+/// The common fields of both kinds of matcher.
 struct Matcher<'a> {
     path: &'static str,
-    /// Kinds it may name, in lower case.
+    /// Valid kinds, in lower case.
     kinds: [&'static str; 4],
     name: &'a str,
     kind: &'a str,
@@ -63,10 +63,10 @@ pub(super) fn matchers(input: &Input<'_>) -> Vec<Violation> {
         spec.instancetype.as_ref().map(instancetype),
         spec.preference.as_ref().map(preference),
     ];
-    both.iter().flatten().flat_map(faults).collect()
+    both.iter().flatten().flat_map(problems).collect()
 }
 
-fn faults(matcher: &Matcher<'_>) -> Vec<Violation> {
+fn problems(matcher: &Matcher<'_>) -> Vec<Violation> {
     let path = matcher.path;
     let mut found = Vec::new();
     match (matcher.name, matcher.volume) {
@@ -76,12 +76,12 @@ fn faults(matcher: &Matcher<'_>) -> Vec<Violation> {
         }
         ("", _) | (_, "") => {}
         (_, _) => {
-            let detail = "not together with inferFromVolume; choose one";
+            let detail = "name and inferFromVolume are both set; choose one";
             found.push(Violation::invalid(format!("{path}.name"), detail));
         }
     }
     if !matcher.kind.is_empty() && !matcher.volume.is_empty() {
-        let detail = "not together with inferFromVolume, which finds the kind";
+        let detail = "not supported with inferFromVolume, which determines the kind";
         found.push(Violation::invalid(format!("{path}.kind"), detail));
     }
     if !["", "Reject", "Ignore"].contains(&matcher.policy) {
@@ -98,7 +98,7 @@ fn faults(matcher: &Matcher<'_>) -> Vec<Violation> {
     found
 }
 
-/// A revision holds what the name stood for: another name under the old revision changes nothing.
+/// A revision is a copy of the named object, so a new name with the old revision has no effect.
 pub(super) fn revisions(input: &Input<'_>) -> Vec<Violation> {
     let Some(old) = input.old.map(|old| &old.spec) else {
         return Vec::new();
@@ -121,7 +121,7 @@ pub(super) fn revisions(input: &Input<'_>) -> Vec<Violation> {
             old.name != new.name && !new.revision.is_empty() && old.revision == new.revision
         })
         .map(|(_, new)| {
-            let detail = "still that of the former name; leave it out, or give the new one";
+            let detail = "still the revision of the former name; leave it out, or give the new one";
             Violation::invalid(format!("{}.revisionName", new.path), detail)
         })
         .collect()

@@ -1,23 +1,26 @@
-//! When the guest is to run, and how far it may grow meanwhile.
+//! Run strategy and memory hot-plug.
 
+use cluster_config::Rollout;
+use defaults::growth;
 use kubevirt_api::vm::{VirtualMachineRunStrategy, VirtualMachineSpec};
+use validation::Violation;
 
-use super::Input;
-use crate::{Violation, checks::gate_is_off, cluster_config::Rollout, defaults::growth};
+use super::input::Input;
+use crate::checks::gate_is_off;
 
 pub(super) fn strategy(input: &Input<'_>) -> Vec<Violation> {
     let spec = &input.vm.spec;
     let known = VirtualMachineRunStrategy::KNOWN
         .iter()
-        .filter(|word| !word.is_empty())
+        .filter(|name| !name.is_empty())
         .copied()
         .collect::<Vec<_>>()
         .join(", ");
     match (spec.running, written(spec)) {
         (Some(_), Some(strategy)) => {
             let detail = format!(
-                "not together with runStrategy ({}); remove one of them: running: true means \
-                 Always, false means Halted",
+                "runStrategy ({}) is set, too; remove one of them: running: true means Always, \
+                 false means Halted",
                 strategy.as_str()
             );
             vec![Violation::invalid("spec.running", detail)]
@@ -36,17 +39,17 @@ pub(super) fn strategy(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn receiver(input: &Input<'_>) -> Vec<Violation> {
     let gate = "DecentralizedLiveMigration";
-    let waits = written(&input.vm.spec) == Some(&VirtualMachineRunStrategy::WaitAsReceiver);
-    if !waits || input.config.has_gate(gate) {
+    let is_receiver = written(&input.vm.spec) == Some(&VirtualMachineRunStrategy::WaitAsReceiver);
+    if !is_receiver || input.config.has_gate(gate) {
         return Vec::new();
     }
     let detail = format!("WaitAsReceiver {}", gate_is_off(gate));
     vec![Violation::invalid("spec.runStrategy", detail)]
 }
 
-/// What the author wrote about head room must be possible; defaults leave it out when not.
-/// Sockets above their maximum are found by the check of the template.
-pub(super) fn head_room(input: &Input<'_>) -> Vec<Violation> {
+/// An explicit maximum of memory must be possible; defaults set none otherwise. The check of the
+/// template reports sockets above their maximum.
+pub(super) fn max_guest(input: &Input<'_>) -> Vec<Violation> {
     let Some(spec) = input.template() else {
         return Vec::new();
     };
@@ -65,19 +68,19 @@ pub(super) fn head_room(input: &Input<'_>) -> Vec<Violation> {
         "" => &input.config.default_architecture,
         given => given,
     };
-    growth::fault(&spec.domain, architecture, guest, max)
+    growth::problem(&spec.domain, architecture, guest, max)
         .map(|detail| Violation::invalid("spec.template.spec.domain.memory.maxGuest", detail))
         .into_iter()
         .collect()
 }
 
-/// The strategy written, if any.
+/// The run strategy that is set explicitly.
 fn written(spec: &VirtualMachineSpec) -> Option<&VirtualMachineRunStrategy> {
     let strategy = spec.run_strategy.as_ref();
     strategy.filter(|strategy| !strategy.as_str().is_empty())
 }
 
-/// The strategy in force, whichever way it is written.
+/// The effective strategy, from runStrategy or running.
 pub(super) fn effective(spec: &VirtualMachineSpec) -> VirtualMachineRunStrategy {
     match (spec.running, written(spec)) {
         (Some(true), _) => VirtualMachineRunStrategy::Always,

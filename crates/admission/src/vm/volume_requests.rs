@@ -1,4 +1,4 @@
-//! Requests to plug and unplug volumes that wait in a VM's status.
+//! Pending requests in a VM's status to hot-plug and unplug volumes.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,17 @@ use kubevirt_api::{
     disks::Disk, subresource_bodies::AddVolumeOptions, vm_status::VirtualMachineVolumeRequest,
     vmi::VirtualMachineInstanceSpec, vmi_status::VirtualMachineInstanceStatus, volumes::Volume,
 };
+use validation::Violation;
 
-use super::Input;
-use crate::{Violation, checks::hotplugged_disk_faults};
+use super::{input::Input, template};
+use crate::checks::hotplugged_disk_problems;
 
 pub(super) fn requests(input: &Input<'_>) -> Vec<Violation> {
     let status = input.vm.status.as_ref();
     let requests = status.map_or(&[][..], |status| &status.volume_requests);
     let mut found = Vec::new();
     if !requests.is_empty() && is_migrating(input) {
-        let detail = "the guest is migrating; wait for it";
+        let detail = "the guest is migrating; retry after the migration";
         found.push(Violation::not_supported("status.volumeRequests", detail));
     }
     let mut names = BTreeSet::new();
@@ -27,47 +28,50 @@ pub(super) fn requests(input: &Input<'_>) -> Vec<Violation> {
                 found.push(Violation::not_supported(path, detail));
             }
             Some(name) if !names.insert(name) => {
-                let detail = format!("another request is about {name:?}; wait for it");
+                let detail = format!("another request for {name:?} is pending; wait for it");
                 found.push(Violation::not_supported(path, detail));
             }
             Some(_) => {
                 let add = request.add_volume_options.as_ref();
-                let faults = add.map(|add| add_faults(input, add)).unwrap_or_default();
-                found.extend(faults.into_iter().map(|(at, detail)| {
-                    let field = format!("{path}.addVolumeOptions{at}");
-                    Violation::not_supported(field, detail)
+                let problems = add.map(|add| add_problems(input, add)).unwrap_or_default();
+                found.extend(problems.into_iter().map(|problem| {
+                    let field = format!("{path}.addVolumeOptions.{}", problem.field);
+                    Violation::not_supported(field, problem.detail)
                 }));
             }
         }
     }
     if found.is_empty() && !requests.is_empty() {
-        found = result_faults(input, requests);
+        found = result_problems(input, requests);
     }
     found
 }
 
-/// What is wrong with the guest once all requests are carried out, and is not wrong with it now.
-fn result_faults(input: &Input<'_>, requests: &[VirtualMachineVolumeRequest]) -> Vec<Violation> {
+/// Violations that only the guest after all requests would have.
+fn result_problems(input: &Input<'_>, requests: &[VirtualMachineVolumeRequest]) -> Vec<Violation> {
     let mut vm = input.vm.clone();
     let Some(spec) = &mut vm.spec.template.spec else {
         return Vec::new();
     };
     for request in requests {
-        carry_out(request, spec);
+        execute(request, spec);
     }
-    let before = super::template(input);
-    let after = super::template(&Input { vm: &vm, ..*input });
+    let before = template::violations(input);
+    let after = template::violations(&Input { vm: &vm, ..*input });
     after
         .into_iter()
         .filter(|violation| !before.contains(violation))
         .map(|violation| {
-            let detail = format!("they would end in a bad guest: {}", violation.message);
+            let detail = format!(
+                "the resulting guest would be invalid: {}",
+                violation.message
+            );
             Violation::not_supported("status.volumeRequests", detail)
         })
         .collect()
 }
 
-fn carry_out(request: &VirtualMachineVolumeRequest, spec: &mut VirtualMachineInstanceSpec) {
+fn execute(request: &VirtualMachineVolumeRequest, spec: &mut VirtualMachineInstanceSpec) {
     let Some(name) = name_of(request) else {
         return;
     };
@@ -97,22 +101,32 @@ fn name_of(request: &VirtualMachineVolumeRequest) -> Option<&str> {
     }
 }
 
-fn add_faults(input: &Input<'_>, add: &AddVolumeOptions) -> Vec<(String, String)> {
-    let mut found: Vec<_> = hotplugged_disk_faults(&add.disk)
+struct Problem {
+    /// Path below the options.
+    field: String,
+    detail: String,
+}
+
+fn add_problems(input: &Input<'_>, add: &AddVolumeOptions) -> Vec<Problem> {
+    let mut found: Vec<_> = hotplugged_disk_problems(&add.disk)
         .into_iter()
-        .map(|(at, detail)| match at {
-            "" => (".disk".to_owned(), detail),
-            at => (format!(".disk.{at}"), detail),
+        .map(|problem| Problem {
+            field: match problem.field {
+                "" => "disk".to_owned(),
+                field => format!("disk.{field}"),
+            },
+            detail: problem.detail,
         })
         .collect();
     let source = &add.volume_source;
     if source.persistent_volume_claim.is_some() == source.data_volume.is_some() {
-        let detail = "give exactly one of persistentVolumeClaim and dataVolume".to_owned();
-        found.push((".volumeSource".to_owned(), detail));
+        found.push(Problem {
+            field: "volumeSource".to_owned(),
+            detail: "give exactly one of persistentVolumeClaim and dataVolume".to_owned(),
+        });
     }
     let own = input.template().map_or(&[][..], |spec| &spec.volumes);
-    let instance = input.found.instance;
-    let running = instance.map_or(&[][..], |instance| &instance.spec.volumes);
+    let running = input.found.vmi.map_or(&[][..], |vmi| &vmi.spec.volumes);
     let others = own.iter().chain(running);
     if others
         .filter(|volume| volume.name == add.name)
@@ -122,12 +136,15 @@ fn add_faults(input: &Input<'_>, add: &AddVolumeOptions) -> Vec<(String, String)
             "another volume has the name {:?}; use another one",
             add.name
         );
-        found.push((".name".to_owned(), detail));
+        found.push(Problem {
+            field: "name".to_owned(),
+            detail,
+        });
     }
     found
 }
 
-/// Whether a volume shows the same claim or data volume.
+/// Whether a volume has the requested PVC or `DataVolume` as its source.
 fn is_same(volume: &Volume, add: &AddVolumeOptions) -> bool {
     let source = &add.volume_source;
     let claims = [
@@ -143,7 +160,7 @@ fn is_same(volume: &Volume, add: &AddVolumeOptions) -> bool {
 }
 
 fn is_migrating(input: &Input<'_>) -> bool {
-    let status = input.found.instance.and_then(|one| one.status.as_ref());
+    let status = input.found.vmi.and_then(|one| one.status.as_ref());
     let migration = |status: &VirtualMachineInstanceStatus| {
         let state = status.migration_state.as_ref()?;
         Some(state.completed != Some(true) && state.failed != Some(true))

@@ -1,49 +1,21 @@
-//! Whether a `VirtualMachineInstance` may be written.
+//! Checks of a `VirtualMachineInstance`.
+
+mod input;
 
 mod update;
+mod volumes;
 
-use std::collections::BTreeMap;
+mod list;
 
+use cluster_config::ClusterConfig;
 use kubevirt_api::VirtualMachineInstance;
 
-use crate::{
-    ClusterConfig, Violation,
-    checks::{self, Input, Occasion, Origin, Requester},
-    gates,
-};
+use crate::{checks::Origin, guest_warnings::guest_warnings};
 
-pub use update::{ALL, Caller, Check, Identity, Update};
+pub use input::{Caller, Check, Identity, Update};
+pub use list::{ALL, validate_create, validate_update};
 
-/// Checks a new object, defaults already filled in.
-pub fn validate_create(
-    vmi: &VirtualMachineInstance,
-    config: &ClusterConfig,
-    requester: Requester,
-) -> Vec<Violation> {
-    let none = BTreeMap::new();
-    checks::run(&Input {
-        spec: &vmi.spec,
-        labels: vmi.metadata.labels.as_ref().unwrap_or(&none),
-        annotations: vmi.metadata.annotations.as_ref().unwrap_or(&none),
-        config,
-        origin: Origin::Instance,
-        occasion: Occasion::Creation,
-        requester,
-    })
-}
-
-/// Checks a change of an object.
-pub fn validate_update(update: &Update<'_>) -> Vec<Violation> {
-    ALL.iter()
-        .flat_map(|rule| rule.sign((rule.apply)(update)))
-        .collect()
-}
-
-/// What the author should know although nothing is wrong.
+/// Warnings for the author of a VMI.
 pub fn warnings(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
-    let default = &config.default_architecture;
-    let mut all = gates::deprecated_in_use(&vmi.spec, &config.gates, default);
-    let missing = model::unsupported::in_spec(&vmi.spec, Origin::Instance.path());
-    all.extend(missing.iter().map(model::Unsupported::warning));
-    all
+    guest_warnings(&vmi.spec, config, Origin::Vmi.path())
 }

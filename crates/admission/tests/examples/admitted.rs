@@ -1,11 +1,12 @@
-//! Objects through the webhooks, as the API server calls them.
+//! Runs every example through the webhooks, as the API server does.
 
 use admission::{
-    ClusterConfig, Surroundings,
-    kinds::Neighbours,
-    review::{Stage, review_among},
+    kinds::Related,
+    review::{Stage, review_with},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use cluster_config::ClusterConfig;
+use defaults::Environment;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -16,11 +17,11 @@ use crate::{
     schemas::{self, Schemas},
 };
 
-/// What the webhooks make of an object.
-pub(crate) struct Answer {
-    /// With its defaults.
+/// Result of both webhooks for an object.
+pub(crate) struct Response {
+    /// The object with defaults.
     object: Value,
-    /// Everything that is wrong; empty when it is admitted.
+    /// All problems; empty if it is admitted.
     pub(crate) refusals: Vec<String>,
     warnings: Vec<String>,
 }
@@ -33,32 +34,32 @@ fn every_example_is_admitted() {
         let config = config(&example.gates);
         let mut warnings = Vec::new();
         for object in example.objects.iter().filter(|object| is_ours(object)) {
-            let answer = submit(object, &config, "somebody");
-            let refusals = answer.refusals.iter();
+            let response = submit(object, &config, "a-user");
+            let refusals = response.refusals.iter();
             found.extend(refusals.map(|refusal| format!("{}: {refusal}", example.file)));
             if let Some(schema) = schemas.of(object) {
-                let faults = schemas::faults(schema, &answer.object);
+                let problems = schemas::problems(schema, &response.object);
                 found.extend(
-                    faults
+                    problems
                         .iter()
-                        .map(|fault| format!("{}, with defaults: {fault}", example.file)),
+                        .map(|problem| format!("{}, with defaults: {problem}", example.file)),
                 );
             }
-            warnings.extend(answer.warnings);
+            warnings.extend(response.warnings);
         }
-        found.extend(surprises(&example, &warnings));
+        found.extend(unexpected_warnings(&example, &warnings));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 #[test]
-fn the_instance_of_every_machine_is_admitted() {
+fn vmi_of_every_vm_is_admitted() {
     let mut found = Vec::new();
     for example in examples() {
         let config = config(&example.gates);
-        for instance in example.objects.iter().filter_map(instance_of) {
-            let answer = submit(&instance, &config, "virt-controller");
-            let refusals = answer.refusals.iter();
+        for instance in example.objects.iter().filter_map(vmi_of) {
+            let response = submit(&instance, &config, "virt-controller");
+            let refusals = response.refusals.iter();
             found.extend(refusals.map(|refusal| format!("{}: {refusal}", example.file)));
         }
     }
@@ -66,8 +67,8 @@ fn the_instance_of_every_machine_is_admitted() {
 }
 
 #[test]
-fn every_gate_that_an_example_names_is_needed() {
-    let mut idle = Vec::new();
+fn every_listed_gate_is_needed() {
+    let mut unneeded = Vec::new();
     for example in examples() {
         for gate in &example.gates {
             let others: Vec<String> = example
@@ -77,22 +78,21 @@ fn every_gate_that_an_example_names_is_needed() {
                 .cloned()
                 .collect();
             let config = config(&others);
-            let is_asked_for = example
+            let is_needed = example
                 .objects
                 .iter()
-                .flat_map(|object| submit(object, &config, "somebody").refusals)
+                .flat_map(|object| submit(object, &config, "a-user").refusals)
                 .any(|refusal| refusal.contains(gate.as_str()));
-            if !is_asked_for {
-                idle.push(format!("{}: nothing needs {gate}", example.file));
+            if !is_needed {
+                unneeded.push(format!("{}: nothing needs {gate}", example.file));
             }
         }
     }
-    assert!(idle.is_empty(), "{}", idle.join("\n"));
+    assert!(unneeded.is_empty(), "{}", unneeded.join("\n"));
 }
 
-/// What the controller makes of a VM. Machines whose size comes from elsewhere are left out: the
-/// template alone does not say enough.
-fn instance_of(object: &Value) -> Option<Value> {
+/// The VMI of a VM. VMs with an instance type are skipped, because the template alone is incomplete.
+fn vmi_of(object: &Value) -> Option<Value> {
     if kind(object) != "VirtualMachine" || object["spec"].get("instancetype").is_some() {
         return None;
     }
@@ -107,12 +107,12 @@ fn instance_of(object: &Value) -> Option<Value> {
     }))
 }
 
-/// Warnings that the example does not announce, and announcements that do not come true.
-fn surprises(example: &Example, warnings: &[String]) -> Vec<String> {
+/// Unannounced warnings, and announced warnings that do not occur.
+fn unexpected_warnings(example: &Example, warnings: &[String]) -> Vec<String> {
     let announced = |warning: &String| example.warns.iter().any(|part| warning.contains(part));
     let unexpected = warnings
         .iter()
-        .filter(|warning| !announced(warning) && !warning.contains(NOT_YET))
+        .filter(|warning| !announced(warning) && !warning.contains(UNSUPPORTED))
         .map(|warning| format!("{}: warns {warning:?}", example.file));
     let missing = example
         .warns
@@ -122,15 +122,15 @@ fn surprises(example: &Example, warnings: &[String]) -> Vec<String> {
     unexpected.chain(missing).collect()
 }
 
-/// What this version does not do yet may change under an example, which stays right.
-const NOT_YET: &str = "this version cannot run it yet";
+/// Warnings about unsupported features, which examples do not announce because they change.
+const UNSUPPORTED: &str = "this version cannot run it yet";
 
 pub(crate) fn config(gates: &[String]) -> ClusterConfig {
     let written = json!({ "developerConfiguration": { "featureGates": gates } });
     ClusterConfig::from_kubevirt(&serde_json::from_value(written).expect("a configuration"))
 }
 
-pub(crate) fn submit(object: &Value, config: &ClusterConfig, user: &str) -> Answer {
+pub(crate) fn submit(object: &Value, config: &ClusterConfig, user: &str) -> Response {
     let mutated = call(Stage::Mutate, object, config, user);
     let mut object = object.clone();
     if let Some(patch) = mutated["patch"].as_str() {
@@ -145,21 +145,21 @@ pub(crate) fn submit(object: &Value, config: &ClusterConfig, user: &str) -> Answ
         .collect();
     let warnings = [&mutated, &validated]
         .into_iter()
-        .flat_map(|answer| answer["warnings"].as_array().cloned().unwrap_or_default())
+        .flat_map(|response| response["warnings"].as_array().cloned().unwrap_or_default())
         .map(|warning| text(&warning).to_owned())
         .collect();
-    Answer {
+    Response {
         object,
         refusals,
         warnings,
     }
 }
 
-fn refusals(answer: &Value) -> Vec<String> {
-    if answer["allowed"] == true {
+fn refusals(response: &Value) -> Vec<String> {
+    if response["allowed"] == true {
         return Vec::new();
     }
-    let status = &answer["status"];
+    let status = &response["status"];
     match status["details"]["causes"].as_array() {
         Some(causes) => causes
             .iter()
@@ -175,7 +175,7 @@ fn text(value: &Value) -> &str {
 
 fn call(stage: Stage, object: &Value, config: &ClusterConfig, user: &str) -> Value {
     let now = serde_json::from_value(json!("2026-01-02T03:04:05Z")).expect("time");
-    let around = Surroundings {
+    let env = Environment {
         now: &now,
         new_uuid: &Uuid::new_v4,
     };
@@ -189,10 +189,10 @@ fn call(stage: Stage, object: &Value, config: &ClusterConfig, user: &str) -> Val
             "object": object,
         },
     });
-    // Whatever an example refers to is there, and runs.
-    let neighbours = Neighbours {
-        instance: Some(Box::default()),
-        ..Neighbours::default()
+    // The VMI that an example refers to exists.
+    let related = Related {
+        vmi: Some(Box::default()),
+        ..Related::default()
     };
-    review_among(stage, &request, config, around, &neighbours)["response"].clone()
+    review_with(stage, &request, config, env, &related)["response"].clone()
 }

@@ -1,4 +1,4 @@
-//! The files: what their first lines say, and the objects in them.
+//! The example files: their header comments and objects.
 
 use std::{fs, path::PathBuf};
 
@@ -8,22 +8,22 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(crate) struct Example {
     pub(crate) file: String,
-    /// What the first line says after "Shows".
+    /// The first line after "Shows".
     pub(crate) shows: String,
     pub(crate) gates: Vec<String>,
-    /// Parts of the warnings to come.
+    /// Parts of the expected warnings.
     pub(crate) warns: Vec<String>,
     pub(crate) objects: Vec<Value>,
 }
 
-/// Letters of the first line after its mark of comment.
+/// Maximum length of the first line without its comment mark.
 const MAX_SENTENCE: usize = 98;
 
 pub(crate) fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// Every file, in the order of their names.
+/// All files, sorted by name.
 pub(crate) fn examples() -> Vec<Example> {
     let mut examples: Vec<Example> = fs::read_dir(directory())
         .expect("examples")
@@ -36,7 +36,7 @@ pub(crate) fn examples() -> Vec<Example> {
             let file = path.file_name().expect("name").to_string_lossy();
             let text = fs::read_to_string(&path).expect("readable");
             read(&file, &text)
-                .map_err(|fault| format!("{file}: {fault}"))
+                .map_err(|problem| format!("{file}: {problem}"))
                 .expect("an example")
         })
         .collect();
@@ -51,7 +51,7 @@ fn read(file: &str, text: &str) -> Result<Example, String> {
         .filter(|line| line.ends_with('.') && line.len() <= MAX_SENTENCE)
         .and_then(|line| line.strip_prefix("Shows "))
         .ok_or(
-            "does not begin with a sentence on one line of at most 100 letters: # Shows what.",
+            "must begin with a sentence on one line of at most 100 characters: # Shows a secret.",
         )?;
     let mut gates = Vec::new();
     let mut warns = Vec::new();
@@ -77,7 +77,7 @@ fn read(file: &str, text: &str) -> Result<Example, String> {
     })
 }
 
-/// Group and version; the group of Kubernetes' core is empty.
+/// Group and version; the core group of Kubernetes is empty.
 pub(crate) fn group_and_version(object: &Value) -> (&str, &str) {
     let api_version = object["apiVersion"].as_str().expect("apiVersion");
     api_version.split_once('/').unwrap_or(("", api_version))
@@ -87,14 +87,14 @@ pub(crate) fn kind(object: &Value) -> &str {
     object["kind"].as_str().expect("kind")
 }
 
-/// Whether an object is of one of the groups that this platform serves.
+/// Whether an object is of an API group that Ferrovirt serves.
 pub(crate) fn is_ours(object: &Value) -> bool {
     let (group, _) = group_and_version(object);
     !group.starts_with("cdi.") && (group == "kubevirt.io" || group.ends_with(".kubevirt.io"))
 }
 
 #[test]
-fn a_file_that_does_not_say_what_it_shows_is_no_example() {
+fn example_without_description_is_refused() {
     let object = "apiVersion: v1\nkind: Secret\n";
     assert!(read("a.yaml", &format!("# Shows a secret.\n{object}")).is_ok());
     assert!(read("a.yaml", object).is_err());

@@ -1,4 +1,4 @@
-//! `docs/guide/manifests.md`: the manifests in it do what the text around them says.
+//! `docs/guide/manifests.md`: its manifests behave as the text describes.
 
 use std::{collections::BTreeSet, fs};
 
@@ -9,7 +9,7 @@ use crate::{
     catalogue::directory,
 };
 
-/// Blocks of code, which are indented by four.
+/// Code blocks, which are indented by four spaces.
 fn blocks() -> Vec<String> {
     let guide = directory().join("../docs/guide/manifests.md");
     let text = fs::read_to_string(guide).expect("a guide");
@@ -29,19 +29,19 @@ fn blocks() -> Vec<String> {
 
 fn refusals(block: &str) -> BTreeSet<String> {
     let object: Value = serde_saphyr::from_str(block).expect("YAML");
-    let answer = submit(&object, &config(&[]), "somebody");
-    answer.refusals.into_iter().collect()
+    let response = submit(&object, &config(&[]), "a-user");
+    response.refusals.into_iter().collect()
 }
 
 #[test]
-fn the_least_machine_is_admitted() {
+fn smallest_vm_is_admitted() {
     let blocks = blocks();
     let least = blocks.iter().find(|block| block.contains("name: least"));
     assert_eq!(refusals(least.expect("a block")), BTreeSet::new());
 }
 
 #[test]
-fn the_broken_machine_is_refused_in_the_words_of_the_guide() {
+fn broken_vm_is_refused_as_the_guide_quotes() {
     let blocks = blocks();
     let broken = blocks.iter().find(|block| block.contains("name: broken"));
     let answer = blocks.iter().find(|block| block.starts_with("* "));

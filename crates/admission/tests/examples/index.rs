@@ -1,11 +1,11 @@
-//! `examples/README.md`: a table row for every file, with the words of the file's first line.
+//! `examples/README.md`: a table row for every file, with the file's first line.
 
 use std::fs;
 
 use crate::catalogue::{directory, examples};
 
 #[test]
-fn the_index_lists_every_example_in_its_own_words() {
+fn index_lists_every_example_with_its_first_line() {
     let index = fs::read_to_string(directory().join("README.md")).expect("an index");
     let listed: Vec<&str> = index
         .lines()
@@ -26,7 +26,7 @@ fn the_index_lists_every_example_in_its_own_words() {
         .collect();
     assert!(
         missing.is_empty(),
-        "add to examples/README.md, where they belong:\n{}",
+        "add to examples/README.md:\n{}",
         missing.join("\n")
     );
     let stale: Vec<&str> = listed
@@ -36,7 +36,7 @@ fn the_index_lists_every_example_in_its_own_words() {
         .collect();
     assert!(
         stale.is_empty(),
-        "take out of examples/README.md:\n{}",
+        "remove from examples/README.md:\n{}",
         stale.join("\n")
     );
     assert_eq!(listed.len(), rows.len(), "a file is listed twice");

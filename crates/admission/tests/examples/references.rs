@@ -1,5 +1,5 @@
-//! Names: each object has one of its own, so that all examples can be applied together, and what
-//! an example leans on is in one of them.
+//! Names: every object has a unique name, so that all examples can be applied together; referenced
+//! objects are in one of the examples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::catalogue::{examples, group_and_version, kind};
 type Named = (String, String);
 
 #[test]
-fn no_two_examples_make_the_same_object() {
+fn objects_are_unique_across_examples() {
     let mut made: BTreeMap<[String; 4], String> = BTreeMap::new();
     for example in examples() {
         for object in &example.objects {
@@ -19,7 +19,7 @@ fn no_two_examples_make_the_same_object() {
             let name = metadata["name"].as_str().expect("a name");
             let namespace = metadata["namespace"].as_str().unwrap_or_default();
             let (group, _) = group_and_version(object);
-            // The platform has one such object, which several examples show from several sides.
+            // There is only one such object; several examples show different settings of it.
             if kind(object) == "KubeVirt" {
                 assert_eq!((namespace, name), ("kubevirt", "kubevirt"));
                 continue;
@@ -27,7 +27,7 @@ fn no_two_examples_make_the_same_object() {
             let key = [group, kind(object), namespace, name].map(str::to_owned);
             if let Some(other) = made.insert(key, example.file.clone()) {
                 panic!(
-                    "{} and {other} both make {} {name}",
+                    "{} and {other} both create {} {name}",
                     example.file,
                     kind(object)
                 );
@@ -37,7 +37,7 @@ fn no_two_examples_make_the_same_object() {
 }
 
 #[test]
-fn what_an_example_names_is_in_an_example() {
+fn referenced_objects_exist_in_the_examples() {
     let all = examples();
     let made: BTreeSet<Named> = all
         .iter()
@@ -54,17 +54,17 @@ fn what_an_example_names_is_in_an_example() {
             wanted
                 .iter()
                 .filter(|reference| !made.contains(*reference))
-                .map(|(kind, name)| format!("{}: no example makes {kind} {name}", example.file)),
+                .map(|(kind, name)| format!("{}: no example creates {kind} {name}", example.file)),
         );
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// References by kind and name, and fields that hold a bare name. Claims, secrets and the like
-/// are the reader's own.
+/// References by kind and name, and fields that contain a name only. Users provide PVCs, secrets and
+/// similar objects.
 fn collect(key: &str, value: &Value, wanted: &mut Vec<Named>) {
     match (key, value) {
-        // Made by the object that names it.
+        // Created by the referencing object.
         ("target", _) => {}
         ("priorityClassName", name) => wanted.push(named("PriorityClass", name)),
         ("resourceClaimTemplateName", name) => wanted.push(named("ResourceClaimTemplate", name)),

@@ -1,4 +1,4 @@
-//! Objects against the definitions that the API server loads, unknown fields being faults.
+//! Validates examples by the CRDs that the API server loads; unknown fields are problems.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::catalogue::{examples, group_and_version, is_ours, kind};
 
-/// Schemas of all versions that are served.
+/// Schemas of all served versions.
 pub(crate) struct Schemas(BTreeMap<[String; 3], Arc<Schema>>);
 
 impl Schemas {
@@ -28,7 +28,7 @@ impl Schemas {
         Self(all)
     }
 
-    /// None for a kind that is not defined.
+    /// The schema of an object's kind; `None` if there is no CRD.
     pub(crate) fn of(&self, object: &Value) -> Option<&Schema> {
         let (group, version) = group_and_version(object);
         self.0
@@ -37,32 +37,32 @@ impl Schemas {
     }
 }
 
-/// Everything that is wrong with an object, the strict way.
-pub(crate) fn faults(schema: &Schema, object: &Value) -> Vec<String> {
-    let mut faults: Vec<String> = schema
+/// All problems of an object by strict validation.
+pub(crate) fn problems(schema: &Schema, object: &Value) -> Vec<String> {
+    let mut problems: Vec<String> = schema
         .unknown_fields(object)
         .into_iter()
         .map(|path| format!("{path}: unknown field"))
         .collect();
     let mut filled = object.clone();
     schema.fill_defaults(&mut filled);
-    faults.extend(
+    problems.extend(
         schema
             .validate(&filled)
             .iter()
             .map(|violation| format!("{}: {}", violation.field, violation.body())),
     );
-    faults
+    problems
 }
 
 #[test]
-fn every_field_of_an_example_is_known_and_well_formed() {
+fn fields_of_examples_match_their_schema() {
     let schemas = Schemas::load();
     let mut found = Vec::new();
     for example in examples() {
         for object in example.objects.iter().filter(|object| is_ours(object)) {
-            let faults = match schemas.of(object) {
-                Some(schema) => faults(schema, object),
+            let problems = match schemas.of(object) {
+                Some(schema) => problems(schema, object),
                 None => vec![format!(
                     "{} {}: not defined",
                     object["apiVersion"],
@@ -70,9 +70,9 @@ fn every_field_of_an_example_is_known_and_well_formed() {
                 )],
             };
             found.extend(
-                faults
+                problems
                     .into_iter()
-                    .map(|fault| format!("{}: {fault}", example.file)),
+                    .map(|problem| format!("{}: {problem}", example.file)),
             );
         }
     }
@@ -80,14 +80,14 @@ fn every_field_of_an_example_is_known_and_well_formed() {
 }
 
 #[test]
-fn a_misspelt_field_and_a_wrong_type_are_found() {
+fn misspelt_field_and_wrong_type_are_reported() {
     let object = json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
         "spec": { "domain": { "devices": { "disk": [] }, "cpu": { "cores": "two" } } },
     });
     let schemas = Schemas::load();
-    let found = faults(schemas.of(&object).expect("defined"), &object).join("\n");
+    let found = problems(schemas.of(&object).expect("defined"), &object).join("\n");
     assert!(found.contains("spec.domain.devices.disk"), "{found}");
     assert!(found.contains("spec.domain.cpu.cores"), "{found}");
 }

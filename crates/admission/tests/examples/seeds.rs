@@ -1,11 +1,11 @@
-//! What stands in strings inside the manifests: cloud-init seeds, JSON in annotations and in
-//! network definitions. A slip there shows only in a guest.
+//! Documents embedded in strings of the manifests: cloud-init data, JSON in annotations and network
+//! definitions. Mistakes there would only be noticed in a guest.
 
 use serde_json::Value;
 
 use crate::catalogue::examples;
 
-/// Keys whose text is read by something else, and as what.
+/// Keys of embedded documents, and their language.
 const EMBEDDED: &[(&str, Language)] = &[
     ("userData", Language::UserData),
     ("userdata", Language::UserData),
@@ -24,23 +24,23 @@ enum Language {
 }
 
 #[test]
-fn texts_inside_of_examples_can_be_read() {
+fn embedded_documents_parse() {
     let mut read = 0;
     for example in examples() {
         for object in &example.objects {
             visit("", object, &mut |language, text| {
                 read += 1;
-                if let Err(fault) = check(language, text) {
-                    panic!("{}: {fault} in\n{text}", example.file);
+                if let Err(problem) = check(language, text) {
+                    panic!("{}: {problem} in\n{text}", example.file);
                 }
             });
         }
     }
-    assert!(read > 20, "only {read} texts were found");
+    assert!(read > 20, "only {read} documents were found");
 }
 
 #[test]
-fn slips_are_found() {
+fn malformed_documents_are_reported() {
     assert!(check(Language::Json, "[{]").is_err());
     assert!(check(Language::Yaml, "a: b: c").is_err());
     assert!(check(Language::UserData, "echo hello").is_err());
@@ -77,7 +77,7 @@ fn check(language: Language, text: &str) -> Result<(), String> {
 fn mapping(text: &str) -> Result<(), String> {
     match serde_saphyr::from_str::<Value>(text) {
         Ok(Value::Object(_)) => Ok(()),
-        Ok(other) => Err(format!("no mapping: {other}")),
+        Ok(other) => Err(format!("not a mapping: {other}")),
         Err(error) => Err(error.to_string()),
     }
 }

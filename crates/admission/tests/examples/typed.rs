@@ -1,4 +1,4 @@
-//! Objects through our types and those of `k8s-openapi`: what goes in comes out.
+//! Round trips of examples through our types and those of `k8s-openapi`.
 
 use k8s_openapi::{
     Resource,
@@ -29,21 +29,21 @@ use serde_json::{Value, json};
 
 use crate::catalogue::{examples, kind};
 
-/// Reads a type and writes it again.
-type Through = fn(&Value) -> Result<Value, String>;
+/// Deserializes and serializes a type.
+type RoundTrip = fn(&Value) -> Result<Value, String>;
 
 /// Version, kind and type.
-type Row = (&'static str, &'static str, Through);
+type Row = (&'static str, &'static str, RoundTrip);
 
 macro_rules! ours {
     ($($type:ty),* $(,)?) => {
-        &[$((<$type>::API_VERSION, <$type>::KIND, through::<$type>)),*]
+        &[$((<$type>::API_VERSION, <$type>::KIND, round_trip::<$type>)),*]
     };
 }
 
 macro_rules! built_in {
     ($($type:ty),* $(,)?) => {
-        &[$((<$type as Resource>::API_VERSION, <$type as Resource>::KIND, through::<$type>)),*]
+        &[$((<$type as Resource>::API_VERSION, <$type as Resource>::KIND, round_trip::<$type>)),*]
     };
 }
 
@@ -81,27 +81,27 @@ const BUILT_IN: &[Row] = built_in![
     ResourceClaimTemplate,
 ];
 
-/// Versions that share their type with another.
+/// Versions that have the same type as another.
 const SAME_SHAPE: &[(&str, &str)] = &[
     ("kubevirt.io/v1alpha3", "kubevirt.io/v1"),
     (
         "template.kubevirt.io/v1beta1",
         "template.kubevirt.io/v1alpha1",
     ),
-    // The first is younger than the types we build with.
+    // k8s-openapi's Kubernetes version does not have the first yet.
     ("resource.k8s.io/v1", "resource.k8s.io/v1beta2"),
 ];
 
-/// Multus publishes no types; the one field of this is read in `seeds`.
+/// Multus publishes no Rust types; `seeds` checks its one field.
 const UNTYPED: &str = "NetworkAttachmentDefinition";
 
 #[test]
-fn nothing_in_an_example_is_lost_in_its_type() {
+fn examples_survive_a_round_trip() {
     let mut found = Vec::new();
     for example in examples() {
         for object in &example.objects {
-            if let Err(fault) = survives(object) {
-                found.push(format!("{}, {}: {fault}", example.file, kind(object)));
+            if let Err(problem) = survives(object) {
+                found.push(format!("{}, {}: {problem}", example.file, kind(object)));
             }
         }
     }
@@ -120,14 +120,14 @@ fn survives(object: &Value) -> Result<(), String> {
         .iter()
         .chain(BUILT_IN)
         .find(|(version, kind, _)| object["apiVersion"] == *version && object["kind"] == *kind);
-    let Some((_, _, through)) = row else {
+    let Some((_, _, round_trip)) = row else {
         return match kind(&object) {
             UNTYPED => Ok(()),
             _ => Err(format!("no type for {}", object["apiVersion"])),
         };
     };
     let before = without_nulls(&object);
-    let after = without_nulls(&through(&object)?);
+    let after = without_nulls(&round_trip(&object)?);
     if before == after {
         Ok(())
     } else {
@@ -135,12 +135,12 @@ fn survives(object: &Value) -> Result<(), String> {
     }
 }
 
-fn through<T: Serialize + DeserializeOwned>(object: &Value) -> Result<Value, String> {
+fn round_trip<T: Serialize + DeserializeOwned>(object: &Value) -> Result<Value, String> {
     let typed: T = serde_json::from_value(object.clone()).map_err(|error| error.to_string())?;
     serde_json::to_value(&typed).map_err(|error| error.to_string())
 }
 
-/// A null says no more than an absent field.
+/// Removes nulls, which are equivalent to absent fields.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => fields

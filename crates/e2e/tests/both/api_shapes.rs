@@ -61,7 +61,6 @@ const STATUS: &[(&str, IsSo)] = &[
     ("/currentCPUTopology/cores", Value::is_u64),
     ("/currentCPUTopology/sockets", Value::is_u64),
     ("/currentCPUTopology/threads", Value::is_u64),
-    ("/guestOSInfo", Value::is_object),
     ("/interfaces/0/infoSource", Value::is_string),
     ("/interfaces/0/ipAddress", Value::is_string),
     ("/interfaces/0/ipAddresses/0", Value::is_string),

@@ -122,11 +122,11 @@ async fn vms_of_deleted_node_restart_elsewhere_once() {
     test.virtctl(&["start", "stays"]).await.success();
     test.wait_vm_status("stays", "Running").await;
     let mut seen = GuestProcesses::of(&test.namespace);
-    seen.look();
+    seen.sample();
 
     test.environment.kill_node(&gone);
     eventually("all guests of the node gone", || {
-        seen.look();
+        seen.sample();
         if seen.is_running("lost") {
             Err(())
         } else {

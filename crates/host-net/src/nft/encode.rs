@@ -1,4 +1,4 @@
-//! The bytes of messages about packet rules. All numbers are big-endian.
+//! Encoding of nftables messages. All numbers are big-endian.
 
 use std::net::IpAddr;
 
@@ -228,7 +228,7 @@ fn matches(list: &mut Message, one: &Match) {
     }
 }
 
-/// Interface names are compared whole, with the zeros behind them.
+/// Interface names are compared with their zero padding.
 fn padded(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     for (to, from) in bytes.iter_mut().zip(name.bytes()) {
@@ -298,7 +298,7 @@ fn address(list: &mut Message, cidr: &Cidr, end: End, how: Comparison) {
     compare(list, how, &address);
 }
 
-/// Keeps these bits of the register.
+/// Masks the register.
 fn bits(list: &mut Message, mask: &[u8]) {
     let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
     expression(list, "bitwise", |data| {

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use admission::ClusterConfig;
 use anyhow::{Context, Result};
+use cluster_config::ClusterConfig;
 use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;
 use reconcile::{Clock, Election};

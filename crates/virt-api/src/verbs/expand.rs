@@ -1,18 +1,17 @@
 //! `expand-spec` of a VM and `expand-vm-spec` of a VM in the request: returns the VM with its instance
 //! type and preference applied. Nothing is changed.
 
-use admission::{
-    ClusterConfig, Surroundings, Violation,
-    instancetype::{Choice, expand, reference},
-};
 use axum::{
     Json, Router,
     extract::{Path, Request, State},
     http::Method,
     routing::{get, put},
 };
+use cluster_config::ClusterConfig;
 use cluster_view::sizes::{self, FindError};
+use defaults::{Environment, expand};
 use error_chain::error_chain;
+use instancetype::{Choice, reference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Client,
@@ -25,6 +24,7 @@ use kubevirt_api::{
 use serde::{Deserialize as _, de::DeserializeOwned};
 use serde_json::{Value, json};
 use uuid::Uuid;
+use validation::Violation;
 
 use super::{Entry, Level, Object};
 use crate::{caller, refusal::Refusal, settings::Shared};
@@ -154,11 +154,11 @@ impl Found {
             instancetype: self.size.as_ref(),
             preference: self.preference.as_ref(),
         };
-        let around = Surroundings {
+        let env = Environment {
             now,
             new_uuid: &Uuid::new_v4,
         };
-        expand::expand(vm, choice, config, around).map_err(Fault::Contradiction)
+        expand(vm, choice, config, env).map_err(Fault::Contradiction)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The webhook of `pods/eviction`: reads the pod and its VMI, marks the VMI for evacuation, and answers
 //! "try again later".
 
-use admission::kinds::eviction::{self, Answer, Wanted};
+use admission::kinds::eviction::{self, Decision, Lookup};
 use axum::{
     body::Bytes,
     extract::State,
@@ -29,10 +29,10 @@ async fn review(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
     let review = read(body)?;
     let request = &review["request"];
     let later = match decide(shared, request).await? {
-        Answer::Allow => None,
-        Answer::Later(message) => Some(message),
-        Answer::Evacuate {
-            instance,
+        Decision::Allow => None,
+        Decision::RetryLater(message) => Some(message),
+        Decision::Evacuate {
+            vmi,
             patch,
             message,
         } => {
@@ -41,7 +41,7 @@ async fn review(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
                 ..PatchParams::default()
             };
             vmis(shared, request)
-                .patch(&instance, &params, &Patch::Merge(&patch))
+                .patch(&vmi, &params, &Patch::Merge(&patch))
                 .await?;
             Some(message)
         }
@@ -50,32 +50,32 @@ async fn review(shared: &Shared, body: &[u8]) -> Result<Value, Refusal> {
     Ok(respond(&review, refused))
 }
 
-async fn decide(shared: &Shared, request: &Value) -> Result<Answer, Refusal> {
+async fn decide(shared: &Shared, request: &Value) -> Result<Decision, Refusal> {
     let name = request["name"].as_str().unwrap_or_default();
     if name.is_empty() {
-        return Ok(Answer::Allow);
+        return Ok(Decision::Allow);
     }
     let pods: Api<Pod> = Api::namespaced(shared.client.clone(), namespace(request));
     let Some(pod) = pods.get_opt(name).await? else {
-        return Ok(Answer::Allow);
+        return Ok(Decision::Allow);
     };
-    Ok(match eviction::wanted(&pod) {
-        Wanted::Nothing => Answer::Allow,
-        Wanted::Instance(name) => {
+    Ok(match eviction::lookup(&pod) {
+        Lookup::Nothing => Decision::Allow,
+        Lookup::Vmi(name) => {
             let found = vmis(shared, request).get(&name).await;
             let why = found.as_ref().err().map(ToString::to_string);
             let instance = found
                 .as_ref()
                 .map_err(|_| why.as_deref().unwrap_or_default());
-            eviction::of_launcher(&pod, instance, &request["object"], &shared.cluster.now())
+            eviction::decide_for_launcher(&pod, instance, &request["object"], &shared.cluster.now())
         }
-        Wanted::Launcher(name) => {
+        Lookup::Launcher(name) => {
             let launcher = pods.get_opt(&name).await?;
-            let instance = match launcher.as_ref().and_then(eviction::live_guest) {
+            let instance = match launcher.as_ref().and_then(eviction::guest_of) {
                 Some(name) => vmis(shared, request).get_opt(&name).await?,
                 None => None,
             };
-            eviction::of_volumes(instance.as_ref())
+            eviction::decide_for_volumes(instance.as_ref())
         }
     })
 }

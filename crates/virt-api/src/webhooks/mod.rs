@@ -6,7 +6,7 @@ mod eviction;
 mod guard;
 mod lookup;
 
-use admission::{Surroundings, review::Stage};
+use admission::review::Stage;
 use axum::{
     Extension, Json, Router,
     body::Bytes,
@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
+use defaults::Environment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -64,20 +65,20 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
     };
     let now = Time(shared.clock.now());
     let cluster = shared.cluster.now();
-    let needs = match stage {
+    let lookups = match stage {
         Stage::Mutate => Vec::new(),
-        Stage::Validate => admission::kinds::needs(&review, &cluster, around(&now)),
+        Stage::Validate => admission::kinds::lookups(&review, &cluster, environment(&now)),
     };
     let found = Box::pin(async {
-        let mut among = lookup::all(&shared.client, needs).await?;
-        lookup::vm::complete(&shared.client, stage, &review, &mut among).await?;
-        Ok::<_, kube::Error>(among)
+        let mut related = lookup::all(&shared.client, lookups).await?;
+        lookup::vm::complete(&shared.client, stage, &review, &mut related).await?;
+        Ok::<_, kube::Error>(related)
     });
     match found.await {
-        Ok(among) => {
-            let around = around(&now);
-            send(admission::review_among(
-                stage, &review, &cluster, around, &among,
+        Ok(related) => {
+            let env = environment(&now);
+            send(admission::review_with(
+                stage, &review, &cluster, env, &related,
             ))
         }
         Err(err) => Refusal::from(err).into_response(),
@@ -110,8 +111,8 @@ fn read(body: &[u8]) -> Result<Value, Refusal> {
         .map_err(|err| Refusal::bad_request(format!("the review is malformed: {err}")))
 }
 
-fn around(now: &Time) -> Surroundings<'_> {
-    Surroundings {
+fn environment(now: &Time) -> Environment<'_> {
+    Environment {
         now,
         new_uuid: &Uuid::new_v4,
     }

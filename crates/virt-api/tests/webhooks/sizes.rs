@@ -233,7 +233,7 @@ async fn size_is_inferred_from_the_labels_of_a_volume() {
     for (claim, policy, says) in [
         ("plain", None, "has no label"),
         ("plain", Some("Reject"), "has no label"),
-        ("none", Some("Ignore"), "there is no claim default/none"),
+        ("none", Some("Ignore"), "PVC default/none does not exist"),
     ] {
         let (code, message, _) = refused(environment.create(&infer("c", claim, policy)).await);
         assert_eq!(code, 400, "{message}");

@@ -34,11 +34,7 @@ pub(super) const ROWS: [Row; 16] = [
     (Printable::Paused, is_paused),
     (Printable::Running, is_running),
     (Printable::ErrorPvcNotFound, |situation| {
-        fails(
-            situation,
-            "Synchronized",
-            Reason::FailedPvcNotFound,
-        )
+        fails(situation, "Synchronized", Reason::FailedPvcNotFound)
     }),
     (Printable::DataVolumeError, has_data_volume_error),
     (Printable::ErrorUnschedulable, |situation| {

@@ -1,6 +1,6 @@
 //! The status of a VM.
 
-use admission::instancetype::reference::Reference;
+use ::instancetype::reference::Reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::vm_status::{

@@ -67,7 +67,7 @@ pub(super) fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
     if given.is_some_and(|uuid| !uuid.is_empty()) {
         return;
     }
-    let uuid = admission::defaults::controller::firmware_uuid(vm_name);
+    let uuid = defaults::controller::firmware_uuid(vm_name);
     // Indexing creates missing objects; the schema refuses templates that are no objects.
     if spec.is_object() {
         spec["domain"]["firmware"]["uuid"] = uuid.to_string().into();

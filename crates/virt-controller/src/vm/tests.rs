@@ -840,7 +840,7 @@ fn restart_is_required_while_the_guest_differs_from_the_spec() {
         [Step::NoteGeneration(3)]
     );
 
-    let uuid = admission::defaults::controller::firmware_uuid("a").to_string();
+    let uuid = defaults::controller::firmware_uuid("a").to_string();
     let path = "/template/spec/domain/firmware";
     let identity = set(same.clone(), path, json!({"uuid": uuid}));
     assert_eq!(

@@ -281,9 +281,7 @@ fn plan_started(observed: &Observed, plan: &mut Plan) {
                 None => {
                     plan.phase = Phase::Failed;
                     // Kubernetes fails the pods of a deleted node before it deletes them.
-                    plan.reason = observed
-                        .is_node_lost
-                        .then_some(Reason::NodeUnresponsive);
+                    plan.reason = observed.is_node_lost.then_some(Reason::NodeUnresponsive);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use admission::ClusterConfig;
+use cluster_config::ClusterConfig;
 use kubevirt_api::labels;
 use launcher_pod::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 

@@ -128,9 +128,10 @@ fn unsupported_vmi_gets_no_pod() {
     let problem = wanted.problem.clone().unwrap();
     assert_eq!(problem.message, message);
     let status = status::render(&observed, &wanted, &Done::default());
-    for (kind, reason) in [
-        ("Synchronized", "FeatureNotSupported"),
-        ("PodScheduled", "Unschedulable"),
+    let advised = Reason::FeatureNotSupported.advise(message);
+    for (kind, reason, message) in [
+        ("Synchronized", "FeatureNotSupported", advised.as_str()),
+        ("PodScheduled", "Unschedulable", message),
     ] {
         let mut conditions = status.conditions.iter();
         let condition = conditions
@@ -707,9 +708,13 @@ fn failed_disk_copy_is_reported() {
         let reported = conditions.find(|condition| condition.type_.as_str() == "Synchronized");
         let reported = reported.map(|reported| {
             (
-                reported.reason.as_deref().unwrap_or_default(),
-                reported.message.as_deref().unwrap_or_default(),
+                reported.reason.clone().unwrap_or_default(),
+                reported.message.clone().unwrap_or_default(),
             )
+        });
+        let expected = expected.map(|(reason, message)| {
+            let advised = reason.parse::<Reason>().unwrap().advise(message);
+            (reason.to_owned(), advised)
         });
         assert_eq!(reported, expected);
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use model::VolumeSource;
 use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
 use kubevirt_api::vmi::VirtualMachineInstanceSpec;
+use model::VolumeSource;
 
 use crate::view::{Claim, DataVolume};
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity, Settings as ApiSettings};
+use embedded_api::Identity;
 use failpoints::Trap;
 use http_body_util::BodyExt as _;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -21,12 +20,12 @@ use launcher_pod::Acceleration;
 use parking_lot::Mutex;
 use reconcile::{Clock, Election};
 use serde_json::{Value, json};
+use test_cluster::TestApi;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 use virt_controller::{AccelerationPolicy, Settings};
 
-pub(crate) const NAMESPACE: &str = "default";
+pub(crate) use test_cluster::NAMESPACE;
 /// In virtual time; nothing here takes that long unless it hangs.
 const DEADLINE: Duration = Duration::from_mins(15);
 const STEP: Duration = Duration::from_millis(50);
@@ -51,9 +50,7 @@ pub(crate) enum FaultMode {
 
 pub(crate) struct TestCluster {
     pub(crate) client: Client,
-    router: axum::Router,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+    api: TestApi,
     fault_mode: Arc<Mutex<FaultMode>>,
     /// Method and path of every write by a controller.
     writes: Arc<Mutex<Vec<String>>>,
@@ -68,28 +65,17 @@ pub(crate) struct TestCluster {
 
 impl TestCluster {
     pub(crate) async fn new() -> Self {
-        let settings = ApiSettings {
-            database: Database::Memory,
-            clock: ApiClock::tokio_from(start()),
-            front_proxy: None,
-            kubelet: None,
-        };
-        let api = EmbeddedApi::open(settings).await.unwrap();
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        api.run(&tasks, stop.clone());
-        let client = api.client(Identity::component("test"), NAMESPACE);
-        install_kinds(&client).await;
-        install_roles(&client).await;
+        let api = TestApi::start(Identity::component("test")).await;
+        install_node(&api).await;
+        install_roles(&api).await;
         let trap = Trap::new();
         trap.enter();
         let mut cluster = Self {
-            client,
-            router: api.router(),
-            stop,
-            tasks,
+            client: api.client.clone(),
+            api,
             fault_mode: Arc::new(Mutex::new(FaultMode::None)),
             writes: Arc::default(),
-            clock: Clock::starting_at(start()),
+            clock: Clock::starting_at(test_cluster::start()),
             trap,
             controllers: None,
             is_disconnected: Arc::default(),
@@ -98,7 +84,7 @@ impl TestCluster {
             client: cluster.client.clone(),
             fault_mode: Arc::clone(&cluster.fault_mode),
         };
-        cluster.tasks.spawn(node.run(cluster.stop.clone()));
+        cluster.api.tasks.spawn(node.run(cluster.api.stop.clone()));
         cluster.start_controllers();
         cluster
     }
@@ -109,8 +95,9 @@ impl TestCluster {
 
     pub(crate) fn start_controllers_as(&mut self, identity: &str) {
         let settings = self.settings(identity);
-        let stop = self.stop.child_token();
+        let stop = self.api.stop.child_token();
         let running = self
+            .api
             .tasks
             .spawn(virt_controller::run(settings, stop.clone()));
         self.controllers = Some((stop, running));
@@ -155,9 +142,9 @@ impl TestCluster {
         let is_disconnected = std::mem::take(&mut self.is_disconnected);
         let (stop, running) = self.controllers.take().unwrap();
         let (begin, begun) = tokio::sync::oneshot::channel();
-        let (settings, successor) = (self.settings("one"), self.stop.child_token());
+        let (settings, successor) = (self.settings("one"), self.api.stop.child_token());
         let run = virt_controller::run(settings, successor.clone());
-        let next = self.tasks.spawn(async move {
+        let next = self.api.tasks.spawn(async move {
             if begun.await.is_ok() {
                 run.await;
             }
@@ -178,9 +165,7 @@ impl TestCluster {
 
     pub(crate) async fn end(mut self) {
         self.stop_controllers().await;
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.api.end().await;
     }
 
     pub(crate) fn set_fault_mode(&self, fault_mode: FaultMode) {
@@ -203,7 +188,7 @@ impl TestCluster {
 
     /// A client that acts as the mutating webhook for new VMIs and records all writes.
     fn controller_client(&self) -> Client {
-        let (router, writes) = (self.router.clone(), Arc::clone(&self.writes));
+        let (router, writes) = (self.api.router(), Arc::clone(&self.writes));
         let identity = Identity::service_account(NAMESPACE, "kubevirt-controller");
         let (is_disconnected, fault_mode) = (
             Arc::clone(&self.is_disconnected),
@@ -472,13 +457,13 @@ impl TestCluster {
 
     pub(crate) async fn printable(&self, name: &str) -> String {
         let vm = self.vms().get(name).await.unwrap();
-        let word = vm.status.and_then(|status| status.printable_status);
-        word.map(|word| word.to_string()).unwrap_or_default()
+        let status = vm.status.and_then(|status| status.printable_status);
+        status.map(|status| status.to_string()).unwrap_or_default()
     }
 
-    pub(crate) async fn wait_for_printable(&self, name: &str, word: &str) {
-        self.wait_until(&format!("{name} is {word}"), async || {
-            self.printable(name).await == word
+    pub(crate) async fn wait_for_printable(&self, name: &str, status: &str) {
+        self.wait_until(&format!("{name} is {status}"), async || {
+            self.printable(name).await == status
         })
         .await;
     }
@@ -517,10 +502,6 @@ impl TestCluster {
     }
 }
 
-fn start() -> Timestamp {
-    "2026-11-21T12:00:00Z".parse().unwrap()
-}
-
 fn guest() -> Value {
     json!({
         "terminationGracePeriodSeconds": 5,
@@ -547,37 +528,24 @@ fn guest_on_claim(claim: &str) -> Value {
 }
 
 /// Installs the roles of the components, so that a missing right fails a test.
-async fn install_roles(client: &Client) {
+async fn install_roles(api: &TestApi) {
     let home = roles::Environment::Host {
         namespace: NAMESPACE,
         node: "node1",
     };
     for object in roles::objects(home).unwrap() {
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
-        let kind = ApiResource::from_gvk(&object.types.clone().unwrap().try_into().unwrap());
-        let api: Api<DynamicObject> = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
-            None => Api::all_with(client.clone(), &kind),
-        };
-        api.create(&PostParams::default(), &object).await.unwrap();
+        api.create(object).await.unwrap();
     }
 }
 
-async fn install_kinds(client: &Client) {
-    let kinds = Api::<CustomResourceDefinition>::all(client.clone());
-    for (_, manifest) in kubevirt_api::crds::ALL {
-        let kind = serde_saphyr::from_str(manifest).unwrap();
-        kinds.create(&PostParams::default(), &kind).await.unwrap();
-    }
+async fn install_node(api: &TestApi) {
     let node = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"},
         "status": {"nodeInfo": {"kubeletVersion": "v1.36.0", "containerRuntimeVersion": "containerd://2.2.0"}, "allocatable": {"cpu": "2", "devices.kubevirt.io/kvm": "0"}},
     });
+    // The type adds the required fields.
     let node: Node = serde_json::from_value(node).unwrap();
-    Api::<Node>::all(client.clone())
-        .create(&PostParams::default(), &node)
-        .await
-        .unwrap();
+    api.create(json!(node)).await.unwrap();
 }
 
 /// The response of an API server if a quota is exceeded.

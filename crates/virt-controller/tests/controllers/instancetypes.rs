@@ -262,7 +262,7 @@ async fn missing_instance_type_is_reported_and_waited_for() {
         .wait_until("the failure is reported", async || {
             failure(&cluster, "a")
                 .await
-                .contains("there is no VirtualMachineClusterInstancetype late")
+                .contains("VirtualMachineClusterInstancetype late does not exist")
         })
         .await;
     assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Whether a device is there: the list that a plugin shows.
+//! The device list of a plugin, which follows the presence of the device.
 
 use std::{
     fs::File,
@@ -9,71 +9,99 @@ use std::{
 use device_plugin::{Device, Devices, HEALTHY, UNHEALTHY};
 use tokio::sync::watch;
 
-use super::directory::Changes;
+use super::directory_watch::Changes;
 
-/// When the file system cannot be watched.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Polling interval when the file system cannot be watched.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The list, and the task that keeps it true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Healthy,
+    Unhealthy,
+}
+
+impl Health {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => HEALTHY,
+            Self::Unhealthy => UNHEALTHY,
+        }
+    }
+}
+
+/// The list, and the task that keeps it up to date.
 pub(super) fn offer(
     name: &'static str,
     path: PathBuf,
     count: u32,
     mut usable: watch::Receiver<bool>,
 ) -> (watch::Receiver<Devices>, impl Future<Output = ()> + Send) {
-    let healthy = *usable.borrow_and_update() && opens(&path);
-    let (sender, receiver) = watch::channel(devices(name, count, healthy));
-    let keeping = async move {
-        let mut shown = healthy;
+    let initial = check(&path, &mut usable);
+    let (sender, receiver) = watch::channel(devices(name, count, initial));
+    let updating = async move {
+        let mut published = initial;
         loop {
             let changes = Changes::around(&path);
-            let healthy = *usable.borrow_and_update() && opens(&path);
-            if healthy != shown {
-                tracing::info!(device = name, healthy, "a device changed");
-                shown = healthy;
-                sender.send_replace(devices(name, count, healthy));
+            let health = check(&path, &mut usable);
+            if health != published {
+                tracing::info!(
+                    device = name,
+                    health = health.as_str(),
+                    "device health changed"
+                );
+                published = health;
+                sender.send_replace(devices(name, count, health));
             }
             tokio::select! {
                 () = changed(changes) => {}
-                () = news(&mut usable) => {}
+                () = usable_changed(&mut usable) => {}
             }
         }
     };
-    (receiver, keeping)
+    (receiver, updating)
 }
 
-/// A device node may be there without a driver behind it. Opening it loads the driver, which a guest may
-/// not be allowed to cause.
+fn check(path: &Path, usable: &mut watch::Receiver<bool>) -> Health {
+    if *usable.borrow_and_update() && opens(path) {
+        Health::Healthy
+    } else {
+        Health::Unhealthy
+    }
+}
+
+/// Opens the device: a device node may exist without a loaded driver. Opening it loads the driver,
+/// which a guest may not be permitted to do.
 fn opens(path: &Path) -> bool {
     File::open(path)
-        .inspect_err(|err| tracing::debug!(device = %path.display(), %err, "not offered now"))
+        .inspect_err(
+            |error| tracing::debug!(device = %path.display(), %error, "cannot open device"),
+        )
         .is_ok()
 }
 
 async fn changed(changes: std::io::Result<Changes>) {
-    let seen = match changes {
+    let result = match changes {
         Ok(mut changes) => changes.next().await,
-        Err(err) => Err(err),
+        Err(error) => Err(error),
     };
-    if let Err(err) = seen {
-        tracing::warn!(%err, "cannot watch for devices");
-        tokio::time::sleep(LOOK_AGAIN).await;
+    if let Err(error) = result {
+        tracing::warn!(%error, "cannot watch for devices");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn news(usable: &mut watch::Receiver<bool>) {
+async fn usable_changed(usable: &mut watch::Receiver<bool>) {
     if usable.changed().await.is_err() {
-        // Nobody will say anything else.
+        // The sender was dropped: the value no longer changes.
         std::future::pending::<()>().await;
     }
 }
 
-fn devices(name: &str, count: u32, healthy: bool) -> Devices {
-    let health = if healthy { HEALTHY } else { UNHEALTHY };
+fn devices(name: &str, count: u32, health: Health) -> Devices {
     (0..count)
         .map(|number| Device {
             id: format!("{name}{number}"),
-            health: health.to_owned(),
+            health: health.as_str().to_owned(),
             topology: None,
         })
         .collect()

@@ -1,15 +1,15 @@
 //! The devices of this node that guests use, offered to the kubelet as resources
 //! `devices.kubevirt.io/<name>`.
 //!
-//! Each device has a plugin of its own: it registers with the kubelet, and again whenever the
-//! kubelet has started anew, and says of all its places at once whether the device is there. A
-//! device node can be shared, so the number of places is a number of guests and no more.
+//! Each device has its own plugin, which registers with the kubelet at start and after each restart of
+//! the kubelet. A device node can be shared, so a plugin offers one slot per possible guest; all slots
+//! are healthy if the device is present.
 //!
-//! **Invariant**: nothing is kept that a restart would lose: who has what is the kubelet's to know.
+//! **Invariant**: no state that a restart would lose: the kubelet records the allocations.
 
-mod directory;
+mod directory_watch;
 mod health;
-mod kind;
+mod host_device;
 mod plugin;
 
 use std::path::PathBuf;
@@ -18,17 +18,17 @@ use futures::future::join_all;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use kind::HostDevice;
+pub use host_device::HostDevice;
 
-/// What is offered, and where.
+/// The devices to offer, and where.
 #[derive(Debug)]
 pub struct DevicePlugins {
     /// The kubelet's directory of plugins, such as `/var/lib/kubelet/device-plugins`.
     pub dir: PathBuf,
-    /// Guests that may use a device at once.
+    /// Number of guests that may use a device concurrently.
     pub max_devices: u32,
     pub devices: Vec<HostDevice>,
-    /// Whether guests really run by KVM: a device alone does not tell.
+    /// Whether guests can run under KVM: the device alone does not prove it.
     pub kvm: watch::Receiver<bool>,
 }
 
@@ -40,17 +40,17 @@ impl DevicePlugins {
                 HostDevice::Kvm => self.kvm.clone(),
                 _ => watch::Sender::new(true).subscribe(),
             };
-            let (offer, keeping) = health::offer(
+            let (list, updating) = health::offer(
                 device.name(),
                 device.path().into(),
                 self.max_devices,
                 usable,
             );
-            let plugin = plugin::OneDevice::new(self.dir.clone(), *device, offer);
+            let plugin = plugin::OneDevice::new(self.dir.clone(), *device, list);
             let stop = stop.clone();
             async move {
                 tokio::select! {
-                    () = keeping => {}
+                    () = updating => {}
                     () = plugin.run(stop) => {}
                 }
             }

@@ -1,4 +1,4 @@
-//! One device's plugin: its socket, its registration, its answers.
+//! The plugin of one device: its socket, its registration and its allocations.
 
 use std::{os::unix::fs::MetadataExt as _, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,9 +11,9 @@ use error_chain::error_chain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{HostDevice, directory::Changes};
+use super::{HostDevice, directory_watch::Changes};
 
-/// Between attempts that fail one after another.
+/// Waits after consecutive failures.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// The plugin of one device.
@@ -25,16 +25,16 @@ pub(super) struct OneDevice {
     devices: watch::Receiver<Devices>,
 }
 
-/// The device node that containers get.
+/// The device node to allocate to containers.
 #[derive(Debug)]
 struct Node {
     path: PathBuf,
 }
 
-/// Why an attempt ended.
+/// Why offering the device failed.
 #[derive(Debug, thiserror::Error)]
 enum PluginError {
-    #[error("use the kubelet's directory of plugins")]
+    #[error("access the kubelet's plugin directory")]
     Directory(#[from] std::io::Error),
     #[error("register with the kubelet")]
     Register(#[from] Status),
@@ -48,7 +48,7 @@ impl Plugin for Node {
         _: &ContainerAllocateRequest,
     ) -> Result<ContainerAllocateResponse, Status> {
         if !self.path.exists() {
-            let message = format!("{} is not there", self.path.display());
+            let message = format!("{} does not exist", self.path.display());
             return Err(Status::new(Code::FailedPrecondition, message));
         }
         let path = self.path.to_string_lossy();
@@ -88,11 +88,17 @@ impl OneDevice {
                 () = stop.cancelled() => return,
                 ended = self.offer(&mut failures) => ended,
             };
-            let Err(err) = ended else { continue };
+            let Err(error) = ended else { continue };
             let resource = &self.request.resource_name;
-            let error = error_chain(&err);
-            tracing::warn!(resource, error, "a device is not offered");
-            let wait = failures.failed().delay;
+            let error = error_chain(&error);
+            let failure = failures.failed();
+            tracing::warn!(
+                resource,
+                error,
+                failures = failure.count,
+                "cannot offer device to the kubelet"
+            );
+            let wait = failure.delay;
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
@@ -100,7 +106,7 @@ impl OneDevice {
         }
     }
 
-    /// Registers once there is a kubelet. Comes back when there is another one.
+    /// Registers once a kubelet is present. Returns when the kubelet was restarted.
     async fn offer(&self, failures: &mut Backoff) -> Result<(), PluginError> {
         let kubelet = self.dir.join(KUBELET_SOCKET);
         let mut changes = Changes::around(&kubelet)?;
@@ -114,7 +120,10 @@ impl OneDevice {
         let serving = serve_plugin(listener, Arc::clone(&self.node), self.devices.clone(), stop);
         let registered = async {
             register(&self.dir, &self.request).await?;
-            tracing::info!(resource = self.request.resource_name, "offered");
+            tracing::info!(
+                resource = self.request.resource_name,
+                "device is offered to the kubelet"
+            );
             failures.reset();
             while identity(&kubelet) == Some(known) && identity(&own) == ours {
                 changes.next().await?;
@@ -128,7 +137,8 @@ impl OneDevice {
     }
 }
 
-/// Tells a file from another one that took its name later. Numbers of inodes are used again.
+/// Distinguishes a file from a later one of the same name. The inode number alone is not enough, as
+/// it may be reused.
 fn identity(path: &std::path::Path) -> Option<(u64, u64, i64, i64)> {
     let meta = path.symlink_metadata().ok()?;
     Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec()))
@@ -147,19 +157,19 @@ mod tests {
     use super::*;
     use crate::devices::health;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[derive(Clone)]
-    struct Book(mpsc::Sender<RegisterRequest>);
+    struct Registered(mpsc::Sender<RegisterRequest>);
 
-    impl Registrations for Book {
+    impl Registrations for Registered {
         async fn register(&self, request: RegisterRequest) -> Result<(), Status> {
             self.0.send(request).await.unwrap();
             Ok(())
         }
     }
 
-    /// A kubelet that starts: it removes what it finds, as kubelets do.
+    /// A kubelet that starts: it removes all files in the directory, as kubelets do.
     fn start(
         dir: &Path,
     ) -> (
@@ -171,7 +181,7 @@ mod tests {
         }
         let (sender, registered) = mpsc::channel(4);
         let kubelet = Kubelet::new(bind(dir, KUBELET_SOCKET).unwrap());
-        let serving = kubelet.serve(Book(sender), CancellationToken::new());
+        let serving = kubelet.serve(Registered(sender), CancellationToken::new());
         (registered, serving)
     }
 
@@ -189,65 +199,65 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_answered_by_longer_waits() {
+    fn waits_grow_with_consecutive_failures() {
         let mut failures = BACKOFF;
         let waits: Vec<u64> = (0..6).map(|_| failures.failed().delay.as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 10, 10]);
     }
 
     #[tokio::test]
-    async fn a_kubelet_that_starts_anew_is_told_again() {
+    async fn plugin_registers_again_after_kubelet_restart() {
         let dir = tempfile::tempdir().unwrap();
         let device = tempfile::NamedTempFile::new().unwrap();
         let usable = watch::Sender::new(true).subscribe();
-        let (devices, _keeping) = health::offer("tun", device.path().to_owned(), 3, usable);
+        let (devices, _updating) = health::offer("tun", device.path().to_owned(), 3, usable);
         let stop = CancellationToken::new();
         let running = plugin(dir.path(), device.path(), devices).run(stop.clone());
-        let telling = async {
-            for _life in 0..3 {
+        let restarting = async {
+            for _restart in 0..3 {
                 let (mut registered, serving) = start(dir.path());
-                let told = tokio::select! {
+                let request = tokio::select! {
                     () = serving => None,
-                    told = registered.recv() => told,
+                    request = registered.recv() => request,
                 };
-                let told = told.unwrap();
-                assert_eq!(told.resource_name, "devices.kubevirt.io/tun");
-                assert_eq!(told.endpoint, "kubevirt-tun.sock");
+                let request = request.unwrap();
+                assert_eq!(request.resource_name, "devices.kubevirt.io/tun");
+                assert_eq!(request.endpoint, "kubevirt-tun.sock");
             }
         };
         tokio::select! {
             () = running => panic!("the plugin ended"),
-            told = tokio::time::timeout(PATIENCE, telling) => told.unwrap(),
+            result = tokio::time::timeout(TIMEOUT, restarting) => result.unwrap(),
         }
     }
 
     #[tokio::test]
-    async fn a_device_that_goes_is_unhealthy_until_it_comes_back() {
+    async fn missing_device_is_unhealthy_until_it_returns() {
         let dir = tempfile::tempdir().unwrap();
         let devices_dir = tempfile::tempdir().unwrap();
         let path = devices_dir.path().join("deep/tun");
         let usable = watch::Sender::new(true);
-        let (devices, keeping) = health::offer("tun", path.clone(), 3, usable.subscribe());
+        let (devices, updating) = health::offer("tun", path.clone(), 3, usable.subscribe());
         let (mut registered, serving) = start(dir.path());
         let running = plugin(dir.path(), &path, devices).run(CancellationToken::new());
         let checking = async {
-            let told = registered.recv().await.unwrap();
-            let client = PluginClient::connect(dir.path(), &told.endpoint)
+            let request = registered.recv().await.unwrap();
+            let client = PluginClient::connect(dir.path(), &request.endpoint)
                 .await
                 .unwrap();
             let mut lists = client.list_and_watch().await.unwrap();
-            let ask = AllocateRequest {
+            let request = AllocateRequest {
                 container_requests: vec![ContainerAllocateRequest::default()],
             };
             assert_eq!(health(lists.next().await.unwrap()), (3, UNHEALTHY.into()));
-            let refused = client.allocate(&ask).await.unwrap_err();
+            let refused = client.allocate(&request).await.unwrap_err();
             assert_eq!(refused.code, Code::FailedPrecondition);
 
             std::fs::create_dir(path.parent().unwrap()).unwrap();
             std::fs::write(&path, b"").unwrap();
             assert_eq!(health(lists.next().await.unwrap()), (3, HEALTHY.into()));
-            let given = client.allocate(&ask).await.unwrap();
-            let spec = &given.container_responses[0].devices[0];
+            let allocated = client.allocate(&request).await.unwrap();
+            let spec = &allocated.container_responses[0].devices[0];
             assert_eq!(Path::new(&spec.host_path), path);
             assert_eq!(spec.permissions, "rw");
 
@@ -261,8 +271,8 @@ mod tests {
         tokio::select! {
             () = running => panic!("the plugin ended"),
             () = serving => panic!("the kubelet ended"),
-            () = keeping => panic!("nobody looks after the device"),
-            checked = tokio::time::timeout(PATIENCE, checking) => checked.unwrap(),
+            () = updating => panic!("the health task ended"),
+            checked = tokio::time::timeout(TIMEOUT, checking) => checked.unwrap(),
         }
     }
 }

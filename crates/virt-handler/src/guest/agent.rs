@@ -1,4 +1,4 @@
-//! What a guest's agent tells, in the words of the API: pure.
+//! Translation of QEMU guest agent reports into API types: pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
@@ -17,10 +17,16 @@ use kubevirt_api::{
 };
 use launcher_channel::{Agent, AgentFileSystem, AgentInterface, AgentOs, AgentReport, AgentUser};
 
-/// Interfaces that only the guest knows of.
-const MOST_OF_ITS_OWN: usize = 10;
+/// Limit of interfaces in the status that only the guest agent reports.
+const MAX_GUEST_ONLY_INTERFACES: usize = 10;
 
-pub(super) fn os(os: AgentOs) -> VirtualMachineInstanceGuestOsInfo {
+/// `None` if the report is empty: an empty map must not be applied.
+pub(super) fn os_info(os: AgentOs) -> Option<VirtualMachineInstanceGuestOsInfo> {
+    let info = os_to_api(os);
+    (info != VirtualMachineInstanceGuestOsInfo::default()).then_some(info)
+}
+
+fn os_to_api(os: AgentOs) -> VirtualMachineInstanceGuestOsInfo {
     VirtualMachineInstanceGuestOsInfo {
         name: os.name,
         kernel_release: os.kernel_release,
@@ -52,25 +58,29 @@ pub(super) fn set_conditions(
     if agent.missing.is_empty() {
         conditions::remove(list, &Condition::AgentVersionNotSupported);
     } else {
-        let message = format!("the agent lacks {}", agent.missing.join(", "));
-        let says = ConditionValue {
+        let message = format!(
+            "the guest agent does not support {}",
+            agent.missing.join(", ")
+        );
+        let value = ConditionValue {
             message: &message,
             ..ConditionValue::holds()
         };
-        conditions::set(list, Condition::AgentVersionNotSupported, &says, now);
+        conditions::set(list, Condition::AgentVersionNotSupported, &value, now);
     }
 }
 
-/// What the domain has, with what the agent knows of it, and what only the agent knows.
+/// The domain's interfaces, completed with the guest agent's report, and those that only the agent
+/// reports.
 pub(super) fn interfaces(
     vmi: &VirtualMachineInstance,
     domain: &[VirtualMachineInstanceNetworkInterface],
     agent: Option<&Agent>,
 ) -> Vec<VirtualMachineInstanceNetworkInterface> {
-    let told = agent.map_or(&[][..], |agent| &agent.interfaces);
+    let reported = agent.map_or(&[][..], |agent| &agent.interfaces);
     let mut all = domain.to_vec();
-    let mut own = Vec::new();
-    for interface in told {
+    let mut guest_only = Vec::new();
+    for interface in reported {
         let same = |one: &&mut VirtualMachineInstanceNetworkInterface| {
             let mac = one.mac.as_ref().map(|mac| mac.to_lowercase());
             mac.is_some() && mac == interface.mac
@@ -79,17 +89,19 @@ pub(super) fn interfaces(
             Some(known) => {
                 known.interface_name = Some(interface.name.clone());
                 known.info_source = Some("domain, guest-agent".to_owned());
-                // Behind translation the guest's own address is of no use to anyone.
+                // Behind address translation nothing outside reaches the guest's own address.
                 if !is_masqueraded(vmi, known.name.as_deref()) {
                     known.ip_addresses.clone_from(&interface.addresses);
                     known.ip_address = interface.addresses.first().cloned();
                 }
             }
-            None if own.len() < MOST_OF_ITS_OWN => own.push(of_the_guest(interface)),
+            None if guest_only.len() < MAX_GUEST_ONLY_INTERFACES => {
+                guest_only.push(guest_only_interface(interface));
+            }
             None => {}
         }
     }
-    all.extend(own);
+    all.extend(guest_only);
     all
 }
 
@@ -101,7 +113,7 @@ fn is_masqueraded(vmi: &VirtualMachineInstance, name: Option<&str>) -> bool {
     found.is_some_and(|interface| interface.masquerade.is_some())
 }
 
-fn of_the_guest(interface: &AgentInterface) -> VirtualMachineInstanceNetworkInterface {
+fn guest_only_interface(interface: &AgentInterface) -> VirtualMachineInstanceNetworkInterface {
     VirtualMachineInstanceNetworkInterface {
         mac: interface.mac.clone(),
         ip_address: interface.addresses.first().cloned(),
@@ -112,7 +124,7 @@ fn of_the_guest(interface: &AgentInterface) -> VirtualMachineInstanceNetworkInte
     }
 }
 
-/// `guestosinfo`.
+/// The response of `guestosinfo`.
 pub(crate) fn info(report: AgentReport) -> VirtualMachineInstanceGuestAgentInfo {
     let commands = report
         .commands
@@ -125,7 +137,7 @@ pub(crate) fn info(report: AgentReport) -> VirtualMachineInstanceGuestAgentInfo 
         guest_agent_version: report.version,
         supported_commands: commands.collect(),
         hostname: report.host_name,
-        os: report.os.map(os),
+        os: report.os.map(os_to_api),
         timezone: report.timezone,
         user_list: report.users.into_iter().map(user).collect(),
         fs_info: Some(VirtualMachineInstanceFileSystemInfo {
@@ -136,7 +148,7 @@ pub(crate) fn info(report: AgentReport) -> VirtualMachineInstanceGuestAgentInfo 
     }
 }
 
-/// `userlist`.
+/// The response of `userlist`.
 pub(crate) fn users(report: AgentReport) -> VirtualMachineInstanceGuestOSUserList {
     VirtualMachineInstanceGuestOSUserList {
         items: report.users.into_iter().map(user).collect(),
@@ -144,7 +156,7 @@ pub(crate) fn users(report: AgentReport) -> VirtualMachineInstanceGuestOSUserLis
     }
 }
 
-/// `filesystemlist`.
+/// The response of `filesystemlist`.
 pub(crate) fn file_systems(report: AgentReport) -> VirtualMachineInstanceFileSystemList {
     VirtualMachineInstanceFileSystemList {
         items: report.file_systems.into_iter().map(file_system).collect(),
@@ -201,7 +213,7 @@ mod tests {
         }
     }
 
-    fn told(name: &str, mac: &str, address: &str) -> AgentInterface {
+    fn reported(name: &str, mac: &str, address: &str) -> AgentInterface {
         AgentInterface {
             name: name.to_owned(),
             mac: Some(mac.to_owned()),
@@ -210,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_adds_names_and_addresses_but_not_behind_translation() {
+    fn agent_adds_names_and_addresses_except_behind_masquerade() {
         let agent = Agent {
             interfaces: vec![
-                told("eth1", "02:00:00:00:00:0b", "192.168.1.7"),
-                told("eth0", "02:00:00:00:00:0a", "10.0.2.2"),
-                told("docker0", "02:42:00:00:00:01", "172.17.0.1"),
+                reported("eth1", "02:00:00:00:00:0b", "192.168.1.7"),
+                reported("eth0", "02:00:00:00:00:0a", "10.0.2.2"),
+                reported("docker0", "02:42:00:00:00:01", "172.17.0.1"),
             ],
             ..Agent::default()
         };
@@ -250,16 +262,19 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_cannot_fill_the_status_with_interfaces() {
+    fn number_of_guest_only_interfaces_is_bounded() {
         let agent = Agent {
-            interfaces: vec![told("x", "02:00:00:00:00:ff", "10.0.0.1"); 64],
+            interfaces: vec![reported("x", "02:00:00:00:00:ff", "10.0.0.1"); 64],
             ..Agent::default()
         };
-        assert_eq!(interfaces(&vmi(), &[], Some(&agent)).len(), MOST_OF_ITS_OWN);
+        assert_eq!(
+            interfaces(&vmi(), &[], Some(&agent)).len(),
+            MAX_GUEST_ONLY_INTERFACES
+        );
     }
 
     #[test]
-    fn conditions_follow_the_agent() {
+    fn conditions_follow_the_guest_agent() {
         let now = Time(jiff::Timestamp::UNIX_EPOCH);
         let mut list = Vec::new();
         set_conditions(&mut list, Some(&Agent::default()), &now);
@@ -273,7 +288,7 @@ mod tests {
         let condition = conditions::find(&list, &Condition::AgentVersionNotSupported).unwrap();
         assert_eq!(
             condition.message.as_deref(),
-            Some("the agent lacks guest-get-users")
+            Some("the guest agent does not support guest-get-users")
         );
         set_conditions(&mut list, None, &now);
         assert!(list.is_empty());

@@ -1,4 +1,4 @@
-//! Reading what there is about one guest.
+//! Reading the objects of one guest.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ pub(crate) struct Pair {
     pub(crate) pod_uid: PodUid,
 }
 
-/// Finds the pair; `None` if there is no guest of that key here.
+/// Finds the pair; `None` if this node has no guest of that key.
 ///
-/// VMIs that were handed over to this node come from the store. Before that only the pod tells
-/// that there will be one, and the VMI is asked for by name.
+/// VMIs that were handed over to this node are in the store. Before the hand-over only the pod is
+/// known, and the VMI is read from the API server.
 pub(crate) async fn pair(
     client: &Client,
     vmis: &Store<VirtualMachineInstance>,
@@ -44,7 +44,7 @@ pub(crate) async fn pair(
             .map(Arc::new),
     };
     let Some(vmi) = vmi else { return Ok(None) };
-    let Some(pod) = candidates.into_iter().find(|pod| is_of(pod, &vmi)) else {
+    let Some(pod) = candidates.into_iter().find(|pod| belongs_to(pod, &vmi)) else {
         return Ok(None);
     };
     let Ok(pod_uid) = PodUid::parse(&pod.uid().unwrap_or_default()) else {
@@ -53,10 +53,10 @@ pub(crate) async fn pair(
     Ok(Some(Pair { vmi, pod, pod_uid }))
 }
 
-/// Whether this is the pod that the controller made for this very instance. Labels and owners can
-/// be written by whoever may make pods in a namespace; a name is there once, and the controller's
-/// follows from the instance's UID.
-fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+/// Whether virt-controller created the pod for this VMI. Anyone who may create pods in the namespace
+/// can set labels and owner references; names are unique, and virt-controller derives the pod's name
+/// from the VMI's UID.
+fn belongs_to(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let uid = vmi.metadata.uid.as_ref();
     let owned = pod
         .owner_references()
@@ -65,7 +65,7 @@ fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     let named = pod.metadata.name.as_deref() == Some(launcher_pod::pod_name(vmi).as_str());
     let status = vmi.status.as_ref();
     let known = status.map(|status| &status.active_pods);
-    // Once the controller has said which pods there are, no other one will do.
+    // Once virt-controller has published the active pods, no other pod is accepted.
     let active = known.is_none_or(|known| {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         known.is_empty() || known.contains_key(uid)
@@ -73,9 +73,16 @@ fn is_of(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     owned && named && active
 }
 
-/// Why a pod that runs is not ready, if it is not: a probe of the guest fails, or its node was not
-/// heard for a while. What is known of a pod may be of before it ran.
-pub(crate) fn unready(pod: &Pod) -> Option<(Option<&str>, Option<&str>)> {
+/// Reason and message of a pod's `Ready` condition that is false.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unready<'a> {
+    pub(crate) reason: Option<&'a str>,
+    pub(crate) message: Option<&'a str>,
+}
+
+/// Why a running pod is not ready, if it is not: a probe of the guest fails, or its node stopped
+/// reporting. `None` until the pod runs, as the condition may date from before.
+pub(crate) fn unready(pod: &Pod) -> Option<Unready<'_>> {
     let status = pod.status.as_ref()?;
     let containers = status.container_statuses.as_deref().unwrap_or_default();
     let runs = |one: &ContainerStatus| one.state.as_ref().is_some_and(|now| now.running.is_some());
@@ -84,7 +91,10 @@ pub(crate) fn unready(pod: &Pod) -> Option<(Option<&str>, Option<&str>)> {
     }
     let mut all = status.conditions.iter().flatten();
     let ready = all.find(|one| one.type_ == "Ready" && one.status == conditions::FALSE)?;
-    Some((ready.reason.as_deref(), ready.message.as_deref()))
+    Some(Unready {
+        reason: ready.reason.as_deref(),
+        message: ready.message.as_deref(),
+    })
 }
 
 /// Publishes the number of VMIs in each phase.
@@ -100,7 +110,7 @@ pub(crate) fn count_phases(vmis: &Store<VirtualMachineInstance>) {
     }
 }
 
-/// Whether no process of the pod is left.
+/// Whether all processes of the pod have ended.
 pub(crate) fn ended(pod: &Pod) -> bool {
     let phase = pod
         .status
@@ -116,10 +126,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_runs_says_why_it_is_not_ready() {
-        let check = |state: Value,
-                     condition: Value,
-                     expected: Option<(Option<&str>, Option<&str>)>| {
+    fn running_pod_reports_why_it_is_not_ready() {
+        let check = |state: Value, condition: Value, expected: Option<Unready<'_>>| {
             let pod: Pod = serde_json::from_value(json!({"metadata": {}, "status": {
                 "containerStatuses": [{
                     "name": "compute", "image": "", "imageID": "", "ready": false, "restartCount": 0,
@@ -131,16 +139,24 @@ mod tests {
             assert_eq!(unready(&pod), expected);
         };
         let condition = |status: &str, reason: Option<&str>| json!({"type": "Ready", "status": status, "reason": reason});
+        let unready_because = |reason| Unready {
+            reason,
+            message: None,
+        };
         let runs = || json!({"running": {}});
         let probe = "ContainersNotReady";
         check(runs(), condition("True", None), None);
-        check(runs(), condition("False", None), Some((None, None)));
+        check(
+            runs(),
+            condition("False", None),
+            Some(unready_because(None)),
+        );
         check(
             runs(),
             condition("False", Some(probe)),
-            Some((Some(probe), None)),
+            Some(unready_because(Some(probe))),
         );
-        // Of before it ran.
+        // From before it ran.
         check(
             json!({"waiting": {}}),
             condition("False", Some(probe)),
@@ -150,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_claims_another_instances_identity_gets_nothing() {
+    fn pod_with_copied_identity_is_ignored() {
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({
             "metadata": {"name": "a", "namespace": "n", "uid": "11111111-aaaa"},
             "status": {"activePods": {"pod-uid": "here"}},
@@ -167,17 +183,17 @@ mod tests {
                 "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "11111111-aaaa"},
             }}))
             .unwrap();
-            assert_eq!(is_of(&pod, &vmi), expected, "{name} {uid}");
+            assert_eq!(belongs_to(&pod, &vmi), expected, "{name} {uid}");
         };
         check(&name, "pod-uid", owner("11111111-aaaa", true), true);
-        // Everything but the name can be copied.
+        // Everything but the name can be forged.
         check(
             "virt-launcher-a-evil",
             "pod-uid",
             owner("11111111-aaaa", true),
             false,
         );
-        // The name of a pod that is gone, taken by somebody else.
+        // Another pod with the name of a deleted one.
         check(&name, "other-uid", owner("11111111-aaaa", true), false);
         check(&name, "pod-uid", owner("22222222-bbbb", true), false);
         check(&name, "pod-uid", owner("11111111-aaaa", false), false);

@@ -1,4 +1,4 @@
-//! What to do about one guest: a pure decision over everything observed.
+//! Pure planning: maps an observed guest to the steps of one reconcile.
 
 use std::time::Duration;
 
@@ -8,49 +8,49 @@ use launcher_channel::DomainState;
 
 use crate::launcher::Link;
 
-/// All the plan may look at: built once per pass, never changed.
+/// The input of the plan, built once per reconcile.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
     pub(crate) vmi: &'a VirtualMachineInstance,
-    /// The pod has ended: no process of it is left.
+    /// All processes of the pod have ended.
     pub(crate) pod_ended: bool,
     pub(crate) link: &'a Link,
-    /// For how long nobody has answered.
-    pub(crate) silent: Option<Duration>,
+    /// How long the launcher has been unreachable.
+    pub(crate) disconnected_for: Option<Duration>,
     /// The connection over which the guest was last synced by this process.
-    pub(crate) synced_over: Option<u64>,
+    pub(crate) synced_connection: Option<u64>,
     pub(crate) now: Timestamp,
 }
 
-/// All that may be done. Steps are carried out in order; each may be repeated.
+/// The closed set of actions. Steps are executed in order; each is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Prepare the pod and have the guest run, or adopt it.
+    /// Prepare the pod and start its guest, or adopt a running one.
     Start,
-    /// Have the guest power off; destroy it when that time is over.
+    /// Ask the guest to power off; destroy it after the grace period.
     Shutdown { grace: Duration },
-    /// Write what is known to the VMI, where it differs.
+    /// Write the VMI's status if it differs.
     Report,
-    /// The instance is over and its guest is not.
+    /// Destroy the guest of a VMI in a final phase.
     Destroy,
-    /// Nothing is known of the guest and nobody answers: it is given up.
-    GiveUp,
-    /// The end is recorded: the launcher may go.
+    /// Fail the VMI: its launcher is unreachable and the guest's state unknown.
+    FailUnresponsive,
+    /// The final phase is recorded: the launcher may end.
     Release,
 }
 
-/// Grace of a VMI that says nothing.
+/// The grace period of a VMI that does not set one.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
-/// A launcher that is away for longer does not come back: process 1 of its pod starts it again
-/// within ten seconds.
-pub(crate) const SILENCE: Duration = Duration::from_secs(30);
+/// A launcher that is unreachable for longer will not return: process 1 of its pod restarts it within
+/// ten seconds.
+pub(crate) const LAUNCHER_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) fn plan(seen: &Observed<'_>) -> Vec<Step> {
-    let connected = seen.link.peer.is_some();
-    let domain = seen.link.state.as_ref().and_then(|state| state.domain);
-    let deleted = seen.vmi.metadata.deletion_timestamp.is_some();
-    let synced = seen.synced_over == Some(seen.link.connection);
-    if is_final(seen.vmi) {
+pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
+    let connected = observed.link.peer.is_some();
+    let domain = observed.link.state.as_ref().and_then(|state| state.domain);
+    let deleted = observed.vmi.metadata.deletion_timestamp.is_some();
+    let synced = observed.synced_connection == Some(observed.link.connection);
+    if is_final(observed.vmi) {
         return match domain {
             _ if !connected => vec![],
             Some(DomainState::Stopped(_)) | None => vec![Step::Release],
@@ -59,40 +59,48 @@ pub(crate) fn plan(seen: &Observed<'_>) -> Vec<Step> {
     }
     match domain {
         Some(DomainState::Stopped(_)) => vec![Step::Report],
-        None if awaits_launcher(seen) && seen.silent.is_some_and(|silent| silent >= SILENCE) => {
-            vec![Step::GiveUp]
+        None if awaits_launcher(observed) && has_timed_out(observed) => {
+            vec![Step::FailUnresponsive]
         }
-        _ if seen.pod_ended || !connected => vec![],
+        _ if observed.pod_ended || !connected => vec![],
         None if deleted => vec![Step::Report],
-        Some(_) if deleted => vec![shutdown(seen)],
+        Some(_) if deleted => vec![shutdown(observed)],
         _ if synced => vec![Step::Report],
         _ => vec![Step::Start, Step::Report],
     }
 }
 
-/// The guest was handed over, and whether it runs is not known: its launcher should have said.
-pub(crate) fn awaits_launcher(seen: &Observed<'_>) -> bool {
-    let unknown = seen
+/// Whether the VMI was handed over, but its launcher has not reported yet whether the guest runs.
+pub(crate) fn awaits_launcher(observed: &Observed<'_>) -> bool {
+    let unknown = observed
         .link
         .state
         .as_ref()
         .is_none_or(|state| state.domain.is_none());
-    phase(seen.vmi) == Phase::Scheduled && !seen.pod_ended && seen.link.peer.is_none() && unknown
+    phase(observed.vmi) == Phase::Scheduled
+        && !observed.pod_ended
+        && observed.link.peer.is_none()
+        && unknown
 }
 
-/// The time left of the grace period, counted from the deletion.
-fn shutdown(seen: &Observed<'_>) -> Step {
-    let grace = grace_seconds(seen.vmi);
-    let since = seen
+fn has_timed_out(observed: &Observed<'_>) -> bool {
+    let time = observed.disconnected_for;
+    time.is_some_and(|time| time >= LAUNCHER_TIMEOUT)
+}
+
+/// Shutdown with the rest of the grace period, counted from the deletion.
+fn shutdown(observed: &Observed<'_>) -> Step {
+    let grace = grace_seconds(observed.vmi);
+    let since = observed
         .vmi
         .metadata
         .deletion_timestamp
         .as_ref()
         .map_or(0, |deleted| {
-            (seen.now.as_second() - deleted.0.as_second()).max(0)
+            (observed.now.as_second() - deleted.0.as_second()).max(0)
         });
-    // The API server notes the moment at which the grace is over, not at which it began; the two
-    // are the same here because VMIs are deleted without a grace of their own.
+    // `deletionTimestamp` is the end of the API server's grace period, not its start; the two are
+    // equal because VMIs are deleted with a grace period of zero.
     let left = u64::try_from(grace - since).unwrap_or(0);
     Step::Shutdown {
         grace: Duration::from_secs(left),
@@ -133,7 +141,7 @@ mod tests {
         }
     }
 
-    fn away(domain: Option<DomainState>) -> Link {
+    fn disconnected(domain: Option<DomainState>) -> Link {
         Link {
             state: Some(GuestState {
                 domain,
@@ -144,16 +152,22 @@ mod tests {
     }
 
     #[test]
-    fn a_launcher_that_is_silent_for_long_is_given_up_unless_its_guest_may_live() {
-        let long = Some(SILENCE);
-        let short = Some(SILENCE.saturating_sub(Duration::from_millis(1)));
+    fn unreachable_launcher_fails_the_vmi_unless_its_guest_may_run() {
+        let long = Some(LAUNCHER_TIMEOUT);
+        let short = Some(LAUNCHER_TIMEOUT.saturating_sub(Duration::from_millis(1)));
         let running = Some(DomainState::Running);
         let stopped = Some(DomainState::Stopped(StopReason::Crashed));
-        for (phase, domain, silent, pod_ended, expected) in [
-            (Phase::Scheduled, None, long, false, vec![Step::GiveUp]),
+        for (phase, domain, disconnected_for, pod_ended, expected) in [
+            (
+                Phase::Scheduled,
+                None,
+                long,
+                false,
+                vec![Step::FailUnresponsive],
+            ),
             (Phase::Scheduled, None, short, false, vec![]),
             (Phase::Scheduled, None, long, true, vec![]),
-            // The controller has not handed it over.
+            // virt-controller has not handed it over.
             (Phase::Scheduling, None, long, false, vec![]),
             (Phase::Scheduled, running, long, false, vec![]),
             (Phase::Running, running, long, false, vec![]),
@@ -164,14 +178,14 @@ mod tests {
             let steps = plan(&Observed {
                 vmi: &vmi(phase.clone()),
                 pod_ended,
-                link: &away(domain),
-                silent,
-                synced_over: None,
+                link: &disconnected(domain),
+                disconnected_for,
+                synced_connection: None,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(
                 steps, expected,
-                "{phase:?} {domain:?} {silent:?} {pod_ended}"
+                "{phase:?} {domain:?} {disconnected_for:?} {pod_ended}"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The part of a VMI's status that this node agent owns: pure.
+//! The part of a VMI's status that virt-handler owns: pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
@@ -13,49 +13,59 @@ use kubevirt_api::{
 };
 use launcher_channel::{DomainState, GuestState};
 use reasons::Reason;
-use serde_json::{Value, json};
 
 use super::{
-    agent,
-    ending::{Memory, cause, next_phase},
-    migratable,
+    agent, migratable,
+    observe::Unready,
+    outcome::{MemoryState, failure, next_phase},
     plan::phase,
 };
 
-/// What this process knows of a guest besides the launcher's word.
+/// Status that is computed while the pod is prepared.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known {
+pub(crate) struct PreparedStatus {
     pub(crate) interfaces: Vec<VirtualMachineInstanceNetworkInterface>,
     pub(crate) volumes: Vec<VolumeStatus>,
 }
 
-/// All that is known of a guest now.
+/// The input of a VMI's status, besides the VMI.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct StatusInput<'a> {
     pub(crate) state: Option<&'a GuestState>,
-    pub(crate) known: Option<&'a Known>,
-    pub(crate) memory: Memory,
-    /// Reason and message of a pod that runs and is not ready.
-    pub(crate) unready: Option<(Option<&'a str>, Option<&'a str>)>,
-    /// No other node would take the model of this host.
+    pub(crate) prepared: Option<&'a PreparedStatus>,
+    pub(crate) memory: MemoryState,
+    /// Set if the pod runs and is not ready.
+    pub(crate) unready: Option<Unready<'a>>,
+    /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
 }
 
-/// The status as it should be. The phase moves on to Running only from Scheduled, which the
-/// controller writes; final phases are reached from anywhere.
+/// Why a guest cannot be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StartRefusal {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// The start is tried again; otherwise the VMI fails.
+    pub(crate) transient: bool,
+}
+
+/// The desired status. The phase becomes `Running` only from `Scheduled`, which virt-controller
+/// writes; a final phase may follow any other.
 pub(crate) fn desired(
     vmi: &VirtualMachineInstance,
-    seen: &Seen<'_>,
+    input: &StatusInput<'_>,
     now: &Time,
 ) -> VirtualMachineInstanceStatus {
-    let Seen { state, known, .. } = *seen;
+    let StatusInput {
+        state, prepared, ..
+    } = *input;
     let mut status = vmi.status.clone().unwrap_or_default();
     let domain = state.and_then(|state| state.domain);
     let next = next_phase(vmi, domain);
-    let cause = cause(&next, state, seen.memory);
+    let failure = failure(&next, state, input.memory);
     if next != phase(vmi) {
-        if let Some((reason, _)) = &cause {
-            status.reason = Some((*reason).into());
+        if let Some(failure) = &failure {
+            status.reason = Some(failure.reason.into());
         }
         status.phase = Some(next.clone());
         status
@@ -65,52 +75,53 @@ pub(crate) fn desired(
                 phase_transition_timestamp: Some(now.clone()),
             });
     }
-    let why = cause.map(|(_, sentence)| sentence);
-    set_conditions(&mut status, (&next, why), seen, now);
+    if matches!(next, Phase::Succeeded | Phase::Failed) {
+        let message = failure.map(|failure| failure.message);
+        set_final_ready(&mut status, message.as_deref(), now);
+    }
+    set_conditions(&mut status, &next, input, now);
     if next == Phase::Running {
-        let input = migratable::Input {
+        let migratable_input = migratable::Input {
             vmi,
-            host_model_is_obsolete: seen.host_model_is_obsolete,
+            host_model_is_obsolete: input.host_model_is_obsolete,
         };
-        migratable::set(&mut status, &input, now);
+        migratable::set(&mut status, &migratable_input, now);
         let agent = state.and_then(|state| state.agent.as_deref());
-        status.guest_os_info = Some(
-            agent
-                .and_then(|agent| agent.os.clone())
-                .map(agent::os)
-                .unwrap_or_default(),
-        );
+        status.guest_os_info = agent
+            .and_then(|agent| agent.os.clone())
+            .and_then(agent::os_info);
         status.fs_freeze_status = agent.and_then(|agent| agent.freeze.clone());
         if let Some(machine) = state.and_then(|state| state.machine.clone()) {
             status.machine = Some(Machine {
                 type_: Some(machine),
             });
         }
-        if let Some(known) = known {
-            status.interfaces = agent::interfaces(vmi, &known.interfaces, agent);
-            status.volume_status.clone_from(&known.volumes);
+        if let Some(prepared) = prepared {
+            status.interfaces = agent::interfaces(vmi, &prepared.interfaces, agent);
+            status.volume_status.clone_from(&prepared.volumes);
         }
     }
     status
 }
 
+fn set_final_ready(status: &mut VirtualMachineInstanceStatus, message: Option<&str>, now: &Time) {
+    let message = message.unwrap_or("the guest has ended");
+    let ready = ConditionValue::fails(Reason::GuestNotRunning, message);
+    conditions::set(&mut status.conditions, Condition::Ready, &ready, now);
+}
+
 fn set_conditions(
     status: &mut VirtualMachineInstanceStatus,
-    (phase, why): (&Phase, Option<String>),
-    seen: &Seen<'_>,
+    phase: &Phase,
+    input: &StatusInput<'_>,
     now: &Time,
 ) {
-    let Seen { state, unready, .. } = *seen;
+    let StatusInput { state, unready, .. } = *input;
     let list = &mut status.conditions;
     let domain = state.and_then(|state| state.domain);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
         agent::set_conditions(list, None, now);
-        if matches!(phase, Phase::Succeeded | Phase::Failed) {
-            let message = why.as_deref().unwrap_or("the guest has ended");
-            let says = ConditionValue::fails(Reason::GuestNotRunning, message);
-            conditions::set(list, Condition::Ready, &says, now);
-        }
         return;
     }
     let paused = match domain {
@@ -128,40 +139,46 @@ fn set_conditions(
         _ => None,
     };
     if let Some((reason, message)) = paused {
-        let says = ConditionValue {
+        let paused = ConditionValue {
             status: conditions::TRUE,
             reason: reason.as_str(),
             message: &message,
         };
-        conditions::set(list, Condition::Paused, &says, now);
-        let says = ConditionValue::fails(Reason::GuestNotRunning, "the guest is paused");
-        conditions::set(list, Condition::Ready, &says, now);
+        conditions::set(list, Condition::Paused, &paused, now);
+        let ready = ConditionValue::fails(Reason::GuestNotRunning, "the guest is paused");
+        conditions::set(list, Condition::Ready, &ready, now);
     } else {
         conditions::remove(list, &Condition::Paused);
-        let says = unready.map_or_else(ConditionValue::holds, |(reason, message)| {
-            ConditionValue::like_its_pod(reason, message)
+        let ready = unready.map_or_else(ConditionValue::holds, |unready| {
+            ConditionValue::like_its_pod(unready.reason, unready.message)
         });
-        conditions::set(list, Condition::Ready, &says, now);
+        conditions::set(list, Condition::Ready, &ready, now);
     }
     conditions::remove(list, &Condition::Synchronized);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
 }
 
-/// Says why the guest cannot be started. `last` when it never will be.
+/// The status of a VMI whose guest cannot be started: waiting with the reason in its condition after
+/// a transient refusal, failed after a permanent one.
 pub(crate) fn start_refused(
     vmi: &VirtualMachineInstance,
-    refusal: (&str, &str),
-    last: bool,
+    refusal: &StartRefusal,
     now: &Time,
 ) -> VirtualMachineInstanceStatus {
     let mut status = vmi.status.clone().unwrap_or_default();
-    let (reason, message) = refusal;
+    let StartRefusal {
+        reason,
+        message,
+        transient,
+    } = refusal;
     let advised = reason.parse::<Reason>().map(|known| known.advise(message));
-    let says = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
-    conditions::set(&mut status.conditions, Condition::Synchronized, &says, now);
-    if last {
+    let text = advised.as_deref().unwrap_or(message);
+    let synchronized = ConditionValue::fails(reason.as_str(), text);
+    let list = &mut status.conditions;
+    conditions::set(list, Condition::Synchronized, &synchronized, now);
+    if !transient {
         status.phase = Some(Phase::Failed);
-        status.reason = Some(reason.to_owned());
+        status.reason = Some(reason.clone());
         status
             .phase_transition_timestamps
             .push(VirtualMachineInstancePhaseTransitionTimestamp {
@@ -170,47 +187,6 @@ pub(crate) fn start_refused(
             });
     }
     status
-}
-
-/// The members of a VMI's status that this component applies.
-const OURS: [&str; 10] = [
-    "phase",
-    "reason",
-    "phaseTransitionTimestamps",
-    "conditions",
-    "interfaces",
-    "machine",
-    "guestOSInfo",
-    "fsFreezeStatus",
-    "migrationMethod",
-    "volumeStatus",
-];
-
-/// What of `status` is ours to apply, or `None` if the VMI says it already.
-pub(crate) fn fragment(
-    vmi: &VirtualMachineInstance,
-    status: &VirtualMachineInstanceStatus,
-) -> Option<Value> {
-    let current = vmi.status.clone().unwrap_or_default();
-    if *status == current {
-        return None;
-    }
-    let whole = serde_json::to_value(status).unwrap_or_default();
-    let ours: serde_json::Map<String, Value> = OURS
-        .into_iter()
-        .filter_map(|field| Some((field.to_owned(), whole.get(field)?.clone())))
-        .collect();
-    Some(json!({
-        "apiVersion": kubevirt_api::API_VERSION,
-        "kind": "VirtualMachineInstance",
-        "metadata": {
-            "name": vmi.metadata.name,
-            "namespace": vmi.metadata.namespace,
-            "uid": vmi.metadata.uid,
-            "resourceVersion": vmi.metadata.resource_version,
-        },
-        "status": ours,
-    }))
 }
 
 #[cfg(test)]
@@ -234,13 +210,13 @@ mod tests {
             domain,
             ..GuestState::default()
         };
-        desired(&vmi(phase, None), &seen(&state), &now())
+        desired(&vmi(phase, None), &input(&state), &now())
     }
 
-    fn seen(state: &GuestState) -> Seen<'_> {
-        Seen {
+    fn input(state: &GuestState) -> StatusInput<'_> {
+        StatusInput {
             state: Some(state),
-            ..Seen::default()
+            ..StatusInput::default()
         }
     }
 
@@ -249,26 +225,23 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_guest_says_why_and_a_disk_that_fails_is_named() {
+    fn failed_guest_has_a_reason_and_io_error_names_the_disk() {
         let state = GuestState {
             domain: Some(DomainState::Stopped(StopReason::Panicked)),
             ..GuestState::default()
         };
-        let status = desired(&vmi(Phase::Running, None), &seen(&state), &now());
+        let status = desired(&vmi(Phase::Running, None), &input(&state), &now());
         assert_eq!(status.phase, Some(Phase::Failed));
         assert_eq!(status.reason.as_deref(), Some("GuestPanicked"));
         let ready = conditions::find(&status.conditions, &Condition::Ready).unwrap();
-        assert_eq!(
-            ready.message.as_deref(),
-            Some("the guest's kernel panicked")
-        );
+        assert_eq!(ready.message.as_deref(), Some("the guest kernel panicked"));
 
         let state = GuestState {
             domain: Some(DomainState::PausedByIoError),
             note: Some("disk root: its storage is full".to_owned()),
             ..GuestState::default()
         };
-        let status = desired(&vmi(Phase::Running, None), &seen(&state), &now());
+        let status = desired(&vmi(Phase::Running, None), &input(&state), &now());
         let paused = conditions::find(&status.conditions, &Condition::Paused).unwrap();
         assert_eq!(paused.reason.as_deref(), Some("PausedIOError"));
         let message = paused.message.as_deref().unwrap();
@@ -279,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn running_is_reported_only_once_the_controller_has_handed_over() {
+    fn running_is_reported_only_after_hand_over() {
         let running = Some(DomainState::Running);
         assert_eq!(
             after(Phase::Scheduling, running).phase,
@@ -289,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_guest_is_not_ready_and_a_resumed_one_is() {
+    fn paused_guest_is_not_ready_and_resumed_guest_is() {
         let paused = after(Phase::Running, Some(DomainState::PausedByUser));
         assert!(conditions::is_true(&paused.conditions, &Condition::Paused));
         assert!(conditions::is_false(&paused.conditions, &Condition::Ready));
@@ -299,38 +272,27 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_ready_when_its_pod_is() {
+    fn guest_is_ready_when_its_pod_is() {
         let state = GuestState {
             domain: Some(DomainState::Running),
             ..GuestState::default()
         };
-        let cut_off = Seen {
-            unready: Some((None, None)),
-            ..seen(&state)
+        let unreachable = StatusInput {
+            unready: Some(Unready {
+                reason: None,
+                message: None,
+            }),
+            ..input(&state)
         };
-        let status = desired(&vmi(Phase::Running, None), &cut_off, &now());
+        let status = desired(&vmi(Phase::Running, None), &unreachable, &now());
         let ready = conditions::find(&status.conditions, &Condition::Ready).unwrap();
         assert_eq!(ready.status, conditions::FALSE);
         assert_eq!(ready.message.as_deref(), Some(conditions::OUT_OF_REACH));
-        let back = VirtualMachineInstance {
+        let recovered = VirtualMachineInstance {
             status: Some(status),
             ..vmi(Phase::Running, None)
         };
-        let status = desired(&back, &seen(&state), &now());
+        let status = desired(&recovered, &input(&state), &now());
         assert!(conditions::is_true(&status.conditions, &Condition::Ready));
-    }
-
-    #[test]
-    fn nothing_new_is_not_written() {
-        let mut vmi = vmi(Phase::Scheduled, None);
-        let state = GuestState {
-            domain: Some(DomainState::Running),
-            ..GuestState::default()
-        };
-        let status = desired(&vmi, &seen(&state), &now());
-        assert!(fragment(&vmi, &status).is_some());
-        vmi.status = Some(status);
-        let again = desired(&vmi, &seen(&state), &now());
-        assert_eq!(fragment(&vmi, &again), None);
     }
 }

@@ -1,8 +1,9 @@
-//! The launchers of this node's pods: finding them, proving who they are, talking to them.
+//! The launchers of this node's pods: finding, authenticating and calling them.
 
-mod appear;
-mod pace;
+mod connection;
+mod file_watch;
 mod peer;
+mod rate_limit;
 mod session;
 
 pub use peer::{Peer, PeerError};

@@ -1,4 +1,4 @@
-//! Who is at the other end of a launcher's socket.
+//! Authentication of the process at the other end of a launcher's socket.
 
 use std::{
     io::{self, Read},
@@ -11,28 +11,28 @@ use tokio::net::UnixStream;
 
 use crate::pods_dir::PodUid;
 
-/// A process that was proven to belong to a pod. It is held by an open directory in `/proc`, so
-/// that its number may be used again without anyone being mistaken for it.
+/// A process that belongs to a pod. It is identified by an open directory in `/proc`, so that a reused
+/// process id cannot be mistaken for it.
 #[derive(Debug)]
 pub struct Peer {
     proc: OwnedFd,
 }
 
-/// Why a peer was turned away.
+/// Why a peer was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     #[error("the launcher's socket is held by a process of user {uid}")]
     WrongUser { uid: u32 },
     #[error("the launcher's socket is held by a process outside pod {pod}")]
     WrongPod { pod: String },
-    #[error("look at the launcher's process")]
+    #[error("inspect the launcher's process")]
     Proc(#[from] io::Error),
 }
 
-/// Largest file read from a pod.
+/// Limit on the size of a file read from a pod.
 const READ_LIMIT: u64 = 64 << 10;
 
-/// The kernel's numbers of the file systems of both versions of cgroups.
+/// Magic numbers of the cgroup file systems, version 1 and 2.
 const CGROUP: FsWord = 0x0027_e0eb;
 const CGROUP2: FsWord = 0x6367_7270;
 
@@ -68,14 +68,14 @@ impl Peer {
         )?)
     }
 
-    /// The root of the container's files. Whatever is below it belongs to the tenant.
+    /// The root directory of the container. Everything below it is controlled by the tenant.
     pub fn root(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(&self.proc, "root", flags, Mode::empty())?;
         Ok(root)
     }
 
-    /// The pod's `/etc/resolv.conf`, resolved as if the container's root were ours, bounded.
+    /// The pod's `/etc/resolv.conf`, resolved within the container's root, with a size limit.
     pub fn resolv_conf(&self) -> io::Result<String> {
         let root = self.root()?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -84,11 +84,11 @@ impl Peer {
         read_bounded(file)
     }
 
-    /// Whether the kernel has killed any process of the launcher's container because the
-    /// container's memory was at its limit. What cannot be read says no.
+    /// Whether the kernel's OOM killer has killed a process of the launcher's container. False if
+    /// the counters cannot be read.
     pub fn was_out_of_memory(&self) -> bool {
         let cgroups = self.read("cgroup").unwrap_or_default();
-        let inside = self.root().map_or(0, |root| kills_seen_inside(&root));
+        let inside = self.root().map_or(0, |root| kills_in_container(&root));
         out_of_memory_kills(&cgroups, Path::new("/sys/fs/cgroup")) + inside > 0
     }
 
@@ -106,13 +106,13 @@ fn read_bounded(file: OwnedFd) -> io::Result<String> {
     Ok(text)
 }
 
-/// What both versions of cgroups count, for the groups in `/proc/<pid>/cgroup`.
+/// OOM kills counted by the cgroups in `/proc/<pid>/cgroup`, of both cgroup versions.
 fn out_of_memory_kills(cgroups: &str, root: &Path) -> u64 {
     let files = cgroups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, group) = (parts.next()?, parts.next()?);
         let group = group.trim_start_matches('/');
-        // A group of another namespace is not where it says.
+        // A group outside of this cgroup namespace has no meaningful path.
         if group.split('/').any(|step| step == "..") {
             return None;
         }
@@ -130,23 +130,23 @@ fn out_of_memory_kills(cgroups: &str, root: &Path) -> u64 {
         .sum()
 }
 
-/// The same as the container sees it, whose own group its runtime shows it. In a pod this process
-/// sees no groups but those of that pod.
-fn kills_seen_inside(root: &OwnedFd) -> u64 {
+/// The same counters from within the container, where the runtime mounts the container's own group.
+/// Needed when virt-handler itself runs in a pod and has access to its own groups only.
+fn kills_in_container(root: &OwnedFd) -> u64 {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let read = |name: &str| {
         let file = rustix::fs::openat2(root, name, flags, Mode::empty(), resolve).ok()?;
-        // What is no file of the kernel's may say what the tenant likes.
+        // Only a file of the cgroup file system is trusted: others are the tenant's.
         let found = rustix::fs::fstatfs(&file).ok()?.f_type;
-        let of_kernel = [CGROUP, CGROUP2].contains(&found);
-        kills(&read_bounded(file).ok().filter(|_| of_kernel)?)
+        let from_kernel = [CGROUP, CGROUP2].contains(&found);
+        kills(&read_bounded(file).ok().filter(|_| from_kernel)?)
     };
-    let of_either = [
+    let files = [
         "sys/fs/cgroup/memory.events",
         "sys/fs/cgroup/memory/memory.oom_control",
     ];
-    of_either.into_iter().filter_map(read).sum()
+    files.into_iter().filter_map(read).sum()
 }
 
 fn kills(text: &str) -> Option<u64> {
@@ -156,8 +156,8 @@ fn kills(text: &str) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Whether some line of `/proc/<pid>/cgroup` lies in the pod's cgroup. The systemd driver writes
-/// the UID with underscores.
+/// Whether a line of `/proc/<pid>/cgroup` is within the pod's cgroup. The systemd driver writes the
+/// UID with underscores.
 fn in_pod(cgroups: &str, pod: &PodUid) -> bool {
     let dashed = format!("pod{}", pod.as_str());
     let underscored = dashed.replace('-', "_");
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_known_by_its_cgroup_in_both_spellings() {
+    fn pod_is_identified_by_its_cgroup_of_both_drivers() {
         let uid = PodUid::parse("1a-2b").unwrap();
         for inside in [
             "4:memory:/kubepods/burstable/pod1a-2b/abc\n",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn kills_for_want_of_memory_are_counted_in_both_versions_of_cgroups() {
+    fn oom_kills_are_counted_in_both_cgroup_versions() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -214,7 +214,7 @@ mod tests {
         );
         let inside = rustix::fs::open(root.path(), OFlags::PATH, Mode::empty()).unwrap();
         write("sys/fs/cgroup/memory.events", "oom_kill 3\n");
-        assert_eq!(kills_seen_inside(&inside), 0, "a file of the tenant's own");
+        assert_eq!(kills_in_container(&inside), 0, "a file of the tenant");
         for (cgroups, kills) in [
             ("4:cpu,memory:/a/poda\n0::/\n", 2),
             ("0::/b/poda\n", 3),
@@ -231,12 +231,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_outside_the_pod_is_turned_away() {
+    async fn listener_outside_the_pod_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sock");
         let _listener = tokio::net::UnixListener::bind(&path).unwrap();
         let stream = UnixStream::connect(&path).await.unwrap();
-        let err = Peer::of(&stream, &PodUid::parse("1a-2b").unwrap()).unwrap_err();
-        assert!(matches!(err, PeerError::WrongPod { .. }), "{err}");
+        let error = Peer::of(&stream, &PodUid::parse("1a-2b").unwrap()).unwrap_err();
+        assert!(matches!(error, PeerError::WrongPod { .. }), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! Labels that tell schedulers what guests can have on this node. Pure.
+//! Labels with the node's capabilities, for the scheduler: pure.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::ObsoleteModels;
 use crate::capabilities::NodeFacts;
 
 const TRUE: &str = "true";
-/// Kubernetes' bound of the part after the slash.
-const LONGEST_NAME: usize = 63;
+/// Kubernetes' limit of the part after the slash.
+const MAX_NAME_LENGTH: usize = 63;
 
-/// Families of labels that are ours alone: what is not among the wanted ones goes.
+/// Prefixes of the labels that virt-handler owns; outdated labels with them are removed.
 const FAMILIES: [&str; 9] = [
     labels::CPU_FEATURE_PREFIX,
     labels::CPU_MODEL_PREFIX,
@@ -26,16 +26,16 @@ const FAMILIES: [&str; 9] = [
 ];
 const SINGLE: [&str; 2] = [labels::OBSOLETE_HOST_MODEL, labels::REALTIME];
 
-/// All the labels follow from.
+/// The input of the labels.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) node: &'a NodeFacts,
     pub(super) obsolete: ObsoleteModels<'a>,
-    /// Processes of real-time priority may take all of a processor.
+    /// The kernel does not limit the CPU time of real-time processes.
     pub(super) realtime: bool,
 }
 
-/// The labels as they should be.
+/// The desired labels.
 pub(super) fn labels(facts: &Facts<'_>) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let node = facts.node;
@@ -47,7 +47,7 @@ pub(super) fn labels(facts: &Facts<'_>) -> BTreeMap<String, String> {
     let models: Vec<String> = node
         .cpu_models
         .iter()
-        .filter(|model| !facts.obsolete.has(model))
+        .filter(|model| !facts.obsolete.contains(model))
         .cloned()
         .collect();
     each(labels::CPU_MODEL_PREFIX, &models);
@@ -60,7 +60,7 @@ pub(super) fn labels(facts: &Facts<'_>) -> BTreeMap<String, String> {
         each(labels::HOST_MODEL_CPU_PREFIX, std::slice::from_ref(model));
         let features = &node.host_model_required_features;
         each(labels::HOST_MODEL_REQUIRED_FEATURES_PREFIX, features);
-        if facts.obsolete.has(model) {
+        if facts.obsolete.contains(model) {
             all.insert(labels::OBSOLETE_HOST_MODEL.to_owned(), TRUE.to_owned());
         } else {
             each(
@@ -86,7 +86,7 @@ pub(super) fn labels(facts: &Facts<'_>) -> BTreeMap<String, String> {
 fn is_label_name(name: &str) -> bool {
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
-    bytes.len() <= LONGEST_NAME
+    bytes.len() <= MAX_NAME_LENGTH
         && ends(bytes.first())
         && ends(bytes.last())
         && bytes
@@ -94,16 +94,16 @@ fn is_label_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// What to merge into a node's labels to make them so; empty when they are.
+/// The merge patch of a node's labels; empty if they match.
 pub(super) fn changes(
     current: &BTreeMap<String, String>,
     wanted: &BTreeMap<String, String>,
 ) -> Map<String, Value> {
-    let ours =
+    let is_owned =
         |key: &str| SINGLE.contains(&key) || FAMILIES.iter().any(|family| key.starts_with(family));
     let stale = current
         .keys()
-        .filter(|key| ours(key) && !wanted.contains_key(*key))
+        .filter(|key| is_owned(key) && !wanted.contains_key(*key))
         .map(|key| (key.clone(), Value::Null));
     let new = wanted
         .iter()
@@ -121,16 +121,16 @@ mod tests {
     use crate::capabilities::Tsc;
 
     fn facts() -> NodeFacts {
-        let words = |text: &str| text.split(' ').map(ToOwned::to_owned).collect();
+        let names = |text: &str| text.split(' ').map(ToOwned::to_owned).collect();
         NodeFacts {
             kvm: true,
-            machine_types: words("q35 pc-q35-10.0"),
-            cpu_models: words("qemu64 Conroe-v1 Penryn EPYC"),
+            machine_types: names("q35 pc-q35-10.0"),
+            cpu_models: names("qemu64 Conroe-v1 Penryn EPYC"),
             host_model: Some("EPYC-Milan".to_owned()),
-            cpu_features: words("apic -broken"),
-            host_model_required_features: words("x2apic"),
+            cpu_features: names("apic -broken"),
+            host_model_required_features: names("x2apic"),
             cpu_vendor: Some("AMD".to_owned()),
-            hyperv: words("vpindex synictimer"),
+            hyperv: names("vpindex synictimer"),
             tsc: Some(Tsc {
                 frequency: 2_000_000_000,
                 scalable: true,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fact_has_its_label() {
+    fn each_capability_has_its_label() {
         let node = facts();
         let facts = Facts {
             node: &node,
@@ -176,17 +176,17 @@ mod tests {
     }
 
     #[test]
-    fn obsolete_models_are_no_targets_and_an_obsolete_host_says_so() {
+    fn obsolete_models_have_no_label_and_obsolete_host_is_marked() {
         let written = |names: &[&str]| KubeVirtConfiguration {
             obsolete_cpu_models: names
                 .iter()
                 .map(|name| ((*name).to_owned(), true))
                 .collect(),
-            // Older releases left out the features of this model, ours and later ones do not.
+            // Older releases excluded the features of this model; later ones do not.
             min_cpu_model: Some("EPYC".to_owned()),
             ..KubeVirtConfiguration::default()
         };
-        // What is written, a model, and whether that is obsolete.
+        // The configured list, a model, and whether it is obsolete.
         for (names, model, obsolete) in [
             (&[][..], "Opteron_G1", true),
             (&[], "Opteron_G1-v1", true),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_true_goes_and_foreign_labels_stay() {
+    fn outdated_labels_are_removed_and_foreign_labels_stay() {
         let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
             let owned = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
             pairs.iter().map(owned).collect()

@@ -1,10 +1,10 @@
-//! Models of processors that no guest should be started with. Pure.
+//! Obsolete CPU models, which no guest should be started with: pure.
 
 use std::collections::BTreeMap;
 
 use kubevirt_api::cluster_config::KubeVirtConfiguration;
 
-/// Models too old for anybody to start a guest with; their first versions count as well.
+/// The default list; the first version of each model (`-v1`) is obsolete, too.
 const BUILT_IN: [&str; 17] = [
     "486",
     "pentium",
@@ -25,27 +25,27 @@ const BUILT_IN: [&str; 17] = [
     "Opteron_G2",
 ];
 
-/// The administrator's list takes the place of ours.
+/// The administrator's list replaces the built-in one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ObsoleteModels<'a> {
     BuiltIn,
-    /// By their names alone: a model is obsolete whatever is written beside it.
-    Written(&'a BTreeMap<String, bool>),
+    /// Only the keys count: a model is obsolete whatever its value is.
+    Configured(&'a BTreeMap<String, bool>),
 }
 
 impl<'a> ObsoleteModels<'a> {
-    pub(crate) fn of(written: &'a KubeVirtConfiguration) -> Self {
-        if written.obsolete_cpu_models.is_empty() {
+    pub(crate) fn of(config: &'a KubeVirtConfiguration) -> Self {
+        if config.obsolete_cpu_models.is_empty() {
             Self::BuiltIn
         } else {
-            Self::Written(&written.obsolete_cpu_models)
+            Self::Configured(&config.obsolete_cpu_models)
         }
     }
 
-    pub(crate) fn has(self, model: &str) -> bool {
+    pub(crate) fn contains(self, model: &str) -> bool {
         match self {
             Self::BuiltIn => BUILT_IN.contains(&model.strip_suffix("-v1").unwrap_or(model)),
-            Self::Written(names) => names.contains_key(model),
+            Self::Configured(names) => names.contains_key(model),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A websocket joined to a unix socket of the guest.
+//! Copying between a websocket and a unix socket of the guest.
 
 use axum::extract::ws::{Message, WebSocket};
 use futures::{SinkExt, StreamExt};
@@ -8,11 +8,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// As much as one frame carries towards the user.
+/// Size limit of a frame towards the user.
 const CHUNK: usize = 10 * 1024;
 
-/// Copies both ways until either side ends or `ended` says so. Text frames carry no data.
-pub(crate) async fn join(socket: WebSocket, device: UnixStream, ended: &CancellationToken) {
+/// Copies in both directions until either end closes or `closed` is cancelled. Text frames are
+/// ignored.
+pub(crate) async fn join(socket: WebSocket, device: UnixStream, closed: &CancellationToken) {
     let (mut to_user, mut from_user) = socket.split();
     let (mut from_device, mut to_device) = device.into_split();
     let outward = async {
@@ -28,8 +29,8 @@ pub(crate) async fn join(socket: WebSocket, device: UnixStream, ended: &Cancella
                 }
             }
         }
-        // The user may be gone already; then there is nobody to say goodbye to.
-        let _gone = to_user.send(Message::Close(None)).await;
+        // Fails if the user has already disconnected.
+        let _disconnected = to_user.send(Message::Close(None)).await;
     };
     let inward = async {
         while let Some(Ok(message)) = from_user.next().await {
@@ -47,6 +48,6 @@ pub(crate) async fn join(socket: WebSocket, device: UnixStream, ended: &Cancella
     tokio::select! {
         () = outward => {}
         () = inward => {}
-        () = ended.cancelled() => {}
+        () = closed.cancelled() => {}
     }
 }

@@ -1,11 +1,15 @@
-//! What users reach on this node through `virt-api`: a guest's console, its screen, its verbs.
+//! Consoles, screens and verbs of this node's guests, served to `virt-api`.
 //!
-//! The paths end like those of the aggregated API. Callers prove by certificate that they are
-//! `virt-api`; what a user may do was decided there. A new stream to the same device ends the one
-//! before it.
+//! The paths end like those of the aggregated API. A caller must authenticate as `virt-api` by
+//! certificate; `virt-api` has authorised the user. A new stream to a device closes the previous one.
 
+mod active_streams;
 mod device;
-mod one_at_a_time;
+mod open;
+mod response;
 mod router;
+#[cfg(test)]
+mod tests;
+mod verbs;
 
 pub(crate) use router::{StreamsState, router};

@@ -1,26 +1,27 @@
-//! Lives of the installation's certificates.
+//! Lifetimes of the installation's certificates.
 
 use kubevirt_api::{
     duration::Duration,
     kubevirt::{CertConfig, KubeVirtSelfSignConfiguration},
 };
+use validation::Violation;
 
-use super::Question;
-use crate::{Violation, kinds::Fault};
+use super::request::Request;
+use crate::kinds::{kind::Problem, refusals::duration};
 
 const PATH: &str = "spec.certificateRotateStrategy.selfSigned";
-/// Of authorities that are given none.
-const AUTHORITY: &str = "168h";
-/// Of certificates that are given none.
-const SERVER: &str = "24h";
+/// Default lifetime of a CA.
+const CA_LIFETIME: &str = "168h";
+/// Default lifetime of a certificate.
+const SERVER_LIFETIME: &str = "24h";
 
-fn settings<'a>(asked: &Question<'a>) -> Option<&'a KubeVirtSelfSignConfiguration> {
-    let strategy = asked.new.spec.certificate_rotate_strategy.as_ref()?;
+fn settings<'a>(request: &Request<'a>) -> Option<&'a KubeVirtSelfSignConfiguration> {
+    let strategy = request.new.spec.certificate_rotate_strategy.as_ref()?;
     strategy.self_signed.as_ref()
 }
 
-pub(super) fn mixed(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(settings) = settings(asked) else {
+pub(super) fn mixed(request: &Request<'_>) -> Vec<Problem> {
+    let Some(settings) = settings(request) else {
         return Vec::new();
     };
     let is_old = settings.ca_rotate_interval.is_some()
@@ -29,12 +30,13 @@ pub(super) fn mixed(asked: &Question<'_>) -> Vec<Fault> {
     if !is_old || (settings.ca.is_none() && settings.server.is_none()) {
         return Vec::new();
     }
-    let detail = "ca and server together with the older intervals; use ca and server only";
+    let detail =
+        "ca and server are set together with the deprecated intervals; use only ca and server";
     vec![Violation::not_supported(PATH, detail).into()]
 }
 
-pub(super) fn durations(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(settings) = settings(asked) else {
+pub(super) fn durations(request: &Request<'_>) -> Vec<Problem> {
+    let Some(settings) = settings(request) else {
         return Vec::new();
     };
     let part = |one: &Option<CertConfig>| one.clone().unwrap_or_default();
@@ -49,45 +51,45 @@ pub(super) fn durations(asked: &Question<'_>) -> Vec<Fault> {
         ("server.renewBefore", server.renew_before.as_ref()),
     ];
     all.into_iter()
-        .flat_map(|(field, written)| crate::kinds::duration(&format!("{PATH}.{field}"), written))
+        .flat_map(|(field, written)| duration(&format!("{PATH}.{field}"), written))
         .collect()
 }
 
-pub(super) fn renewal(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(settings) = settings(asked) else {
+pub(super) fn renewal(request: &Request<'_>) -> Vec<Problem> {
+    let Some(settings) = settings(request) else {
         return Vec::new();
     };
     let parts = [
-        ("ca", settings.ca.as_ref(), AUTHORITY),
-        ("server", settings.server.as_ref(), SERVER),
+        ("ca", settings.ca.as_ref(), CA_LIFETIME),
+        ("server", settings.server.as_ref(), SERVER_LIFETIME),
     ];
-    let faults = parts.into_iter().filter_map(|(name, part, life)| {
+    let problems = parts.into_iter().filter_map(|(name, part, default)| {
         let part = part?;
         let renewal = part.renew_before.as_ref()?;
-        let life = life_of(part, life);
-        // What is no duration is told by its own rule.
-        let is_late = renewal.parse().ok()? > life.parse().ok()?;
+        let lifetime = lifetime(part, default);
+        // Another rule reports malformed durations.
+        let is_late = renewal.parse().ok()? > lifetime.parse().ok()?;
         let detail = format!(
             "{} is longer than the duration {}; make it shorter",
-            renewal.0, life.0
+            renewal.0, lifetime.0
         );
         is_late.then(|| Violation::invalid(format!("{PATH}.{name}.renewBefore"), detail).into())
     });
-    faults.collect()
+    problems.collect()
 }
 
-pub(super) fn order(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(settings) = settings(asked) else {
+pub(super) fn order(request: &Request<'_>) -> Vec<Problem> {
+    let Some(settings) = settings(request) else {
         return Vec::new();
     };
     let none = CertConfig::default();
-    let authority = life_of(settings.ca.as_ref().unwrap_or(&none), AUTHORITY);
-    let server = life_of(settings.server.as_ref().unwrap_or(&none), SERVER);
+    let authority = lifetime(settings.ca.as_ref().unwrap_or(&none), CA_LIFETIME);
+    let server = lifetime(settings.server.as_ref().unwrap_or(&none), SERVER_LIFETIME);
     match (authority.parse(), server.parse()) {
         (Ok(longest), Ok(own)) if own > longest => {
             let detail = format!(
-                "{} is longer than the {} of the authority that signs; make it shorter, or \
-                 ca.duration longer",
+                "{} is longer than the {} of the signing CA; make it shorter, or ca.duration \
+                 longer",
                 server.0, authority.0
             );
             vec![Violation::invalid(format!("{PATH}.server.duration"), detail).into()]
@@ -96,7 +98,7 @@ pub(super) fn order(asked: &Question<'_>) -> Vec<Fault> {
     }
 }
 
-fn life_of(part: &CertConfig, unset: &str) -> Duration {
+fn lifetime(part: &CertConfig, unset: &str) -> Duration {
     part.duration
         .clone()
         .unwrap_or_else(|| Duration(unset.to_owned()))

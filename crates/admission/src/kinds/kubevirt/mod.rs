@@ -1,135 +1,148 @@
-//! The object that describes an installation.
+//! The `KubeVirt` object, which describes an installation.
 //!
-//! Its settings are checked when it is made as well as when it is changed, so that nobody learns
-//! of an old mistake at an unrelated change.
+//! All settings are checked at creation as well as at each change, so that an old mistake does not
+//! block an unrelated change later.
+
+mod request;
 
 mod certificates;
 mod placement;
 mod tls;
 
 use kubevirt_api::{
-    cluster_config::{KubeVirtConfiguration, RoleAggregationStrategy},
+    cluster_config::RoleAggregationStrategy,
     kubevirt::{KubeVirt, KubeVirtPhase, KubeVirtUninstallStrategy},
 };
+use validation::{Rule, Subject, Violation};
 
-use super::{Asked, Check, Fault, Kind, Need, Operation, migration_policy};
-use crate::{ClusterConfig, Violation, rules::Rule};
-
-type Question<'a> = Asked<'a, KubeVirt>;
-
-const CONFIGURATION: &str = "spec.configuration";
+use self::request::{CONFIGURATION, Request, configuration, own_config};
+use super::{
+    kind::{Check, Kind, Operation, Problem},
+    migration_policy,
+    related::Lookup,
+};
 
 impl Kind for KubeVirt {
     const RULES: &'static [Rule<Check<Self>>] = &[
-        Rule::new("kubevirt.alone", "4", "there is one installation", is_alone),
-        Rule::new("kubevirt.patches", "4", "patches are JSON", patches),
+        Rule::new(
+            "kubevirt.alone",
+            Subject::KubeVirt,
+            "a cluster has one installation",
+            is_only_installation,
+        ),
+        Rule::new(
+            "kubevirt.patches",
+            Subject::KubeVirt,
+            "patches are JSON",
+            patches,
+        ),
         Rule::new(
             "kubevirt.certificates-mixed",
-            "4",
-            "old and new fields of certificates are not mixed",
+            Subject::KubeVirt,
+            "current and deprecated certificate settings are not combined",
             certificates::mixed,
         ),
         Rule::new(
             "kubevirt.certificates-durations",
-            "4",
-            "lives of certificates are durations",
+            Subject::KubeVirt,
+            "lifetimes of certificates are durations",
             certificates::durations,
         ),
         Rule::new(
             "kubevirt.certificates-renewal",
-            "4",
-            "certificates are renewed within their lives",
+            Subject::KubeVirt,
+            "certificates are renewed within their lifetime",
             certificates::renewal,
         ),
         Rule::new(
             "kubevirt.certificates-order",
-            "4",
-            "no certificate outlives its authority",
+            Subject::KubeVirt,
+            "no certificate outlives its CA",
             certificates::order,
         ),
         Rule::new(
             "kubevirt.memory-overhead",
-            "4",
-            "the ratio of memory overhead is a number from 1",
+            Subject::KubeVirt,
+            "the memory overhead ratio is at least 1",
             memory_overhead,
         ),
         Rule::new(
             "kubevirt.template-gate",
-            "4",
+            Subject::KubeVirt,
             "templates need the gate Template",
             template_gate,
         ),
         Rule::new(
             "kubevirt.roles-gate",
-            "4",
+            Subject::KubeVirt,
             "manual roles need the gate OptOutRoleAggregation",
             roles_gate,
         ),
         Rule::new(
             "kubevirt.downtime-gate",
-            "4",
-            "migrations.maxDowntimeMs needs one of its gates",
+            Subject::KubeVirt,
+            "migrations.maxDowntimeMs needs one of its feature gates",
             downtime_gate,
         ),
         Rule::new(
             "kubevirt.tls-minimum",
-            "4",
-            "ciphers are chosen up to TLS 1.2 only",
+            Subject::KubeVirt,
+            "ciphers are configurable up to TLS 1.2 only",
             tls::minimum,
         ),
         Rule::new(
             "kubevirt.tls-ciphers",
-            "4",
+            Subject::KubeVirt,
             "ciphers are known",
             tls::ciphers,
         ),
         Rule::new(
             "kubevirt.placement",
-            "4",
-            "components are placed as Kubernetes allows",
+            Subject::KubeVirt,
+            "placement of components is valid for pods",
             placement::check,
         ),
         Rule::new(
             "kubevirt.seccomp",
-            "4",
-            "one seccomp profile is chosen",
+            Subject::KubeVirt,
+            "exactly one seccomp profile is set",
             seccomp,
         ),
         Rule::new(
             "kubevirt.replicas",
-            "4",
-            "components have replicas",
+            Subject::KubeVirt,
+            "the number of replicas is positive",
             replicas,
         ),
         Rule::new(
             "kubevirt.gates-twice",
-            "4",
-            "no gate is on and off",
+            Subject::KubeVirt,
+            "no gate is both enabled and disabled",
             gates_twice,
         ),
     ];
 
-    const REMOVAL: &'static [Rule<Check<Self>>] = &[Rule::new(
+    const DELETION: &'static [Rule<Check<Self>>] = &[Rule::new(
         "kubevirt.delete",
-        "4",
-        "workloads may hold back the removal",
+        Subject::KubeVirt,
+        "existing workloads can block the removal",
         removal,
     )];
 
-    fn needs(asked: &Question<'_>) -> Vec<Need> {
-        match asked.operation {
-            Operation::Create => vec![Need::Installations],
+    fn lookups(request: &Request<'_>) -> Vec<Lookup> {
+        match request.operation {
+            Operation::Create => vec![Lookup::Installations],
             Operation::Update => Vec::new(),
-            Operation::Delete => vec![Need::Workloads],
+            Operation::Delete => vec![Lookup::Workloads],
         }
     }
 
-    fn warnings(asked: &Question<'_>) -> Vec<String> {
-        if asked.operation == Operation::Delete {
+    fn warnings(request: &Request<'_>) -> Vec<String> {
+        if request.operation == Operation::Delete {
             return Vec::new();
         }
-        let configuration = configuration(asked);
-        let mut found = own_gates(asked).gates.warnings();
+        let configuration = configuration(request);
+        let mut found = own_config(request).gates.warnings();
         let devices = configuration.mediated_devices_configuration;
         let architectures = configuration.architecture_configuration;
         if devices.is_some_and(|devices| {
@@ -153,59 +166,54 @@ impl Kind for KubeVirt {
     }
 }
 
-fn configuration(asked: &Question<'_>) -> KubeVirtConfiguration {
-    asked.new.spec.configuration.clone().unwrap_or_default()
-}
-
-/// The gates that this very object sets.
-fn own_gates(asked: &Question<'_>) -> ClusterConfig {
-    ClusterConfig::from_kubevirt(&configuration(asked))
-}
-
-fn is_alone(asked: &Question<'_>) -> Vec<Fault> {
-    let other = asked.among.installations.first().filter(|_| asked.is_new());
-    let fault = other.map(|other| {
-        Fault::Plain(format!(
-            "KubeVirt {other} exists already, and a cluster has one; change that one"
+fn is_only_installation(request: &Request<'_>) -> Vec<Problem> {
+    let other = request
+        .related
+        .installations
+        .first()
+        .filter(|_| request.is_create());
+    let problem = other.map(|other| {
+        Problem::Request(format!(
+            "KubeVirt {other} exists already; a cluster can have only one, so change that one"
         ))
     });
-    fault.into_iter().collect()
+    problem.into_iter().collect()
 }
 
-fn removal(asked: &Question<'_>) -> Vec<Fault> {
-    let blocks = asked.new.spec.uninstall_strategy.as_ref()
+fn removal(request: &Request<'_>) -> Vec<Problem> {
+    let blocks = request.new.spec.uninstall_strategy.as_ref()
         == Some(&KubeVirtUninstallStrategy::BlockUninstallIfWorkloadsExist);
-    let phase = asked
+    let phase = request
         .new
         .status
         .as_ref()
         .and_then(|status| status.phase.as_ref());
     let is_deployed = phase == Some(&KubeVirtPhase::Deployed);
-    let left = &asked.among.workloads;
+    let left = &request.related.workloads;
     if !blocks || !is_deployed || left.is_empty() {
         return Vec::new();
     }
-    vec![Fault::Plain(format!(
+    vec![Problem::Request(format!(
         "there are still {}, and spec.uninstallStrategy is BlockUninstallIfWorkloadsExist; delete \
-         them first, or set it to RemoveWorkloads",
+         them first, or set the strategy to RemoveWorkloads",
         left.join(", ")
     ))]
 }
 
-fn patches(asked: &Question<'_>) -> Vec<Fault> {
-    let components = asked.new.spec.customize_components.iter();
+fn patches(request: &Request<'_>) -> Vec<Problem> {
+    let components = request.new.spec.customize_components.iter();
     let patches = components.flat_map(|components| components.patches.iter().enumerate());
-    let faults = patches.filter_map(|(i, patch)| {
+    let problems = patches.filter_map(|(i, patch)| {
         let error = serde_json::from_str::<serde_json::Value>(&patch.patch).err()?;
         let field = format!("spec.customizeComponents.patches[{i}].patch");
-        let detail = format!("no JSON ({error}); write the patch as JSON text");
+        let detail = format!("invalid JSON ({error}); write the patch as JSON text");
         Some(Violation::not_supported(field, detail).into())
     });
-    faults.collect()
+    problems.collect()
 }
 
-fn memory_overhead(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(ratio) = configuration(asked).additional_guest_memory_overhead_ratio else {
+fn memory_overhead(request: &Request<'_>) -> Vec<Problem> {
+    let Some(ratio) = configuration(request).additional_guest_memory_overhead_ratio else {
         return Vec::new();
     };
     if ratio.is_empty()
@@ -220,51 +228,46 @@ fn memory_overhead(asked: &Question<'_>) -> Vec<Fault> {
     vec![Violation::not_supported(field, detail).into()]
 }
 
-fn template_gate(asked: &Question<'_>) -> Vec<Fault> {
-    let deployment = configuration(asked).virt_template_deployment;
-    let is_wanted = deployment.is_some_and(|deployment| deployment.enabled == Some(true));
-    gated(
-        asked,
-        is_wanted,
-        "Template",
-        "virtTemplateDeployment.enabled",
-    )
-}
-
-fn roles_gate(asked: &Question<'_>) -> Vec<Fault> {
-    let is_wanted =
-        configuration(asked).role_aggregation_strategy == Some(RoleAggregationStrategy::Manual);
-    gated(
-        asked,
-        is_wanted,
-        "OptOutRoleAggregation",
-        "roleAggregationStrategy",
-    )
-}
-
-fn gated(asked: &Question<'_>, is_wanted: bool, gate: &str, field: &str) -> Vec<Fault> {
-    if !is_wanted || own_gates(asked).has_gate(gate) {
+fn template_gate(request: &Request<'_>) -> Vec<Problem> {
+    let deployment = configuration(request).virt_template_deployment;
+    if deployment.is_none_or(|deployment| deployment.enabled != Some(true)) {
         return Vec::new();
     }
-    let detail = format!("needs feature gate {gate}, which is off; leave it out or switch it on");
+    requires_gate(request, "Template", "virtTemplateDeployment.enabled")
+}
+
+fn roles_gate(request: &Request<'_>) -> Vec<Problem> {
+    let strategy = configuration(request).role_aggregation_strategy;
+    if strategy != Some(RoleAggregationStrategy::Manual) {
+        return Vec::new();
+    }
+    requires_gate(request, "OptOutRoleAggregation", "roleAggregationStrategy")
+}
+
+fn requires_gate(request: &Request<'_>, gate: &str, field: &str) -> Vec<Problem> {
+    if own_config(request).has_gate(gate) {
+        return Vec::new();
+    }
+    let detail =
+        format!("needs feature gate {gate}, which is off; leave it out or enable the gate");
     vec![Violation::invalid(format!("{CONFIGURATION}.{field}"), detail).into()]
 }
 
-fn downtime_gate(asked: &Question<'_>) -> Vec<Fault> {
+fn downtime_gate(request: &Request<'_>) -> Vec<Problem> {
     let downtime = |kubevirt: &KubeVirt| {
         let configuration = kubevirt.spec.configuration.as_ref();
         configuration?.migrations.as_ref()?.max_downtime_ms
     };
     migration_policy::downtime(
         &format!("{CONFIGURATION}.migrations"),
-        asked.old.and_then(downtime),
-        downtime(asked.new),
-        &own_gates(asked),
+        request.old.and_then(downtime),
+        downtime(request.new),
+        &own_config(request),
     )
 }
 
-fn seccomp(asked: &Question<'_>) -> Vec<Fault> {
-    let seccomp = configuration(asked).seccomp_configuration;
+fn seccomp(request: &Request<'_>) -> Vec<Problem> {
+    let seccomp = configuration(request).seccomp_configuration;
     let Some(profile) = seccomp.and_then(|seccomp| seccomp.virtual_machine_instance_profile) else {
         return Vec::new();
     };
@@ -278,31 +281,31 @@ fn seccomp(asked: &Question<'_>) -> Vec<Fault> {
     if custom.localhost_profile.is_none() || !is_default {
         return Vec::new();
     }
-    let detail = "localhostProfile together with runtimeDefaultProfile; choose one";
+    let detail = "localhostProfile and runtimeDefaultProfile are both set; choose one";
     vec![Violation::invalid(format!("{field}.customProfile"), detail).into()]
 }
 
-fn replicas(asked: &Question<'_>) -> Vec<Fault> {
-    let infra = asked.new.spec.infra.as_ref();
+fn replicas(request: &Request<'_>) -> Vec<Problem> {
+    let infra = request.new.spec.infra.as_ref();
     if infra.and_then(|infra| infra.replicas) != Some(0) {
         return Vec::new();
     }
-    let detail = "0 would leave nobody to answer; use 1 or more, or leave it out";
+    let detail = "0 would stop all requests; use 1 or more, or leave it out";
     vec![Violation::invalid("spec.infra.replicas", detail).into()]
 }
 
-fn gates_twice(asked: &Question<'_>) -> Vec<Fault> {
-    let developer = configuration(asked)
+fn gates_twice(request: &Request<'_>) -> Vec<Problem> {
+    let developer = configuration(request)
         .developer_configuration
         .unwrap_or_default();
     let both = developer
         .feature_gates
         .iter()
         .filter(|gate| developer.disabled_feature_gates.contains(gate));
-    let faults = both.map(|gate| {
+    let problems = both.map(|gate| {
         let field = format!("{CONFIGURATION}.developerConfiguration.featureGates");
-        let detail = format!("{gate} is in disabledFeatureGates as well; take it off one list");
+        let detail = format!("{gate} is in disabledFeatureGates, too; remove it from one list");
         Violation::forbidden(field, detail).into()
     });
-    faults.collect()
+    problems.collect()
 }

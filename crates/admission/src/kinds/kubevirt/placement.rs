@@ -1,22 +1,22 @@
-//! Where components may run: what Kubernetes would refuse of their pods is refused here.
+//! Placement of components: refuses settings that Kubernetes would refuse in their pods.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Toleration;
 use kubevirt_api::{kubevirt::NodePlacement, vmi::VirtualMachineInstanceSpec};
+use validation::Violation;
 
-use super::Question;
+use super::request::Request;
 use crate::{
-    Violation,
     checks::{self, Input, Origin},
-    kinds::Fault,
+    kinds::kind::Problem,
 };
 
-/// Values of labels are at most that long.
-const LABEL: usize = 63;
+/// Maximum length of a label value.
+const MAX_LABEL: usize = 63;
 
-pub(super) fn check(asked: &Question<'_>) -> Vec<Fault> {
-    let spec = &asked.new.spec;
+pub(super) fn check(request: &Request<'_>) -> Vec<Problem> {
+    let spec = &request.new.spec;
     let parts = [("infra", &spec.infra), ("workloads", &spec.workloads)];
     let placements = parts.into_iter().filter_map(|(name, part)| {
         let placement = part.as_ref()?.node_placement.as_ref()?;
@@ -24,15 +24,15 @@ pub(super) fn check(asked: &Question<'_>) -> Vec<Fault> {
     });
     let found = placements.flat_map(|(path, placement)| {
         let mut found = selector(&path, placement);
-        found.extend(affinity(asked, &path, placement));
+        found.extend(affinity(request, &path, placement));
         for (i, toleration) in placement.tolerations.iter().enumerate() {
-            let detail = toleration_fault(toleration);
+            let detail = toleration_problem(toleration);
             let field = format!("{path}.tolerations[{i}]");
             found.extend(detail.map(|detail| Violation::invalid(field, detail)));
         }
         found
     });
-    found.map(Fault::from).collect()
+    found.map(Problem::from).collect()
 }
 
 fn selector(path: &str, placement: &NodePlacement) -> Vec<Violation> {
@@ -40,15 +40,15 @@ fn selector(path: &str, placement: &NodePlacement) -> Vec<Violation> {
     let wrong = labels.filter(|(_, value)| !is_label_value(value));
     let violations = wrong.map(|(key, value)| {
         let detail = format!(
-            "{value:?} is no value of a label; use at most {LABEL} letters, digits, -, _ and ."
+            "{value:?} is not a label value; use at most {MAX_LABEL} letters, digits, -, _ and ."
         );
         Violation::invalid(format!("{path}.nodeSelector[{key}]"), detail)
     });
     violations.collect()
 }
 
-/// The rules of a guest's affinity are those of any pod.
-fn affinity(asked: &Question<'_>, path: &str, placement: &NodePlacement) -> Vec<Violation> {
+/// Checks affinity by the rules of a guest, which are those of any pod.
+fn affinity(request: &Request<'_>, path: &str, placement: &NodePlacement) -> Vec<Violation> {
     let spec = VirtualMachineInstanceSpec {
         affinity: placement.affinity.clone(),
         ..VirtualMachineInstanceSpec::default()
@@ -58,19 +58,19 @@ fn affinity(asked: &Question<'_>, path: &str, placement: &NodePlacement) -> Vec<
         spec: &spec,
         labels: &none,
         annotations: &none,
-        config: asked.config,
-        origin: Origin::Instance,
-        occasion: asked.occasion(),
-        requester: asked.requester,
+        config: request.config,
+        origin: Origin::Vmi,
+        occasion: request.occasion(),
+        requester: request.requester,
     });
     found
         .into_iter()
         .filter(|violation| violation.field.starts_with("spec.affinity"))
-        .map(|violation| violation.moved("spec", path))
+        .map(|violation| violation.rebased("spec", path))
         .collect()
 }
 
-fn toleration_fault(toleration: &Toleration) -> Option<String> {
+fn toleration_problem(toleration: &Toleration) -> Option<String> {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     let (key, operator) = (text(&toleration.key), text(&toleration.operator));
     let (value, effect) = (text(&toleration.value), text(&toleration.effect));
@@ -93,13 +93,13 @@ fn toleration_fault(toleration: &Toleration) -> Option<String> {
     if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
         return Some("tolerationSeconds needs effect NoExecute".to_owned());
     }
-    (!is_label_value(&value)).then(|| format!("{value:?} is no value of a taint"))
+    (!is_label_value(&value)).then(|| format!("{value:?} is not a taint value"))
 }
 
 fn is_label_value(text: &str) -> bool {
     let is_end = |c: char| c.is_ascii_alphanumeric();
     text.is_empty()
-        || (text.len() <= LABEL
+        || (text.len() <= MAX_LABEL
             && text.starts_with(is_end)
             && text.ends_with(is_end)
             && text.chars().all(|c| is_end(c) || "-_.".contains(c)))

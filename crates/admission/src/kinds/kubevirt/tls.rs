@@ -1,9 +1,10 @@
-//! Which TLS versions and ciphers the installation's servers take.
+//! TLS versions and ciphers of the installation's servers.
 
 use kubevirt_api::cluster_config::{TlsConfiguration, TlsProtocolVersion};
+use validation::Violation;
 
-use super::{CONFIGURATION, Question, configuration};
-use crate::{Violation, kinds::Fault};
+use super::request::{CONFIGURATION, Request, configuration};
+use crate::kinds::kind::Problem;
 
 /// Cipher suites by their registered names.
 const CIPHERS: &[&str] = &[
@@ -30,13 +31,13 @@ fn field() -> String {
     format!("{CONFIGURATION}.tlsConfiguration.ciphers")
 }
 
-fn written(asked: &Question<'_>) -> Option<TlsConfiguration> {
-    configuration(asked).tls_configuration
+fn written(request: &Request<'_>) -> Option<TlsConfiguration> {
+    configuration(request).tls_configuration
 }
 
-/// TLS 1.3, which is also what an empty minimum means, leaves nothing to choose.
-pub(super) fn minimum(asked: &Question<'_>) -> Vec<Fault> {
-    let Some(tls) = written(asked) else {
+/// The ciphers of TLS 1.3, which is also the default minimum, are not configurable.
+pub(super) fn minimum(request: &Request<'_>) -> Vec<Problem> {
+    let Some(tls) = written(request) else {
         return Vec::new();
     };
     let minimum = tls.min_tls_version.as_ref();
@@ -46,20 +47,20 @@ pub(super) fn minimum(asked: &Question<'_>) -> Vec<Fault> {
     if tls.ciphers.is_empty() || !is_newest {
         return Vec::new();
     }
-    let detail = "ciphers cannot be chosen for TLS 1.3; leave them out, or set minTLSVersion to \
+    let detail = "ciphers are not configurable for TLS 1.3; leave them out, or set minTLSVersion to \
                   VersionTLS12 or older";
     vec![Violation::not_supported(field(), detail).into()]
 }
 
-pub(super) fn ciphers(asked: &Question<'_>) -> Vec<Fault> {
-    let ciphers = written(asked).map(|tls| tls.ciphers).unwrap_or_default();
+pub(super) fn ciphers(request: &Request<'_>) -> Vec<Problem> {
+    let ciphers = written(request).map(|tls| tls.ciphers).unwrap_or_default();
     let unknown = ciphers
         .iter()
         .enumerate()
         .filter(|(_, cipher)| !CIPHERS.contains(&cipher.as_str()));
-    let faults = unknown.map(|(i, cipher)| {
-        let detail = format!("{cipher:?} is unknown; use some of {}", CIPHERS.join(", "));
+    let problems = unknown.map(|(i, cipher)| {
+        let detail = format!("{cipher:?} is unknown; use any of {}", CIPHERS.join(", "));
         Violation::not_supported(format!("{}[{i}]", field()), detail).into()
     });
-    faults.collect()
+    problems.collect()
 }

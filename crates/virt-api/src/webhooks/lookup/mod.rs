@@ -2,7 +2,7 @@
 
 pub(super) mod vm;
 
-use admission::kinds::{Need, Neighbours};
+use admission::kinds::{Lookup, Related};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{
     Api, Client, Resource,
@@ -15,35 +15,35 @@ use kubevirt_api::{
 use serde::de::DeserializeOwned;
 
 /// Reads all needed objects. A missing object stays empty; the lists are short.
-pub(super) async fn all(client: &Client, needs: Vec<Need>) -> Result<Neighbours, kube::Error> {
-    let mut found = Neighbours::default();
-    for need in needs {
-        match need {
-            Need::Machine { namespace, name } => {
-                found.machine = one(client, &namespace, &name).await?;
+pub(super) async fn all(client: &Client, lookups: Vec<Lookup>) -> Result<Related, kube::Error> {
+    let mut found = Related::default();
+    for lookup in lookups {
+        match lookup {
+            Lookup::Vm { namespace, name } => {
+                found.vm = one(client, &namespace, &name).await?;
             }
-            Need::Instance { namespace, name } => {
-                found.instance = one(client, &namespace, &name).await?.map(Box::new);
+            Lookup::Vmi { namespace, name } => {
+                found.vmi = one(client, &namespace, &name).await?.map(Box::new);
             }
-            Need::Migrations { namespace, label } => {
+            Lookup::Migrations { namespace, label } => {
                 let selector = format!("{}={label}", labels::MIGRATION_VMI_NAME);
                 let api = Api::namespaced(client.clone(), &namespace);
                 let params = ListParams::default().labels(&selector);
                 found.migrations = api.list(&params).await?.items;
             }
-            Need::Installations => found.installations = installations(client).await?,
-            Need::Workloads => found.workloads = workloads(client).await?,
-            Need::Snapshot { namespace, name } => {
+            Lookup::Installations => found.installations = installations(client).await?,
+            Lookup::Workloads => found.workloads = workloads(client).await?,
+            Lookup::Snapshot { namespace, name } => {
                 found.snapshot = one(client, &namespace, &name).await?;
             }
-            Need::Content { namespace } => {
+            Lookup::Content { namespace } => {
                 found.content = match content_name(&found) {
                     Some(name) => one(client, &namespace, &name).await?,
                     None => None,
                 };
             }
-            Need::Restores { namespace } => found.restores = every(client, &namespace).await?,
-            Need::Backups { namespace } => found.backups = every(client, &namespace).await?,
+            Lookup::Restores { namespace } => found.restores = every(client, &namespace).await?,
+            Lookup::Backups { namespace } => found.backups = every(client, &namespace).await?,
         }
     }
     Ok(found)
@@ -78,7 +78,7 @@ async fn workloads(client: &Client) -> Result<Vec<String>, kube::Error> {
 }
 
 /// The name of the content, which the snapshot has in its status.
-fn content_name(found: &Neighbours) -> Option<String> {
+fn content_name(found: &Related) -> Option<String> {
     let status = found.snapshot.as_ref()?.status.as_ref()?;
     status.virtual_machine_snapshot_content_name.clone()
 }

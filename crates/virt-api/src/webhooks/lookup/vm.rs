@@ -4,17 +4,14 @@
 //! A missing object stays empty: a VM may exist before the objects that it names, and then fails at its
 //! start. Only if an instance type cannot be inferred from a volume, the review is refused.
 
-use admission::{
-    defaults::source,
-    instancetype::{
-        infer::{self, Inferred, Next, Outcome},
-        reference::{self, Family, Reference},
-    },
-    kinds::Neighbours,
-    review::Stage,
-};
+use admission::{kinds::Related, review::Stage};
 use cluster_view::sizes;
+use defaults::source::{self, DataSourceRef};
 use error_chain::error_chain;
+use instancetype::{
+    infer::{self, Inferred, Outcome, SourceKind, Step},
+    reference::{self, Family, Reference},
+};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{
     Api, Client,
@@ -34,7 +31,7 @@ pub(in crate::webhooks) async fn complete(
     client: &Client,
     stage: Stage,
     review: &Value,
-    found: &mut Neighbours,
+    found: &mut Related,
 ) -> Result<(), kube::Error> {
     let request = &review["request"];
     let is_subresource = request["subResource"]
@@ -54,7 +51,7 @@ pub(in crate::webhooks) async fn complete(
     Ok(())
 }
 
-async fn complete_vm(client: &Client, stage: Stage, request: &Value, found: &mut Neighbours) {
+async fn complete_vm(client: &Client, stage: Stage, request: &Value, found: &mut Related) {
     // The review itself refuses a VM that cannot be parsed.
     let Ok(mut vm) = VirtualMachine::deserialize(&request["object"]) else {
         return;
@@ -71,7 +68,7 @@ async fn complete_vm(client: &Client, stage: Stage, request: &Value, found: &mut
             preference: inferred(client, &vm, Family::Preference).await,
         };
         found.architecture = architecture(client, &vm).await;
-        if infer::settle(&mut vm, &found.inferred).is_err() {
+        if infer::resolve(&mut vm, &found.inferred).is_err() {
             return;
         }
     }
@@ -110,36 +107,37 @@ async fn spec<T: DeserializeOwned>(
 
 /// Follows the source of a VM's volume to the label with the name.
 async fn inferred(client: &Client, vm: &VirtualMachine, family: Family) -> Option<Outcome> {
-    let mut next = infer::begin(vm, family)?;
+    let mut step = infer::first_step(vm, family)?;
     for _ in 0..MAX_STEPS {
-        next = match next {
-            Next::End(outcome) => return Some(outcome),
-            Next::Look(place) => match read(client, &place).await {
-                Ok(found) => infer::after(&place, found.as_ref(), family),
+        step = match step {
+            Step::Done(outcome) => return Some(outcome),
+            Step::Lookup(source) => match read(client, &source).await {
+                Ok(found) => infer::next_step(&source, found.as_ref(), family),
                 Err(error) => {
-                    let message = format!("{} cannot be read: {error}", place.shown());
-                    return Some(Outcome::Broken(message));
+                    let message = format!("{source} cannot be read: {error}");
+                    return Some(Outcome::Fatal(message));
                 }
             },
         };
     }
     let message = "its source is a copy of a copy, and so on";
-    Some(Outcome::Silent(message.to_owned()))
+    Some(Outcome::Ignorable(message.to_owned()))
 }
 
-async fn read(client: &Client, place: &infer::Place) -> Result<Option<Value>, kube::Error> {
-    let resource = match place.kind {
-        infer::Kind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
-        infer::Kind::DataVolume => ApiResource::erase::<DataVolume>(&()),
-        infer::Kind::DataSource => ApiResource::erase::<DataSource>(&()),
-        infer::Kind::Snapshot => ApiResource::from_gvk(&GroupVersionKind::gvk(
+async fn read(client: &Client, source: &infer::Source) -> Result<Option<Value>, kube::Error> {
+    let resource = match source.kind {
+        SourceKind::Claim => ApiResource::erase::<PersistentVolumeClaim>(&()),
+        SourceKind::DataVolume => ApiResource::erase::<DataVolume>(&()),
+        SourceKind::DataSource => ApiResource::erase::<DataSource>(&()),
+        SourceKind::Snapshot => ApiResource::from_gvk(&GroupVersionKind::gvk(
             "snapshot.storage.k8s.io",
             "v1",
             "VolumeSnapshot",
         )),
     };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &place.namespace, &resource);
-    let found = api.get_opt(&place.name).await?;
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), &source.namespace, &resource);
+    let found = api.get_opt(&source.name).await?;
     Ok(found.and_then(|object| serde_json::to_value(object).ok()))
 }
 
@@ -153,17 +151,17 @@ async fn architecture(client: &Client, vm: &VirtualMachine) -> Option<String> {
     {
         return None;
     }
-    let first = data_source(client, source::place(vm)?).await?;
+    let first = data_source(client, source::of_vm(vm)?).await?;
     if let Some(found) = source::architecture(&first) {
         return Some(found);
     }
-    let second = data_source(client, source::behind(&first)?).await?;
+    let second = data_source(client, source::referenced_by(&first)?).await?;
     source::architecture(&second)
 }
 
-async fn data_source(client: &Client, place: source::Place) -> Option<DataSource> {
-    let api: Api<DataSource> = Api::namespaced(client.clone(), &place.namespace);
-    match api.get_opt(&place.name).await {
+async fn data_source(client: &Client, reference: DataSourceRef) -> Option<DataSource> {
+    let api: Api<DataSource> = Api::namespaced(client.clone(), &reference.namespace);
+    match api.get_opt(&reference.name).await {
         Ok(found) => found,
         Err(error) => {
             tracing::info!(error = %error, "a data source cannot be read");

@@ -1,9 +1,8 @@
 //! Stores, applies and expands the choice of a VM.
 
-use admission::Surroundings;
-use admission::instancetype::expand;
-use admission::instancetype::reference::{Family, Reference};
+use ::instancetype::reference::{Family, Reference};
 use cluster_view::sizes::{self, Found, Origin};
+use defaults::{Environment, expand};
 use error_chain::error_chain;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -130,12 +129,12 @@ impl Controller {
             "spec": {"template": vm.spec.template},
         });
         let now = Time(self.clock.now());
-        let around = Surroundings {
+        let env = Environment {
             now: &now,
             new_uuid: &Uuid::new_v4,
         };
         let config = self.cluster.now();
-        let expanded = expand::expand(&raw, chosen.choice(), &config, around)
+        let expanded = expand(&raw, chosen.choice(), &config, env)
             .map_err(|found| ChoiceError::refused(&found))?;
         Ok(json!({
             "metadata": {"resourceVersion": vm.metadata.resource_version},

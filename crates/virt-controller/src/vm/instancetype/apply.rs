@@ -1,9 +1,9 @@
 //! Applies an instance type and a preference to a new VMI.
 
-use admission::ClusterConfig;
-use admission::instancetype::reference::{Family, Reference, Scope};
-use admission::instancetype::{Choice, Target, complete, conflicts};
-use admission::merge::carry_over;
+use ::instancetype::reference::{Family, Reference, Scope};
+use ::instancetype::{Choice, Target, conflicts};
+use cluster_config::ClusterConfig;
+use defaults::{carry_over, template::complete};
 use kubevirt_api::annotations;
 use kubevirt_api::instancetype::VirtualMachineInstancetypeSpec;
 use kubevirt_api::preference::VirtualMachinePreferenceSpec;

@@ -1,9 +1,9 @@
 //! Why an instance type or a preference cannot be applied.
 
-use admission::Violation;
 use cluster_view::sizes::FindError;
 use reasons::Reason;
 use reconcile::{Retry, WriteError};
+use validation::Violation;
 
 /// Why a choice cannot be applied.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ mod apply;
 mod error;
 mod revision;
 
-use admission::instancetype::reference::{self, Family, Reference};
+use ::instancetype::reference::{self, Family, Reference};
 use kubevirt_api::cluster_config::InstancetypeReferencePolicy as Policy;
 use kubevirt_api::vm::{InstancetypeMatcher, PreferenceMatcher};
 use kubevirt_api::vm_status::{ControllerRevisionRef, InstancetypeStatusRef, VirtualMachineStatus};

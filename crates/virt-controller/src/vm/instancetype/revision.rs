@@ -1,6 +1,6 @@
 //! The revision in which a VM pins its instance type or preference.
 
-use admission::instancetype::reference::Reference;
+use ::instancetype::reference::Reference;
 use kubevirt_api::instancetype::VirtualMachineInstancetype;
 use kubevirt_api::labels;
 use serde_json::{Value, json};

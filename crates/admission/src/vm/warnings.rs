@@ -1,0 +1,21 @@
+//! Warnings about a valid VM.
+
+use cluster_config::ClusterConfig;
+use instancetype::TEMPLATE_PATH;
+use kubevirt_api::VirtualMachine;
+
+use crate::guest_warnings::guest_warnings;
+
+/// Warnings for the author of a VM.
+pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
+    let mut all = Vec::new();
+    if vm.spec.running.is_some() {
+        let deprecated = "spec.running is deprecated; use spec.runStrategy: Always instead of \
+                          true, Halted instead of false";
+        all.push(deprecated.to_owned());
+    }
+    if let Some(spec) = &vm.spec.template.spec {
+        all.extend(guest_warnings(spec, config, TEMPLATE_PATH));
+    }
+    all
+}

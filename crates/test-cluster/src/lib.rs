@@ -1,0 +1,88 @@
+//! The API server that tests run components against: embedded-api in the test's process, in memory,
+//! on tokio's clock, with the custom kinds of `KubeVirt` installed.
+//!
+//! It must not know the tested components: a test adds its nodes, controllers and webhooks.
+
+#![expect(clippy::unwrap_used, reason = "for tests only")]
+
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub const NAMESPACE: &str = "default";
+
+/// The time at which every test begins.
+pub fn start() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+/// A running API server.
+pub struct TestApi {
+    api: EmbeddedApi,
+    /// A client of the identity that started the server.
+    pub client: Client,
+    /// Tasks of the test, which end with the server.
+    pub tasks: TaskTracker,
+    pub stop: CancellationToken,
+}
+
+impl TestApi {
+    /// Starts the server with the custom kinds installed.
+    pub async fn start(identity: Identity) -> Self {
+        let settings = Settings {
+            database: Database::Memory,
+            clock: Clock::tokio_from(start()),
+            front_proxy: None,
+            kubelet: None,
+        };
+        let api = EmbeddedApi::open(settings).await.unwrap();
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        api.run(&tasks, stop.clone());
+        let client = api.client(identity, NAMESPACE);
+        let cluster = Self {
+            api,
+            client,
+            tasks,
+            stop,
+        };
+        for (_, manifest) in kubevirt_api::crds::ALL {
+            let definition = serde_saphyr::from_str(manifest).unwrap();
+            cluster.create(definition).await.unwrap();
+        }
+        cluster
+    }
+
+    /// The HTTP routes, for clients that intercept requests.
+    pub fn router(&self) -> axum::Router {
+        self.api.router()
+    }
+
+    /// Creates an object of any kind, in [`NAMESPACE`] if its kind is namespaced and it names no
+    /// other namespace.
+    pub async fn create(&self, object: Value) -> Result<DynamicObject, kube::Error> {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let kind = ApiResource::from_gvk(&object.types.clone().unwrap().try_into().unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
+            None => Api::all_with(self.client.clone(), &kind),
+        };
+        api.create(&PostParams::default(), &object).await
+    }
+
+    /// Stops the server and waits for all tasks.
+    pub async fn end(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl std::fmt::Debug for TestApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TestApi").finish_non_exhaustive()
+    }
+}

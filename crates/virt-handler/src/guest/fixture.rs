@@ -1,0 +1,132 @@
+//! An API server in memory with a guest's objects, and [`Guests`] that watch them, for tests.
+
+use cluster_config::ClusterConfig;
+use cluster_view::Configuration;
+use embedded_api::{Database, EmbeddedApi, Identity};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, api::PostParams, runtime::watcher};
+use kubevirt_api::VirtualMachineInstance;
+use reconcile::{Clock, Store, Triggers, recorder, watch};
+use serde_json::json;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{ClientHandle, Guests, GuestsParts};
+use crate::{capabilities::Capabilities, pods_dir::PodsDir};
+
+pub(crate) struct Fixture {
+    pub(crate) client: Client,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Fixture {
+    pub(crate) async fn new() -> Self {
+        let api = EmbeddedApi::open(embedded_api::Settings {
+            database: Database::Memory,
+            clock: embedded_api::Clock::Wall,
+            front_proxy: None,
+            kubelet: None,
+        });
+        let identity = Identity::component("test");
+        Self {
+            client: api.await.unwrap().client(identity, "default"),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    /// Creates the VMI `default/a` in phase `Scheduled`, and its pod.
+    pub(crate) async fn create_guest(&self) -> VirtualMachineInstance {
+        let kinds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let all = kubevirt_api::crds::ALL.iter();
+        let wanted = all.filter(|(name, _)| name.starts_with("virtualmachineinstances."));
+        for (_, manifest) in wanted {
+            let kind = serde_saphyr::from_str(manifest).unwrap();
+            kinds.create(&PostParams::default(), &kind).await.unwrap();
+        }
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": {"name": "a"}, "spec": {"domain": {"devices": {}}},
+            "status": {"phase": "Scheduled"},
+        });
+        let vmi = serde_json::from_value(vmi).unwrap();
+        let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(self.client.clone());
+        let vmi = vmis.create(&PostParams::default(), &vmi).await.unwrap();
+        let pod = json!({
+            "metadata": {"name": launcher_pod::pod_name(&vmi), "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                "name": "a", "uid": vmi.metadata.uid, "controller": true,
+            }]},
+            "spec": {"containers": [{"name": "compute", "image": "i"}]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let pods = Api::default_namespaced(self.client.clone());
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+        vmi
+    }
+
+    /// The reconciler, with synchronised stores.
+    pub(crate) async fn guests(&self) -> Guests {
+        self.guests_with_client(self.client.clone()).await
+    }
+
+    /// The same, which reads single objects and writes by another client.
+    pub(crate) async fn guests_with_client(&self, client: Client) -> Guests {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.json"), r#"{"kvm": false}"#).unwrap();
+        let clock = Clock::system();
+        let (recorder, task) = recorder(self.client.clone(), "virt-handler", clock);
+        self.tasks.spawn(task.run(self.stop.clone()));
+        let (vmis, pods) = (Store::new(), Store::new());
+        let all = watcher::Config::default;
+        self.tasks.spawn(watch(
+            self.client.clone(),
+            all(),
+            vmis.clone(),
+            |_| (),
+            self.stop.clone(),
+        ));
+        self.tasks.spawn(watch(
+            self.client.clone(),
+            all(),
+            pods.clone(),
+            |_| (),
+            self.stop.clone(),
+        ));
+        vmis.ready().await;
+        pods.ready().await;
+        Guests::new(GuestsParts {
+            client: ClientHandle(client),
+            vmis,
+            pods,
+            pods_dir: PodsDir::new("/nonexistent"),
+            capabilities: Capabilities::load(dir.path()).unwrap(),
+            cluster: Configuration::new(ClusterConfig::default(), "kubevirt".to_owned()),
+            recorder,
+            clock,
+            triggers: Triggers::new(),
+            tasks: self.tasks.clone(),
+            stop: self.stop.clone(),
+        })
+    }
+
+    /// The first event, or the next one if there is none yet.
+    pub(crate) async fn next_event(&self) -> Event {
+        let events: Api<Event> = Api::default_namespaced(self.client.clone());
+        let mut changes = std::pin::pin!(watcher(events, watcher::Config::default()));
+        loop {
+            match changes.next().await.unwrap().unwrap() {
+                watcher::Event::Apply(event) | watcher::Event::InitApply(event) => return event,
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

@@ -1,0 +1,133 @@
+//! Obstacles to a migration other than disks.
+
+use kubevirt_api::annotations;
+use reasons::Reason;
+
+use super::{Input, Obstacle};
+
+const HOST_MODEL: &str = "host-model";
+
+/// All checks, in order of precedence.
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 8] = [
+    interfaces,
+    cpu_model,
+    host_devices,
+    sev,
+    tdx,
+    secure_execution,
+    tsc,
+    hyperv,
+];
+
+pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
+    CHECKS.iter().filter_map(|check| check(input)).collect()
+}
+
+fn obstacle(reason: Reason, message: impl Into<String>) -> Obstacle {
+    Obstacle {
+        reason,
+        message: message.into(),
+    }
+}
+
+fn interfaces(input: &Input<'_>) -> Option<Obstacle> {
+    let spec = &input.vmi.spec;
+    let pod = spec.networks.iter().find(|network| network.pod.is_some())?;
+    let interfaces = &spec.domain.devices.interfaces;
+    let interface = interfaces.iter().find(|one| one.name == pod.name)?;
+    let annotated = input.vmi.metadata.annotations.as_ref();
+    let allowed = annotated
+        .is_some_and(|all| all.contains_key(annotations::ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION));
+    let migratable = interface.masquerade.is_some()
+        || interface.passt_binding.is_some()
+        || (interface.bridge.is_some() && allowed);
+    (!migratable).then(|| {
+        obstacle(
+            Reason::InterfaceNotLiveMigratable,
+            format!(
+                "interface {} is on the pod network with a binding that does not survive a change \
+                 of the pod's address: use masquerade",
+                interface.name
+            ),
+        )
+    })
+}
+
+fn cpu_model(input: &Input<'_>) -> Option<Obstacle> {
+    let cpu = input.vmi.spec.domain.cpu.as_ref()?;
+    let host_model = cpu.model.as_deref() == Some(HOST_MODEL);
+    (host_model && input.host_model_is_obsolete).then(|| {
+        obstacle(
+            Reason::CPUModeNotLiveMigratable,
+            "the guest uses the CPU model of its host, which is obsolete: set a CPU model",
+        )
+    })
+}
+
+fn host_devices(input: &Input<'_>) -> Option<Obstacle> {
+    let devices = &input.vmi.spec.domain.devices;
+    let has_any = !devices.host_devices.is_empty() || !devices.gpus.is_empty();
+    has_any.then(|| {
+        obstacle(
+            Reason::HostDeviceNotLiveMigratable,
+            "the guest uses a device of its host",
+        )
+    })
+}
+
+fn sev(input: &Input<'_>) -> Option<Obstacle> {
+    let security = input.vmi.spec.domain.launch_security.as_ref()?;
+    let found = security.sev.is_some() || security.snp.is_some();
+    found.then(|| {
+        obstacle(
+            Reason::SEVNotLiveMigratable,
+            "the guest's memory is encrypted by SEV",
+        )
+    })
+}
+
+fn tdx(input: &Input<'_>) -> Option<Obstacle> {
+    let security = input.vmi.spec.domain.launch_security.as_ref()?;
+    security.tdx.as_ref().map(|_| {
+        obstacle(
+            Reason::TDXNotLiveMigratable,
+            "the guest's memory is encrypted by TDX",
+        )
+    })
+}
+
+fn secure_execution(input: &Input<'_>) -> Option<Obstacle> {
+    let spec = &input.vmi.spec;
+    let secure = spec.domain.launch_security.is_some();
+    (secure && spec.architecture.as_deref() == Some("s390x")).then(|| {
+        obstacle(
+            Reason::SecureExecutionNotLiveMigratable,
+            "the guest uses IBM Secure Execution",
+        )
+    })
+}
+
+fn tsc(input: &Input<'_>) -> Option<Obstacle> {
+    let features = input.vmi.spec.domain.features.as_ref()?;
+    let feature = features.hyperv.as_ref()?.reenlightenment.as_ref()?;
+    let status = input.vmi.status.as_ref();
+    let hints = status.and_then(|status| status.topology_hints.as_ref());
+    let known = hints.is_some_and(|hints| hints.tsc_frequency.is_some());
+    (feature.enabled != Some(false) && !known).then(|| {
+        obstacle(
+            Reason::NoTSCFrequencyNotLiveMigratable,
+            "the guest depends on the TSC frequency, which is unknown",
+        )
+    })
+}
+
+fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
+    let features = input.vmi.spec.domain.features.as_ref()?;
+    let passthrough = features.hyperv_passthrough.as_ref()?;
+    (passthrough.enabled != Some(false)).then(|| {
+        obstacle(
+            Reason::HypervPassthroughNotLiveMigratable,
+            "the guest passes through the Hyper-V enlightenments of its host",
+        )
+    })
+}

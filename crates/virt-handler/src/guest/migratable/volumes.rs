@@ -1,0 +1,115 @@
+//! How the volumes of a guest would be migrated, and which of them prevent it.
+
+use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod};
+use model::{Guest, Target, VolumeSource};
+
+use reasons::Reason;
+
+use super::Obstacle;
+
+const READ_WRITE_MANY: &str = "ReadWriteMany";
+
+/// The result for all volumes.
+#[derive(Debug)]
+pub(super) struct Assessment {
+    pub(super) obstacle: Option<Obstacle>,
+    pub(super) method: VirtualMachineInstanceMigrationMethod,
+}
+
+pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
+    use VirtualMachineInstanceMigrationMethod::{BlockMigration, LiveMigration};
+    let migrated = vmi.status.as_ref().map(|status| &status.migrated_volumes);
+    let is_migrated = |name: &str| {
+        migrated
+            .into_iter()
+            .flatten()
+            .any(|volume| volume.volume_name == name)
+    };
+    let mut assessment = Assessment {
+        obstacle: None,
+        method: LiveMigration,
+    };
+    if migrated.is_some_and(|list| !list.is_empty()) {
+        assessment.method = BlockMigration;
+    }
+    let guest = Guest::of(vmi);
+    let volumes = guest.volumes.iter();
+    for volume in volumes.filter(|volume| is_writable(&guest, volume.name)) {
+        let name = volume.name;
+        let obstacle = match classify(&volume.source) {
+            Storage::Claim if is_migrated(name) || is_shared(vmi, name) => continue,
+            Storage::Claim => {
+                Some("is on a persistent volume claim without access mode ReadWriteMany")
+            }
+            Storage::HostDisk { shared: true } => continue,
+            Storage::HostDisk { shared: false } => Some("is stored on the node"),
+            Storage::Copied => None,
+        };
+        assessment.method = BlockMigration;
+        if let (Some(problem), None) = (obstacle, &assessment.obstacle) {
+            assessment.obstacle = Some(Obstacle {
+                reason: Reason::DisksNotLiveMigratable,
+                message: format!("volume {name} {problem}"),
+            });
+        }
+    }
+    assessment
+}
+
+/// How a volume is migrated.
+enum Storage {
+    /// A persistent volume claim.
+    Claim,
+    HostDisk {
+        shared: bool,
+    },
+    /// Belongs to the pod and is copied during the migration.
+    Copied,
+}
+
+fn classify(source: &VolumeSource<'_>) -> Storage {
+    match source {
+        VolumeSource::PersistentVolumeClaim(_) | VolumeSource::DataVolume(_) => Storage::Claim,
+        VolumeSource::HostDisk(disk) => Storage::HostDisk {
+            shared: disk.is_shared,
+        },
+        VolumeSource::CloudInit(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Files(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::Missing => Storage::Copied,
+    }
+}
+
+/// Whether the guest can write the volume through a disk; others need no migration.
+fn is_writable(guest: &Guest<'_>, volume: &str) -> bool {
+    let mut disks = guest.disks.iter();
+    match disks.find(|disk| disk.name() == volume) {
+        Some(disk) => match disk.target {
+            Target::Disk => !disk.is_read_only,
+            Target::Lun { .. } => true,
+            Target::CdRom { .. } => false,
+        },
+        None => !guest.is_filesystem(volume),
+    }
+}
+
+fn is_shared(vmi: &VirtualMachineInstance, volume: &str) -> bool {
+    let status = vmi.status.as_ref();
+    let found = status
+        .into_iter()
+        .flat_map(|status| &status.volume_status)
+        .find(|one| one.name == volume);
+    let claim = found.and_then(|one| one.persistent_volume_claim_info.as_ref());
+    claim.is_some_and(|claim| {
+        claim
+            .access_modes
+            .iter()
+            .any(|mode| mode == READ_WRITE_MANY)
+    })
+}

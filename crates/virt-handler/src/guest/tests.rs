@@ -1,0 +1,117 @@
+use std::{convert::Infallible, time::Duration};
+
+use kube::{Api, Client};
+use kubevirt_api::{
+    VirtualMachineInstance,
+    conditions::{self, Condition as _},
+    vmi_status::{
+        VirtualMachineInstanceConditionType as Condition, VirtualMachineInstancePhase as Phase,
+    },
+};
+use net_plan::PlanError;
+use reconcile::{Key, ReconcileError as _, Retry};
+use serde_json::json;
+
+use super::{error::GuestError, fixture::Fixture, observe};
+use crate::{launcher::CallError, prepare::PrepareError};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn key() -> Key {
+    Key::new("default", "a")
+}
+
+fn refused(transient: bool) -> GuestError {
+    GuestError::Call(CallError::Refused {
+        reason: "LauncherReason".to_owned(),
+        message: "refused".to_owned(),
+        transient,
+    })
+}
+
+fn plan_error(error: PlanError) -> GuestError {
+    GuestError::Prepare(PrepareError::from(error))
+}
+
+/// Refuses the start of a new guest with the error: the result, and the VMI after it.
+async fn refuse_start(error: GuestError) -> (Result<(), GuestError>, VirtualMachineInstance) {
+    let fixture = Fixture::new().await;
+    fixture.create_guest().await;
+    let guests = fixture.guests().await;
+    let parts = &guests.parts;
+    let pair = observe::pair(&fixture.client, &parts.vmis, &parts.pods, &key()).await;
+    let pair = pair.unwrap().unwrap();
+    let result = guests.refuse_start(&key(), &pair, error).await;
+    let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(fixture.client.clone());
+    let vmi = vmis.get("a").await.unwrap();
+    fixture.stop().await;
+    (result, vmi)
+}
+
+#[tokio::test]
+async fn transient_refusal_keeps_the_vmi_waiting_and_permanent_refusal_fails_it() {
+    let interface = || "eth0".to_owned();
+    let no_address = PlanError::PodHasNoAddress {
+        interface: interface(),
+    };
+    let no_network = PlanError::NoSuchNetwork {
+        interface: interface(),
+    };
+    for (error, reason, transient) in [
+        (plan_error(no_address), "PodHasNoAddress", true),
+        (refused(true), "LauncherReason", true),
+        (CallError::TimedOut.into(), "LauncherUnavailable", true),
+        (plan_error(no_network), "NoSuchNetwork", false),
+        (refused(false), "LauncherReason", false),
+    ] {
+        let message = error.to_string();
+        let (result, vmi) = refuse_start(error).await;
+        let status = vmi.status.unwrap();
+        let synchronized = conditions::find(&status.conditions, &Condition::Synchronized).unwrap();
+        assert_eq!(synchronized.status(), conditions::FALSE);
+        assert_eq!(synchronized.reason(), reason);
+        assert!(synchronized.message().contains(&message), "{message}");
+        if transient {
+            assert_eq!(result.unwrap_err().retry(), Retry::BackOff, "{reason}");
+            assert_eq!(status.phase, Some(Phase::Scheduled), "{reason}");
+            assert_eq!(status.reason, None);
+        } else {
+            assert!(result.is_ok(), "{reason}");
+            assert_eq!(status.phase, Some(Phase::Failed), "{reason}");
+            assert_eq!(status.reason.as_deref(), Some(reason));
+        }
+    }
+}
+
+/// A server that rejects every request.
+fn rejecting_client() -> Client {
+    let reject = |_request: axum::http::Request<kube::client::Body>| async {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "status.x: Invalid value", "reason": "Invalid", "code": 422,
+        });
+        let body = kube::client::Body::from(serde_json::to_vec(&status).unwrap());
+        let response = axum::http::Response::builder().status(422).body(body);
+        Ok::<_, Infallible>(response.unwrap())
+    };
+    Client::new(tower::service_fn(reject), "default")
+}
+
+#[tokio::test]
+async fn rejected_status_is_published_as_an_event() {
+    let fixture = Fixture::new().await;
+    let vmi = fixture.create_guest().await;
+    let guests = fixture.guests_with_client(rejecting_client()).await;
+    let mut status = vmi.status.clone().unwrap();
+    status.phase = Some(Phase::Running);
+    let error = guests.write(&key(), &vmi, &status).await.unwrap_err();
+    assert_eq!(error.reason(), "Refused");
+    let event = tokio::time::timeout(DEADLINE, fixture.next_event()).await;
+    let event = event.unwrap();
+    assert_eq!(event.reason.as_deref(), Some("SyncFailed"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(event.involved_object.uid, vmi.metadata.uid);
+    let message = event.message.unwrap();
+    assert!(message.contains("status.x: Invalid value"), "{message}");
+    fixture.stop().await;
+}

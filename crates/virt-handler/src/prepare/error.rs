@@ -1,0 +1,112 @@
+//! Errors of the preparation of a pod.
+
+use std::io;
+
+use domain_xml::RenderError;
+use host_net::NetError;
+use model::Unsupported;
+use net_plan::PlanError;
+use reasons::Reason;
+
+use crate::volumes::StepError;
+
+/// Why a pod cannot be prepared for its guest.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("not supported yet: {0}")]
+    Unsupported(#[from] Unsupported),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("configure the pod's network")]
+    Network(#[from] NetError),
+    #[error(transparent)]
+    Domain(#[from] RenderError),
+    #[error(transparent)]
+    Volume(#[from] StepError),
+    #[error("access the pod's files")]
+    Pod(#[from] io::Error),
+    #[error("hand over the guest's disks")]
+    HandOver(#[source] io::Error),
+}
+
+impl PrepareError {
+    pub(crate) fn reason(&self) -> Reason {
+        match self {
+            Self::Unsupported(_) => Reason::FeatureNotSupported,
+            Self::Plan(error) => error.reason(),
+            Self::Network(error) => error.reason(),
+            Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
+            Self::Domain(_) => Reason::DomainNotRenderable,
+            Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
+            Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
+            Self::Pod(_) => Reason::PodNotReachable,
+            Self::HandOver(_) => Reason::DiskNotUsable,
+        }
+    }
+
+    /// Whether the preparation may succeed later with the same VMI, whose spec never changes.
+    ///
+    /// Also true if only an administrator can remove the cause, such as a missing kernel module: the
+    /// VMI waits for that.
+    pub(crate) fn is_transient(&self) -> bool {
+        !self.reason().is_permanent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> String {
+        text.to_owned()
+    }
+
+    #[test]
+    fn only_errors_of_the_vmi_itself_are_permanent() {
+        let io = || io::Error::from(io::ErrorKind::NotFound);
+        let transient: [PrepareError; 7] = [
+            PlanError::PodHasNoAddress {
+                interface: text("eth0"),
+            }
+            .into(),
+            RenderError::NotPlumbed {
+                interface: text("default"),
+            }
+            .into(),
+            NetError::NoSuchLink { name: text("eth0") }.into(),
+            NetError::NotSupported {
+                operation: text("set rules"),
+                feature: text("nft_masq"),
+            }
+            .into(),
+            NetError::ThreadPanicked.into(),
+            PrepareError::Pod(io()),
+            PrepareError::HandOver(io()),
+        ];
+        for error in transient {
+            assert!(error.is_transient(), "{error:?}");
+        }
+        let permanent: [PrepareError; 4] = [
+            PlanError::NoSuchNetwork {
+                interface: text("default"),
+            }
+            .into(),
+            PlanError::TooManyRoutes {
+                interface: text("eth0"),
+            }
+            .into(),
+            RenderError::Missing {
+                field: text("spec.domain.x"),
+            }
+            .into(),
+            RenderError::Invalid {
+                field: text("spec.domain.x"),
+                problem: text("unknown"),
+            }
+            .into(),
+        ];
+        for error in permanent {
+            assert!(!error.is_transient(), "{error:?}");
+        }
+    }
+}
