@@ -6,7 +6,7 @@ use virt_controller::{AccelerationPolicy, Settings};
 
 use crate::{cli, health, metrics, run::Process};
 
-/// Objects of one kind that are worked on at once.
+/// Concurrent reconciles of each controller.
 const CONCURRENCY: usize = 8;
 
 pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()> {
@@ -21,7 +21,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
         election: Election {
             namespace: process.namespace.clone(),
             name: "virt-controller".to_owned(),
-            // A pod runs this program once at a time, so one that comes back need not wait.
+            // A pod runs one process at a time, so a restarted one need not wait for its own lease.
             identity: flags.place.pod.clone(),
         },
     };

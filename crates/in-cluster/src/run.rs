@@ -1,4 +1,4 @@
-//! From the command line to a component, until the kubelet ends it.
+//! Runs the component of a command line until the kubelet stops it.
 
 use anyhow::{Context, Result};
 use installation::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT};
@@ -14,11 +14,11 @@ use crate::{
     rights,
 };
 
-/// What every component gets.
+/// The parts of the process that every component uses.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) client: Client,
-    /// What it is, and the account it acts for.
+    /// The component and its service account.
     pub(crate) component: &'static str,
     pub(crate) account: &'static str,
     pub(crate) notices: Notices,
@@ -27,7 +27,7 @@ pub(crate) struct Process {
     pub(crate) stop: CancellationToken,
 }
 
-/// Runs a component to its end.
+/// Runs a component until it ends.
 pub fn run(command: &Command) -> Result<()> {
     let place = match command {
         Command::Api(flags) => &flags.place,

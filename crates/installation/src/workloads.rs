@@ -7,9 +7,9 @@ use crate::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, Settings, registra
 pub const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
 /// The program in its image.
 const PROGRAM: &str = "/ferrovirt";
-/// Whoever it is, it is not root.
+/// An unprivileged user.
 const USER: u32 = 1001;
-/// The user of guests, who must be able to do what the probe does.
+/// The user of guests: the probe runs under the same restrictions.
 const GUEST_USER: u32 = 107;
 const KUBELET: &str = "/var/lib/kubelet";
 const CAPABILITIES: &str = "/capabilities";
@@ -42,7 +42,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
 struct Component {
     name: &'static str,
     account: &'static str,
-    /// Of the program.
+    /// The subcommand of the program.
     command: &'static str,
     env: Value,
 }
@@ -99,7 +99,7 @@ fn budget(settings: &Settings, name: &str) -> Value {
     })
 }
 
-/// The agent of each node. It is root on the node by its nature: it enters the namespaces of pods.
+/// virt-handler on each node. It is privileged, since it enters the namespaces of pods.
 fn handler(settings: &Settings) -> Value {
     let mut env = own_pod().to_vec();
     env.push(from_field("NODE_NAME", "spec.nodeName"));
@@ -117,7 +117,7 @@ fn handler(settings: &Settings) -> Value {
                     "priorityClassName": PRIORITY_CLASS,
                     "nodeSelector": {"kubernetes.io/os": "linux"},
                     "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
-                    // Whoever connects to its sockets is told by process.
+                    // It identifies peers of its sockets by process id.
                     "hostPID": true,
                     "initContainers": [
                         probe(settings, "with-kvm", true),
@@ -159,8 +159,8 @@ fn handler(settings: &Settings) -> Value {
     })
 }
 
-/// Finds out what guests can have on the node, with or without `/dev/kvm`: where that is there and
-/// broken, only the second leaves what guests can use.
+/// Probes the capabilities of the node, with or without `/dev/kvm`: if the device is broken, only the second probe
+/// yields results.
 fn probe(settings: &Settings, name: &str, with_kvm: bool) -> Value {
     let private = "/var/run/kubevirt-private";
     let security = if with_kvm {
@@ -214,7 +214,7 @@ fn metadata(settings: &Settings, name: &str) -> Value {
     json!({"name": name, "namespace": settings.namespace, "labels": labels})
 }
 
-/// What a component must know to speak of itself.
+/// The environment variables with which a component publishes events about its pod.
 fn own_pod() -> [Value; 3] {
     [
         from_field("POD_NAMESPACE", "metadata.namespace"),
@@ -234,7 +234,7 @@ fn healthy(period: u32, failures: u32) -> Value {
     })
 }
 
-/// Replicas go to different nodes where there are several.
+/// Prefers different nodes for replicas.
 fn apart(name: &str) -> Value {
     json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 1,

@@ -1,4 +1,4 @@
-//! Going to the background: the same program again, watched until it is up.
+//! The background process of `--detach`: the same program again, observed until it is up.
 
 use std::{
     ffi::OsString,
@@ -12,10 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::{printer::Printer, state_dir::StateDir};
 
-/// The line by which the background process says that all is up.
+/// The line by which the background process reports that everything is up.
 const READY: &str = "ferrovirt: ready";
 
-/// Starts the background process and passes its progress on until it is up or has failed.
+/// Starts the background process and prints its progress until it is up or has failed.
 pub(super) fn up(state: &StateDir, printer: Printer) -> Result<()> {
     let path = state.log();
     let log = OpenOptions::new()
@@ -44,7 +44,7 @@ pub(super) fn up(state: &StateDir, printer: Printer) -> Result<()> {
     let status = child.wait().context("wait for the background process")?;
     bail!(
         "ferrovirt did not come up ({status}):\n{}",
-        last_words(&path, begin).unwrap_or_default()
+        log_tail(&path, begin).unwrap_or_default()
     )
 }
 
@@ -62,8 +62,8 @@ fn background_arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
         .collect()
 }
 
-/// What the failed process had to say, which is at the end of its log.
-fn last_words(path: &std::path::Path, begin: u64) -> Option<String> {
+/// The last lines that the failed process has logged.
+fn log_tail(path: &std::path::Path, begin: u64) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     let new = bytes.get(usize::try_from(begin).ok()?..)?;
     let text = String::from_utf8_lossy(new);
@@ -71,17 +71,17 @@ fn last_words(path: &std::path::Path, begin: u64) -> Option<String> {
     Some(lines.get(lines.len().saturating_sub(5)..)?.join("\n"))
 }
 
-/// In the background process: no terminal any more.
+/// Detaches the background process from the terminal.
 pub(super) fn leave_session() -> Result<()> {
     match rustix::process::setsid() {
-        // It leads a session already: somebody else took care of it.
+        // It already leads a session.
         Ok(_) | Err(rustix::io::Errno::PERM) => Ok(()),
-        Err(err) => Err(err).context("leave the terminal's session"),
+        Err(error) => Err(error).context("leave the terminal's session"),
     }
 }
 
-/// In the background process: the one who waits may go.
-pub(super) fn say_ready(printer: Printer) {
+/// Reports to the waiting foreground process that everything is up.
+pub(super) fn report_ready(printer: Printer) {
     printer.line(READY);
 }
 
