@@ -89,6 +89,7 @@ impl Environment {
             },
             namespace: "kubevirt".to_owned(),
             clock: Clock::system(),
+            metrics: vec![&virt_api::METRICS],
         };
         let stop = self.stop.clone();
         self.tasks.spawn(virt_api::run(settings, stop));
