@@ -73,13 +73,15 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
             transport: if options.plain_http {
                 Transport::Plain
             } else {
-                Transport::Usual
+                Transport::TlsUnlessLoopback
             },
             listener: listener(),
         };
         let pushed = runtime.block_on(package.push(&target.to_string(), &how));
         pushed.with_context(|| match how.transport {
-            Transport::Usual => format!("push {target} (--plain-http if its registry has no TLS)"),
+            Transport::TlsUnlessLoopback => {
+                format!("push {target} (--plain-http if its registry has no TLS)")
+            }
             Transport::Plain => format!("push {target}"),
         })?;
         printer.result(format_args!("{}@{}", target.repository, package.digest()))?;
@@ -145,12 +147,12 @@ fn place(built: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// Reports existing blobs, finished uploads, and each quarter of a large upload.
-fn listener() -> image_store::Listener {
+fn listener() -> image_store::ProgressListener {
     let quarters: Mutex<BTreeMap<Digest, u64>> = Mutex::default();
     Arc::new(move |digest, size, progress| {
         let state = match progress {
-            Progress::IsThere => "is there already".to_owned(),
-            Progress::Arrived => "pushed".to_owned(),
+            Progress::AlreadyPresent => "is there already".to_owned(),
+            Progress::Done => "pushed".to_owned(),
             Progress::Sent(sent) => {
                 let quarter = quarter(sent, size);
                 let mut quarters = quarters.lock();

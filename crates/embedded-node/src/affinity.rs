@@ -1,10 +1,10 @@
-//! What a pod demands of its node's labels beyond equality. Pure.
+//! Required node affinity of a pod. Pure.
 //!
-//! Preferences are passed over: with one node there is nothing to prefer.
+//! Preferences are ignored: with one node there is nothing to prefer.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 
-/// May the pod run on the node, as far as its node affinity goes?
+/// Whether the pod's required node affinity matches the node.
 pub(crate) fn admits(pod: &Pod, node: &Node) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let affinity = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
@@ -19,7 +19,7 @@ pub(crate) fn admits(pod: &Pod, node: &Node) -> bool {
     })
 }
 
-/// All of a term must hold; an empty one is met by no node.
+/// All requirements of a term must hold; an empty term matches no node.
 fn is_met(term: &NodeSelectorTerm, node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
     let label = |name: &str| labels.and_then(|all| all.get(name)).map(String::as_str);
@@ -29,8 +29,8 @@ fn is_met(term: &NodeSelectorTerm, node: &Node) -> bool {
     };
     let mut expressions = term.match_expressions.iter().flatten().peekable();
     let mut fields = term.match_fields.iter().flatten().peekable();
-    let says_something = expressions.peek().is_some() || fields.peek().is_some();
-    says_something
+    let is_not_empty = expressions.peek().is_some() || fields.peek().is_some();
+    is_not_empty
         && expressions.all(|one| holds(one, label(&one.key)))
         && fields.all(|one| holds(one, field(&one.key)))
 }
@@ -38,7 +38,7 @@ fn is_met(term: &NodeSelectorTerm, node: &Node) -> bool {
 fn holds(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_among = |found: &str| values.iter().any(|value| value == found);
-    // Numbers on both sides, or it does not hold.
+    // Both sides must be integers.
     let compared = || {
         let bound: i64 = values.first()?.parse().ok()?;
         let found: i64 = found?.parse().ok()?;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn affinity_is_what_a_scheduler_makes_of_it() {
+    fn required_affinity_is_matched_as_by_kubernetes() {
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": "here", "labels": {"zone": "a", "size": "8", "empty": ""}},
         }))

@@ -9,7 +9,7 @@ use reasons::Reason;
 
 use crate::Failure;
 
-/// What was found; a name that is missing here does not exist.
+/// The existing ones of the requested objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Documents {
     pub(crate) config_maps: BTreeMap<String, ConfigMap>,
@@ -82,7 +82,7 @@ pub(crate) async fn fetch(
     })
 }
 
-/// Every name that the pod's volumes, environment and pull secrets mention.
+/// The names in the pod's volumes, environment and pull secrets.
 pub(crate) fn names(pod: &Pod) -> Names {
     let mut names = Names::default();
     let Some(spec) = &pod.spec else { return names };

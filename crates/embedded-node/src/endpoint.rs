@@ -1,4 +1,4 @@
-//! The kubelet's HTTPS endpoint: container logs, streams and health, for callers with a certificate.
+//! The kubelet's HTTPS endpoint: container logs, streams and health, for clients with a certificate.
 
 use std::{
     io,
@@ -34,7 +34,7 @@ use crate::{
     supervisor::Link,
 };
 
-/// Chunks on their way to a slow reader.
+/// Buffered for a slow reader.
 const CHUNKS: usize = 16;
 
 pub(crate) async fn serve(shared: Arc<Shared>, endpoint: Endpoint, stop: CancellationToken) {
@@ -82,7 +82,12 @@ async fn container_logs(
         let message = format!("container {container:?} in pod {name:?} is waiting to start");
         return refuse(StatusCode::BAD_REQUEST, message);
     };
-    let Some(attempt) = attempt(&status, query.previous) else {
+    let which = if query.previous {
+        WhichRun::Previous
+    } else {
+        WhichRun::Latest
+    };
+    let Some(attempt) = attempt(&status, which) else {
         let message =
             format!("previous terminated container {container:?} in pod {name:?} not found");
         return refuse(StatusCode::BAD_REQUEST, message);
@@ -94,7 +99,7 @@ async fn container_logs(
         container,
         attempt,
         follow: query.follow && !query.previous,
-        begun: None,
+        started: None,
     };
     shared.children.spawn(async move {
         if let Err(error) = send(request, selector, &sender).await {
@@ -108,8 +113,8 @@ async fn container_logs(
     Body::from_stream(chunks).into_response()
 }
 
-/// What the container prints, but for what it has printed already.
-pub(crate) async fn printed_from_now_on(
+/// The future output of the container, without its past output.
+pub(crate) async fn follow_output(
     shared: &Shared,
     uid: &str,
     container: String,
@@ -125,13 +130,13 @@ pub(crate) async fn printed_from_now_on(
         ..logs::Query::default()
     };
     let selector = Selector::new(&query, shared.settings.clock.now());
-    let (begun, known) = oneshot::channel();
+    let (started, on_started) = oneshot::channel();
     let request = Request {
         dir,
         container,
         attempt,
         follow: true,
-        begun: Some(begun),
+        started: Some(started),
     };
     let (sender, receiver) = mpsc::channel(CHUNKS);
     shared.children.spawn(async move {
@@ -139,8 +144,8 @@ pub(crate) async fn printed_from_now_on(
             tracing::debug!(%error, "attached output ended early");
         }
     });
-    // If it is dropped untold, the log has ended and so has what comes of it.
-    let _told = known.await.is_ok();
+    // If the sender was dropped, the log has ended and the receiver ends as well.
+    let _started = on_started.await.is_ok();
     Ok(receiver)
 }
 
@@ -157,11 +162,18 @@ fn has_container(pod: &Pod, name: &str) -> bool {
     })
 }
 
-/// Which run's log is meant: the latest, or the latest that has ended.
-fn attempt(status: &ContainerStatus, previous: bool) -> Option<u32> {
-    match (&status.state, previous) {
-        (_, false) | (Run::BackOff { .. }, true) => Some(status.attempt),
-        (_, true) => status.attempt.checked_sub(1),
+/// The run whose log is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WhichRun {
+    Latest,
+    /// The latest run that has ended.
+    Previous,
+}
+
+fn attempt(status: &ContainerStatus, which: WhichRun) -> Option<u32> {
+    match (&status.state, which) {
+        (_, WhichRun::Latest) | (Run::BackOff { .. }, WhichRun::Previous) => Some(status.attempt),
+        (_, WhichRun::Previous) => status.attempt.checked_sub(1),
     }
 }
 
@@ -170,8 +182,8 @@ struct Request {
     container: String,
     attempt: u32,
     follow: bool,
-    /// Told when it is known what was printed before.
-    begun: Option<oneshot::Sender<()>>,
+    /// Notified once the existing output has been read.
+    started: Option<oneshot::Sender<()>>,
 }
 
 async fn send(
@@ -186,7 +198,7 @@ async fn send(
         &request.container,
         request.attempt,
     ));
-    // Told of changes before the first look, so that none falls in between.
+    // Watch before the first read, so that no change is lost in between.
     let mut changes = match path.parent().filter(|_| request.follow) {
         Some(dir) => Some(Changes::of(dir)?),
         None => None,
@@ -206,11 +218,11 @@ async fn send(
     .await
     .map_err(io::Error::other)?;
     let first = selector.first(&bytes?);
-    if let Some(begun) = request.begun.take() {
-        // Whoever asked may have gone.
-        let _told = begun.send(()).is_ok();
+    if let Some(started) = request.started.take() {
+        // The receiver may have been dropped.
+        let _received = started.send(()).is_ok();
     }
-    if pass_on(first, sender).await.is_err() {
+    if forward(first, sender).await.is_err() {
         return Ok(());
     }
     while let (true, false, Some(changes), Some((link, _))) =
@@ -222,14 +234,14 @@ async fn send(
             () = sender.closed() => return Ok(()),
         }
         let more = selector.more(&tail.next()?);
-        if pass_on(more, sender).await.is_err() {
+        if forward(more, sender).await.is_err() {
             return Ok(());
         }
     }
     Ok(())
 }
 
-async fn pass_on(bytes: Vec<u8>, sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
+async fn forward(bytes: Vec<u8>, sender: &mpsc::Sender<Bytes>) -> Result<(), ()> {
     if bytes.is_empty() {
         return Ok(());
     }
@@ -245,7 +257,7 @@ fn is_running(status: &disk::PodStatus, request: &Request) -> bool {
     })
 }
 
-/// News that something in a directory was written.
+/// Notifications of writes in a directory.
 struct Changes {
     events: inotify::EventStream<[u8; 4096]>,
 }

@@ -1,4 +1,4 @@
-//! Environment variables of a container, and values taken from the pod itself: pure.
+//! Environment variables of a container and the downward API. Pure.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -11,7 +11,7 @@ use crate::{
     resources::{Side, amount},
 };
 
-/// What is known about the pod beside its object.
+/// The pod and the facts about it that its object may not have yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts<'a> {
     pub(crate) pod: &'a Pod,
@@ -23,7 +23,7 @@ pub(crate) struct Facts<'a> {
 
 const CONFIG: Reason = Reason::CreateContainerConfigError;
 
-/// `NAME=value` for all, later ones winning; the image's come first.
+/// The variables of the image, then `envFrom`, then `env`; later ones win.
 pub(crate) fn render(
     facts: &Facts<'_>,
     container: &Container,
@@ -36,7 +36,7 @@ pub(crate) fn render(
         .collect();
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
-        let (found, optional, what) = if let Some(map) = &from.config_map_ref {
+        let (found, optional, source) = if let Some(map) = &from.config_map_ref {
             (
                 facts.documents.config_map(&map.name),
                 map.optional,
@@ -56,7 +56,7 @@ pub(crate) fn render(
                 )
             })),
             None if optional == Some(true) => {}
-            None => return Err(Failure::new(CONFIG, format!("{what} not found"))),
+            None => return Err(Failure::new(CONFIG, format!("{source} not found"))),
         }
     }
     for variable in container.env.iter().flatten() {
@@ -78,11 +78,11 @@ fn value(
             variable.value.as_deref().unwrap_or_default(),
             so_far,
         ))),
-        Some(source) => referred(facts, container, source),
+        Some(source) => referenced_value(facts, container, source),
     }
 }
 
-fn referred(
+fn referenced_value(
     facts: &Facts<'_>,
     container: &Container,
     source: &EnvVarSource,
@@ -97,7 +97,7 @@ fn referred(
             .map(|quantity| quantity.0.as_str());
         return resource_value(container, &resource.resource, divisor).map(Some);
     }
-    let (found, key, optional, (kind, what)) = if let Some(map) = &source.config_map_key_ref {
+    let (found, key, optional, (kind, name)) = if let Some(map) = &source.config_map_key_ref {
         (
             facts.documents.config_map(&map.name),
             &map.key,
@@ -114,22 +114,22 @@ fn referred(
     } else {
         return Err(Failure::new(
             CONFIG,
-            "an environment variable names no source",
+            "an environment variable has an empty valueFrom",
         ));
     };
     let known = found.is_some();
     match found.and_then(|mut data| data.remove(key)) {
         Some(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
         None if optional == Some(true) => Ok(None),
-        None if !known => Err(Failure::new(CONFIG, format!("{kind} {what:?} not found"))),
+        None if !known => Err(Failure::new(CONFIG, format!("{kind} {name:?} not found"))),
         None => Err(Failure::new(
             CONFIG,
-            format!("couldn't find key {key} in {kind} {what:?}"),
+            format!("couldn't find key {key} in {kind} {name:?}"),
         )),
     }
 }
 
-/// A field of the pod by the path that the downward API allows.
+/// The value of a pod field that the downward API supports.
 pub(crate) fn field_value(facts: &Facts<'_>, path: &str) -> Result<String, Failure> {
     let meta = &facts.pod.metadata;
     let spec = facts.pod.spec.as_ref();
@@ -172,12 +172,12 @@ pub(crate) fn field_value(facts: &Facts<'_>, path: &str) -> Result<String, Failu
             };
             entry("metadata.labels", meta.labels.as_ref())
                 .or_else(|| entry("metadata.annotations", meta.annotations.as_ref()))
-                .ok_or_else(|| Failure::new(CONFIG, format!("field {path:?} is not offered")))?
+                .ok_or_else(|| Failure::new(CONFIG, format!("field {path:?} is not supported")))?
         }
     })
 }
 
-/// `limits.cpu` and its like, in units of the divisor.
+/// A container resource such as `limits.cpu`, in units of the divisor.
 pub(crate) fn resource_value(
     container: &Container,
     path: &str,
@@ -189,7 +189,7 @@ pub(crate) fn resource_value(
         _ => {
             return Err(Failure::new(
                 CONFIG,
-                format!("resource {path:?} is not offered"),
+                format!("resource {path:?} is not supported"),
             ));
         }
     };
@@ -208,7 +208,7 @@ pub(crate) fn resource_value(
     Ok(millis.div_ceil(divisor).to_string())
 }
 
-/// Replaces `$(NAME)` by its value; `$$` is a dollar sign, unknown names stay as they are.
+/// Replaces `$(NAME)` by its value; `$$` is a dollar sign, unknown names are kept.
 pub(crate) fn expand(text: &str, values: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_come_from_image_documents_and_pod() {
+    fn variables_come_from_image_config_maps_and_pod() {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "n", "labels": {"a": "b"}},
         }))

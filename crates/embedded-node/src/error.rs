@@ -1,4 +1,4 @@
-//! What goes wrong: before the node runs, and with one pod while it runs.
+//! Errors of the node at startup and of the steps of one pod.
 
 use std::{error::Error, io, path::PathBuf};
 
@@ -8,7 +8,7 @@ use reasons::Reason;
 /// Why a node cannot start. Each names the cause and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    #[error("run pods without root rights: start again as root (sudo)")]
+    #[error("run pods without root privileges: start again as root (sudo)")]
     NotRoot,
     #[error("run pods on this kernel: it has no overlay file system (CONFIG_OVERLAY_FS)")]
     NoOverlay,
@@ -30,11 +30,11 @@ pub enum NodeError {
     },
 }
 
-/// Why a step of a pod failed, in the words users see in events and container states.
+/// Why a step of a pod failed, as shown in events and container states.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// A word that Kubernetes users know, for example `FailedMount`.
+    /// A reason known from Kubernetes, for example `FailedMount`.
     pub reason: Reason,
     pub message: String,
 }
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The whole chain of `error`, after what was tried.
+    /// A failure of the operation `tried`, with the whole chain of `error`.
     pub fn of(reason: Reason, tried: &str, error: &(dyn Error + 'static)) -> Self {
         Self::new(reason, format!("{tried}: {}", error_chain(error)))
     }

@@ -1,7 +1,7 @@
-//! One more program in a running container: started by a helper process that enters the container,
-//! and over with it.
+//! Runs a program in a running container, through a helper process that enters the container and
+//! ends with it.
 //!
-//! **Invariant.** A program that nobody waits for any more is ended.
+//! **Invariant.** Dropping [`Exec`] ends the program.
 
 use std::{
     fs::{self, File},
@@ -34,10 +34,10 @@ use tokio::{
     time::timeout,
 };
 
-/// A terminal is there as soon as the container is entered.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The helper sends the terminal as soon as it has entered the container.
+const TERMINAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is asked for.
+/// The program to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) container: String,
@@ -48,7 +48,7 @@ pub(crate) struct Wanted {
     pub(crate) error: Flow,
 }
 
-/// Is this stream of interest to anybody?
+/// Whether the client uses a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Open,
@@ -77,7 +77,7 @@ pub(crate) struct Exec {
     pub(crate) console: Option<Arc<Console>>,
 }
 
-/// Starts the program; that it cannot be run is told by [`Exec::wait`].
+/// Starts the program; [`Exec::wait`] returns whether it could be run.
 pub(crate) async fn start(program: &Path, pod_dir: &Path, wanted: Wanted) -> io::Result<Exec> {
     let pods = pod_dir.to_owned();
     let files = wanted.clone();
@@ -114,21 +114,21 @@ pub(crate) async fn start(program: &Path, pod_dir: &Path, wanted: Wanted) -> io:
     Ok(exec)
 }
 
-/// Runs a program to its end, or as long as allowed: its exit code and the beginning of its output.
+/// Runs a program to its end. Returns its outcome and the first `max` bytes of its output.
 pub(crate) async fn run(
     program: &Path,
     pod_dir: &Path,
     wanted: Wanted,
-    most: usize,
+    max: usize,
 ) -> io::Result<(Outcome, Vec<u8>)> {
     let mut exec = start(program, pod_dir, wanted).await?;
     let mut text = Vec::new();
-    let limit = u64::try_from(most).unwrap_or(u64::MAX);
+    let limit = u64::try_from(max).unwrap_or(u64::MAX);
     let (output, error) = (exec.output.take(), exec.error.take());
     let read = async {
         for stream in [output, error].into_iter().flatten() {
             let mut stream = stream;
-            // What does not fit is read as well, so that the program can go on.
+            // Further output is discarded, so that the program does not block.
             (&mut stream).take(limit).read_to_end(&mut text).await?;
             tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
         }
@@ -136,11 +136,11 @@ pub(crate) async fn run(
     };
     let (outcome, read) = tokio::join!(exec.wait(), read);
     read?;
-    text.truncate(most);
+    text.truncate(max);
     Ok((outcome?, text))
 }
 
-/// Writes what the helper needs, in a directory of its own.
+/// Writes the helper's request into a new directory. Returns its name and the console listener.
 fn prepare(pod_dir: &Path, wanted: &Wanted) -> io::Result<(String, Option<UnixListener>)> {
     let all = pod_dir.join("exec");
     fs::create_dir_all(&all)?;
@@ -163,7 +163,7 @@ fn prepare(pod_dir: &Path, wanted: &Wanted) -> io::Result<(String, Option<UnixLi
     let listener = match wanted.terminal {
         Terminal::None => None,
         Terminal::Own => {
-            // A socket address holds about 100 bytes, a state directory may be deeper.
+            // A socket address holds about 100 bytes; the path of a state directory may be longer.
             let dir = File::open(dir)?;
             let path = format!("/proc/self/fd/{}/{CONSOLE_SOCKET}", dir.as_raw_fd());
             let listener = UnixListener::bind(path)?;
@@ -175,27 +175,27 @@ fn prepare(pod_dir: &Path, wanted: &Wanted) -> io::Result<(String, Option<UnixLi
 }
 
 impl Exec {
-    /// The terminal that the container sends, unless the helper ends before.
+    /// Receives the terminal from the helper, unless the helper ends first.
     async fn take_console(&mut self, listener: UnixListener, wanted: &Wanted) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        let come = async {
+        let receive = async {
             let (stream, _) = listener.accept().await?;
             loop {
                 stream.readable().await?;
-                match stream.try_io(Interest::READABLE, || receive(&stream)) {
+                match stream.try_io(Interest::READABLE, || receive_terminal(&stream)) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     received => return received,
                 }
             }
         };
         let master = tokio::select! {
-            master = timeout(PATIENCE, come) => master??,
-            // Why is in the outcome.
+            master = timeout(TERMINAL_TIMEOUT, receive) => master??,
+            // The outcome has the reason.
             ended = self.helper.wait() => return ended.map(drop),
         };
         rustix::io::ioctl_fionbio(&master, true)?;
-        // SAFETY: the descriptor is owned by what is registered, so it stays open and its number
-        // the same for as long.
+        // SAFETY: `AsyncFd` owns the descriptor, so it stays open with the same number while
+        // registered.
         let fd = unsafe { AsyncFd::register(master) }?;
         let console = Arc::new(Console { fd });
         let half = || Half(Arc::clone(&console));
@@ -207,8 +207,7 @@ impl Exec {
         Ok(())
     }
 
-    /// What became of the program. The future is to be kept until it is ready: a dropped one may
-    /// have taken the outcome with it.
+    /// Waits for the end of the program. Not cancel-safe: a dropped future may lose the outcome.
     pub(crate) async fn wait(&mut self) -> io::Result<Outcome> {
         let status = self.helper.wait().await?;
         let dir = self.dir.clone();
@@ -220,9 +219,11 @@ impl Exec {
                     removed?;
                     Ok(serde_json::from_slice(&bytes)?)
                 }
-                // Its pod was removed, or something killed it.
+                // The pod was removed, or the helper was killed.
                 Err(_) => Ok(Outcome::Failed {
-                    message: format!("the helper that entered the container was lost ({status})"),
+                    message: format!(
+                        "the helper process in the container ended unexpectedly ({status})"
+                    ),
                 }),
             }
         };
@@ -231,25 +232,25 @@ impl Exec {
             .map_err(io::Error::other)?
     }
 
-    /// Ends the program at once.
+    /// Terminates the program.
     pub(crate) fn kill(&self) {
         let pid = self.helper.id().and_then(|pid| i32::try_from(pid).ok());
         if let Some(pid) = pid.and_then(Pid::from_raw)
             && let Err(error) = kill_process(pid, Signal::TERM)
         {
-            tracing::debug!(%error, "helper cannot be ended");
+            tracing::debug!(%error, "exec helper cannot be terminated");
         }
     }
 }
 
 impl Drop for Exec {
     fn drop(&mut self) {
-        // It has no number any more when it was waited for.
+        // A reaped helper has no process ID, so this does nothing.
         self.kill();
     }
 }
 
-fn receive(stream: &tokio::net::UnixStream) -> io::Result<OwnedFd> {
+fn receive_terminal(stream: &tokio::net::UnixStream) -> io::Result<OwnedFd> {
     let mut text = [0; 64];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -268,7 +269,7 @@ fn receive(stream: &tokio::net::UnixStream) -> io::Result<OwnedFd> {
         .ok_or_else(|| io::Error::other("the container sent no terminal"))
 }
 
-/// Our end of a terminal in the container.
+/// The master side of a terminal in the container.
 #[derive(Debug)]
 pub(crate) struct Console {
     fd: AsyncFd<OwnedFd>,
@@ -307,7 +308,7 @@ impl AsyncRead for Half {
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));
                 }
-                // Nobody has the other end any more.
+                // All slave sides are closed.
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
                     return Poll::Ready(Ok(()));
                 }

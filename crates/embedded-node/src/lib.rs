@@ -1,13 +1,13 @@
 //! Pods as local processes: a small kubelet.
 //!
-//! [`EmbeddedNode`] registers a Node, binds pods to it and drives each bound pod by one task:
-//! observe (the pod, its supervisor's status, images, volumes, network), plan (pure), act. Files
-//! lie where a kubelet has them: `<root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`.
+//! [`EmbeddedNode`] registers a Node, binds pods to it and runs one task per bound pod: it
+//! observes (the pod, its supervisor's status, images, volumes, network), plans (pure) and acts.
+//! Files are where a kubelet has them: `<root>/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>`.
 //!
 //! **Invariants.** Containers belong to their pod's supervisor process: this crate may be killed
-//! at any instruction, and whoever runs next goes on from the disk with no container touched and
-//! none started twice. What is on disk and unknown to the API server is taken down. Nothing here
-//! knows virtual machines.
+//! at any instruction, and the next process continues from the disk without touching a container
+//! or starting one twice. Pods on disk that the API server does not know are torn down. Nothing
+//! here knows virtual machines.
 
 mod affinity;
 mod container;
@@ -24,12 +24,13 @@ mod pod;
 mod port_forward;
 mod probes;
 mod registration;
+mod repeated;
 mod resolv_conf;
 mod resources;
-mod room;
 mod schedule;
 mod services;
 mod settings;
+mod slots;
 mod storage;
 mod streams;
 mod supervisor;

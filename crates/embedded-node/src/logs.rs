@@ -1,4 +1,4 @@
-//! Reads container logs: what `kubectl logs` asks for, from the files that supervisors write.
+//! Selects and follows container logs, which supervisors write.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The query of a log request, by the names of the Kubernetes API.
+/// The query parameters of a log request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Query {
@@ -22,13 +22,13 @@ pub(crate) struct Query {
     pub(crate) limit_bytes: Option<usize>,
 }
 
-/// Renders log lines for one request, and knows when it has said enough.
+/// Renders the log lines of one request up to its limits.
 #[derive(Debug)]
 pub(crate) struct Selector {
     timestamps: bool,
     since: Option<Timestamp>,
     tail: Option<usize>,
-    left: Option<usize>,
+    bytes_left: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,15 @@ impl Selector {
             timestamps: query.timestamps,
             since,
             tail: query.tail_lines,
-            left: query.limit_bytes,
+            bytes_left: query.limit_bytes,
         }
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.left == Some(0)
+        self.bytes_left == Some(0)
     }
 
-    /// What was there when the request came: the tail counts here only.
+    /// Renders the existing log; `tailLines` applies only here.
     pub(crate) fn first(&mut self, whole: &[u8]) -> Vec<u8> {
         let text = String::from_utf8_lossy(whole);
         let mut lines: VecDeque<Line<'_>> = VecDeque::new();
@@ -84,7 +84,7 @@ impl Selector {
         self.cut(out)
     }
 
-    /// What came later.
+    /// Renders lines written later.
     pub(crate) fn more(&mut self, whole_lines: &[u8]) -> Vec<u8> {
         let text = String::from_utf8_lossy(whole_lines);
         let lines = text.lines().filter_map(parse);
@@ -98,7 +98,7 @@ impl Selector {
     }
 
     fn append(&self, mut out: Vec<u8>, line: &Line<'_>) -> Vec<u8> {
-        // A long line was cut for the file; its pieces are one line again.
+        // A long line is stored in parts, which are joined again.
         let fresh = out.last().is_none_or(|byte| *byte == b'\n');
         if self.timestamps && fresh {
             out.extend_from_slice(line.time.as_bytes());
@@ -112,7 +112,7 @@ impl Selector {
     }
 
     fn cut(&mut self, mut out: Vec<u8>) -> Vec<u8> {
-        if let Some(left) = &mut self.left {
+        if let Some(left) = &mut self.bytes_left {
             out.truncate(*left);
             *left -= out.len();
         }
@@ -130,7 +130,7 @@ fn parse(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// A log on disk that is read as it grows.
+/// A log on disk that may grow and rotate while it is read.
 #[derive(Debug)]
 pub(crate) struct Tail {
     path: PathBuf,
@@ -149,14 +149,14 @@ impl Tail {
         }
     }
 
-    /// Everything that is there, the older half first.
+    /// The whole log, the rotated part first.
     pub(crate) fn all(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = read(&self.rotated)?;
         bytes.extend(self.next()?);
         Ok(bytes)
     }
 
-    /// What was written since the last call, in whole lines.
+    /// Whole lines written since the last call.
     pub(crate) fn next(&mut self) -> io::Result<Vec<u8>> {
         use std::os::unix::fs::MetadataExt as _;
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! The Node object and its lease.
+//! Registers the Node object and renews its lease.
 
 use std::{collections::BTreeMap, fs, sync::Arc, time::Duration};
 
@@ -18,21 +18,22 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     NodeError,
     devices::{Amounts, Devices},
-    node::{Known, Shared},
+    node::{NodeSettings, Shared},
+    repeated::Failures,
 };
 
 const MANAGER: &str = "embedded-node";
 const LEASES: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// After a write of the devices that failed.
+/// Delay after a failed write of the devices.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// As many as kubelets take by default.
-const MOST_PODS: u32 = 110;
+/// The default of kubelets.
+const MAX_PODS: u32 = 110;
 
-/// Creates the Node or brings it up to date, and takes the lease.
+/// Creates or updates the Node and its lease.
 pub(crate) async fn register(
-    settings: &Known,
+    settings: &NodeSettings,
     devices: &Devices,
     port: u16,
 ) -> Result<(), NodeError> {
@@ -62,40 +63,49 @@ pub(crate) async fn register(
     write_lease(settings).await.map_err(failed)
 }
 
-/// Renews the lease, and the status when devices come or go.
+/// Renews the lease, and updates the status when devices change.
 pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(RENEW_EVERY);
     ticks.tick().await;
     let mut changed = shared.devices.changed();
-    // Plugins may have come while the node was being registered.
+    // Plugins may have registered while the node was being registered.
     changed.mark_changed();
-    let mut shown = BTreeMap::new();
+    let mut published = BTreeMap::new();
+    let mut failures = Failures::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            // The sender lives as long as we do.
+            // The sender lives as long as this task.
             Ok(()) = changed.changed() => {
-                show_devices(&shared, &mut shown, &mut changed).await;
+                publish_devices(&shared, &mut published, &mut changed).await;
                 continue;
             }
             _ = ticks.tick() => {}
         }
-        if let Err(error) = write_lease(&shared.settings).await {
-            tracing::warn!(error = error_chain(&error), "node lease is not renewed");
+        match write_lease(&shared.settings).await {
+            Ok(()) => failures.succeeded(),
+            Err(error) => {
+                let error = error_chain(&error);
+                if failures.failed() {
+                    tracing::warn!(error, "node lease still cannot be renewed");
+                } else {
+                    tracing::debug!(error, "node lease cannot be renewed");
+                }
+            }
         }
         let key = Key::new("", shared.settings.node_name.as_str());
         let known = shared.node.get(&key);
-        // Somebody deleted our Node: without it no pod is bound.
+        // A user deleted the Node; without it no pod is bound.
         if known.is_none()
             && let Err(error) = register(&shared.settings, &shared.devices, port).await
         {
             let error = error_chain(&error);
-            tracing::warn!(error, "node cannot be registered again");
+            tracing::warn!(error, "deleted node cannot be registered again");
         }
     }
 }
 
-async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
+async fn write_status(settings: &NodeSettings, port: u16) -> Result<(), WriteError> {
     let api = Api::<Node>::all(settings.client.clone());
     let key = Key::new("", settings.node_name.as_str());
     let now = settings.clock.now();
@@ -132,20 +142,20 @@ async fn write_status(settings: &Known, port: u16) -> Result<(), WriteError> {
     }
 }
 
-/// Writes the devices if their amounts are others than those shown, and has waiting pods looked at
-/// again either way: what is free may be more.
-async fn show_devices(
+/// Writes the amounts of devices if they changed. Wakes waiting pods in any case: more devices may
+/// be free.
+async fn publish_devices(
     shared: &Shared,
-    shown: &mut BTreeMap<String, Amounts>,
+    published: &mut BTreeMap<String, Amounts>,
     changed: &mut watch::Receiver<()>,
 ) {
     let amounts = shared.devices.amounts();
-    if *shown != amounts {
+    if *published != amounts {
         match write_devices(&shared.settings, &shared.devices).await {
-            Ok(()) => *shown = amounts,
+            Ok(()) => *published = amounts,
             Err(error) => {
                 let error = error_chain(&error);
-                tracing::warn!(error, "the node's devices are not shown");
+                tracing::warn!(error, "node devices cannot be published");
                 tokio::time::sleep(RETRY_AFTER).await;
                 changed.mark_changed();
             }
@@ -154,9 +164,8 @@ async fn show_devices(
     shared.node_changed.send_replace(());
 }
 
-/// Shows the amounts of devices, and takes away resources that no plugin has brought in the life
-/// of this process.
-async fn write_devices(settings: &Known, devices: &Devices) -> Result<(), WriteError> {
+/// Writes the amounts of devices, and removes resources that no plugin of this process registered.
+async fn write_devices(settings: &NodeSettings, devices: &Devices) -> Result<(), WriteError> {
     let api = Api::<Node>::all(settings.client.clone());
     let key = Key::new("", settings.node_name.as_str());
     let unavailable = |error| WriteError::Unavailable {
@@ -176,7 +185,7 @@ async fn write_devices(settings: &Known, devices: &Devices) -> Result<(), WriteE
     written.map(drop).map_err(unavailable)
 }
 
-/// What to merge into the status; `None` when it says so already.
+/// The status patch; `None` when the status is up to date.
 fn device_status(node: &Node, amounts: &BTreeMap<String, Amounts>) -> Option<Value> {
     let status = node.status.clone().unwrap_or_default();
     let members = |shown: Option<BTreeMap<String, Quantity>>, amount: fn(&Amounts) -> usize| {
@@ -201,7 +210,7 @@ fn device_status(node: &Node, amounts: &BTreeMap<String, Amounts>) -> Option<Val
     (!same).then(|| json!({"capacity": capacity, "allocatable": allocatable}))
 }
 
-async fn write_lease(settings: &Known) -> Result<(), WriteError> {
+async fn write_lease(settings: &NodeSettings) -> Result<(), WriteError> {
     let api = Api::<Lease>::namespaced(settings.client.clone(), LEASES);
     let key = Key::new(LEASES, settings.node_name.as_str());
     let body = json!({"spec": {
@@ -234,12 +243,12 @@ async fn write_lease(settings: &Known) -> Result<(), WriteError> {
         .map(drop)
 }
 
-/// Leases count microseconds, always six digits.
-fn micro_time(settings: &Known) -> String {
+/// Leases have times with six fractional digits.
+fn micro_time(settings: &NodeSettings) -> String {
     format!("{:.6}", settings.clock.now())
 }
 
-fn labels(settings: &Known) -> BTreeMap<String, String> {
+fn labels(settings: &NodeSettings) -> BTreeMap<String, String> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -269,7 +278,7 @@ fn resources() -> BTreeMap<String, String> {
     [
         ("cpu", processors.to_string()),
         ("memory", memory.unwrap_or_else(|| "0".into())),
-        ("pods", MOST_PODS.to_string()),
+        ("pods", MAX_PODS.to_string()),
     ]
     .map(|(name, amount)| (name.to_owned(), amount))
     .into()
@@ -306,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_shown_once_and_those_that_nobody_brings_go() {
+    fn device_status_adds_updates_and_removes_resources() {
         let node: Node = serde_json::from_value(json!({"status": {
             "capacity": {"cpu": "2", "a.io/old": "1", "a.io/kept": "3"},
             "allocatable": {"cpu": "2", "a.io/old": "1", "a.io/kept": "1"},

@@ -1,4 +1,4 @@
-//! `/etc/resolv.conf` of a pod, by its `dnsPolicy` and `dnsConfig`: pure.
+//! Renders `/etc/resolv.conf` from a pod's `dnsPolicy` and `dnsConfig`. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -6,22 +6,22 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{Resolver, services};
 
-/// As many as resolvers read.
-const MOST_SERVERS: usize = 3;
-const MOST_SEARCHES: usize = 32;
+/// The limits of resolvers.
+const MAX_SERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
 
-/// `dns` is where names of the cluster are known, `host` what the host itself asks.
+/// `dns` is the cluster's DNS server, `host` the host's resolver settings.
 pub(crate) fn render(pod: &Pod, dns: Option<Ipv4Addr>, host: &Resolver) -> String {
     let spec = pod.spec.as_ref();
     let on_host = spec.is_some_and(|spec| spec.host_network == Some(true));
     let policy = spec.and_then(|spec| spec.dns_policy.as_deref());
-    let of_cluster = match policy {
+    let cluster_dns = match policy {
         Some("ClusterFirstWithHostNet") => dns,
         Some("Default" | "None") => None,
         _ if on_host => None,
         _ => dns,
     };
-    let (mut servers, mut searches, mut options) = match (of_cluster, policy) {
+    let (mut servers, mut searches, mut options) = match (cluster_dns, policy) {
         (_, Some("None")) => (Vec::new(), Vec::new(), Vec::new()),
         (None, _) => (
             host.nameservers.iter().map(ToString::to_string).collect(),
@@ -53,10 +53,10 @@ pub(crate) fn render(pod: &Pod, dns: Option<Ipv4Addr>, host: &Resolver) -> Strin
             options.push((name, option.value.clone()));
         }
     }
-    written(&unique(servers), &unique(searches), &options)
+    format_file(&unique(servers), &unique(searches), &options)
 }
 
-fn written(
+fn format_file(
     servers: &[String],
     searches: &[String],
     options: &[(String, Option<String>)],
@@ -64,13 +64,13 @@ fn written(
     let mut text = String::new();
     let searches: Vec<&str> = searches
         .iter()
-        .take(MOST_SEARCHES)
+        .take(MAX_SEARCHES)
         .map(String::as_str)
         .collect();
     if !searches.is_empty() {
         text.extend(["search ", &searches.join(" "), "\n"]);
     }
-    for server in servers.iter().take(MOST_SERVERS) {
+    for server in servers.iter().take(MAX_SERVERS) {
         text.extend(["nameserver ", server, "\n"]);
     }
     let options: Vec<String> = options
@@ -87,13 +87,13 @@ fn written(
 }
 
 fn unique(all: Vec<String>) -> Vec<String> {
-    let mut seen = Vec::new();
+    let mut kept = Vec::new();
     for one in all {
-        if !seen.contains(&one) {
-            seen.push(one);
+        if !kept.contains(&one) {
+            kept.push(one);
         }
     }
-    seen
+    kept
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_and_own_settings_decide() {
+    fn dns_policy_and_config_are_applied() {
         let host = Resolver {
             nameservers: vec![[192, 0, 2, 1].into()],
             searches: vec!["lan".into()],

@@ -1,4 +1,4 @@
-//! Requests and limits in the units of the kernel, and what they say about a pod's quality.
+//! Requests and limits of containers: in kernel units, and the `QoS` class of a pod.
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod},
@@ -12,9 +12,9 @@ use crate::Failure;
 
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
-/// The kernel takes neither fewer shares nor a shorter slice.
-const FEWEST_SHARES: u64 = 2;
-const SHORTEST_QUOTA: i64 = 1000;
+/// The minimums of the kernel.
+const MIN_SHARES: u64 = 2;
+const MIN_QUOTA: i64 = 1000;
 
 pub(crate) fn for_kernel(container: &Container) -> Result<Resources, Failure> {
     let request = amount(container, Side::Requests, CPU)?;
@@ -22,13 +22,13 @@ pub(crate) fn for_kernel(container: &Container) -> Result<Resources, Failure> {
     let memory = amount(container, Side::Limits, MEMORY)?;
     let shares = request
         .or(limit)
-        .map_or(FEWEST_SHARES, |cpu| cpu.millis() * 1024 / 1000);
+        .map_or(MIN_SHARES, |cpu| cpu.millis() * 1024 / 1000);
     Ok(Resources {
-        cpu_shares: Some(shares.max(FEWEST_SHARES)),
+        cpu_shares: Some(shares.max(MIN_SHARES)),
         cpu_quota: limit.map(|cpu| {
             i64::try_from(cpu.millis() * 100)
                 .unwrap_or(i64::MAX)
-                .max(SHORTEST_QUOTA)
+                .max(MIN_QUOTA)
         }),
         memory_bytes: memory.map(|bytes| i64::try_from(bytes.units()).unwrap_or(i64::MAX)),
         pids: None,
@@ -62,8 +62,8 @@ fn quantity<'a>(container: &'a Container, side: Side, name: &str) -> Option<&'a 
     }
 }
 
-/// `Guaranteed`, `Burstable` or `BestEffort`, as Kubernetes defines them.
-pub(crate) fn quality(pod: &Pod) -> &'static str {
+/// The `QoS` class, as Kubernetes defines it.
+pub(crate) fn qos_class(pod: &Pod) -> &'static str {
     let Some(spec) = &pod.spec else {
         return "BestEffort";
     };
@@ -90,7 +90,7 @@ pub(crate) fn quality(pod: &Pod) -> &'static str {
     let all = containers().all(|one| {
         names.iter().all(|name| {
             let limit = value(one, Side::Limits, name);
-            // A request that is left out is taken from the limit.
+            // A missing request defaults to the limit.
             limit.is_some() && value(one, Side::Requests, name).is_none_or(|r| Some(r) == limit)
         })
     });
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_become_kernel_units() {
+    fn quantities_are_converted_to_kernel_units() {
         for (resources, shares, quota, memory) in [
             (json!({}), 2, None, None),
             (json!({"requests": {"cpu": "500m"}}), 512, None, None),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn quality_follows_requests_and_limits() {
+    fn qos_class_follows_requests_and_limits() {
         let pod = |resources: serde_json::Value| -> Pod {
             serde_json::from_value(json!({
                 "spec": {"containers": [{"name": "c", "resources": resources}]}
@@ -156,7 +156,7 @@ mod tests {
                 "BestEffort",
             ),
         ] {
-            assert_eq!(quality(&pod(resources.clone())), expected, "{resources}");
+            assert_eq!(qos_class(&pod(resources.clone())), expected, "{resources}");
         }
     }
 }

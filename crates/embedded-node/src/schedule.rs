@@ -1,5 +1,6 @@
-//! May a pod run on this node, whoever else does? Pure. With `affinity` and what is still free, of
-//! devices in `devices` and of all else in `room`, this is all of scheduling: there is one node.
+//! Pure check whether a pod may run on this node, regardless of other pods. Together with
+//! `affinity`, free devices (`devices`) and free capacity (`slots`) this is the whole scheduler:
+//! there is one node.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +8,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 
 use crate::{affinity, devices};
 
-/// What keeps a pod from being bound.
+/// Why a pod cannot be bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// In the words of a scheduler.
+    /// The message of a scheduler.
     Unschedulable(String),
-    /// Its volumes are being made.
+    /// The pod's volumes are being made.
     Volumes,
 }
 
-/// Why the pod stays unbound, in the words a scheduler would use; `None` when it fits.
+/// A scheduler's message why the pod stays unbound; `None` when it fits.
 pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let empty = BTreeMap::new();
@@ -24,8 +25,8 @@ pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
     for (name, value) in spec.node_selector.iter().flatten() {
         if labels.get(name) != Some(value) {
             return Some(format!(
-                "0/1 nodes are available: the node lacks label {name}={value} of the pod's \
-                 nodeSelector"
+                "0/1 nodes are available: the node does not have label {name}={value} of the \
+                 pod's nodeSelector"
             ));
         }
     }
@@ -46,7 +47,7 @@ pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
         .and_then(|status| status.allocatable.as_ref());
     spec.containers
         .iter()
-        .flat_map(devices::wanted)
+        .flat_map(devices::requested)
         .map(|(name, _)| name)
         .find(|name| {
             allocatable
@@ -56,7 +57,7 @@ pub(crate) fn obstacle(pod: &Pod, node: &Node) -> Option<String> {
         .map(|name| format!("0/1 nodes are available: the node has no {name}"))
 }
 
-/// Is binding this pod our business at all?
+/// Whether this node's scheduler is responsible for the pod.
 pub(crate) fn is_ours_to_bind(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     spec.node_name.as_deref().unwrap_or_default().is_empty()
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pod_is_bound_only_where_it_fits() {
+    fn pod_is_bound_only_if_it_fits() {
         let node: Node = serde_json::from_value(json!({
             "metadata": {"labels": {"a": "b"}},
             "status": {"allocatable": {"devices.kubevirt.io/tun": "10"}},
@@ -96,7 +97,10 @@ mod tests {
         let wants = |name: &str| json!({"containers": [{"name": "c", "resources": {"limits": {name: "1"}}}]});
         check(json!({}), None);
         check(json!({"nodeSelector": {"a": "b"}}), None);
-        check(json!({"nodeSelector": {"a": "c"}}), Some("lacks label a=c"));
+        check(
+            json!({"nodeSelector": {"a": "c"}}),
+            Some("does not have label a=c"),
+        );
         check(wants("devices.kubevirt.io/tun"), None);
         check(
             wants("devices.kubevirt.io/kvm"),
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn gated_deleted_and_foreign_pods_are_left_alone() {
+    fn gated_bound_and_foreign_pods_are_ignored() {
         for (pod, ours) in [
             (json!({"spec": {"containers": []}}), true),
             (json!({"spec": {"containers": [], "nodeName": "x"}}), false),

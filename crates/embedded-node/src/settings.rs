@@ -1,5 +1,5 @@
-//! What a node needs to know and whom it asks: images and network are behind traits, so that
-//! tests run without registries and addresses.
+//! Settings of a node. Images and network are behind traits, so that tests need neither registries
+//! nor addresses.
 
 use std::{
     collections::BTreeMap,
@@ -29,10 +29,10 @@ pub struct Settings {
     pub images: Arc<dyn Images>,
     pub network: Arc<dyn Network>,
     pub clock: Clock,
-    /// Where this node is reached: Node address, host IP of pods.
+    /// The address of the Node and the host IP of its pods.
     pub address: IpAddr,
     pub endpoint: Endpoint,
-    /// Node labels beside those that every node has.
+    /// Labels in addition to those of every node.
     pub labels: BTreeMap<String, String>,
     /// Parent of all pods' cgroups, for example `/ferrovirt`; unique per node root.
     pub cgroup_parent: String,
@@ -42,18 +42,18 @@ pub struct Settings {
 /// The kubelet's own HTTPS endpoint.
 pub struct Endpoint {
     pub listener: TcpListener,
-    /// Must demand client certificates.
+    /// Must require client certificates.
     pub tls: serving::TlsSource,
 }
 
-/// What pods find in `/etc/resolv.conf`.
+/// The content of `/etc/resolv.conf` of pods with the node's DNS policy.
 #[derive(Debug, Clone, Default)]
 pub struct Resolver {
     pub nameservers: Vec<IpAddr>,
     pub searches: Vec<String>,
 }
 
-/// Turns image references into directories.
+/// Provides images as directories.
 pub trait Images: Send + Sync + 'static {
     fn ensure<'a>(
         &'a self,
@@ -74,7 +74,7 @@ impl Images for ImageStore {
     }
 }
 
-/// Gives a pod's network namespace its interface. Both calls may be repeated.
+/// Adds an interface to a pod's network namespace and removes it. Both calls may be repeated.
 pub trait Network: Send + Sync + 'static {
     fn add<'a>(
         &'a self,
@@ -84,22 +84,22 @@ pub trait Network: Send + Sync + 'static {
 
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// What this network offers to services; most can do without.
+    /// Support for services; `None` if this network has none.
     fn services(&self) -> Option<ServiceOffer> {
         None
     }
 
-    /// Leads packets to services and nowhere else; only asked of networks that offer services.
+    /// Replaces all forwarding rules of services. Only called if [`Network::services`] is some.
     fn forward(&self, _: Vec<Forward>) -> BoxFuture<'_, Result<(), Failure>> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// What a network has for services.
+/// A network's support for services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceOffer {
     pub range: ServiceRange,
-    /// An address of this host that pods reach, to ask for names.
+    /// An address of this host where pods reach the DNS server.
     pub dns: Ipv4Addr,
 }
 
@@ -141,7 +141,7 @@ impl Network for PodNetwork {
             Self::delete(self, pod_uid).await.map_err(|error| {
                 Failure::of(
                     Reason::FailedKillPod,
-                    "take the pod from the network",
+                    "remove the pod from the network",
                     &error,
                 )
             })

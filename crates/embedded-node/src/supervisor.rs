@@ -1,4 +1,4 @@
-//! Talks to pod supervisors: finds a living one, starts one, asks, listens.
+//! Connections to pod supervisors: starts them, sends requests, follows their status.
 
 use std::{
     fs::File,
@@ -25,20 +25,20 @@ use tokio_util::task::TaskTracker;
 
 use crate::Failure;
 
-/// A supervisor answers in microseconds and starts in milliseconds; a loaded host may take longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A supervisor responds in microseconds and starts in milliseconds; a loaded host may take longer.
+const TIMEOUT: Duration = Duration::from_secs(20);
 const FAILED: Reason = Reason::FailedCreatePodSandBox;
 
 /// A subscribed connection.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: BufReader<UnixStream>,
-    /// Kept over cancelled reads.
+    /// The partial line, kept when a read is cancelled.
     line: Vec<u8>,
 }
 
 impl Link {
-    /// Connects to the supervisor of the pod, if one lives, and learns its status.
+    /// Connects to the running supervisor of the pod and receives its status.
     pub(crate) async fn open(pod_dir: &Path) -> io::Result<(Self, PodStatus)> {
         let stream = BufReader::new(connect(pod_dir).await?);
         let mut link = Self {
@@ -46,7 +46,7 @@ impl Link {
             line: Vec::new(),
         };
         link.send(&Request::Subscribe).await?;
-        let status = timeout(PATIENCE, link.next()).await??;
+        let status = timeout(TIMEOUT, link.next()).await??;
         Ok((link, status))
     }
 
@@ -56,7 +56,7 @@ impl Link {
         self.stream.get_mut().write_all(&line).await
     }
 
-    /// The next change. Dropping the future loses nothing.
+    /// The next status. Cancel-safe.
     pub(crate) async fn next(&mut self) -> io::Result<PodStatus> {
         match self.next_reply().await? {
             Reply::Status(status) => Ok(status),
@@ -80,7 +80,7 @@ impl Link {
 }
 
 async fn connect(pod_dir: &Path) -> io::Result<UnixStream> {
-    // A socket address holds about 100 bytes, a state directory may be deeper.
+    // A socket address holds about 100 bytes; the path of a state directory may be longer.
     let dir = File::open(pod_dir)?;
     let path = format!(
         "/proc/self/fd/{}/{}",
@@ -90,27 +90,27 @@ async fn connect(pod_dir: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path).await
 }
 
-/// One question on a connection of its own.
-pub(crate) async fn ask(pod_dir: &Path, request: &Request) -> io::Result<()> {
+/// Sends one request on its own connection.
+pub(crate) async fn request(pod_dir: &Path, request: &Request) -> io::Result<()> {
     let mut link = Link {
         stream: BufReader::new(connect(pod_dir).await?),
         line: Vec::new(),
     };
     link.send(request).await?;
-    match timeout(PATIENCE, link.next_reply()).await?? {
+    match timeout(TIMEOUT, link.next_reply()).await?? {
         Reply::Refused { message } => Err(io::Error::other(message)),
         Reply::Done | Reply::Status(_) => Ok(()),
     }
 }
 
-/// The pod's supervisor: the one that lives, or else a new one, which adopts what lives of the pod.
+/// Connects to the pod's supervisor; starts one that adopts the pod's processes if none runs.
 pub(crate) async fn ensure(
     program: &Path,
     pod_dir: PathBuf,
     children: &TaskTracker,
 ) -> Result<(Link, PodStatus), Failure> {
-    if let Ok(living) = Link::open(&pod_dir).await {
-        return Ok(living);
+    if let Ok(running) = Link::open(&pod_dir).await {
+        return Ok(running);
     }
     let failed = |error: io::Error| Failure::of(FAILED, "start the pod's supervisor", &error);
     let log = File::options()
@@ -130,7 +130,7 @@ pub(crate) async fn ensure(
     failpoints::after("embedded-node/pod/spawn-supervisor");
     let mut line = String::new();
     let output = child.stdout.take();
-    // It outlives us; as long as we live we are its parent and have to hear of its end.
+    // It outlives this process; until then, we are its parent and must reap it.
     children.spawn(async move {
         match child.wait().await {
             Ok(status) => tracing::debug!(%status, "pod supervisor ended"),
@@ -138,7 +138,7 @@ pub(crate) async fn ensure(
         }
     });
     if let Some(output) = output {
-        timeout(PATIENCE, BufReader::new(output).read_line(&mut line))
+        timeout(TIMEOUT, BufReader::new(output).read_line(&mut line))
             .await
             .map_err(|late| failed(late.into()))?
             .map_err(failed)?;
@@ -148,7 +148,7 @@ pub(crate) async fn ensure(
         Ok(Greeting::Failed { message }) => Err(Failure::new(FAILED, message)),
         Err(_) => Err(Failure::new(
             FAILED,
-            "the pod's supervisor ended without a word",
+            "the pod's supervisor ended without reporting that it is ready",
         )),
     }
 }

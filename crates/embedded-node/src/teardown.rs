@@ -1,4 +1,4 @@
-//! Taking pods down: processes first, then what they stood on. Needs no API server.
+//! Tears pods down: processes first, then their resources. Needs no API server.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -19,13 +19,13 @@ use crate::{
     volumes::mounts,
 };
 
-/// A killed process is gone in a moment, unless the kernel holds it in a system call.
-const PATIENCE: Duration = Duration::from_secs(10);
-const GLANCE: Duration = Duration::from_millis(5);
+/// A killed process ends at once, unless a system call blocks it in the kernel.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum TeardownError {
-    #[error("end the processes of pod {uid}: something holds them in the kernel")]
+    #[error("end the processes of pod {uid}: a system call blocks them in the kernel")]
     Processes {
         uid: String,
         #[source]
@@ -37,7 +37,7 @@ pub enum TeardownError {
         #[source]
         source: Failure,
     },
-    #[error("remove what is left of pod {uid}")]
+    #[error("remove the files of pod {uid}")]
     Files {
         uid: String,
         #[source]
@@ -55,8 +55,8 @@ pub enum TeardownError {
     },
 }
 
-/// Stops every pod of the node directory `root` and leaves no process, mount, interface, cgroup or
-/// file of any. Returns how many there were; all are tried even if one fails.
+/// Stops every pod of the node directory `root` and removes all their processes, mounts,
+/// interfaces, cgroups and files. Returns the number of pods; a failure does not stop the others.
 ///
 /// No node may be running on `root`.
 pub async fn teardown_all(
@@ -100,10 +100,10 @@ async fn teardown(
     let sandbox = sandbox.and_then(|bytes| serde_json::from_slice::<Sandbox>(&bytes).ok());
     if let Ok((mut link, _)) = Link::open(&dir).await {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let asked = supervisor::ask(&dir, &Request::Shutdown { grace_ms }).await;
-        let gone = async { while link.next().await.is_ok() {} };
-        if asked.is_err() || tokio::time::timeout(grace + PATIENCE, gone).await.is_err() {
-            tracing::warn!(uid, "pod supervisor does not end and is killed");
+        let sent = supervisor::request(&dir, &Request::Shutdown { grace_ms }).await;
+        let ended = async { while link.next().await.is_ok() {} };
+        if sent.is_err() || tokio::time::timeout(grace + TIMEOUT, ended).await.is_err() {
+            tracing::warn!(uid, "pod supervisor did not end in time and is killed");
         }
     }
     let _lock = if let Some(sandbox) = &sandbox {
@@ -128,7 +128,7 @@ async fn teardown(
     let files = dir.clone();
     tokio::task::spawn_blocking(move || {
         mounts::unmount_all(&files)?;
-        storage::in_use::give_back(&files)?;
+        storage::in_use::release(&files)?;
         fs::remove_dir_all(&files)
     })
     .await
@@ -136,17 +136,17 @@ async fn teardown(
     .map_err(|source| TeardownError::Files { uid, source })
 }
 
-/// Kills what is in the group until nothing is, and nobody supervises the pod any more.
+/// Kills the processes of the cgroup until it is empty and the pod has no supervisor.
 ///
-/// A supervisor that was started a moment ago holds its lock before it is in the group. What is
-/// answered keeps any other from beginning, until it is dropped; nothing if the pod has no files.
+/// A starting supervisor holds its lock before it is in the cgroup. The returned lock keeps other
+/// supervisors from starting until it is dropped; there is none if the pod has no files.
 pub(crate) async fn end_processes(group: &str, dir: &Path) -> io::Result<Option<File>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if cgroup::pids(group)?.is_empty()
             && let Some(lock) = lock_out(dir)?
         {
-            // It may have gone in before it was killed or gave up its lock.
+            // A supervisor may have started a process before it released its lock.
             if cgroup::pids(group)?.is_empty() {
                 return Ok(lock.file());
             }
@@ -155,16 +155,16 @@ pub(crate) async fn end_processes(group: &str, dir: &Path) -> io::Result<Option<
         if Instant::now() > deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Nothing announces that a version 1 group is empty.
-        sleep(GLANCE).await;
+        // A version 1 cgroup sends no notification when it becomes empty.
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Keeps supervisors out of a pod.
+/// Keeps supervisors from starting for a pod.
 #[derive(Debug)]
 enum Lock {
     Held(File),
-    /// There is nothing to supervise.
+    /// The pod has no directory, so no supervisor can start.
     NoFiles,
 }
 
@@ -177,7 +177,7 @@ impl Lock {
     }
 }
 
-/// Nothing as long as a supervisor holds the lock.
+/// `None` while a supervisor holds the lock.
 fn lock_out(dir: &Path) -> io::Result<Option<Lock>> {
     let file = match File::create(dir.join(layout::LOCK_FILE)) {
         Ok(file) => file,
@@ -195,11 +195,11 @@ fn lock_out(dir: &Path) -> io::Result<Option<Lock>> {
 mod tests {
     use super::*;
 
-    /// Of no cgroup: what is in none cannot be killed there.
+    /// A cgroup that does not exist.
     const NO_GROUP: &str = "/ferrovirt-test-of-a-group-that-is-not-there";
 
     #[tokio::test(start_paused = true)]
-    async fn supervisor_that_is_just_beginning_is_waited_for_and_then_locked_out() {
+    async fn starting_supervisor_is_awaited_then_locked_out() {
         let dir = tempfile::tempdir().unwrap();
         let supervisor = File::create(dir.path().join(layout::LOCK_FILE)).unwrap();
         supervisor.lock().unwrap();
@@ -209,13 +209,13 @@ mod tests {
         drop(supervisor);
         let lock = end_processes(NO_GROUP, dir.path()).await.unwrap();
         let next = File::create(dir.path().join(layout::LOCK_FILE)).unwrap();
-        assert!(next.try_lock().is_err(), "another may begin");
+        assert!(next.try_lock().is_err(), "another supervisor may start");
         drop(lock);
         next.try_lock().unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pod_without_files_is_not_waited_for() {
+    async fn pod_without_files_needs_no_lock() {
         let dir = tempfile::tempdir().unwrap();
         let gone = end_processes(NO_GROUP, &dir.path().join("gone")).await;
         assert!(gone.unwrap().is_none());

@@ -1,7 +1,7 @@
-//! Tokens of service accounts, for volumes that project them.
+//! Service account tokens for projected volumes.
 //!
-//! Each is bound to its pod: the API server forgets it with the pod. They end by themselves, and
-//! are asked for anew well before.
+//! Each is bound to its pod and becomes invalid with it. Tokens are renewed well before they
+//! expire.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -15,18 +15,18 @@ use reasons::Reason;
 use crate::Failure;
 
 const FAILED: Reason = Reason::FailedMount;
-/// As long as a token lasts if nobody says otherwise.
-const USUAL_LIFE: i64 = 3600;
-/// So much of a token's life has passed when the next one is asked for.
-const LATEST: f64 = 0.8;
-/// Not more often than this, however short tokens last.
-const SOONEST: Duration = Duration::from_mins(1);
+/// Lifetime in seconds without `expirationSeconds`.
+const DEFAULT_LIFETIME: i64 = 3600;
+/// Fraction of a token's lifetime after which it is renewed.
+const RENEW_AFTER: f64 = 0.8;
+/// Lower bound of the renewal interval.
+const MIN_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The tokens of a pod, by volume and path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tokens {
     all: BTreeMap<(String, String), String>,
-    /// How long they may be used before others are asked for; none if there are none.
+    /// When to renew the tokens; `None` if there are no tokens.
     pub(crate) fresh_for: Option<Duration>,
 }
 
@@ -37,16 +37,16 @@ impl Tokens {
     }
 }
 
-/// Asks for every token that the pod's volumes project.
+/// Requests every token that the pod's volumes project.
 pub(crate) async fn fetch(client: &Client, pod: &Pod) -> Result<Tokens, Failure> {
     let mut tokens = Tokens::default();
     for (volume, source) in wanted(pod) {
-        let life = source.expiration_seconds.unwrap_or(USUAL_LIFE);
+        let lifetime = source.expiration_seconds.unwrap_or(DEFAULT_LIFETIME);
         let token = request(client, pod, source).await?;
         tokens
             .all
             .insert((volume.to_owned(), source.path.clone()), token);
-        let fresh = fresh_for(life);
+        let fresh = fresh_for(lifetime);
         let shortest = tokens.fresh_for.map_or(fresh, |other| other.min(fresh));
         tokens.fresh_for = Some(shortest);
     }
@@ -64,9 +64,9 @@ fn wanted(pod: &Pod) -> impl Iterator<Item = (&str, &ServiceAccountTokenProjecti
     })
 }
 
-fn fresh_for(life: i64) -> Duration {
-    let life = Duration::from_secs(u64::try_from(life).unwrap_or(0));
-    life.mul_f64(LATEST).max(SOONEST)
+fn fresh_for(lifetime: i64) -> Duration {
+    let lifetime = Duration::from_secs(u64::try_from(lifetime).unwrap_or(0));
+    lifetime.mul_f64(RENEW_AFTER).max(MIN_INTERVAL)
 }
 
 async fn request(
@@ -86,7 +86,7 @@ async fn request(
     let body = TokenRequest {
         spec: TokenRequestSpec {
             audiences: source.audience.iter().cloned().collect(),
-            expiration_seconds: Some(source.expiration_seconds.unwrap_or(USUAL_LIFE)),
+            expiration_seconds: Some(source.expiration_seconds.unwrap_or(DEFAULT_LIFETIME)),
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Pod".to_owned()),
@@ -96,12 +96,12 @@ async fn request(
         },
         ..TokenRequest::default()
     };
-    let answer = api
+    let response = api
         .create_token_request(account, &PostParams::default(), &body)
         .await
         .map_err(|error| Failure::of(FAILED, &tried, &error))?;
-    let token = answer.status.map(|status| status.token);
-    token.ok_or_else(|| Failure::new(FAILED, format!("{tried}: the answer holds none")))
+    let token = response.status.map(|status| status.token);
+    token.ok_or_else(|| Failure::new(FAILED, format!("{tried}: the response has no token")))
 }
 
 #[cfg(test)]
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_projected_token_is_asked_for_in_time() {
+    fn every_projected_token_is_requested_and_renewed() {
         let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "volumes": [
             {"name": "a", "projected": {"sources": [
                 {"configMap": {"name": "m"}}, {"serviceAccountToken": {"path": "token"}},
@@ -122,6 +122,6 @@ mod tests {
         let found: Vec<(&str, &str)> = wanted(&pod).map(|(v, one)| (v, &*one.path)).collect();
         assert_eq!(found, [("a", "token"), ("a", "vault")]);
         assert_eq!(fresh_for(3600), Duration::from_mins(48));
-        assert_eq!(fresh_for(-1), SOONEST);
+        assert_eq!(fresh_for(-1), MIN_INTERVAL);
     }
 }

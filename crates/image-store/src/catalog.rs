@@ -1,8 +1,8 @@
-//! Which images the known layout directories hold, by name.
+//! The images of the registered layout directories, by name.
 //!
-//! The directories are looked at again before each answer, so a rebuilt layout replaces the old one
-//! without anybody telling; a layout whose index is untouched is not read again. When two layouts
-//! carry the same name, the first by path wins and the other is logged.
+//! Each lookup scans the directories again, so a rebuilt layout is found at once; an unchanged
+//! layout is not read again. If two layouts have the same image name, the first by path is used and
+//! the other is logged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::name;
 
 /// An image found in a layout.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct Located {
     pub(crate) layout: PathBuf,
     pub(crate) descriptor: Descriptor,
 }
@@ -24,17 +24,17 @@ pub(crate) struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     directories: BTreeSet<PathBuf>,
-    seen: BTreeMap<PathBuf, Seen>,
+    layouts: BTreeMap<PathBuf, Cached>,
 }
 
-/// What one layout held when it was last read.
+/// The images of a layout when it was last read.
 #[derive(Debug)]
-struct Seen {
+struct Cached {
     stamp: Stamp,
     images: Vec<(String, Descriptor)>,
 }
 
-/// Changes whenever a layout's index does.
+/// Changes whenever a layout's index changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -44,29 +44,29 @@ struct Stamp {
 }
 
 impl Catalog {
-    /// Makes a directory known and reads all layouts in it; the first broken one is an error.
+    /// Registers a directory and reads all layouts in it; fails at the first invalid one.
     pub(crate) fn add(&mut self, directory: &Path) -> Result<Vec<String>, LayoutError> {
         let paths = candidates(directory)?;
         let mut names = Vec::new();
         for path in &paths {
             self.read(path)?;
-            if let Some(seen) = self.seen.get(path) {
-                names.extend(seen.images.iter().map(|(name, _)| name.clone()));
+            if let Some(cached) = self.layouts.get(path) {
+                names.extend(cached.images.iter().map(|(name, _)| name.clone()));
             }
         }
         self.directories.insert(directory.to_owned());
         Ok(names)
     }
 
-    /// The image of that canonical name, as the directories are now.
-    pub(crate) fn find(&mut self, name: &str) -> Option<Known> {
+    /// The image of that canonical name in the current directories.
+    pub(crate) fn find(&mut self, name: &str) -> Option<Located> {
         self.refresh();
-        let mut holders = self.seen.iter().filter_map(|(path, seen)| {
-            let (_, descriptor) = seen
+        let mut holders = self.layouts.iter().filter_map(|(path, cached)| {
+            let (_, descriptor) = cached
                 .images
                 .iter()
                 .find(|(candidate, _)| candidate == name)?;
-            Some(Known {
+            Some(Located {
                 layout: path.clone(),
                 descriptor: descriptor.clone(),
             })
@@ -88,32 +88,37 @@ impl Catalog {
         for directory in self.directories.clone() {
             match candidates(&directory) {
                 Ok(paths) => present.extend(paths),
-                Err(error) => tracing::warn!(%error, "a directory of layouts is unreadable"),
+                Err(error) => tracing::warn!(%error, "layout directory cannot be read"),
             }
         }
-        self.seen.retain(|path, _| present.contains(path));
+        self.layouts.retain(|path, _| present.contains(path));
         for path in present {
             if let Err(error) = self.read(&path) {
-                tracing::warn!(%error, "a layout is ignored");
-                self.seen.remove(&path);
+                tracing::warn!(%error, "invalid layout is ignored");
+                self.layouts.remove(&path);
             }
         }
     }
 
     fn read(&mut self, path: &Path) -> Result<(), LayoutError> {
         let Some(stamp) = stamp_of(path)? else {
-            self.seen.remove(path);
+            self.layouts.remove(path);
             return Ok(());
         };
-        if self.seen.get(path).is_some_and(|seen| seen.stamp == stamp) {
+        if self
+            .layouts
+            .get(path)
+            .is_some_and(|cached| cached.stamp == stamp)
+        {
             return Ok(());
         }
         let Some(layout) = Layout::open(path)? else {
-            self.seen.remove(path);
+            self.layouts.remove(path);
             return Ok(());
         };
         let images = images_of(&layout)?;
-        self.seen.insert(path.to_owned(), Seen { stamp, images });
+        self.layouts
+            .insert(path.to_owned(), Cached { stamp, images });
         Ok(())
     }
 }
@@ -122,7 +127,7 @@ fn images_of(layout: &Layout) -> Result<Vec<(String, Descriptor)>, LayoutError> 
     let mut images = Vec::new();
     for descriptor in layout.index()?.manifests {
         let Some(name) = descriptor.annotations.get(REF_NAME) else {
-            tracing::debug!(layout = %layout.path().display(), "an image without a name");
+            tracing::debug!(layout = %layout.path().display(), "image without a name is ignored");
             continue;
         };
         match name::parse(name) {
@@ -138,7 +143,7 @@ fn images_of(layout: &Layout) -> Result<Vec<(String, Descriptor)>, LayoutError> 
     Ok(images)
 }
 
-/// A directory that is a layout itself stands for itself, any other for what lies in it.
+/// The directory if it is a layout itself, otherwise its entries.
 fn candidates(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
     if directory.join("oci-layout").is_file() {
         return Ok(vec![directory.to_owned()]);
@@ -150,7 +155,7 @@ fn candidates(directory: &Path) -> Result<Vec<PathBuf>, LayoutError> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        // Names with a dot in front are builders' unfinished work.
+        // Builders give unfinished layouts a name with a leading dot.
         if !entry.file_name().as_encoded_bytes().starts_with(b".") {
             paths.push(entry.path());
         }

@@ -1,7 +1,7 @@
-//! What an image says about the process to run in it.
+//! The image configuration: which process to run.
 //!
-//! Only the members a container runtime needs are kept; the names in JSON are those of the OCI
-//! image configuration, so the same structs read it, write it and live in the store's markers.
+//! Only members that a container runtime needs. JSON names are those of the OCI image
+//! configuration; the same structs are stored in the store's markers.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,8 @@ pub struct ImageUser {
 }
 
 impl ImageConfig {
-    /// The ids of the user, looked up in the texts of the image's `/etc/passwd` and `/etc/group`.
-    /// `None` when a name is in neither.
+    /// Looks the user up in the contents of the image's `/etc/passwd` and `/etc/group`. `None` if a
+    /// name is in neither.
     pub fn resolve_user(&self, passwd: &str, group: &str) -> Option<ImageUser> {
         let (user, wanted_group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -65,8 +65,7 @@ impl ImageConfig {
     }
 }
 
-/// In a colon separated table: the number in column `column` of the line whose column `key_column`
-/// is `key`.
+/// In a colon-separated table: the number in `column` of the line with `key` in `key_column`.
 fn field(table: &str, key_column: usize, key: &str, column: usize) -> Option<u32> {
     table
         .lines()
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_found_by_name_and_number() {
+    fn users_are_found_by_name_or_number() {
         let passwd = "root:x:0:0::/root:/bin/sh\nqemu:x:107:36::/:/sbin/nologin\n";
         let group = "root:x:0:\nkvm:x:36:\n";
         let cases = [

@@ -1,7 +1,7 @@
-//! Registry credentials as image pull secrets hold them.
+//! Registry credentials from image pull secrets.
 //!
-//! The format is that of `.dockerconfigjson`: a table from registry (with an optional path) to user
-//! and password. The longest entry that is a prefix of the repository wins.
+//! The format is `.dockerconfigjson`: a table from registry (with an optional path) to user and
+//! password. The longest key that is a prefix of the repository applies.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub enum CredentialsError {
 }
 
 impl CredentialsError {
-    /// A stable word for conditions and events.
+    /// A stable reason for conditions and events.
     pub fn reason(&self) -> Reason {
         Reason::InvalidPullSecret
     }
@@ -58,7 +58,7 @@ impl Credentials {
         Self::default()
     }
 
-    /// Those of one pull secret. The error names the registry, never the secret.
+    /// Parses one pull secret. Errors name the registry, never the secret.
     pub fn from_docker_config_json(json: &[u8]) -> Result<Self, CredentialsError> {
         let config: DockerConfig = serde_json::from_slice(json).map_err(CredentialsError::Parse)?;
         let mut logins = BTreeMap::new();
@@ -71,7 +71,7 @@ impl Credentials {
         Ok(Self(logins))
     }
 
-    /// Adds those of another pull secret; what is here already stays.
+    /// Adds those of another pull secret; existing entries are kept.
     pub fn merge(&mut self, other: Self) {
         for (registry, login) in other.0 {
             self.0.entry(registry).or_insert(login);
@@ -97,8 +97,7 @@ impl Credentials {
             })
     }
 
-    /// A value that differs when the credentials do; two callers share a pull only if they may see
-    /// the same things.
+    /// Differs between different credentials, so that callers share a pull only with the same rights.
     pub(crate) fn fingerprint(&self, reference: &Reference) -> String {
         match self.for_reference(reference) {
             RegistryAuth::Basic(user, password) => {
@@ -133,7 +132,7 @@ impl DockerAuth {
     }
 }
 
-/// A key of the table as `host[:port][/path]`. The hub's historic key is an address with a version.
+/// Normalises a key to `host[:port][/path]`. Docker Hub's historic key is a URL with a version.
 fn normalise(key: &str) -> String {
     let without_scheme = key.split_once("://").map_or(key, |(_, rest)| rest);
     let trimmed = without_scheme.trim_end_matches('/');
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_secrets_are_refused_without_showing_them() {
+    fn invalid_pull_secret_is_refused_without_showing_it() {
         let parse = Credentials::from_docker_config_json(b"{").unwrap_err();
         assert_eq!(parse.reason(), "InvalidPullSecret");
         let auth = Credentials::from_docker_config_json(

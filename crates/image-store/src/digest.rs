@@ -1,7 +1,7 @@
-//! The name of a blob: the hash of its bytes.
+//! The digest of a blob.
 //!
-//! Only SHA-256 is known, and only its lower-case form, so that a digest may be used as a file name
-//! and two equal digests are equal text.
+//! Only lower-case SHA-256 is supported, so that a digest may be used as a file name and equal
+//! digests are equal strings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +12,12 @@ use sha2::{Digest as _, Sha256};
 const PREFIX: &str = "sha256:";
 const HEX_LENGTH: usize = 64;
 
-/// A checked `sha256:<64 hexadecimal digits>`.
+/// A valid `sha256:<64 hexadecimal digits>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(String);
 
-/// Why a text is no digest.
+/// Why a string is not a digest.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0:?} is not a sha256 digest")]
 pub struct DigestError(String);
@@ -32,12 +32,12 @@ impl Digest {
         Self(format!("{PREFIX}{}", hex::encode(hasher.finalize())))
     }
 
-    /// The hexadecimal part, fit for a file name.
+    /// The hexadecimal part, usable as a file name.
     pub fn hex(&self) -> &str {
         self.0.get(PREFIX.len()..).unwrap_or_default()
     }
 
-    /// The whole text.
+    /// The whole string.
     pub fn as_str(&self) -> &str {
         &self.0
     }

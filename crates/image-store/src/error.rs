@@ -1,8 +1,7 @@
-//! What can go wrong, one enum per operation.
+//! Errors, one enum per operation.
 //!
-//! [`ImageError`] is what a kubelet would show as a container's waiting reason: its `reason()` is
-//! one of the words that users know from there, and its message is a sentence for people. Errors
-//! are cheap to clone, because all callers that wait for one pull get the same one.
+//! [`ImageError::reason`] is the waiting reason that a kubelet sets for a container. Errors are
+//! cheap to clone, as all callers that wait for one pull get the same one.
 
 mod push;
 mod unpack;
@@ -19,20 +18,14 @@ use crate::name::NameError;
 pub use push::PushError;
 pub use unpack::UnpackError;
 
-/// Whether trying again can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// Not before somebody changed the request.
-    Never,
-    /// After a while, growing with each failure.
-    WithBackoff,
-}
-
-/// Why there is no tree for a reference.
+/// Why an image is not available.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImageError {
-    #[error("{reference:?} is not an image reference: {why}")]
-    InvalidName { reference: String, why: NameError },
+    #[error("{reference:?} is not an image reference: {problem}")]
+    InvalidName {
+        reference: String,
+        problem: NameError,
+    },
     #[error("image {reference} is not present on this host and its pull policy is Never")]
     NotPresent { reference: String },
     #[error("pull image {reference}")]
@@ -62,7 +55,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// The word that Kubernetes users know for this failure.
+    /// The reason that kubelets use for this failure.
     pub fn reason(&self) -> Reason {
         match self {
             Self::InvalidName { .. } => Reason::InvalidImageName,
@@ -73,13 +66,10 @@ impl ImageError {
         }
     }
 
-    /// Whether the same call may succeed later. An image that is not there today may be pushed
-    /// tomorrow, so only a name that cannot be one is final.
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::InvalidName { .. } => Retry::Never,
-            _ => Retry::WithBackoff,
-        }
+    /// Whether the same call may succeed later. A missing image may be pushed later, so only an
+    /// invalid name is permanent.
+    pub fn is_transient(&self) -> bool {
+        !matches!(self, Self::InvalidName { .. })
     }
 }
 
@@ -121,15 +111,15 @@ pub enum LayoutError {
     },
 }
 
-/// Why a registry did not give us an image.
+/// Why an image cannot be pulled from a registry.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     #[error("{registry} does not have {reference}, or needs credentials for it")]
     NotFound { registry: String, reference: String },
     #[error("{registry} refuses the credentials for {reference}")]
     Unauthorized { registry: String, reference: String },
-    #[error("talk to registry {registry}")]
-    Talk {
+    #[error("communicate with registry {registry}")]
+    Communication {
         registry: String,
         #[source]
         source: Box<oci_client::errors::OciDistributionError>,
@@ -141,7 +131,7 @@ pub enum RegistryError {
         #[source]
         source: io::Error,
     },
-    #[error("{what} from {registry} is not what its digest says")]
+    #[error("{what} from {registry} does not match its digest")]
     Corrupt { registry: String, what: String },
     #[error("{what} from {registry} is larger than {limit} bytes")]
     TooLarge {
@@ -158,11 +148,11 @@ pub enum RegistryError {
     },
     #[error("{registry} has no image for {platform}")]
     NoPlatform { registry: String, platform: String },
-    #[error("keep a downloaded blob")]
-    Keep(#[source] io::Error),
+    #[error("save a downloaded blob")]
+    Save(#[source] io::Error),
 }
 
-/// Why the store's own directory does not work.
+/// Why the store's directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{action} {}", path.display())]
@@ -197,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_the_words_of_the_kubelet() {
+    fn reasons_are_those_of_the_kubelet() {
         let reference = || "a".to_owned();
         let cases = [
             (
@@ -209,7 +199,7 @@ mod tests {
             (
                 ImageError::InvalidName {
                     reference: reference(),
-                    why: NameError::Empty,
+                    problem: NameError::Empty,
                 },
                 "InvalidImageName",
             ),
@@ -223,7 +213,7 @@ mod tests {
         ];
         for (error, reason) in cases {
             assert_eq!(error.reason(), reason);
-            assert_eq!(error.retry() == Retry::Never, reason == "InvalidImageName");
+            assert_eq!(error.is_transient(), reason != "InvalidImageName");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Reading one OCI layout: a directory, or the same directory as a tar archive.
+//! Reads an OCI layout: a directory, or the same directory as a tar archive.
 //!
-//! An archive is never unpacked: its member table is read once and blobs are read in place. Nothing
-//! is cached here, so what is read is what is on disk now.
+//! An archive is never unpacked: its members are indexed once and blobs are read in place. Blobs
+//! and documents are not cached.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use crate::error::LayoutError;
 use crate::manifest::{Descriptor, Index, MAX_DOCUMENT};
 use crate::verified::VerifiedReader;
 
-/// An archive with more members than this is no image.
+/// Archives with more members are refused.
 const MAX_MEMBERS: usize = 10_000;
 
-/// A place that holds `index.json` and `blobs/`.
+/// Contains `index.json` and `blobs/`.
 #[derive(Debug)]
 pub(crate) enum Layout {
     Directory(PathBuf),
@@ -26,7 +26,7 @@ pub(crate) enum Layout {
     },
 }
 
-/// Where in an archive a file's bytes are.
+/// Location of a file in an archive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     offset: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Member {
 }
 
 impl Layout {
-    /// Opens `path`, or says that it is no layout (`None`): other files may lie beside layouts.
+    /// Opens `path`; `None` if it is not a layout, as other files may be beside layouts.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>, LayoutError> {
         if path.is_dir() {
             let marked = path.join("oci-layout").is_file() && path.join("index.json").is_file();
@@ -62,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// The document that names the images in here.
+    /// The list of images.
     pub(crate) fn index(&self) -> Result<Index, LayoutError> {
         let too_large = || LayoutError::TooLarge {
             path: self.path().to_owned(),
@@ -83,7 +83,7 @@ impl Layout {
         })
     }
 
-    /// A small blob as a whole, checked.
+    /// Reads and verifies a small blob.
     pub(crate) fn document(
         &self,
         descriptor: &Descriptor,
@@ -112,7 +112,7 @@ impl Layout {
         }
     }
 
-    /// A blob's bytes, not yet checked.
+    /// Opens a blob without verifying it.
     pub(crate) fn blob(&self, digest: &Digest) -> Result<Box<dyn Read + Send>, LayoutError> {
         let name = Path::new("blobs/sha256").join(digest.hex());
         self.open_member(&name)

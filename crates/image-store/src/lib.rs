@@ -2,16 +2,16 @@
 //!
 //! An [`ImageStore`] turns an image reference into a directory that holds the image's merged file
 //! tree, ready to be the root of a container or the source of an image volume. Images come from
-//! OCI layout directories and OCI archives that were made known by [`ImageStore::add_layouts`], and
-//! else from registries. A [`LayoutWriter`] makes such layouts, bit for bit the same from the same
-//! input; a [`Package`] is taken from one to a registry.
+//! OCI layout directories and archives registered by [`ImageStore::add_layouts`], otherwise from
+//! registries. A [`LayoutWriter`] makes such layouts reproducibly; a [`Package`] is pushed from a
+//! layout to a registry.
 //!
-//! **Invariants**: a tree stands under its final name only when it is complete, so a process that
-//! dies at any instruction leaves nothing that could be mistaken for an image. Every byte is
-//! checked against the digest that names it before a tree gets its name. Nothing an image holds can
-//! make the store write outside the tree: paths are resolved by the kernel inside the tree's root.
+//! **Invariants**: a tree gets its final name only when it is complete, so a process killed at any
+//! instruction leaves no partial image. Every byte is checked against its digest before a tree gets
+//! its name. No image can make the store write outside its tree: the kernel resolves paths inside
+//! the tree's root.
 //!
-//! The store knows nothing of pods, back-off or events; its callers decide when to try again.
+//! The store knows nothing of pods, back-off or events; its callers decide when to retry.
 
 mod catalog;
 mod config;
@@ -33,11 +33,9 @@ mod writer;
 pub use config::{ImageConfig, ImageUser};
 pub use credentials::{Credentials, CredentialsError};
 pub use digest::{Digest, DigestError};
-pub use error::{
-    ImageError, LayoutError, PushError, RegistryError, Retry, StoreError, UnpackError,
-};
+pub use error::{ImageError, LayoutError, PushError, RegistryError, StoreError, UnpackError};
 pub use name::NameError;
-pub use push::{Listener, Package, Progress, Push, Transport};
+pub use push::{Package, Progress, ProgressListener, Push, Transport};
 pub use store::{Image, ImageStore, PullPolicy};
 pub use unpack::Limits;
 pub use writer::{Compression, Content, Entry, Layer, LayoutWriter, Owner, write_layer};

@@ -1,7 +1,7 @@
-//! The few members of OCI (and Docker) manifests and indexes that lead from a name to layers.
+//! The members of OCI and Docker manifests and indexes needed to get from a name to layers.
 //!
-//! Parsing is lenient: what is not needed is not looked at. Sizes are promises of the author, so
-//! they bound what is read but never replace the check of the digest.
+//! Parsing ignores unknown members. Sizes come from the image's author: they bound what is read,
+//! but do not replace the digest check.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(crate) struct Platform {
     pub(crate) os: String,
 }
 
-/// Either kind of document that a name may lead to.
+/// The document behind an image name.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Document {
@@ -72,7 +72,7 @@ pub(crate) struct Manifest {
     pub(crate) layers: Vec<Descriptor>,
 }
 
-/// The image configuration document, of which only `config` matters to readers.
+/// The image configuration document; readers need only `config`.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ConfigDocument {
     #[serde(default)]
@@ -80,8 +80,8 @@ pub(crate) struct ConfigDocument {
 }
 
 impl Index {
-    /// The entry for the machine we run on. An entry without a platform fits every machine.
-    pub(crate) fn for_this_machine(&self) -> Option<&Descriptor> {
+    /// The entry for this host's platform. An entry without a platform matches every host.
+    pub(crate) fn for_this_host(&self) -> Option<&Descriptor> {
         let fits = |descriptor: &&Descriptor| {
             descriptor.platform.as_ref().is_none_or(|platform| {
                 platform.os == "linux" && platform.architecture == architecture()
@@ -91,7 +91,7 @@ impl Index {
     }
 }
 
-/// This machine's architecture as images spell it.
+/// This host's architecture in OCI notation.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -100,7 +100,7 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-/// This machine as images spell it, for messages.
+/// This host's platform in OCI notation, for messages.
 pub(crate) fn platform_name() -> String {
     format!("linux/{}", architecture())
 }

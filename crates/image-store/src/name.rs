@@ -1,47 +1,46 @@
-//! Names of images as people write them, and the one full spelling of each.
+//! Parses image names into canonical references.
 //!
-//! `alpine` is `docker.io/library/alpine:latest`. What stands before the first slash is a registry if
-//! it looks like a host: it has a dot or a port, or is `localhost`. Read by hand: the regular
-//! expression of the crate that reads references otherwise takes 8 MB for as long as the process
-//! lives.
+//! `alpine` is `docker.io/library/alpine:latest`. The part before the first slash is a registry if
+//! it looks like a host: it has a dot or a port, or is `localhost`. Parsed by hand, as the regular
+//! expression of the `oci-client` crate keeps 8 MB of memory for the life of the process.
 
 use oci_client::Reference;
 
 use crate::Digest;
 
 const DEFAULT_REGISTRY: &str = "docker.io";
-/// Its name of old.
+/// The former name of the default registry.
 const LEGACY_REGISTRY: &str = "index.docker.io";
-/// Where images of the default registry are that name nobody.
+/// The namespace of unqualified names in the default registry.
 const DEFAULT_OWNER: &str = "library";
 const DEFAULT_TAG: &str = "latest";
-const LONGEST_REPOSITORY: usize = 255;
-const LONGEST_TAG: usize = 128;
+const MAX_REPOSITORY: usize = 255;
+const MAX_TAG: usize = 128;
 
-/// What is wrong with a name, and what it should be.
+/// Why a name is invalid, and what is expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("the name is empty")]
     Empty,
-    #[error("{0:?} is no sha256 digest, which is sha256: and 64 lower-case hexadecimal digits")]
+    #[error("{0:?} is not a sha256 digest: expected sha256: and 64 lower-case hexadecimal digits")]
     Digest(String),
     #[error(
-        "{0:?} is no tag, which has up to 128 letters, digits and any of _ . - but does not begin with . or -"
+        "{0:?} is not a tag: expected up to 128 letters, digits, _ . and -, not beginning with . or -"
     )]
     Tag(String),
-    #[error("{0:?} is no host of a registry, which is a DNS name or an address and maybe a port")]
+    #[error("{0:?} is not a registry: expected a DNS name or an address with an optional port")]
     Registry(String),
-    #[error("{0:?} has capitals; the name of a repository is in lower case")]
+    #[error("{0:?} has capital letters: repository names are in lower case")]
     Capitals(String),
     #[error(
-        "{0:?} is no part of a repository's name, which has lower-case letters and digits, with one of . _ __ or any number of - between them"
+        "{0:?} is not part of a repository name: expected lower-case letters and digits, separated by . _ __ or any number of -"
     )]
     Part(String),
-    #[error("the name of the repository is longer than 255 characters")]
+    #[error("the repository name is longer than 255 characters")]
     TooLong,
 }
 
-/// The reference in its one full spelling.
+/// Parses a name into its canonical reference.
 pub(crate) fn parse(text: &str) -> Result<Reference, NameError> {
     if text.is_empty() {
         return Err(NameError::Empty);
@@ -66,7 +65,7 @@ pub(crate) fn parse(text: &str) -> Result<Reference, NameError> {
     } else {
         repository.to_owned()
     };
-    if repository.len() > LONGEST_REPOSITORY {
+    if repository.len() > MAX_REPOSITORY {
         return Err(NameError::TooLong);
     }
     let registry = registry.to_owned();
@@ -98,11 +97,10 @@ fn checked_digest(text: &str) -> Result<String, NameError> {
 }
 
 fn checked_tag(tag: &str) -> Result<String, NameError> {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let fits = |byte: u8| is_word(byte) || matches!(byte, b'.' | b'-');
-    let is_good = tag.bytes().next().is_some_and(is_word)
-        && tag.bytes().all(fits)
-        && tag.len() <= LONGEST_TAG;
+    let can_begin = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let fits = |byte: u8| can_begin(byte) || matches!(byte, b'.' | b'-');
+    let is_good =
+        tag.bytes().next().is_some_and(can_begin) && tag.bytes().all(fits) && tag.len() <= MAX_TAG;
     if is_good {
         Ok(tag.to_owned())
     } else {
@@ -132,11 +130,11 @@ fn check_part(part: &str) -> Result<(), NameError> {
     if part.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return Err(NameError::Capitals(shortened(part)));
     }
-    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_separator = |between: &str| {
         matches!(between, "" | "." | "_" | "__") || between.bytes().all(|byte| byte == b'-')
     };
-    let edge = |byte: Option<u8>| byte.is_some_and(is_word);
+    let edge = |byte: Option<u8>| byte.is_some_and(is_alphanumeric);
     let mut between = part.split(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
     if edge(part.bytes().next()) && edge(part.bytes().last()) && between.all(is_separator) {
         Ok(())
@@ -145,7 +143,7 @@ fn check_part(part: &str) -> Result<(), NameError> {
     }
 }
 
-/// Of what came from outside, as much as a message can bear.
+/// Limits untrusted text in messages.
 fn shortened(text: &str) -> String {
     text.chars().take(100).collect()
 }
@@ -157,7 +155,7 @@ mod tests {
     const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn each_name_has_one_full_spelling() {
+    fn names_are_canonicalised() {
         let digest = format!("sha256:{HEX}");
         for (name, full) in [
             ("alpine", "docker.io/library/alpine:latest"),
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_told_why() {
+    fn invalid_names_are_refused_with_reason() {
         let of = |text: &str| text.to_owned();
         let (long, long_tag) = ("a/".repeat(130) + "a", "t".repeat(129));
         for (name, error) in [
@@ -228,9 +226,9 @@ mod tests {
         }
     }
 
-    /// The crate whose type we fill reads them by a regular expression; what it takes we take.
+    /// Compared with the regular expression of `oci-client`, whose type we return.
     #[test]
-    fn names_are_read_as_elsewhere() {
+    fn parser_agrees_with_oci_client() {
         let parts = [
             "a",
             "b-c",
@@ -255,7 +253,7 @@ mod tests {
                     ] {
                         let ours = parse(&name).ok();
                         let others = name.parse::<Reference>().ok();
-                        // It lets capitals be in a repository and underscores in a host.
+                        // `oci-client` also accepts capitals in repositories and underscores in hosts.
                         let others = others.filter(|it| {
                             let is_capital = |byte: u8| byte.is_ascii_uppercase();
                             !it.repository().bytes().any(is_capital) && !it.registry().contains('_')

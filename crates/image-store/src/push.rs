@@ -1,8 +1,8 @@
-//! Taking the image of an OCI layout to a registry.
+//! Pushes the image of an OCI layout to a registry.
 //!
-//! By digest: what the registry has already is not sent again, a blob that is not what its digest
-//! says is not sent to the end, and a tag is set last, on a manifest that the registry has under its
-//! digest. So whoever is cut off leaves nothing that has a name, and sends only the rest next time.
+//! Blobs that the registry has are not sent again, and a blob that does not match its digest is not
+//! sent. The tag is set last, after the manifest is stored under its digest. So an interrupted push
+//! leaves no tag, and the next one sends only the rest.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,12 +27,12 @@ use crate::name;
 use crate::registry::{CONNECT_TIMEOUT, protocol_for};
 use crate::verified::VerifiedReader;
 
-/// A blob is answered for as a whole, so this is how long the largest may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(30);
-/// Read and sent at once.
+/// A registry responds after a whole blob, so this bounds the upload of the largest one.
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(30);
+/// Bytes per read.
 const CHUNK: usize = 1 << 20;
 
-/// The one image of a layout.
+/// The only image of a layout.
 #[derive(Debug)]
 pub struct Package {
     layout: Arc<Layout>,
@@ -42,33 +42,33 @@ pub struct Package {
     manifest: Manifest,
 }
 
-/// How a registry is spoken to.
+/// The protocol to a registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// With TLS, but for registries on this machine.
-    Usual,
-    /// Without TLS, whoever may listen.
+    /// TLS, except for registries on a loopback address.
+    TlsUnlessLoopback,
+    /// Plain HTTP.
     Plain,
 }
 
-/// What has become of a blob so far.
+/// The progress of one blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// The registry has it already.
-    IsThere,
-    /// So many bytes of it are on their way.
+    /// The registry already has the blob.
+    AlreadyPresent,
+    /// The number of bytes sent.
     Sent(u64),
-    Arrived,
+    Done,
 }
 
-/// Hears of each blob: its digest, its size, and how far it is.
-pub type Listener = Arc<dyn Fn(&Digest, u64, Progress) + Send + Sync>;
+/// Receives the digest, size and progress of each blob.
+pub type ProgressListener = Arc<dyn Fn(&Digest, u64, Progress) + Send + Sync>;
 
-/// How a push is done.
+/// The settings of a push.
 pub struct Push {
     pub credentials: Credentials,
     pub transport: Transport,
-    pub listener: Listener,
+    pub listener: ProgressListener,
 }
 
 impl fmt::Debug for Push {
@@ -80,19 +80,19 @@ impl fmt::Debug for Push {
 }
 
 impl Package {
-    /// The image of a layout: a directory, or an archive whose name ends in `.tar`.
+    /// Opens the image of a layout: a directory, or an archive with the extension `.tar`.
     pub fn open(path: &Path) -> Result<Self, LayoutError> {
-        let not_one = |message: &str| LayoutError::NotALayout {
+        let invalid = |message: &str| LayoutError::NotALayout {
             path: path.to_owned(),
             message: message.to_owned(),
         };
         let layout = Layout::open(path)?.ok_or_else(|| {
-            not_one("it is neither a directory with an index.json nor an archive named .tar")
+            invalid("it is neither a directory with an index.json nor a .tar archive")
         })?;
         let mut images = layout.index()?.manifests;
         let descriptor = images.pop().filter(|_| images.is_empty());
         let descriptor =
-            descriptor.ok_or_else(|| not_one("it holds not one image, but none or many"))?;
+            descriptor.ok_or_else(|| invalid("it does not contain exactly one image"))?;
         let document = layout.document(&descriptor, "the manifest")?;
         let parsed = serde_json::from_slice(&document).map_err(|source| LayoutError::Parse {
             path: path.to_owned(),
@@ -100,7 +100,7 @@ impl Package {
             source,
         })?;
         let Document::Manifest(manifest) = parsed else {
-            return Err(not_one("its image is an index of others"));
+            return Err(invalid("its image is an index of other images"));
         };
         Ok(Self {
             name: descriptor
@@ -115,7 +115,7 @@ impl Package {
         })
     }
 
-    /// As the layout calls it; empty if it does not.
+    /// The image's name in the layout; empty if it has none.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -124,51 +124,51 @@ impl Package {
         &self.descriptor.digest
     }
 
-    /// Takes the image to the registry under that name, such as `registry.example/team/image:1`.
+    /// Pushes the image to the registry under that name, such as `registry.example/team/image:1`.
     pub async fn push(&self, name: &str, how: &Push) -> Result<(), PushError> {
-        let conversation = Conversation::new(name, how)?;
-        conversation.log_in().await?;
+        let session = Session::new(name, how)?;
+        session.log_in().await?;
         let mut sent = BTreeSet::new();
         for blob in self.manifest.layers.iter().chain([&self.manifest.config]) {
             // An empty layer may occur twice.
             if sent.insert(blob.digest.clone()) {
-                conversation.send(&self.layout, blob).await?;
+                session.push_blob(&self.layout, blob).await?;
             }
         }
-        conversation
-            .name(self.digest(), &self.document, self.media_type())
+        session
+            .push_manifest(self.digest(), &self.document, self.media_type())
             .await
     }
 
     fn media_type(&self) -> &str {
-        let told = [&self.descriptor.media_type, &self.manifest.media_type];
-        let told = told.into_iter().find(|told| !told.is_empty());
-        told.map_or(MANIFEST_TYPE, String::as_str)
+        let types = [&self.descriptor.media_type, &self.manifest.media_type];
+        let first = types.into_iter().find(|one| !one.is_empty());
+        first.map_or(MANIFEST_TYPE, String::as_str)
     }
 }
 
-/// With a registry, about one image.
-struct Conversation<'a> {
+/// The connection to a registry to push one image.
+struct Session<'a> {
     client: Client,
     reference: Reference,
     auth: RegistryAuth,
-    listener: &'a Listener,
+    listener: &'a ProgressListener,
 }
 
-impl<'a> Conversation<'a> {
+impl<'a> Session<'a> {
     fn new(name: &str, how: &'a Push) -> Result<Self, PushError> {
-        let reference = name::parse(name).map_err(|why| PushError::Name {
+        let reference = name::parse(name).map_err(|problem| PushError::Name {
             name: name.to_owned(),
-            why,
+            problem,
         })?;
         let config = ClientConfig {
             protocol: match how.transport {
-                Transport::Usual => protocol_for(reference.resolve_registry()),
+                Transport::TlsUnlessLoopback => protocol_for(reference.resolve_registry()),
                 Transport::Plain => ClientProtocol::Http,
             },
             connect_timeout: Some(CONNECT_TIMEOUT),
-            read_timeout: Some(ANSWER_TIMEOUT),
-            // Not every registry takes a blob in pieces.
+            read_timeout: Some(RESPONSE_TIMEOUT),
+            // Not every registry supports chunked uploads.
             use_monolithic_push: true,
             user_agent: "ferrovirt",
             ..ClientConfig::default()
@@ -191,30 +191,30 @@ impl<'a> Conversation<'a> {
             .map_err(|error| self.failure(error))
     }
 
-    async fn send(&self, layout: &Arc<Layout>, blob: &Descriptor) -> Result<(), PushError> {
+    async fn push_blob(&self, layout: &Arc<Layout>, blob: &Descriptor) -> Result<(), PushError> {
         let (digest, size) = (&blob.digest, blob.size);
-        let tell = |progress| (self.listener)(digest, size, progress);
+        let report = |progress| (self.listener)(digest, size, progress);
         let there = self
             .client
             .blob_exists(&self.reference, digest.as_str())
             .await;
         if there.map_err(|error| self.failure(error))? {
-            tell(Progress::IsThere);
+            report(Progress::AlreadyPresent);
             return Ok(());
         }
-        // Whoever reads it from the registry counts on it, and registries differ in what they check.
-        check(layout, blob).await?;
+        // Not every registry checks the digests of uploads.
+        verify(layout, blob).await?;
         let content = content(layout, blob, Arc::clone(self.listener))?;
         let sent =
             self.client
                 .push_blob_stream(&self.reference, content, digest.as_str(), Some(size));
         sent.await.map_err(|error| self.failure(error))?;
-        tell(Progress::Arrived);
+        report(Progress::Done);
         Ok(())
     }
 
-    /// Puts the manifest under its digest and then under its name, and asks whether that was heard.
-    async fn name(
+    /// Stores the manifest under its digest and then under its name, and verifies the result.
+    async fn push_manifest(
         &self,
         digest: &Digest,
         document: &[u8],
@@ -234,18 +234,18 @@ impl<'a> Conversation<'a> {
                 .push_manifest_raw(name, document.to_vec(), media_type);
             put.await.map_err(|error| self.failure(error))?;
         }
-        let told = self
+        let reported = self
             .client
             .fetch_manifest_digest(&self.reference, &self.auth)
             .await;
-        let told = told.map_err(|error| self.failure(error))?;
-        if told == digest.as_str() {
+        let reported = reported.map_err(|error| self.failure(error))?;
+        if reported == digest.as_str() {
             return Ok(());
         }
-        Err(PushError::Other {
+        Err(PushError::DigestMismatch {
             registry: self.registry(),
             reference: self.reference.whole(),
-            told,
+            reported,
         })
     }
 
@@ -280,7 +280,7 @@ impl<'a> Conversation<'a> {
                 registry,
                 reference,
             },
-            _ => PushError::Talk {
+            _ => PushError::Communication {
                 registry,
                 source: Box::new(error),
             },
@@ -288,8 +288,8 @@ impl<'a> Conversation<'a> {
     }
 }
 
-/// Reads a blob once before it is sent: a registry may take anything.
-async fn check(layout: &Arc<Layout>, blob: &Descriptor) -> Result<(), PushError> {
+/// Verifies a blob before it is sent.
+async fn verify(layout: &Arc<Layout>, blob: &Descriptor) -> Result<(), PushError> {
     let (layout, blob) = (Arc::clone(layout), blob.clone());
     let checked = tokio::task::spawn_blocking(move || {
         let reader = VerifiedReader::new(layout.blob(&blob.digest)?, blob.size);
@@ -311,11 +311,11 @@ async fn check(layout: &Arc<Layout>, blob: &Descriptor) -> Result<(), PushError>
 
 type Chunk = Result<Bytes, OciDistributionError>;
 
-/// What is in a blob, read as fast as it is sent.
+/// Streams the content of a blob.
 fn content(
     layout: &Layout,
     blob: &Descriptor,
-    listener: Listener,
+    listener: ProgressListener,
 ) -> Result<impl Stream<Item = Chunk> + Send + use<>, PushError> {
     let reader = layout.blob(&blob.digest).map_err(PushError::Layout)?;
     let (digest, size) = (blob.digest.clone(), blob.size);

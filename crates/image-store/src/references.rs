@@ -1,7 +1,7 @@
-//! Which tree a reference that came from a registry was last resolved to.
+//! The digests to which references from registries were last resolved.
 //!
-//! Kept in one JSON file that is replaced as a whole. A lost file costs a question to the registry,
-//! never a wrong answer: trees are named by their content.
+//! Stored in one JSON file that is replaced atomically. Losing the file only costs requests to
+//! registries, as trees are named by their content.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -46,9 +46,9 @@ impl References {
         self.save()
     }
 
-    pub(crate) fn forget(&mut self, gone: &[Digest]) -> Result<(), StoreError> {
+    pub(crate) fn remove(&mut self, removed: &[Digest]) -> Result<(), StoreError> {
         let before = self.by_name.len();
-        self.by_name.retain(|_, digest| !gone.contains(digest));
+        self.by_name.retain(|_, digest| !removed.contains(digest));
         if self.by_name.len() == before {
             Ok(())
         } else {
@@ -67,7 +67,7 @@ impl References {
     }
 }
 
-/// Replaces a file so that a reader, or the next process, sees the old or the new bytes.
+/// Replaces a file atomically and durably.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = File::create(&draft)?;
@@ -77,7 +77,7 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_directory)
 }
 
-/// Makes renames within a directory last.
+/// Makes renames within a directory durable.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

@@ -1,8 +1,8 @@
-//! Getting manifests and blobs from a registry.
+//! Downloads manifests and blobs from a registry.
 //!
-//! A registry is not trusted: what it sends is bounded by what the checked manifest promises, and
-//! hashed here whatever the client library did. Registries on a loopback address are spoken to
-//! without TLS, as every container tool does; all others with it.
+//! Registries are not trusted: responses are bounded by the sizes in the verified manifest and
+//! hashed here, independently of the client library. Registries on a loopback address are accessed
+//! without TLS, as by other container tools; all others with TLS.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,17 +27,17 @@ use crate::manifest::{
 };
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a registry may stay silent in the middle of an answer.
+/// Between two chunks of a response.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A conversation with the registry of one image.
+/// The connection to the registry of one image.
 pub(crate) struct Registry {
     client: Client,
     reference: Reference,
     auth: RegistryAuth,
 }
 
-/// An image as its manifest describes it.
+/// A resolved image.
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) digest: Digest,
@@ -60,7 +60,7 @@ impl Registry {
         }
     }
 
-    /// The manifest for this machine.
+    /// Fetches the manifest for this host's platform.
     pub(crate) async fn resolve(&self) -> Result<Remote, RegistryError> {
         let (digest, document) = self.document(&self.reference).await?;
         let index = match document {
@@ -71,7 +71,7 @@ impl Registry {
             registry: self.name(),
             platform: platform_name(),
         };
-        let chosen = index.for_this_machine().ok_or_else(no_platform)?;
+        let chosen = index.for_this_host().ok_or_else(no_platform)?;
         let reference = self.reference.clone_with_digest(chosen.digest.to_string());
         match self.document(&reference).await? {
             (digest, Document::Manifest(manifest)) => Ok(Remote { digest, manifest }),
@@ -93,7 +93,7 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let mut file = tokio::fs::File::create_new(to)
             .await
-            .map_err(RegistryError::Keep)?;
+            .map_err(RegistryError::Save)?;
         let mut stream = self.blob(descriptor).await?;
         let mut hasher = Sha256::new();
         let mut left = descriptor.size;
@@ -105,13 +105,13 @@ impl Registry {
                 limit: descriptor.size,
             })?;
             hasher.update(&chunk);
-            file.write_all(&chunk).await.map_err(RegistryError::Keep)?;
+            file.write_all(&chunk).await.map_err(RegistryError::Save)?;
         }
-        file.flush().await.map_err(RegistryError::Keep)?;
-        self.check(
-            left == 0 && Digest::finish(hasher) == descriptor.digest,
-            descriptor,
-        )
+        file.flush().await.map_err(RegistryError::Save)?;
+        if left == 0 && Digest::finish(hasher) == descriptor.digest {
+            return Ok(());
+        }
+        Err(self.corrupt_blob(descriptor))
     }
 
     async fn document(&self, reference: &Reference) -> Result<(Digest, Document), RegistryError> {
@@ -164,7 +164,9 @@ impl Registry {
             }
             bytes.extend_from_slice(&chunk);
         }
-        self.check(Digest::of(&bytes) == descriptor.digest, descriptor)?;
+        if Digest::of(&bytes) != descriptor.digest {
+            return Err(self.corrupt_blob(descriptor));
+        }
         Ok(bytes)
     }
 
@@ -200,23 +202,19 @@ impl Registry {
         })
     }
 
-    fn check(&self, good: bool, descriptor: &Descriptor) -> Result<(), RegistryError> {
-        if good {
-            return Ok(());
-        }
-        let what = format!("blob {}", descriptor.digest);
-        Err(RegistryError::Corrupt {
+    fn corrupt_blob(&self, descriptor: &Descriptor) -> RegistryError {
+        RegistryError::Corrupt {
             registry: self.name(),
-            what,
-        })
+            what: format!("blob {}", descriptor.digest),
+        }
     }
 
     fn name(&self) -> String {
         self.reference.resolve_registry().to_owned()
     }
 
-    /// Registries answer "unauthorized" to anonymous callers for images that do not exist, so the
-    /// message must not promise more than is known.
+    /// Registries respond "unauthorized" to anonymous clients for images that do not exist, so the
+    /// two cases cannot be distinguished.
     fn failure(&self, error: OciDistributionError) -> RegistryError {
         use OciDistributionError as Error;
         let (registry, reference) = (self.name(), self.reference.whole());
@@ -247,7 +245,7 @@ impl Registry {
                     reference,
                 },
             },
-            _ => RegistryError::Talk {
+            _ => RegistryError::Communication {
                 registry,
                 source: Box::new(error),
             },
@@ -277,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_registries_go_without_tls() {
+    fn only_loopback_registries_are_accessed_without_tls() {
         let cases = [
             ("localhost:5000", true),
             ("127.0.0.1:5000", true),

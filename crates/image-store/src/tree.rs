@@ -1,9 +1,9 @@
-//! Writing below one directory, whatever the paths say.
+//! Writes below one directory only, for any input path.
 //!
-//! **Invariant**: every path is resolved by the kernel with the tree's root as `/`
-//! (`RESOLVE_IN_ROOT`, no magic links), and the last component is never followed. An absolute link
-//! therefore points into the tree, a link to `../../..` stops at its root, and a link that was
-//! planted under a later entry's name is replaced, not written through.
+//! **Invariant**: the kernel resolves every path with the tree's root as `/` (`RESOLVE_IN_ROOT`, no
+//! magic links), and the last component is never followed. So an absolute link points into the
+//! tree, a link to `../../..` stops at its root, and a link with the name of a later entry is
+//! replaced, not written through.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub(crate) struct Tree {
     root: OwnedFd,
 }
 
-/// Who owns an entry, what may be done with it and how old it is.
+/// Owner, mode and modification time of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attributes {
     pub(crate) uid: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Attributes {
 pub(crate) struct TreePath(PathBuf);
 
 impl TreePath {
-    /// `None` when the path holds `..`: no honest image has that.
+    /// `None` when the path has `..`, which valid images do not.
     pub(crate) fn parse(path: &Path) -> Option<Self> {
         let mut clean = PathBuf::new();
         for component in path.components() {
@@ -79,7 +79,7 @@ impl Tree {
         rustix::fs::mkdir(path, Mode::from_raw_mode(0o755))?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-        // The process's umask must not show in an image.
+        // Independent of the process's umask.
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755))?;
         Ok(Self { root })
     }
@@ -89,9 +89,9 @@ impl Tree {
         Ok(rustix::fs::syncfs(&self.root)?)
     }
 
-    /// A new file in the place of whatever is there.
+    /// Creates a file, replacing an existing entry.
     pub(crate) fn create_file(&self, path: &TreePath) -> io::Result<File> {
-        let (parent, name) = self.cleared(path)?;
+        let (parent, name) = self.clear(path)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(
             parent,
@@ -102,8 +102,7 @@ impl Tree {
         Ok(File::from(file))
     }
 
-    /// Gives a file its attributes; those of the extended kind last, as changing the owner clears
-    /// capabilities.
+    /// Sets a file's attributes; extended ones last, as changing the owner clears capabilities.
     pub(crate) fn finish_file(
         file: &File,
         attributes: Attributes,
@@ -117,7 +116,7 @@ impl Tree {
         Ok(rustix::fs::futimens(file, &attributes.times())?)
     }
 
-    /// A directory; one that is there already stays and takes the attributes.
+    /// Creates a directory, or sets the attributes of an existing one.
     pub(crate) fn make_directory(&self, path: &TreePath, attributes: Attributes) -> io::Result<()> {
         if let Some((parent, name)) = path.split() {
             let parent = self.open_or_make(&parent)?;
@@ -131,7 +130,7 @@ impl Tree {
         Ok(rustix::fs::fchmod(&directory, attributes.mode())?)
     }
 
-    /// Sets a directory's time, once nothing more is written into it. One that is gone is fine.
+    /// Sets a directory's time after its last write. A removed directory is ignored.
     pub(crate) fn stamp_directory(&self, path: &TreePath, mtime: i64) -> io::Result<()> {
         let times = Attributes {
             uid: 0,
@@ -153,7 +152,7 @@ impl Tree {
         target: &Path,
         attributes: Attributes,
     ) -> io::Result<()> {
-        let (parent, name) = self.cleared(path)?;
+        let (parent, name) = self.clear(path)?;
         rustix::fs::symlinkat(target, &parent, name)?;
         let (uid, gid) = (Some(attributes.uid()), Some(attributes.gid()));
         rustix::fs::chownat(&parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -174,9 +173,9 @@ impl Tree {
             return Ok(());
         }
         let target_parent = self.open_directory(&target_parent, OFlags::PATH)?;
-        // Looked up before the old entry is removed: the link may be to something below it.
+        // Before the old entry is removed, as the target may be below it.
         rustix::fs::statat(&target_parent, target_name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let (parent, name) = self.cleared(path)?;
+        let (parent, name) = self.clear(path)?;
         Ok(rustix::fs::linkat(
             target_parent,
             target_name,
@@ -187,7 +186,7 @@ impl Tree {
     }
 
     pub(crate) fn make_fifo(&self, path: &TreePath, attributes: Attributes) -> io::Result<()> {
-        let (parent, name) = self.cleared(path)?;
+        let (parent, name) = self.clear(path)?;
         let mode = attributes.mode();
         rustix::fs::mknodat(&parent, name, FileType::Fifo, mode, 0)?;
         let (uid, gid) = (Some(attributes.uid()), Some(attributes.gid()));
@@ -207,7 +206,7 @@ impl Tree {
         }
     }
 
-    /// The names in a directory; none if there is no such directory.
+    /// The names in a directory; empty if there is no such directory.
     pub(crate) fn names(&self, path: &TreePath) -> io::Result<Vec<std::ffi::OsString>> {
         match self.open_directory(path, OFlags::RDONLY) {
             Ok(directory) => Ok(names_in(directory)?),
@@ -216,8 +215,8 @@ impl Tree {
         }
     }
 
-    /// The directory that is to hold `path`, with nothing under `path`'s name.
-    fn cleared<'p>(&self, path: &'p TreePath) -> io::Result<(OwnedFd, &'p OsStr)> {
+    /// Opens the parent directory of `path` and removes the entry at `path`.
+    fn clear<'p>(&self, path: &'p TreePath) -> io::Result<(OwnedFd, &'p OsStr)> {
         let (parent, name) = path.split().ok_or(Errno::ISDIR)?;
         let parent = self.open_or_make(&parent)?;
         remove(&parent, name)?;
@@ -314,7 +313,7 @@ impl std::fmt::Display for TreePath {
     }
 }
 
-/// A small text file of a tree, without leaving it: links are followed inside the root only.
+/// Reads a small text file of a tree; links are followed inside the root only.
 pub(crate) fn read_text(root: &Path, path: &str) -> io::Result<String> {
     use std::io::Read as _;
     const MAX: u64 = 1 << 20;

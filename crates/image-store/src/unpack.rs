@@ -1,10 +1,9 @@
-//! Layers into one tree, lowest first.
+//! Unpacks layers into one tree, lowest first.
 //!
-//! Whiteouts act on what lower layers left, never on what their own layer brings, whatever the
-//! order of the entries. Device nodes are left out: a container's `/dev` is the runtime's, and a
-//! tree that is also mounted as a volume should hold none. Of the extended attributes only file
-//! capabilities and those of users are taken; `trusted.*` could steer the overlay file system that
-//! is later mounted over the tree.
+//! Whiteouts remove entries of lower layers, never of their own layer, in any order of the entries.
+//! Device nodes are skipped: the runtime provides `/dev`, and a tree that is mounted as a volume
+//! should have none. Only file capabilities and `user.*` extended attributes are set, as
+//! `trusted.*` could manipulate the overlay file system mounted over the tree.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -21,7 +20,7 @@ use crate::error::UnpackError;
 use crate::tree::{Attributes, Tree, TreePath};
 use crate::verified::VerifiedReader;
 
-/// How much an image may unpack to.
+/// The maximum size of an unpacked image.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Bytes of all layers after decompression.
@@ -31,19 +30,19 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Room for large disk images, but not for a compression bomb that fills a host's memory with
-    /// inodes.
+    /// Enough for large disk images, but too small for a compression bomb that fills the host's
+    /// memory with inodes.
     pub const DEFAULT: Self = Self {
         bytes: 256 << 30,
         entries: 2_000_000,
     };
 }
 
-/// What may stand between two entries' contents: headers, long names, extended attributes.
+/// Bytes between the contents of two entries: headers, long names, extended attributes.
 const MAX_HEADERS: u64 = 2 << 20;
 const BLOCK: usize = 64 << 10;
 
-/// A layer's compressed bytes and what they must hash to.
+/// A layer's compressed bytes and their expected digest.
 pub(crate) struct LayerBlob<R> {
     pub(crate) media_type: String,
     pub(crate) digest: Digest,
@@ -59,7 +58,7 @@ pub(crate) struct Unpacker<'t> {
     limits: Limits,
 }
 
-/// What one layer has brought so far.
+/// The entries unpacked from the current layer.
 #[derive(Default)]
 struct LayerState {
     paths: BTreeSet<TreePath>,
@@ -83,7 +82,7 @@ impl<'t> Unpacker<'t> {
         }
         let mut verified = VerifiedReader::new(layer.reader, layer.size);
         let applied = self.apply_compressed(&mut verified);
-        // A damaged blob fails in many ways; the digest tells the cause.
+        // A damaged blob can fail in many ways; report the digest mismatch as the cause.
         if !verified.finish(&layer.digest).map_err(UnpackError::Read)? {
             return Err(UnpackError::Corrupt {
                 digest: layer.digest,
@@ -138,15 +137,14 @@ impl<'t> Unpacker<'t> {
                     }
                     other => other,
                 })?;
-            // Whatever was not wanted is skipped here, so that the reader's next step sees only
-            // headers.
+            // Skip unread content, so that the next read sees only headers.
             io::copy(&mut entry, &mut io::sink()).map_err(too_large)?;
             headers.set(Some(MAX_HEADERS));
         }
         for (path, mtime) in state.directories.iter().rev() {
             self.tree
                 .stamp_directory(path, *mtime)
-                .map_err(|source| wrote(path, source))?;
+                .map_err(|source| write_failed(path, source))?;
         }
         self.bytes_left = total.get();
         self.entries_left = entries_left;
@@ -167,7 +165,7 @@ impl LayerState {
         };
         let path = TreePath::parse(Path::new(OsStr::from_bytes(&raw)))
             .ok_or_else(|| refuse("the path has a \"..\" in it"))?;
-        if self.whiteout(tree, &path)? {
+        if self.apply_whiteout(tree, &path)? {
             return Ok(());
         }
         let attributes =
@@ -184,7 +182,11 @@ impl LayerState {
             }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let extended = extended_attributes(entry).map_err(UnpackError::Read)?;
-                write_file(tree, &path, entry, (attributes, &extended))
+                let metadata = FileMetadata {
+                    attributes,
+                    extended: &extended,
+                };
+                write_file(tree, &path, entry, metadata)
             }
             EntryType::Symlink => tree.make_symlink(&path, link()?, attributes),
             EntryType::Link => {
@@ -196,13 +198,13 @@ impl LayerState {
             EntryType::Char | EntryType::Block | EntryType::XGlobalHeader => return Ok(()),
             _ => return Err(refuse("the type of this entry is not supported")),
         };
-        done.map_err(|source| wrote(&path, source))?;
+        done.map_err(|source| write_failed(&path, source))?;
         self.paths.insert(path);
         Ok(())
     }
 
-    /// Whether the entry was a whiteout, which has then been followed.
-    fn whiteout(&self, tree: &Tree, path: &TreePath) -> Result<bool, UnpackError> {
+    /// Applies a whiteout. Returns whether the entry was one.
+    fn apply_whiteout(&self, tree: &Tree, path: &TreePath) -> Result<bool, UnpackError> {
         let Some((parent, name)) = path.split() else {
             return Ok(false);
         };
@@ -211,7 +213,10 @@ impl LayerState {
         };
         let hidden = OsStr::from_bytes(hidden);
         if hidden == ".wh..opq" {
-            for name in tree.names(&parent).map_err(|source| wrote(path, source))? {
+            for name in tree
+                .names(&parent)
+                .map_err(|source| write_failed(path, source))?
+            {
                 self.hide(tree, &parent.join(&name))?;
             }
         } else if !hidden.as_bytes().starts_with(b".wh.") && hidden != "." && hidden != ".." {
@@ -220,25 +225,30 @@ impl LayerState {
         Ok(true)
     }
 
-    /// Removes what lower layers left at `path`, and nothing of this layer.
+    /// Removes the entries of lower layers at `path`, but none of this layer.
     fn hide(&self, tree: &Tree, path: &TreePath) -> Result<(), UnpackError> {
-        // Paths sort by component, so what lies below `path` comes right after it.
+        // Paths sort by component, so entries below `path` follow it directly.
         let own = self.paths.range(path..).next();
         if !own.is_some_and(|own| own.starts_with(path)) {
-            return tree.remove(path).map_err(|source| wrote(path, source));
+            return tree
+                .remove(path)
+                .map_err(|source| write_failed(path, source));
         }
-        for name in tree.names(path).map_err(|source| wrote(path, source))? {
+        for name in tree
+            .names(path)
+            .map_err(|source| write_failed(path, source))?
+        {
             self.hide(tree, &path.join(&name))?;
         }
         Ok(())
     }
 }
 
-/// A stream that ends in an error once it gave more than it may.
+/// A stream that fails when it exceeds its limits.
 struct Metered<'c, R> {
     stream: R,
     total: &'c Cell<u64>,
-    /// What may still be read before the next entry; `None` while an entry's content is read.
+    /// Bytes left before the next entry; `None` while an entry's content is read.
     headers: &'c Cell<Option<u64>>,
 }
 
@@ -249,7 +259,7 @@ impl<R: Read> Read for Metered<'_, R> {
             .unwrap_or(usize::MAX)
             .min(buffer.len());
         if wanted == 0 && !buffer.is_empty() {
-            // Only a stream that has more is too long.
+            // The limit is exceeded only if there is more data.
             return match self.stream.read(&mut [0])? {
                 0 => Ok(0),
                 _ => Err(io::ErrorKind::FileTooLarge.into()),
@@ -268,7 +278,7 @@ impl<R: Read> Read for Metered<'_, R> {
 }
 
 fn attributes_of<R: Read>(entry: &tar::Entry<'_, R>) -> Option<Attributes> {
-    // The highest number means "leave as it is" to the kernel.
+    // The kernel interprets the highest number as "do not change".
     let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
     let header = entry.header();
     Some(Attributes {
@@ -299,18 +309,25 @@ fn extended_attributes<R: Read>(
     Ok(found)
 }
 
+#[derive(Clone, Copy)]
+struct FileMetadata<'m> {
+    attributes: Attributes,
+    /// Extended attributes.
+    extended: &'m [(String, Vec<u8>)],
+}
+
 fn write_file(
     tree: &Tree,
     path: &TreePath,
     content: &mut impl Read,
-    (attributes, extended): (Attributes, &[(String, Vec<u8>)]),
+    metadata: FileMetadata<'_>,
 ) -> io::Result<()> {
     let mut file = tree.create_file(path)?;
     copy_sparse(content, &mut file)?;
-    Tree::finish_file(&file, attributes, extended)
+    Tree::finish_file(&file, metadata.attributes, metadata.extended)
 }
 
-/// Copies, leaving holes for blocks of zeros: disk images are full of them.
+/// Copies, leaving holes for blocks of zeros, which are frequent in disk images.
 fn copy_sparse(from: &mut impl Read, to: &mut File) -> io::Result<()> {
     let mut buffer = vec![0; BLOCK];
     let mut length = 0_u64;
@@ -335,7 +352,7 @@ fn copy_sparse(from: &mut impl Read, to: &mut File) -> io::Result<()> {
     }
 }
 
-fn wrote(path: &TreePath, source: io::Error) -> UnpackError {
+fn write_failed(path: &TreePath, source: io::Error) -> UnpackError {
     UnpackError::Write {
         path: path.to_string(),
         source,

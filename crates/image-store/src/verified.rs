@@ -1,8 +1,7 @@
-//! A reader that counts and hashes what passes through it.
+//! A reader that counts and hashes the bytes it returns.
 //!
-//! A blob is read once, straight into its consumer; only after the last byte is it known whether
-//! the bytes were the right ones. So consumers write to a place that is thrown away when
-//! [`VerifiedReader::finish`] says no.
+//! A blob is read once, directly by its consumer, and verified only after the last byte. So
+//! consumers must discard their result when [`VerifiedReader::finish`] returns `false`.
 
 use std::io::{self, Read};
 
@@ -26,7 +25,7 @@ impl<R: Read> VerifiedReader<R> {
         }
     }
 
-    /// Reads what the consumer left, then says whether size and digest were those promised.
+    /// Reads the remaining bytes. Returns whether size and digest match.
     pub(crate) fn finish(mut self, expected: &Digest) -> io::Result<bool> {
         io::copy(&mut self, &mut io::sink())?;
         let longer = self.inner.read(&mut [0])? > 0;
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn size_and_content_must_both_fit() {
+    fn size_and_digest_must_match() {
         let digest = Digest::of(b"hello");
         let cases: [(&[u8], u64, bool); 5] = [
             (b"hello", 5, true),

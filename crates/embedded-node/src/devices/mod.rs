@@ -1,17 +1,18 @@
 //! Devices that pods ask for as resources: the kubelet's side of the device-plugin protocol.
 //!
-//! Plugins register over `kubelet.sock`; what they offer becomes capacity of the Node; containers
-//! are given devices by number, and the plugin says what that means for them ([`Given`]). A plugin
-//! that ends keeps its resource on the Node, with nothing to allocate, until it registers again.
+//! Plugins register over `kubelet.sock`; their devices become capacity of the Node; containers
+//! are allocated devices by ID, and the plugin responds with device nodes, mounts and variables
+//! ([`Allocation`]). The resource of a plugin that ends stays on the Node, with nothing
+//! allocatable, until the plugin registers again.
 //!
-//! **Invariants**: nothing is given twice: what a pod was given is in a file of the pod's directory
-//! before anybody uses it, and is read before the first plugin is heard after a restart. Nothing
-//! here knows what a device is for.
+//! **Invariants**: no device is allocated twice: an allocation is in a file of the pod's directory
+//! before it is used, and is read before the first plugin registers after a restart. Nothing here
+//! knows what a device is for.
 
-mod book;
-mod given;
+mod allocation;
 mod plugins;
+mod registry;
 
-pub(crate) use book::{Amounts, RECORD_FILE};
-pub(crate) use given::{Given, wanted};
-pub(crate) use plugins::Devices;
+pub(crate) use allocation::{Allocation, requested};
+pub(crate) use plugins::{Devices, Holder};
+pub(crate) use registry::{Amounts, RECORD_FILE};

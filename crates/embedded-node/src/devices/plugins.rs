@@ -1,4 +1,4 @@
-//! The plugins of this node: hearing them, asking them.
+//! The device plugins of this node: their registrations, device lists and allocations.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,18 +18,18 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Amounts, Given, RECORD_FILE,
-    book::{Book, Claim, Health},
-    wanted,
+    Allocation, Amounts, RECORD_FILE,
+    registry::{Health, Registry, Request},
+    requested,
 };
 use crate::Failure;
 
 /// Below a node's root.
 const DIRECTORY: &str = "device-plugins";
-/// Resources that plugins may bring, so that a mad one cannot fill the memory.
-const RESOURCES: usize = 64;
-/// Devices of one of them.
-const DEVICES: usize = 10_000;
+/// Bounds the memory that faulty plugins can take.
+const MAX_RESOURCES: usize = 64;
+/// Per resource.
+const MAX_DEVICES: usize = 10_000;
 const CONTAINER_ERROR: Reason = Reason::CreateContainerError;
 
 /// The devices of this node.
@@ -40,7 +40,7 @@ pub(crate) struct Devices(Arc<Inner>);
 struct Inner {
     dir: PathBuf,
     state: Mutex<State>,
-    /// Says that amounts or what is free may have changed.
+    /// Notifies that amounts or free devices may have changed.
     changed: watch::Sender<()>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -48,19 +48,33 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    book: Book,
-    plugins: HashMap<String, Voice>,
+    registry: Registry,
+    plugins: HashMap<String, Plugin>,
 }
 
-/// The plugin that speaks for a resource now; a later one takes its place.
+/// The current plugin of a resource; a later registration replaces it.
 #[derive(Debug)]
-struct Voice {
+struct Plugin {
     client: Option<Arc<PluginClient>>,
     replaced: CancellationToken,
 }
 
+/// The plugin whose device list is applied.
+#[derive(Clone, Copy)]
+struct Current<'a> {
+    client: &'a Arc<PluginClient>,
+    replaced: &'a CancellationToken,
+}
+
+/// A pod that holds devices.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder<'a> {
+    pub(crate) uid: &'a str,
+    pub(crate) dir: &'a Path,
+}
+
 impl Devices {
-    /// Makes the directory of sockets and learns what the pods hold.
+    /// Makes the directory of sockets and loads the pods' allocations.
     pub(crate) fn open<'a>(
         root: &Path,
         pods: impl Iterator<Item = (&'a str, &'a Path)>,
@@ -70,7 +84,7 @@ impl Devices {
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         fs::set_permissions(&dir, private)?;
         let state = State {
-            book: Book::of_pods(pods)?,
+            registry: Registry::of_pods(pods)?,
             plugins: HashMap::new(),
         };
         Ok(Self(Arc::new(Inner {
@@ -82,8 +96,8 @@ impl Devices {
         })))
     }
 
-    /// Listens for plugins. Sockets that earlier ones left are removed: plugins take that, and the
-    /// new `kubelet.sock`, as the sign to register again.
+    /// Listens for plugins. Removes old sockets: plugins take that, and the new `kubelet.sock`, as
+    /// the signal to register again.
     pub(crate) fn listen(&self) -> io::Result<impl Future<Output = ()> + Send + use<>> {
         for entry in fs::read_dir(&self.0.dir)? {
             let entry = entry?;
@@ -95,7 +109,7 @@ impl Devices {
         Ok(kubelet.serve(self.clone(), self.0.stop.clone()))
     }
 
-    /// Ends all conversations.
+    /// Closes all connections.
     pub(crate) async fn close(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -107,111 +121,114 @@ impl Devices {
     }
 
     pub(crate) fn amounts(&self) -> BTreeMap<String, Amounts> {
-        self.0.state.lock().book.amounts()
+        self.0.state.lock().registry.amounts()
     }
 
-    /// Why the pod would not get its devices now, in the words of a scheduler.
+    /// A scheduler's message if too few devices for the pod are free.
     pub(crate) fn obstacle(&self, pod: &Pod) -> Option<String> {
         let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
         for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
-            for (name, count) in wanted(container) {
+            for (name, count) in requested(container) {
                 let sum = sums.entry(name).or_default();
                 *sum = sum.saturating_add(count);
             }
         }
         let state = self.0.state.lock();
         sums.into_iter()
-            .find(|(name, count)| state.book.free(name) < *count)
+            .find(|(name, count)| state.registry.free(name) < *count)
             .map(|(name, _)| format!("0/1 nodes are available: 1 Insufficient {name}"))
     }
 
-    /// Gives a container its devices, the same ones whenever it is asked.
+    /// Allocates devices to a container; repeated calls return the same ones.
     pub(crate) async fn allocate(
         &self,
-        (uid, dir): (&str, &Path),
+        holder: Holder<'_>,
         container: &Container,
-    ) -> Result<Given, Failure> {
-        let mut given = Given::default();
-        for (resource, count) in wanted(container) {
-            let claim = Claim {
-                pod: uid,
+    ) -> Result<Allocation, Failure> {
+        let mut allocation = Allocation::default();
+        for (resource, count) in requested(container) {
+            let wanted = Request {
+                pod: holder.uid,
                 container: &container.name,
                 resource,
                 count,
             };
-            let (client, device_ids) = self.take(&claim, dir)?;
+            let (client, device_ids) = self.take(&wanted, holder.dir)?;
             let request = AllocateRequest {
                 container_requests: vec![ContainerAllocateRequest { device_ids }],
             };
-            let tried = || format!("ask the device plugin for {resource}");
-            let answer = client
+            let tried = || format!("call the device plugin for {resource}");
+            let response = client
                 .allocate(&request)
                 .await
                 .map_err(|error| Failure::of(CONTAINER_ERROR, &tried(), &error))?;
-            for answer in answer.container_responses {
-                given.add(answer)?;
+            for response in response.container_responses {
+                allocation.add(response)?;
             }
         }
-        Ok(given)
+        Ok(allocation)
     }
 
     fn take(
         &self,
-        claim: &Claim<'_>,
+        request: &Request<'_>,
         dir: &Path,
     ) -> Result<(Arc<PluginClient>, Vec<String>), Failure> {
-        let resource = claim.resource;
+        let resource = request.resource;
         let mut state = self.0.state.lock();
         let client = state
             .plugins
             .get(resource)
-            .and_then(|voice| voice.client.clone());
+            .and_then(|plugin| plugin.client.clone());
         let Some(client) = client else {
-            let message = format!("no device plugin offers {resource} now");
+            let message = format!("no device plugin for {resource} is registered");
             return Err(Failure::new(CONTAINER_ERROR, message));
         };
-        let Some(ids) = state.book.take(claim) else {
-            let message = format!("fewer than {} of {resource} are free", claim.count);
+        let Some(ids) = state.registry.allocate(request) else {
+            let message = format!("fewer than {} of {resource} are free", request.count);
             return Err(Failure::new(CONTAINER_ERROR, message));
         };
-        // Under the lock, so that records are written in the order of their making.
-        write_record(&state.book, claim.pod, dir)
-            .map_err(|error| Failure::of(CONTAINER_ERROR, "note its devices", &error))?;
+        // Under the lock, so that records are written in the order of the allocations.
+        write_record(&state.registry, request.pod, dir).map_err(|error| {
+            Failure::of(CONTAINER_ERROR, "record the container's devices", &error)
+        })?;
         Ok((client, ids))
     }
 
-    /// The pod is over: others may have its devices.
+    /// The pod has ended: its devices are free.
     pub(crate) fn release(&self, uid: &str, dir: &Path) -> io::Result<()> {
         match fs::remove_file(dir.join(RECORD_FILE)) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        if self.0.state.lock().book.release(uid) {
+        if self.0.state.lock().registry.release(uid) {
             self.0.changed.send_replace(());
         }
         Ok(())
     }
 
-    /// Listens to a plugin until it ends or another takes its place.
-    async fn hear(self, request: RegisterRequest, replaced: CancellationToken) {
+    /// Follows a plugin until it ends or is replaced.
+    async fn follow(self, request: RegisterRequest, replaced: CancellationToken) {
         let resource = request.resource_name.clone();
         let ended = tokio::select! {
             () = self.0.stop.cancelled() => return,
             () = replaced.cancelled() => return,
-            ended = self.follow(&request, &replaced) => ended,
+            ended = self.follow_lists(&request, &replaced) => ended,
         };
-        tracing::info!(resource, why = %ended.err().map_or_else(String::new, |err| err.to_string()),
-            "a device plugin is gone");
+        match ended {
+            Ok(()) => tracing::info!(resource, "device plugin ended"),
+            Err(error) => tracing::info!(resource, %error, "device plugin ended"),
+        }
         let mut state = self.0.state.lock();
         if !replaced.is_cancelled() {
             state.plugins.remove(&resource);
-            state.book.forsake(&resource);
+            state.registry.mark_unhealthy(&resource);
             drop(state);
             self.0.changed.send_replace(());
         }
     }
 
-    async fn follow(
+    async fn follow_lists(
         &self,
         request: &RegisterRequest,
         replaced: &CancellationToken,
@@ -220,25 +237,25 @@ impl Devices {
         let client = Arc::new(client);
         let mut lists = client.list_and_watch().await?;
         while let Some(list) = lists.next().await? {
-            self.note(&request.resource_name, list, (&client, replaced));
+            let current = Current {
+                client: &client,
+                replaced,
+            };
+            self.update(&request.resource_name, list, current);
         }
         Ok(())
     }
 
-    fn note(
-        &self,
-        resource: &str,
-        list: ListAndWatchResponse,
-        (client, replaced): (&Arc<PluginClient>, &CancellationToken),
-    ) {
+    /// Applies a device list, unless the plugin was replaced.
+    fn update(&self, resource: &str, list: ListAndWatchResponse, current: Current<'_>) {
         let mut state = self.0.state.lock();
-        if replaced.is_cancelled() {
+        if current.replaced.is_cancelled() {
             return;
         }
-        if let Some(voice) = state.plugins.get_mut(resource) {
-            voice.client = Some(Arc::clone(client));
+        if let Some(plugin) = state.plugins.get_mut(resource) {
+            plugin.client = Some(Arc::clone(current.client));
         }
-        let devices = list.devices.into_iter().take(DEVICES).map(|device| {
+        let devices = list.devices.into_iter().take(MAX_DEVICES).map(|device| {
             let health = if device.health == HEALTHY {
                 Health::Healthy
             } else {
@@ -246,7 +263,7 @@ impl Devices {
             };
             (device.id, health)
         });
-        state.book.list(resource, devices);
+        state.registry.list(resource, devices);
         drop(state);
         self.0.changed.send_replace(());
     }
@@ -256,35 +273,35 @@ impl Registrations for Devices {
     async fn register(&self, request: RegisterRequest) -> Result<(), Status> {
         let resource = request.resource_name.clone();
         if !is_device_name(&resource) {
-            let message = format!("{resource:?} is no name of a device resource");
+            let message = format!("{resource:?} is not a device resource name");
             return Err(Status::new(Code::InvalidArgument, message));
         }
         let replaced = CancellationToken::new();
         {
             let mut state = self.0.state.lock();
-            if state.plugins.len() >= RESOURCES && !state.plugins.contains_key(&resource) {
-                let message = format!("{RESOURCES} resources are registered already");
+            if state.plugins.len() >= MAX_RESOURCES && !state.plugins.contains_key(&resource) {
+                let message = format!("{MAX_RESOURCES} resources are registered already");
                 return Err(Status::new(Code::ResourceExhausted, message));
             }
-            let voice = Voice {
+            let plugin = Plugin {
                 client: None,
                 replaced: replaced.clone(),
             };
-            if let Some(old) = state.plugins.insert(resource.clone(), voice) {
+            if let Some(old) = state.plugins.insert(resource.clone(), plugin) {
                 old.replaced.cancel();
             }
         }
         tracing::info!(
             resource,
             endpoint = request.endpoint,
-            "a device plugin is here"
+            "device plugin registered"
         );
-        self.0.tasks.spawn(self.clone().hear(request, replaced));
+        self.0.tasks.spawn(self.clone().follow(request, replaced));
         Ok(())
     }
 }
 
-/// `domain/name`, and not one of Kubernetes' own.
+/// `domain/name`, and not reserved for Kubernetes.
 fn is_device_name(name: &str) -> bool {
     let plain = |part: &str| {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -298,8 +315,8 @@ fn is_device_name(name: &str) -> bool {
     })
 }
 
-fn write_record(book: &Book, pod: &str, dir: &Path) -> io::Result<()> {
-    let Some(record) = book.record(pod) else {
+fn write_record(registry: &Registry, pod: &str, dir: &Path) -> io::Result<()> {
+    let Some(record) = registry.record(pod) else {
         return Ok(());
     };
     let path = dir.join(RECORD_FILE);
@@ -313,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_devices_have_a_domain_that_is_not_kubernetes_own() {
+    fn device_names_have_a_domain_outside_kubernetes() {
         for good in ["devices.kubevirt.io/kvm", "a.b/c_d"] {
             assert!(is_device_name(good), "{good}");
         }

@@ -1,7 +1,8 @@
-//! One task per pod: it owns all that is known of the pod and does one step after the other.
+//! One task per pod: it owns the state of the pod and performs one step after the other.
 //!
-//! - [`plan`] decides what to do, [`act`] does it, [`status`] says how it stands.
-//! - [`task`] remembers how far a step is and when to try it again.
+//! - [`plan`] decides on the next steps, [`act`] performs them, [`status`] renders the status.
+//! - [`task`] tracks the progress and retries of one step.
+//! - [`worker`] is the task that connects them.
 
 mod act;
 pub(crate) mod plan;
@@ -10,4 +11,4 @@ mod task;
 mod worker;
 
 pub(crate) use act::OBJECT_FILE;
-pub(crate) use worker::{Wanted, run};
+pub(crate) use worker::{Desired, run};

@@ -1,6 +1,6 @@
-//! What to do next for one pod: pure.
+//! Pure planning: maps the observed pod to its next steps.
 
-/// How far one piece of work is.
+/// Progress of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Todo,
@@ -14,7 +14,7 @@ pub(crate) enum Stage {
 pub(crate) enum Role {
     /// Must succeed before the next one starts.
     Init,
-    /// Must run before the next one starts, and goes on.
+    /// Must run before the next one starts, and keeps running.
     Sidecar,
     Main,
 }
@@ -30,28 +30,28 @@ pub(crate) enum Run {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SeenContainer {
+pub(crate) struct ObservedContainer {
     pub(crate) role: Role,
     pub(crate) image: Stage,
-    /// Handing it to the supervisor.
+    /// Handing the container to the supervisor.
     pub(crate) start: Stage,
     pub(crate) run: Run,
-    /// It runs and has passed its startup probe.
+    /// The container runs and has passed its startup probe.
     pub(crate) started: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Intent {
     Run,
-    /// Deleted, with the object waiting for us to be done.
-    End,
-    /// The object is gone: nobody waits.
-    Vanish,
+    /// The object is being deleted and waits for the pod to end.
+    Terminate,
+    /// The object is gone: clean up without reporting.
+    Remove,
 }
 
-/// What is left of the pod on this host.
+/// Resources of the pod that are still on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Left {
+pub(crate) enum Remains {
     Everything,
     /// No process, mount, interface or cgroup.
     Files,
@@ -59,22 +59,22 @@ pub(crate) enum Left {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observed {
     pub(crate) intent: Intent,
     pub(crate) bind: Stage,
-    /// `Done` while a supervisor listens to us.
+    /// `Done` while we are connected to the supervisor.
     pub(crate) sandbox: Stage,
     pub(crate) volumes: Stage,
     pub(crate) network: Stage,
-    pub(crate) containers: Vec<SeenContainer>,
-    /// Something that no retry cures.
-    pub(crate) broken: bool,
+    pub(crate) containers: Vec<ObservedContainer>,
+    /// No container may run again: the pod failed or finished earlier.
+    pub(crate) over: bool,
     pub(crate) stop: Stage,
     pub(crate) tear_down: Stage,
-    pub(crate) left: Left,
-    /// The API server knows the pod's status as it is.
+    pub(crate) remains: Remains,
+    /// The API server has the current status.
     pub(crate) reported: bool,
-    pub(crate) forget: Stage,
+    pub(crate) delete_object: Stage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,28 +86,28 @@ pub(crate) enum Step {
     Pull(usize),
     Start(usize),
     Stop,
-    TearDown(Left),
-    Forget,
+    TearDown(Remains),
+    DeleteObject,
 }
 
-pub(crate) fn plan(seen: &Seen) -> Vec<Step> {
-    if seen.intent == Intent::Run && !is_over(seen) {
-        go_on(seen)
+pub(crate) fn plan(observed: &Observed) -> Vec<Step> {
+    if observed.intent == Intent::Run && !is_finished(observed) {
+        advance(observed)
     } else {
-        wind_up(seen)
+        clean_up(observed)
     }
 }
 
-/// Will no container of this pod ever run again?
-fn is_over(seen: &Seen) -> bool {
-    let init_failed = seen
+/// Whether no container of this pod will run again.
+fn is_finished(observed: &Observed) -> bool {
+    let init_failed = observed
         .containers
         .iter()
         .any(|one| one.role == Role::Init && one.run == Run::Failed);
-    seen.broken || init_failed || mains_have_ended(&seen.containers)
+    observed.over || init_failed || main_containers_ended(&observed.containers)
 }
 
-fn mains_have_ended(containers: &[SeenContainer]) -> bool {
+fn main_containers_ended(containers: &[ObservedContainer]) -> bool {
     let mut mains = containers
         .iter()
         .filter(|one| one.role == Role::Main)
@@ -115,33 +115,38 @@ fn mains_have_ended(containers: &[SeenContainer]) -> bool {
     mains.peek().is_some() && mains.all(|one| matches!(one.run, Run::Succeeded | Run::Failed))
 }
 
-fn go_on(seen: &Seen) -> Vec<Step> {
+fn advance(observed: &Observed) -> Vec<Step> {
     let mut steps = Vec::new();
     for (stage, step) in [
-        (seen.bind, Step::Bind),
-        (seen.sandbox, Step::MakeSandbox),
-        (seen.volumes, Step::PrepareVolumes),
+        (observed.bind, Step::Bind),
+        (observed.sandbox, Step::MakeSandbox),
+        (observed.volumes, Step::PrepareVolumes),
     ] {
         if stage == Stage::Todo {
             steps.push(step);
         }
     }
-    if seen.sandbox == Stage::Done && seen.network == Stage::Todo {
+    if observed.sandbox == Stage::Done && observed.network == Stage::Todo {
         steps.push(Step::JoinNetwork);
     }
-    let pull = |(index, one): (usize, &SeenContainer)| {
+    let pull = |(index, one): (usize, &ObservedContainer)| {
         (one.run == Run::Absent && one.image == Stage::Todo).then_some(Step::Pull(index))
     };
-    steps.extend(seen.containers.iter().enumerate().filter_map(pull));
-    let ready = [seen.bind, seen.sandbox, seen.volumes, seen.network];
+    steps.extend(observed.containers.iter().enumerate().filter_map(pull));
+    let ready = [
+        observed.bind,
+        observed.sandbox,
+        observed.volumes,
+        observed.network,
+    ];
     if ready.iter().all(|stage| *stage == Stage::Done) {
-        steps.extend(startable(&seen.containers).map(Step::Start));
+        steps.extend(startable(&observed.containers).map(Step::Start));
     }
     steps
 }
 
-/// Containers whose turn it is and that nothing keeps.
-fn startable(containers: &[SeenContainer]) -> impl Iterator<Item = usize> {
+/// Indexes of the containers to start now: their predecessors are done and their image is there.
+fn startable(containers: &[ObservedContainer]) -> impl Iterator<Item = usize> {
     let before_mains = containers.iter().take_while(|one| one.role != Role::Main);
     let turn = before_mains
         .clone()
@@ -157,46 +162,59 @@ fn startable(containers: &[SeenContainer]) -> impl Iterator<Item = usize> {
         .iter()
         .enumerate()
         .filter_map(move |(index, one)| {
-            let due = turn.contains(&index)
+            let pending = turn.contains(&index)
                 && one.run == Run::Absent
                 && one.image == Stage::Done
                 && one.start == Stage::Todo;
-            due.then_some(index)
+            pending.then_some(index)
         })
 }
 
-fn wind_up(seen: &Seen) -> Vec<Step> {
-    let goal = if seen.intent == Intent::Run {
-        Left::Files
+fn clean_up(observed: &Observed) -> Vec<Step> {
+    let goal = if observed.intent == Intent::Run {
+        Remains::Files
     } else {
-        Left::Nothing
+        Remains::Nothing
     };
-    if seen.left < goal {
-        return end_processes(seen, goal);
+    if observed.remains < goal {
+        return end_processes(observed, goal);
     }
-    if seen.intent == Intent::End && seen.reported && seen.forget == Stage::Todo {
-        return vec![Step::Forget];
+    if observed.intent == Intent::Terminate
+        && observed.reported
+        && observed.delete_object == Stage::Todo
+    {
+        return vec![Step::DeleteObject];
     }
     vec![]
 }
 
-fn end_processes(seen: &Seen, goal: Left) -> Vec<Step> {
-    // What is under way is let finish, so that nothing is made while it is being removed.
-    let busy = [seen.sandbox, seen.volumes, seen.network, seen.tear_down];
-    if busy.contains(&Stage::Busy) || seen.containers.iter().any(|one| one.start == Stage::Busy) {
+fn end_processes(observed: &Observed, goal: Remains) -> Vec<Step> {
+    // Steps in flight finish first, so that nothing is made while it is being removed.
+    let busy = [
+        observed.sandbox,
+        observed.volumes,
+        observed.network,
+        observed.tear_down,
+    ];
+    if busy.contains(&Stage::Busy)
+        || observed
+            .containers
+            .iter()
+            .any(|one| one.start == Stage::Busy)
+    {
         return vec![];
     }
-    let alive = seen
+    let alive = observed
         .containers
         .iter()
         .any(|one| matches!(one.run, Run::Starting | Run::Running | Run::BackOff));
-    match (seen.sandbox, seen.stop) {
+    match (observed.sandbox, observed.stop) {
         (Stage::Done, Stage::Todo) => vec![Step::Stop],
-        // It goes when its containers have gone.
+        // The supervisor exits when its containers have ended.
         (Stage::Done, Stage::Done | Stage::Busy) => vec![],
-        // Nobody to ask them nicely: find somebody first.
+        // Containers without a supervisor: start one, which stops them gracefully.
         (Stage::Todo, _) if alive => vec![Step::MakeSandbox],
-        _ if seen.tear_down == Stage::Todo => vec![Step::TearDown(goal)],
+        _ if observed.tear_down == Stage::Todo => vec![Step::TearDown(goal)],
         _ => vec![],
     }
 }
@@ -205,13 +223,13 @@ fn end_processes(seen: &Seen, goal: Left) -> Vec<Step> {
 mod tests {
     use super::*;
 
-    fn container(role: Role, run: Run) -> SeenContainer {
+    fn container(role: Role, run: Run) -> ObservedContainer {
         let start = if run == Run::Absent {
             Stage::Todo
         } else {
             Stage::Done
         };
-        SeenContainer {
+        ObservedContainer {
             role,
             image: Stage::Done,
             start,
@@ -220,34 +238,34 @@ mod tests {
         }
     }
 
-    fn main(run: Run) -> SeenContainer {
+    fn main(run: Run) -> ObservedContainer {
         container(Role::Main, run)
     }
 
-    fn ready(containers: Vec<SeenContainer>) -> Seen {
-        Seen {
+    fn ready(containers: Vec<ObservedContainer>) -> Observed {
+        Observed {
             intent: Intent::Run,
             bind: Stage::Done,
             sandbox: Stage::Done,
             volumes: Stage::Done,
             network: Stage::Done,
             containers,
-            broken: false,
+            over: false,
             stop: Stage::Todo,
             tear_down: Stage::Todo,
-            left: Left::Everything,
+            remains: Remains::Everything,
             reported: true,
-            forget: Stage::Todo,
+            delete_object: Stage::Todo,
         }
     }
 
     #[test]
-    fn all_preparation_begins_at_once() {
-        let mut seen = ready(vec![main(Run::Absent), main(Run::Absent)]);
-        (seen.bind, seen.sandbox) = (Stage::Todo, Stage::Todo);
-        (seen.volumes, seen.network) = (Stage::Todo, Stage::Todo);
-        seen.containers[0].image = Stage::Todo;
-        seen.containers[1].image = Stage::Todo;
+    fn preparation_steps_start_together() {
+        let mut observed = ready(vec![main(Run::Absent), main(Run::Absent)]);
+        (observed.bind, observed.sandbox) = (Stage::Todo, Stage::Todo);
+        (observed.volumes, observed.network) = (Stage::Todo, Stage::Todo);
+        observed.containers[0].image = Stage::Todo;
+        observed.containers[1].image = Stage::Todo;
         let expected = [
             Step::Bind,
             Step::MakeSandbox,
@@ -255,24 +273,24 @@ mod tests {
             Step::Pull(0),
             Step::Pull(1),
         ];
-        assert_eq!(plan(&seen), expected);
+        assert_eq!(plan(&observed), expected);
     }
 
     #[test]
-    fn network_waits_for_the_sandbox_and_containers_for_everything() {
-        let mut seen = ready(vec![main(Run::Absent)]);
-        seen.network = Stage::Todo;
-        assert_eq!(plan(&seen), [Step::JoinNetwork]);
+    fn containers_start_after_network_is_joined() {
+        let mut observed = ready(vec![main(Run::Absent)]);
+        observed.network = Stage::Todo;
+        assert_eq!(plan(&observed), [Step::JoinNetwork]);
         for stage in [Stage::Busy, Stage::Waiting] {
-            seen.network = stage;
-            assert_eq!(plan(&seen), []);
+            observed.network = stage;
+            assert_eq!(plan(&observed), []);
         }
-        seen.network = Stage::Done;
-        assert_eq!(plan(&seen), [Step::Start(0)]);
+        observed.network = Stage::Done;
+        assert_eq!(plan(&observed), [Step::Start(0)]);
     }
 
     #[test]
-    fn containers_start_in_their_order() {
+    fn containers_start_in_order() {
         use {Role::Init, Role::Main, Role::Sidecar, Run::*};
         for (containers, expected) in [
             (
@@ -307,66 +325,66 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_handed_over_twice() {
-        let mut seen = ready(vec![main(Run::Absent)]);
+    fn container_is_handed_over_once() {
+        let mut observed = ready(vec![main(Run::Absent)]);
         for stage in [Stage::Busy, Stage::Done, Stage::Waiting] {
-            seen.containers[0].start = stage;
-            assert_eq!(plan(&seen), []);
+            observed.containers[0].start = stage;
+            assert_eq!(plan(&observed), []);
         }
     }
 
     #[test]
-    fn finished_pod_loses_its_processes_and_keeps_its_files() {
+    fn finished_pod_is_stopped_and_keeps_its_files() {
         for containers in [
             vec![main(Run::Succeeded), main(Run::Failed)],
             vec![container(Role::Init, Run::Failed), main(Run::Absent)],
             vec![container(Role::Sidecar, Run::Running), main(Run::Succeeded)],
         ] {
-            let mut seen = ready(containers);
-            assert_eq!(plan(&seen), [Step::Stop]);
-            seen.stop = Stage::Done;
-            assert_eq!(plan(&seen), []);
-            seen.containers.retain(|one| one.run != Run::Running);
-            seen.sandbox = Stage::Todo;
-            assert_eq!(plan(&seen), [Step::TearDown(Left::Files)]);
-            seen.left = Left::Files;
-            assert_eq!(plan(&seen), []);
+            let mut observed = ready(containers);
+            assert_eq!(plan(&observed), [Step::Stop]);
+            observed.stop = Stage::Done;
+            assert_eq!(plan(&observed), []);
+            observed.containers.retain(|one| one.run != Run::Running);
+            observed.sandbox = Stage::Todo;
+            assert_eq!(plan(&observed), [Step::TearDown(Remains::Files)]);
+            observed.remains = Remains::Files;
+            assert_eq!(plan(&observed), []);
         }
     }
 
     #[test]
-    fn deleted_pod_is_asked_then_removed_then_reported_then_forgotten() {
-        let mut seen = ready(vec![main(Run::Running)]);
-        seen.intent = Intent::End;
-        assert_eq!(plan(&seen), [Step::Stop]);
-        seen.stop = Stage::Done;
-        assert_eq!(plan(&seen), []);
-        (seen.sandbox, seen.containers[0].run) = (Stage::Todo, Run::Succeeded);
-        assert_eq!(plan(&seen), [Step::TearDown(Left::Nothing)]);
-        (seen.left, seen.reported) = (Left::Nothing, false);
-        assert_eq!(plan(&seen), []);
-        seen.reported = true;
-        assert_eq!(plan(&seen), [Step::Forget]);
-        seen.intent = Intent::Vanish;
-        assert_eq!(plan(&seen), []);
+    fn deleted_pod_is_stopped_torn_down_reported_and_deleted() {
+        let mut observed = ready(vec![main(Run::Running)]);
+        observed.intent = Intent::Terminate;
+        assert_eq!(plan(&observed), [Step::Stop]);
+        observed.stop = Stage::Done;
+        assert_eq!(plan(&observed), []);
+        (observed.sandbox, observed.containers[0].run) = (Stage::Todo, Run::Succeeded);
+        assert_eq!(plan(&observed), [Step::TearDown(Remains::Nothing)]);
+        (observed.remains, observed.reported) = (Remains::Nothing, false);
+        assert_eq!(plan(&observed), []);
+        observed.reported = true;
+        assert_eq!(plan(&observed), [Step::DeleteObject]);
+        observed.intent = Intent::Remove;
+        assert_eq!(plan(&observed), []);
     }
 
     #[test]
-    fn deletion_waits_for_what_is_being_made() {
-        let mut seen = ready(vec![main(Run::Absent)]);
-        (seen.intent, seen.network) = (Intent::End, Stage::Busy);
-        assert_eq!(plan(&seen), []);
-        (seen.network, seen.containers[0].start) = (Stage::Done, Stage::Busy);
-        assert_eq!(plan(&seen), []);
+    fn deletion_waits_for_steps_in_flight() {
+        let mut observed = ready(vec![main(Run::Absent)]);
+        (observed.intent, observed.network) = (Intent::Terminate, Stage::Busy);
+        assert_eq!(plan(&observed), []);
+        (observed.network, observed.containers[0].start) = (Stage::Done, Stage::Busy);
+        assert_eq!(plan(&observed), []);
     }
 
     #[test]
-    fn containers_without_supervisor_get_one_before_they_are_stopped() {
-        let mut seen = ready(vec![main(Run::Running)]);
-        (seen.intent, seen.sandbox) = (Intent::Vanish, Stage::Todo);
-        assert_eq!(plan(&seen), [Step::MakeSandbox]);
-        // None can be had: no more manners.
-        seen.sandbox = Stage::Waiting;
-        assert_eq!(plan(&seen), [Step::TearDown(Left::Nothing)]);
+    fn orphaned_containers_get_a_supervisor_before_teardown() {
+        let mut observed = ready(vec![main(Run::Running)]);
+        (observed.intent, observed.sandbox) = (Intent::Remove, Stage::Todo);
+        assert_eq!(plan(&observed), [Step::MakeSandbox]);
+        // No supervisor starts: tear down by force.
+        observed.sandbox = Stage::Waiting;
+        assert_eq!(plan(&observed), [Step::TearDown(Remains::Nothing)]);
     }
 }

@@ -1,4 +1,4 @@
-//! One piece of work that may fail and be tried again, later each time.
+//! The progress of one step that is retried with exponential back-off.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::Failure;
 #[derive(Debug)]
 pub(crate) struct Task<T> {
     state: State<T>,
-    tries: u32,
-    patience: Patience,
+    failures: u32,
+    backoff: Backoff,
 }
 
 #[derive(Debug)]
@@ -23,12 +23,12 @@ enum State<T> {
     Failed { failure: Failure, retry_at: Instant },
 }
 
-/// The waits after failures.
+/// The delays after failures.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience(Delays);
+pub(crate) struct Backoff(Delays);
 
-impl Patience {
-    /// For what happens on this host.
+impl Backoff {
+    /// For work on this host.
     pub(crate) const LOCAL: Self = Self(Delays::new(
         Duration::from_millis(500),
         Duration::from_mins(2),
@@ -39,19 +39,19 @@ impl Patience {
 }
 
 impl<T> Task<T> {
-    pub(crate) fn new(patience: Patience) -> Self {
+    pub(crate) fn new(backoff: Backoff) -> Self {
         Self {
             state: State::Todo,
-            tries: 0,
-            patience,
+            failures: 0,
+            backoff,
         }
     }
 
     pub(crate) fn done(value: T) -> Self {
         Self {
             state: State::Done(value),
-            tries: 0,
-            patience: Patience::LOCAL,
+            failures: 0,
+            backoff: Backoff::LOCAL,
         }
     }
 
@@ -70,7 +70,7 @@ impl<T> Task<T> {
     }
 
     pub(crate) fn reset(&mut self) {
-        *self = Self::new(self.patience);
+        *self = Self::new(self.backoff);
     }
 
     pub(crate) fn finish(&mut self, result: Result<T, Failure>) {
@@ -78,16 +78,16 @@ impl<T> Task<T> {
             Ok(value) => {
                 *self = Self {
                     state: State::Done(value),
-                    tries: 0,
+                    failures: 0,
                     ..*self
                 }
             }
             Err(failure) => {
-                self.tries = self.tries.saturating_add(1);
-                let wait = self.patience.0.after(self.tries);
+                self.failures = self.failures.saturating_add(1);
+                let delay = self.backoff.0.after(self.failures);
                 self.state = State::Failed {
                     failure,
-                    retry_at: Instant::now() + wait,
+                    retry_at: Instant::now() + delay,
                 };
             }
         }
@@ -108,8 +108,8 @@ impl<T> Task<T> {
     }
 
     /// How often it failed in a row.
-    pub(crate) fn tries(&self) -> u32 {
-        self.tries
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
     }
 
     pub(crate) fn retry_at(&self) -> Option<Instant> {
@@ -127,8 +127,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn failures_wait_twice_as_long_each_time() {
-        let mut task: Task<()> = Task::new(Patience::PULL);
+    async fn retry_delay_doubles_up_to_a_limit() {
+        let mut task: Task<()> = Task::new(Backoff::PULL);
         for seconds in [10, 20, 40, 80, 160, 300, 300] {
             task.begin();
             assert_eq!(task.stage(Instant::now()), Stage::Busy);
@@ -140,6 +140,9 @@ mod tests {
             assert_eq!(task.stage(Instant::now()), Stage::Todo);
         }
         task.finish(Ok(()));
-        assert_eq!((task.stage(Instant::now()), task.tries()), (Stage::Done, 0));
+        assert_eq!(
+            (task.stage(Instant::now()), task.failures()),
+            (Stage::Done, 0)
+        );
     }
 }

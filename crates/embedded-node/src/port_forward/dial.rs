@@ -1,4 +1,4 @@
-//! Connections to ports inside a pod's network, as if from within the pod.
+//! Connects to ports in a pod's network namespace.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use rustix::thread::ThreadNameSpaceType;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// What answers at all on the same machine answers at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Local connections normally succeed or fail at once.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The network of a pod, held for as long as somebody may want a connection.
+/// The network namespace of a pod, kept open for further connections.
 #[derive(Debug, Clone)]
 pub(super) struct PodNetwork {
     namespace: Arc<File>,
@@ -26,7 +26,7 @@ impl PodNetwork {
     pub(super) fn of(status: &PodStatus) -> io::Result<Self> {
         let path = format!("/proc/{}/ns/net", status.supervisor.pid);
         let namespace = File::open(path)?;
-        // Numbers of processes come around again.
+        // The process ID may have been reused.
         if namespace.metadata()?.ino() != status.network_namespace {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -35,10 +35,10 @@ impl PodNetwork {
         })
     }
 
-    /// Connects on a thread of its own, which ends right after: it is in the pod's network.
+    /// Connects on a new thread, which enters the pod's network namespace and then ends.
     pub(super) async fn dial(&self, port: u16) -> io::Result<TcpStream> {
         let namespace = Arc::clone(&self.namespace);
-        let (answer, answered) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let work = move || {
             rustix::thread::move_into_thread_name_spaces(
                 namespace.as_fd(),
@@ -53,22 +53,22 @@ impl PodNetwork {
         std::thread::Builder::new()
             .name("port-forward".to_owned())
             .spawn(move || {
-                if answer.send(work()).is_err() {
-                    tracing::debug!("nobody waits for the connection any more");
+                if sender.send(work()).is_err() {
+                    tracing::debug!("client disconnected before the connection was made");
                 }
             })?;
-        let gone = || io::Error::other("the thread that connects has died");
-        let stream = answered.await.map_err(|_| gone())??;
+        let gone = || io::Error::other("the connecting thread panicked");
+        let stream = receiver.await.map_err(|_| gone())??;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
     }
 }
 
-/// The first that answers; else what the first of all said.
+/// Connects to the first address that accepts; returns the error of the first otherwise.
 fn connect(all: &[SocketAddr]) -> io::Result<Blocking> {
     let mut first = None;
     for address in all {
-        match Blocking::connect_timeout(address, PATIENCE) {
+        match Blocking::connect_timeout(address, TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) => {
                 first.get_or_insert_with(|| {

@@ -1,7 +1,6 @@
-//! Header blocks of SPDY: one zlib stream per direction for the whole connection, which begins
-//! with a dictionary that both ends know.
+//! SPDY header blocks: one zlib stream per direction and connection, with a preset dictionary.
 //!
-//! **Invariant**: a block takes no more memory than [`LONGEST_BLOCK`], whatever it was made of.
+//! **Invariant**: a block takes at most [`MAX_BLOCK`] of memory, whatever its input.
 
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_HAS_MORE_INPUT;
@@ -9,13 +8,13 @@ use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
 use super::Malformed;
 
-/// Of header names and values.
-const LONGEST_BLOCK: usize = 16 << 10;
-/// How far back a stream may refer.
+/// Bytes of header names and values.
+const MAX_BLOCK: usize = 16 << 10;
+/// The window size of zlib.
 const WINDOW: usize = 32 << 10;
-/// Method, flags, and the sum of the dictionary.
+/// Method, flags and checksum of the dictionary.
 const ZLIB_HEADER: usize = 6;
-/// As both ends of the protocol must have it: names with their lengths before them, then a text.
+/// The dictionary of the protocol: names, each with its length, then a text.
 const NAMES: &str = "options head post put delete trace accept accept-charset accept-encoding \
     accept-language accept-ranges age allow authorization cache-control connection content-base \
     content-encoding content-language content-length content-location content-md5 content-range \
@@ -32,13 +31,13 @@ const TEXT: &str = "100101201202205206300302303304305306307402405406407408409410
     application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,\
     deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// Reads the header blocks of a connection, one after the other.
+/// Decompresses the header blocks of a connection in order.
 pub(super) struct Inflate {
     state: Box<DecompressorOxide>,
-    /// What was written last, around and around.
+    /// Ring buffer of the latest output.
     window: Vec<u8>,
     at: usize,
-    /// What is still to come of the header of the stream.
+    /// Remaining bytes of the zlib header.
     header: usize,
 }
 
@@ -63,7 +62,7 @@ impl Inflate {
         }
     }
 
-    /// The text behind the next block.
+    /// Decompresses the next block.
     pub(super) fn block(&mut self, mut packed: &[u8]) -> Result<Vec<u8>, Malformed> {
         let skipped = self.header.min(packed.len());
         packed = packed.get(skipped..).unwrap_or_default();
@@ -76,7 +75,7 @@ impl Inflate {
             packed = packed.get(read..).unwrap_or_default();
             let end = self.at.saturating_add(written);
             let fresh = self.window.get(self.at..end).unwrap_or_default();
-            if text.len() + fresh.len() > LONGEST_BLOCK {
+            if text.len() + fresh.len() > MAX_BLOCK {
                 return Err(Malformed("headers are too long"));
             }
             text.extend_from_slice(fresh);
@@ -84,27 +83,33 @@ impl Inflate {
             match status {
                 TINFLStatus::HasMoreOutput => {}
                 TINFLStatus::NeedsMoreInput if packed.is_empty() => return Ok(text),
-                _ => return Err(Malformed("headers cannot be unpacked")),
+                _ => return Err(Malformed("headers cannot be decompressed")),
             }
         }
     }
 }
 
-/// Packs a header block as it is, without making it any shorter: there is next to nothing in ours.
-pub(super) fn packed(text: &[u8], is_first: bool) -> Vec<u8> {
-    // Method and flags of a stream without a dictionary.
-    let mut out = if is_first {
-        vec![0x78, 0x01]
-    } else {
-        Vec::new()
+/// Position of a block in its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Position {
+    First,
+    Later,
+}
+
+/// Encodes a header block uncompressed, as ours are nearly empty.
+pub(super) fn packed(text: &[u8], position: Position) -> Vec<u8> {
+    let mut out = match position {
+        // Method and flags of a stream without a dictionary.
+        Position::First => vec![0x78, 0x01],
+        Position::Later => Vec::new(),
     };
-    // An empty piece at the end makes the reader give out what it has.
-    for piece in text.chunks(usize::from(u16::MAX)).chain([&[][..]]) {
-        let length = u16::try_from(piece.len()).unwrap_or_default();
+    // An empty chunk at the end flushes the reader's output.
+    for chunk in text.chunks(usize::from(u16::MAX)).chain([&[][..]]) {
+        let length = u16::try_from(chunk.len()).unwrap_or_default();
         out.push(0);
         out.extend(length.to_le_bytes());
         out.extend((!length).to_le_bytes());
-        out.extend_from_slice(piece);
+        out.extend_from_slice(chunk);
     }
     out
 }
@@ -112,7 +117,7 @@ pub(super) fn packed(text: &[u8], is_first: bool) -> Vec<u8> {
 fn dictionary() -> Vec<u8> {
     let mut all = Vec::new();
     for name in NAMES.split(' ') {
-        // The one that has a blank in it.
+        // `200_OK` stands for a name with a blank.
         let name = name.replace('_', " ");
         let length = u32::try_from(name.len()).unwrap_or_default();
         all.extend(length.to_be_bytes());
@@ -127,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dictionary_is_the_one_that_all_agreed_on() {
+    fn dictionary_has_the_checksum_of_the_protocol() {
         let all = dictionary();
         assert_eq!(all.len(), 1423);
         let (mut low, mut high) = (1_u32, 0_u32);
@@ -135,14 +140,14 @@ mod tests {
             low = (low + u32::from(*byte)) % 65521;
             high = (high + low) % 65521;
         }
-        // The sum that stands in the header of every such stream.
+        // Every stream has this checksum in its header.
         assert_eq!(high << 16 | low, 0xe3c6_a7c2);
     }
 
     #[test]
-    fn what_is_packed_here_is_read_by_anybody() {
-        let first = packed(b"one", true);
-        let second = packed(b"two", false);
+    fn packed_blocks_are_read_back() {
+        let first = packed(b"one", Position::First);
+        let second = packed(b"two", Position::Later);
         // Without a dictionary the header of the stream has two bytes.
         let mut read = Inflate::new();
         read.header = 2;
@@ -151,14 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn blocks_have_a_bound_and_nonsense_is_refused() {
+    fn oversized_and_malformed_blocks_are_refused() {
         let mut read = Inflate::new();
         read.header = 0;
-        let long = vec![b'a'; LONGEST_BLOCK + 1];
-        read.block(&packed(&long, false)).expect_err("too long");
+        let long = vec![b'a'; MAX_BLOCK + 1];
+        read.block(&packed(&long, Position::Later))
+            .expect_err("too long");
         let mut read = Inflate::new();
         read.header = 0;
         read.block(&[0x07, 0xff, 0xff])
-            .expect_err("no such kind of block");
+            .expect_err("invalid block type");
     }
 }

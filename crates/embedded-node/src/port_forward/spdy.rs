@@ -1,16 +1,16 @@
-//! As much of SPDY/3.1 as port forwarding uses: streams that a client opens, their data and ends.
+//! The subset of SPDY/3.1 that port forwarding uses: client streams, their data and ends.
 //!
-//! **Invariants**: no frame is longer than [`LONGEST_FRAME`]; what is not understood is skipped,
-//! what contradicts itself ends the connection.
+//! **Invariants**: no frame is longer than [`MAX_FRAME`]; unknown frames are skipped, malformed
+//! ones end the connection.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use super::Malformed;
-use super::inflate::{Inflate, packed};
+use super::inflate::{Inflate, Position, packed};
 
-/// No client sends longer ones; it copies in pieces of 32 KiB.
-const LONGEST_FRAME: usize = 1 << 20;
-/// Of control and data frames alike.
+/// Clients send chunks of 32 KiB.
+const MAX_FRAME: usize = 1 << 20;
+/// Length of the header of control and data frames.
 const HEAD: usize = 8;
 const CONTROL: u8 = 0x80;
 const VERSION: u16 = 3;
@@ -23,7 +23,7 @@ const PING: u16 = 6;
 const GO_AWAY: u16 = 7;
 const HEADERS: u16 = 8;
 
-/// What a client says.
+/// A frame from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
     Open {
@@ -34,7 +34,7 @@ pub(super) enum Frame {
         id: u32,
         bytes: Bytes,
     },
-    /// Nothing more comes on this stream.
+    /// The client ended this stream.
     End {
         id: u32,
     },
@@ -47,13 +47,13 @@ pub(super) enum Frame {
     GoAway,
 }
 
-/// Takes frames out of bytes as they come.
+/// Parses frames incrementally.
 #[derive(Debug)]
 pub(super) struct Reader {
     buffer: BytesMut,
     inflate: Inflate,
-    /// Of the data frame that was given out last.
-    ends: Option<u32>,
+    /// Stream whose end follows the frame returned last.
+    ended: Option<u32>,
 }
 
 impl Reader {
@@ -61,7 +61,7 @@ impl Reader {
         Self {
             buffer: BytesMut::new(),
             inflate: Inflate::new(),
-            ends: None,
+            ended: None,
         }
     }
 
@@ -69,21 +69,21 @@ impl Reader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next frame that is whole.
+    /// The next complete frame.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         loop {
-            if let Some(id) = self.ends.take() {
+            if let Some(id) = self.ended.take() {
                 return Ok(Some(Frame::End { id }));
             }
             let Some(head) = self.buffer.get(..HEAD) else {
                 return Ok(None);
             };
             let (mut head, is_control) = (head, head.first().is_some_and(|b| b & CONTROL != 0));
-            let what = head.get_u32();
+            let tag = head.get_u32();
             let length = head.get_u32();
             let flags = u8::try_from(length >> 24).unwrap_or_default();
             let length = usize::try_from(length & 0x00ff_ffff).unwrap_or(usize::MAX);
-            if length > LONGEST_FRAME {
+            if length > MAX_FRAME {
                 return Err(Malformed("a frame is too long"));
             }
             if self.buffer.len() < HEAD + length {
@@ -91,20 +91,18 @@ impl Reader {
             }
             self.buffer.advance(HEAD);
             let body = self.buffer.split_to(length).freeze();
-            let id = what & 0x7fff_ffff;
+            let id = tag & 0x7fff_ffff;
             if is_control {
-                let kind = u16::try_from(what & 0xffff).unwrap_or_default();
+                let kind = u16::try_from(tag & 0xffff).unwrap_or_default();
                 if id >> 16 != u32::from(VERSION) {
-                    return Err(Malformed(
-                        "not the version of the protocol that was agreed on",
-                    ));
+                    return Err(Malformed("wrong protocol version"));
                 }
                 if let Some(frame) = self.control(kind, flags, body)? {
                     return Ok(Some(frame));
                 }
                 continue;
             }
-            self.ends = (flags & FIN != 0).then_some(id);
+            self.ended = (flags & FIN != 0).then_some(id);
             if !body.is_empty() {
                 return Ok(Some(Frame::Data { id, bytes: body }));
             }
@@ -122,20 +120,20 @@ impl Reader {
         match kind {
             SYN_STREAM => {
                 let id = number().map_err(|_| short)?;
-                // The stream it belongs to, its priority and a slot: of no use here.
+                // Skip the associated stream, the priority and the slot.
                 if body.len() < 6 {
                     return Err(short);
                 }
                 body.advance(6);
                 let headers = self.headers(&body)?;
-                self.ends = (flags & FIN != 0).then_some(id);
+                self.ended = (flags & FIN != 0).then_some(id);
                 Ok(Some(Frame::Open { id, headers }))
             }
             SYN_REPLY | HEADERS => {
                 let id = number().map_err(|_| short)?;
-                // Read although nobody asks: those that follow refer to them.
+                // Must be decompressed, as later blocks refer to this one.
                 self.headers(&body)?;
-                self.ends = (flags & FIN != 0).then_some(id);
+                self.ended = (flags & FIN != 0).then_some(id);
                 Ok(None)
             }
             RST_STREAM => Ok(Some(Frame::Reset {
@@ -145,7 +143,7 @@ impl Reader {
                 id: body.try_get_u32().map_err(|_| short)?,
             })),
             GO_AWAY => Ok(Some(Frame::GoAway)),
-            // Settings and windows: there is no flow control on these connections.
+            // Settings and window updates: these connections have no flow control.
             _ => Ok(None),
         }
     }
@@ -157,13 +155,13 @@ impl Reader {
         let count = text.try_get_u32().map_err(|_| short)?;
         let mut headers = Vec::new();
         for _ in 0..count {
-            let mut word = || {
+            let mut string = || {
                 let length = text.try_get_u32().ok()?;
                 let length = usize::try_from(length).ok()?;
-                let word = (length <= text.len()).then(|| text.split_to(length))?;
-                Some(String::from_utf8_lossy(&word).into_owned())
+                let bytes = (length <= text.len()).then(|| text.split_to(length))?;
+                Some(String::from_utf8_lossy(&bytes).into_owned())
             };
-            let (Some(name), Some(value)) = (word(), word()) else {
+            let (Some(name), Some(value)) = (string(), string()) else {
                 return Err(short);
             };
             headers.push((name, value));
@@ -172,16 +170,21 @@ impl Reader {
     }
 }
 
-/// Makes frames.
+/// Renders replies, whose headers share one zlib stream.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     has_replied: bool,
 }
 
 impl Writer {
-    /// The stream is there.
+    /// Accepts the stream.
     pub(super) fn reply(&mut self, id: u32) -> Vec<u8> {
-        let no_headers = packed(&0_u32.to_be_bytes(), !self.has_replied);
+        let position = if self.has_replied {
+            Position::Later
+        } else {
+            Position::First
+        };
+        let no_headers = packed(&0_u32.to_be_bytes(), position);
         self.has_replied = true;
         control(SYN_REPLY, &[&id.to_be_bytes(), &no_headers])
     }
@@ -195,7 +198,7 @@ pub(super) fn end(id: u32) -> Vec<u8> {
     frame(id, FIN, &[])
 }
 
-/// The stream is not wanted.
+/// Refuses the stream.
 pub(super) fn refuse(id: u32) -> Vec<u8> {
     const REFUSED: u32 = 3;
     control(RST_STREAM, &[&id.to_be_bytes(), &REFUSED.to_be_bytes()])
@@ -210,10 +213,10 @@ fn control(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
     frame(version | u32::from(kind), 0, parts)
 }
 
-fn frame(what: u32, flags: u8, parts: &[&[u8]]) -> Vec<u8> {
+fn frame(tag: u32, flags: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let length = u32::try_from(length).unwrap_or_default() & 0x00ff_ffff;
-    let mut out = what.to_be_bytes().to_vec();
+    let mut out = tag.to_be_bytes().to_vec();
     out.extend((u32::from(flags) << 24 | length).to_be_bytes());
     for part in parts {
         out.extend_from_slice(part);
@@ -228,7 +231,7 @@ mod tests {
     fn all(bytes: &[u8]) -> Result<Vec<Frame>, Malformed> {
         let mut reader = Reader::new();
         let mut found = Vec::new();
-        // Whatever the pieces are.
+        // In the smallest chunks.
         for byte in bytes {
             reader.feed(&[*byte]);
             while let Some(frame) = reader.next()? {
@@ -239,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_read_in_pieces_and_ends_come_after_the_data() {
+    fn frames_are_parsed_incrementally() {
         let mut bytes = data(1, b"abc");
         bytes.extend(frame(3, FIN, &[b"last"]));
         bytes.extend(end(5));
         bytes.extend(pong(7));
         bytes.extend(refuse(9));
-        // Settings, which are skipped.
+        // Settings are skipped.
         bytes.extend(control(4, &[&0_u32.to_be_bytes()]));
         bytes.extend(control(GO_AWAY, &[&[0; 8]]));
         let read = |text: &'static str, id| Frame::Data {
@@ -265,15 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn streams_say_what_they_are_for() {
-        // As another implementation packs it: with the dictionary, one stream for all blocks.
+    fn stream_headers_are_decompressed() {
+        // As another implementation compresses it: with the dictionary, one stream for all blocks.
         let block = |text: &str| {
             let pairs: Vec<&str> = text.split([' ', '=']).collect();
             let count = u32::try_from(pairs.len() / 2).expect("few");
             let mut out = count.to_be_bytes().to_vec();
-            for word in pairs {
-                out.extend(u32::try_from(word.len()).expect("short").to_be_bytes());
-                out.extend_from_slice(word.as_bytes());
+            for string in pairs {
+                out.extend(u32::try_from(string.len()).expect("short").to_be_bytes());
+                out.extend_from_slice(string.as_bytes());
             }
             out
         };
@@ -282,9 +285,12 @@ mod tests {
         let mut first = vec![0x78, 0xf9, 0xe3, 0xc6, 0xa7, 0xc2];
         first.extend(packed(
             &block("streamtype=error port=80 requestid=0"),
-            false,
+            Position::Later,
         ));
-        let second = packed(&block("streamtype=data port=80 requestid=0"), false);
+        let second = packed(
+            &block("streamtype=data port=80 requestid=0"),
+            Position::Later,
+        );
         let mut bytes = open(1, &first);
         bytes.extend(open(3, &second));
         let found = all(&bytes).expect("frames");
@@ -300,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_ends_the_connection() {
+    fn malformed_frames_are_errors() {
         let long = [&1_u32.to_be_bytes()[..], &[0, 0xff, 0xff, 0xff]].concat();
         let other_version = [&0x8002_0001_u32.to_be_bytes()[..], &[0; 4]].concat();
         let cut = control(SYN_STREAM, &[&[0; 3]]);
-        let mut claims = vec![0x78, 0xf9, 0, 0, 0, 0];
-        claims.extend(packed(&[0xff; 8], false));
-        let claims = control(SYN_STREAM, &[&[0; 10], &claims]);
-        for bytes in [long, other_version, cut, claims] {
+        let mut headers = vec![0x78, 0xf9, 0, 0, 0, 0];
+        headers.extend(packed(&[0xff; 8], Position::Later));
+        let many = control(SYN_STREAM, &[&[0; 10], &headers]);
+        for bytes in [long, other_version, cut, many] {
             all(&bytes).expect_err("malformed");
         }
     }

@@ -1,7 +1,7 @@
-//! Probes of containers: is it up, does it live, may it be sent work?
+//! Startup, liveness and readiness probes of containers.
 //!
-//! - [`Health`] counts what one probe says and draws the conclusion: pure.
-//! - [`run`] carries a probe out.
+//! - [`Health`] counts the results of one probe and decides on the consequence: pure.
+//! - [`run`] executes a probe.
 
 mod run;
 
@@ -29,30 +29,43 @@ impl Kind {
     }
 }
 
-/// What a result means for the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Conclusion {
-    Nothing,
-    /// It failed too often: the container is to be ended.
-    End,
+pub(crate) enum ProbeResult {
+    Success,
+    Failure,
 }
 
-/// One probe of one container.
+/// The consequence of a result for the container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Nothing,
+    /// The probe reached its failure threshold: kill the container.
+    Kill,
+}
+
+/// The state of one probe of one container.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     kind: Kind,
     probe: Probe,
-    /// Which run of the container is looked at; none while there is none.
+    /// The probed run of the container; `None` while it does not run.
     attempt: Option<u32>,
-    good: bool,
-    /// The latest results, as long as they were the same.
-    last: bool,
+    passing: bool,
+    last_result: bool,
+    /// How often the last result was repeated.
     in_a_row: i32,
-    due: Instant,
+    next_start: Instant,
     busy: bool,
 }
 
-/// The probes that a container has.
+/// What a previous node process concluded about a run of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownHealth {
+    pub(crate) started: bool,
+    pub(crate) ready: bool,
+}
+
+/// The probes of a container.
 pub(crate) fn of(container: &Container) -> Vec<Health> {
     let now = Instant::now();
     let all = [
@@ -65,24 +78,24 @@ pub(crate) fn of(container: &Container) -> Vec<Health> {
         .collect()
 }
 
-/// Has the container passed its start? One without such a probe has when it runs.
+/// Whether the startup probe has passed. Without one, a running container has started.
 pub(crate) fn has_started(all: &[Health]) -> bool {
     let mut startup = all.iter().filter(|one| one.kind == Kind::Startup);
-    startup.all(|one| one.attempt.is_some() && one.good)
+    startup.all(|one| one.attempt.is_some() && one.passing)
 }
 
 pub(crate) fn is_ready(all: &[Health]) -> bool {
     let mut readiness = all.iter().filter(|one| one.kind == Kind::Readiness);
-    has_started(all) && readiness.all(|one| one.attempt.is_some() && one.good)
+    has_started(all) && readiness.all(|one| one.attempt.is_some() && one.passing)
 }
 
-/// The probes that may run now or later, given the others: nothing else is asked before the start
-/// is over, and the start is asked for once.
+/// Indexes of the probes that may run now or later. The startup probe runs alone until it passes,
+/// and not again afterwards.
 pub(crate) fn waiting(all: &[Health]) -> impl Iterator<Item = usize> {
     let started = has_started(all);
     all.iter().enumerate().filter_map(move |(index, one)| {
-        let turn = (one.kind == Kind::Startup) != started;
-        (turn && one.attempt.is_some() && !one.busy).then_some(index)
+        let may_run = (one.kind == Kind::Startup) != started;
+        (may_run && one.attempt.is_some() && !one.busy).then_some(index)
     })
 }
 
@@ -92,10 +105,10 @@ impl Health {
             kind,
             probe,
             attempt: None,
-            good: false,
-            last: false,
+            passing: false,
+            last_result: false,
             in_a_row: 0,
-            due: now,
+            next_start: now,
             busy: false,
         }
     }
@@ -112,26 +125,30 @@ impl Health {
         self.attempt
     }
 
-    pub(crate) fn due(&self) -> Instant {
-        self.due
+    pub(crate) fn next_start(&self) -> Instant {
+        self.next_start
     }
 
     pub(crate) fn timeout(&self) -> Duration {
         seconds(self.probe.timeout_seconds.unwrap_or(1).max(1))
     }
 
-    /// That run of the container began some time ago; `known` is what was concluded of it before.
-    pub(crate) fn begin(&mut self, attempt: u32, ran: Duration, known: Option<bool>) {
+    /// Starts to probe a run of the container that began `age` ago.
+    pub(crate) fn begin(&mut self, attempt: u32, age: Duration, known: Option<KnownHealth>) {
         if self.attempt == Some(attempt) {
             return;
         }
         let delay = seconds(self.probe.initial_delay_seconds.unwrap_or(0));
         self.attempt = Some(attempt);
-        self.good = known.unwrap_or(self.kind == Kind::Liveness);
-        self.last = self.good;
+        self.passing = match (self.kind, known) {
+            (Kind::Liveness, _) => true,
+            (Kind::Startup, known) => known.is_some_and(|known| known.started),
+            (Kind::Readiness, known) => known.is_some_and(|known| known.ready),
+        };
+        self.last_result = self.passing;
         self.in_a_row = 0;
         self.busy = false;
-        self.due = Instant::now() + delay.saturating_sub(ran);
+        self.next_start = Instant::now() + delay.saturating_sub(age);
     }
 
     pub(crate) fn end(&mut self) {
@@ -139,21 +156,22 @@ impl Health {
         self.busy = false;
     }
 
-    pub(crate) fn ask(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.busy = true;
     }
 
-    /// A probe of that run came back.
-    pub(crate) fn settle(&mut self, attempt: u32, passed: bool) -> Conclusion {
+    /// Records a result for that run of the container.
+    pub(crate) fn record(&mut self, attempt: u32, result: ProbeResult) -> Action {
+        let passed = result == ProbeResult::Success;
         if self.attempt != Some(attempt) {
-            return Conclusion::Nothing;
+            return Action::Nothing;
         }
         self.busy = false;
-        self.due = Instant::now() + seconds(self.probe.period_seconds.unwrap_or(10).max(1));
-        if self.last == passed {
+        self.next_start = Instant::now() + seconds(self.probe.period_seconds.unwrap_or(10).max(1));
+        if self.last_result == passed {
             self.in_a_row = self.in_a_row.saturating_add(1);
         } else {
-            (self.last, self.in_a_row) = (passed, 1);
+            (self.last_result, self.in_a_row) = (passed, 1);
         }
         let needed = if passed {
             self.probe.success_threshold.unwrap_or(1)
@@ -161,15 +179,15 @@ impl Health {
             self.probe.failure_threshold.unwrap_or(3)
         };
         if self.in_a_row < needed {
-            return Conclusion::Nothing;
+            return Action::Nothing;
         }
-        self.good = passed;
+        self.passing = passed;
         if passed || self.kind == Kind::Readiness {
-            return Conclusion::Nothing;
+            return Action::Nothing;
         }
-        // The next run of the container starts to count anew.
+        // The next run starts to count from zero.
         self.in_a_row = 0;
-        Conclusion::End
+        Action::Kill
     }
 }
 
@@ -181,7 +199,10 @@ fn seconds(number: i32) -> Duration {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
+    use super::{
+        ProbeResult::{Failure, Success},
+        *,
+    };
 
     fn health(container: &Value) -> Vec<Health> {
         let mut all = of(&serde_json::from_value(container.clone()).unwrap());
@@ -192,21 +213,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn readiness_needs_and_loses_by_its_thresholds() {
+    async fn readiness_changes_at_its_thresholds() {
         let mut all = health(&json!({"name": "c", "readinessProbe":
             {"successThreshold": 2, "failureThreshold": 3, "periodSeconds": 5}}));
         let mut steps = Vec::new();
-        for passed in [true, true, false, false, true, false, false, false] {
-            assert_eq!(all[0].settle(0, passed), Conclusion::Nothing);
+        for result in [
+            Success, Success, Failure, Failure, Success, Failure, Failure, Failure,
+        ] {
+            assert_eq!(all[0].record(0, result), Action::Nothing);
             steps.push(is_ready(&all));
         }
         let expected = [false, true, true, true, true, true, true, false];
         assert_eq!(steps, expected);
-        assert_eq!(all[0].due() - Instant::now(), Duration::from_secs(5));
+        assert_eq!(all[0].next_start() - Instant::now(), Duration::from_secs(5));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_else_is_asked_before_the_start_is_over() {
+    async fn only_startup_probe_runs_until_it_passes() {
         let mut all = health(&json!({
             "name": "c",
             "startupProbe": {"failureThreshold": 2},
@@ -214,40 +237,44 @@ mod tests {
             "readinessProbe": {},
         }));
         assert_eq!(waiting(&all).collect::<Vec<_>>(), [0]);
-        all[0].ask();
+        all[0].start();
         assert_eq!(waiting(&all).count(), 0);
-        all[0].settle(0, false);
+        all[0].record(0, Failure);
         assert!(!has_started(&all));
-        all[0].settle(0, true);
+        all[0].record(0, Success);
         assert!(has_started(&all) && !is_ready(&all));
         assert_eq!(waiting(&all).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(all[1].settle(0, false), Conclusion::End);
-        all[2].settle(0, true);
+        assert_eq!(all[1].record(0, Failure), Action::Kill);
+        all[2].record(0, Success);
         assert!(is_ready(&all));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn container_that_never_starts_is_ended() {
+    async fn failed_startup_probe_kills_the_container() {
         let mut all = health(&json!({"name": "c", "startupProbe": {"failureThreshold": 2}}));
-        assert_eq!(all[0].settle(0, false), Conclusion::Nothing);
-        assert_eq!(all[0].settle(0, false), Conclusion::End);
+        assert_eq!(all[0].record(0, Failure), Action::Nothing);
+        assert_eq!(all[0].record(0, Failure), Action::Kill);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_run_is_judged_by_itself() {
+    async fn each_run_is_probed_separately() {
         let mut all = health(&json!({"name": "c", "readinessProbe": {"initialDelaySeconds": 9}}));
-        assert_eq!(all[0].due() - Instant::now(), Duration::from_secs(9));
-        all[0].settle(0, true);
+        assert_eq!(all[0].next_start() - Instant::now(), Duration::from_secs(9));
+        all[0].record(0, Success);
         all[0].begin(1, Duration::from_secs(2), None);
         assert!(!is_ready(&all));
-        assert_eq!(all[0].due() - Instant::now(), Duration::from_secs(7));
-        // Late news of the run before.
-        all[0].settle(0, true);
+        assert_eq!(all[0].next_start() - Instant::now(), Duration::from_secs(7));
+        // A late result of the previous run.
+        all[0].record(0, Success);
         assert!(!is_ready(&all));
         all[0].end();
         assert_eq!(waiting(&all).count(), 0);
-        // Known from before this process began.
-        all[0].begin(1, Duration::from_mins(1), Some(true));
+        // Known from a previous process.
+        let known = KnownHealth {
+            started: true,
+            ready: true,
+        };
+        all[0].begin(1, Duration::from_mins(1), Some(known));
         assert!(is_ready(&all));
         assert!(is_ready(&health(&json!({"name": "c"}))));
     }

@@ -1,4 +1,4 @@
-//! Carries out one probe: a request, a connection, or a command in the container.
+//! Executes one probe: an HTTP request, a connection, a gRPC call or a command in the container.
 
 use std::{
     net::IpAddr,
@@ -20,10 +20,10 @@ use tokio::{net::TcpStream, time::timeout};
 use crate::exec::{self, Flow, Wanted};
 
 const USER_AGENT: &str = concat!("kube-probe/", env!("CARGO_PKG_VERSION"));
-/// What of an answer may show up in a message.
-const LONGEST_ANSWER: usize = 10 << 10;
+/// How much of a response may appear in a message.
+const MAX_RESPONSE: usize = 10 << 10;
 
-/// What is probed, and by which means.
+/// The probed container and the means to reach it.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) address: IpAddr,
@@ -32,9 +32,9 @@ pub(crate) struct Target {
     pub(crate) supervisor: PathBuf,
 }
 
-/// Fine, or what is wrong.
-pub(crate) async fn run(target: &Target, probe: &Probe, patience: Duration) -> Result<(), String> {
-    let late = || format!("timed out after {} s", patience.as_secs());
+/// Returns why the probe failed.
+pub(crate) async fn run(target: &Target, probe: &Probe, limit: Duration) -> Result<(), String> {
+    let late = || format!("timed out after {} s", limit.as_secs());
     let work = async {
         if let Some(action) = &probe.exec {
             let args = action.command.clone().unwrap_or_default();
@@ -52,11 +52,9 @@ pub(crate) async fn run(target: &Target, probe: &Probe, patience: Duration) -> R
         if let Some(action) = &probe.grpc {
             return call(target, action).await;
         }
-        Err("the probe names nothing to do".to_owned())
+        Err("the probe has no action".to_owned())
     };
-    timeout(patience, work)
-        .await
-        .unwrap_or_else(|_| Err(late()))
+    timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn command(target: &Target, args: Vec<String>) -> Result<(), String> {
@@ -69,7 +67,7 @@ async fn command(target: &Target, args: Vec<String>) -> Result<(), String> {
         error: Flow::Open,
     };
     let (supervisor, dir): (&Path, &Path) = (&target.supervisor, &target.pod_dir);
-    match exec::run(supervisor, dir, wanted, LONGEST_ANSWER).await {
+    match exec::run(supervisor, dir, wanted, MAX_RESPONSE).await {
         Ok((Outcome::Exited { code: 0 }, _)) => Ok(()),
         Ok((Outcome::Exited { code }, output)) => match output.trim_ascii() {
             [] => Err(format!("command exited with code {code}")),
@@ -91,7 +89,7 @@ async fn connect(target: &Target, host: Option<&str>, port: u16) -> Result<TcpSt
 
 async fn request(target: &Target, action: &HTTPGetAction) -> Result<(), String> {
     if action.scheme.as_deref() == Some("HTTPS") {
-        return Err("httpGet with scheme HTTPS is not offered on this node".to_owned());
+        return Err("httpGet with scheme HTTPS is not supported on this node".to_owned());
     }
     let port = port(&target.container, &action.port)?;
     let stream = connect(target, action.host.as_deref(), port).await?;
@@ -115,35 +113,35 @@ async fn request(target: &Target, action: &HTTPGetAction) -> Result<(), String> 
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    let answer = async {
-        let answer = sender.send_request(request).await;
-        let status = answer.map_err(|error| error.to_string())?.status();
-        // An answer that points elsewhere is one as well.
+    let response = async {
+        let response = sender.send_request(request).await;
+        let status = response.map_err(|error| error.to_string())?.status();
+        // A redirect counts as success.
         if status.is_success() || status.is_redirection() {
             return Ok(());
         }
         let code = status.as_u16();
         Err(format!("HTTP probe failed with statuscode: {code}"))
     };
-    driven(connection, answer).await
+    driven(connection, response).await
 }
 
-/// Keeps the connection going while the answer is waited for. Whoever closes it may have answered.
-async fn driven<C, A>(connection: C, answer: A) -> Result<(), String>
+/// Drives the connection until the response arrives. A server may respond and close at once.
+async fn driven<C, A>(connection: C, response: A) -> Result<(), String>
 where
     C: Future<Output = hyper::Result<()>>,
     A: Future<Output = Result<(), String>>,
 {
-    let mut answer = std::pin::pin!(answer);
+    let mut response = std::pin::pin!(response);
     tokio::select! {
         biased;
-        answer = &mut answer => return answer,
+        response = &mut response => return response,
         ended = connection => ended.map_err(|error| error.to_string())?,
     }
-    answer.await
+    response.await
 }
 
-/// The health check that gRPC servers offer, one message each way.
+/// The gRPC health checking protocol: one message each way.
 async fn call(target: &Target, action: &GRPCAction) -> Result<(), String> {
     let failed = |error: hyper::Error| error.to_string();
     let port = u16::try_from(action.port).map_err(|error| error.to_string())?;
@@ -161,38 +159,38 @@ async fn call(target: &Target, action: &GRPCAction) -> Result<(), String> {
     let handshake =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(failed)?;
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(failed)?;
-        let body = Limited::new(answer.into_body(), LONGEST_ANSWER);
+    let response = async {
+        let response = sender.send_request(request).await.map_err(failed)?;
+        let body = Limited::new(response.into_body(), MAX_RESPONSE);
         let body = body.collect().await.map_err(|error| error.to_string())?;
         match body.to_bytes().get(5..) {
-            // Field 1 of the message is the state, and 1 is the good one.
+            // Field 1 of the message is the state; 1 means serving.
             Some([0x08, 0x01, ..]) => Ok(()),
             Some([0x08, state, ..]) => Err(format!("service unhealthy (state {state})")),
-            _ => Err("service unhealthy (no state is told)".to_owned()),
+            _ => Err("service unhealthy (the response has no state)".to_owned()),
         }
     };
-    driven(connection, answer).await
+    driven(connection, response).await
 }
 
 fn health_request(service: &str) -> Result<Bytes, String> {
     let length = u8::try_from(service.len())
         .ok()
         .filter(|length| *length < 126)
-        .ok_or("the service has too long a name")?;
+        .ok_or("the service name is too long")?;
     let mut message = Vec::new();
     if length > 0 {
         message.extend([0x0a, length]);
         message.extend_from_slice(service.as_bytes());
     }
-    // Not compressed, and how long it is.
+    // The frame: uncompressed, then the length.
     let mut framed = vec![0, 0, 0, 0];
     framed.push(u8::try_from(message.len()).map_err(|error| error.to_string())?);
     framed.extend(message);
     Ok(framed.into())
 }
 
-/// A port by number or by the name that the container gives it.
+/// A port by number or by the name of a container port.
 fn port(container: &Container, wanted: &IntOrString) -> Result<u16, String> {
     let number = match wanted {
         IntOrString::Int(number) => *number,
@@ -210,7 +208,7 @@ fn port(container: &Container, wanted: &IntOrString) -> Result<u16, String> {
             }
         }
     };
-    u16::try_from(number).map_err(|_| format!("{number} is no port"))
+    u16::try_from(number).map_err(|_| format!("{number} is not a port"))
 }
 
 #[cfg(test)]
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_found_by_name_and_number() {
+    fn ports_are_found_by_name_or_number() {
         let container = target().container;
         let find = |wanted: Value| port(&container, &serde_json::from_value(wanted).unwrap());
         assert_eq!(find(json!(80)), Ok(80));
@@ -250,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn health_requests_are_framed() {
+    fn health_request_is_framed() {
         assert_eq!(health_request("").unwrap(), &[0, 0, 0, 0, 0][..]);
         assert_eq!(
             health_request("ab").unwrap(),
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_decide() {
+    async fn http_status_decides() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let get = json!({"httpGet": {
@@ -281,8 +279,8 @@ mod tests {
                 let head = String::from_utf8_lossy(&head[..count]).to_lowercase();
                 assert!(head.starts_with("get /health http/1.1\r\n"), "{head}");
                 assert!(head.contains("x-one: 1\r\n"), "{head}");
-                let answer = format!("HTTP/1.1 {code} X\r\ncontent-length: 0\r\n\r\n");
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                let response = format!("HTTP/1.1 {code} X\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(response.as_bytes()).await.unwrap();
             };
             let (got, ()) = tokio::join!(probe(get.clone()), serve);
             assert_eq!(got, expected);

@@ -1,22 +1,22 @@
-//! DNS messages: as much as it takes to read one question and to answer it. Pure.
+//! Parses DNS queries with one question and renders responses. Pure.
 //!
-//! **Invariant.** Whatever bytes come, reading ends: a name is read once and forwards only.
+//! **Invariant.** Parsing terminates for any input: names are read forwards, without compression.
 
 use std::net::Ipv4Addr;
 
 const HEADER: usize = 12;
-const LONGEST_NAME: usize = 255;
-/// What fits into an answer over UDP for those that do not say that they take more.
+const MAX_NAME: usize = 255;
+/// UDP response size without EDNS.
 const PLAIN_LIMIT: usize = 512;
-/// What fits into one packet everywhere.
+/// UDP response size with EDNS that avoids fragmentation.
 const EXTENDED_LIMIT: usize = 1232;
-/// Short, as services come and go.
-const SECONDS_TO_LIVE: u32 = 5;
+/// Seconds; short, as services change.
+const TTL: u32 = 5;
 
 const RESPONSE: u8 = 0x80;
 const AUTHORITATIVE: u8 = 0x04;
 const TRUNCATED: u8 = 0x02;
-const RECURSION_OFFERED: u8 = 0x80;
+const RECURSION_AVAILABLE: u8 = 0x80;
 
 const CLASS_INTERNET: u16 = 1;
 const TYPE_A: u16 = 1;
@@ -25,7 +25,7 @@ const TYPE_PTR: u16 = 12;
 const TYPE_SRV: u16 = 33;
 const TYPE_ANY: u16 = 255;
 
-/// What is asked for.
+/// The type of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Address,
@@ -37,20 +37,20 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Question {
-    /// In small letters, without the dot at the end.
+    /// Lowercase, without trailing dot.
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// Where the question ends in its message.
+    /// Offset of the question's end in its message.
     end: usize,
     limit: usize,
 }
 
 impl Question {
-    /// Is `answer` about what was asked in `message`?
-    pub(crate) fn is_repeated_in(&self, message: &[u8], answer: &[u8]) -> bool {
-        let asked = message.get(HEADER..self.end).unwrap_or_default();
-        let repeated = answer.get(HEADER..self.end).unwrap_or_default();
-        let is_response = answer.get(2).is_some_and(|flags| flags & RESPONSE != 0);
+    /// Whether `response` repeats the question of `query`.
+    pub(crate) fn is_repeated_in(&self, query: &[u8], response: &[u8]) -> bool {
+        let asked = query.get(HEADER..self.end).unwrap_or_default();
+        let repeated = response.get(HEADER..self.end).unwrap_or_default();
+        let is_response = response.get(2).is_some_and(|flags| flags & RESPONSE != 0);
         is_response && asked.eq_ignore_ascii_case(repeated)
     }
 }
@@ -58,10 +58,11 @@ impl Question {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Records(Vec<Record>),
-    /// The name is there, and nothing of that kind.
+    /// The name exists without records of that type.
     Empty,
+    /// The name does not exist.
     Unknown,
-    /// Nobody could be asked.
+    /// No server could be queried.
     Failed,
 }
 
@@ -72,14 +73,14 @@ pub(crate) enum Record {
     Service { name: String, port: u16 },
 }
 
-/// Over what the answer goes.
+/// The transport of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum Transport {
     Datagram,
     Stream,
 }
 
-/// The question of a message, if it is a query that can be answered at all.
+/// Parses a query with one question; `None` for any other message.
 pub(crate) fn read(message: &[u8]) -> Option<Question> {
     let header = message.get(..HEADER)?;
     let number = |at: usize| Some(u16::from_be_bytes([*header.get(at)?, *header.get(at + 1)?]));
@@ -104,7 +105,7 @@ pub(crate) fn read(message: &[u8]) -> Option<Question> {
         name,
         kind,
         end: after + 4,
-        // Whoever adds something to a question adds how much he takes.
+        // Additional records of a query are assumed to be EDNS.
         limit: if number(10)? > 0 {
             EXTENDED_LIMIT
         } else {
@@ -113,7 +114,7 @@ pub(crate) fn read(message: &[u8]) -> Option<Question> {
     })
 }
 
-/// Questions are not compressed: they are the first name in a message.
+/// The first name of a message is never compressed.
 fn read_name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     let mut name = String::new();
     loop {
@@ -122,7 +123,7 @@ fn read_name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
         if length == 0 {
             return Some((name, at));
         }
-        if length > 63 || name.len() + length + 1 > LONGEST_NAME {
+        if length > 63 || name.len() + length + 1 > MAX_NAME {
             return None;
         }
         let label = std::str::from_utf8(message.get(at..at + length)?).ok()?;
@@ -134,12 +135,12 @@ fn read_name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
     }
 }
 
-/// The whole answer to a message that asked this.
+/// Renders the response to a query.
 pub(crate) fn write(
     message: &[u8],
     question: &Question,
     answer: &Answer,
-    carrier: Carrier,
+    transport: Transport,
 ) -> Vec<u8> {
     let (code, records) = match answer {
         Answer::Records(records) => (0, records.as_slice()),
@@ -153,7 +154,7 @@ pub(crate) fn write(
         byte(0),
         byte(1),
         RESPONSE | AUTHORITATIVE | recursion_wanted,
-        RECURSION_OFFERED | code,
+        RECURSION_AVAILABLE | code,
         0,
         1,
         0,
@@ -168,7 +169,7 @@ pub(crate) fn write(
     for record in records {
         let before = out.len();
         let written = write_record(record, &mut out);
-        let full = carrier == Carrier::Datagram && out.len() > question.limit;
+        let full = transport == Transport::Datagram && out.len() > question.limit;
         if full || !written {
             out.truncate(before);
             if full && let Some(flags) = out.get_mut(2) {
@@ -178,16 +179,16 @@ pub(crate) fn write(
         }
         count = count.saturating_add(1);
     }
-    if let Some(place) = out.get_mut(6..8) {
-        place.copy_from_slice(&count.to_be_bytes());
+    if let Some(field) = out.get_mut(6..8) {
+        field.copy_from_slice(&count.to_be_bytes());
     }
     out
 }
 
-/// False if a name cannot be written.
+/// Returns `false` if a name is invalid.
 fn write_record(record: &Record, out: &mut Vec<u8>) -> bool {
     let mut data = Vec::new();
-    let (kind, fine) = match record {
+    let (kind, valid) = match record {
         Record::Address(address) => {
             data.extend(address.octets());
             (TYPE_A, true)
@@ -201,7 +202,7 @@ fn write_record(record: &Record, out: &mut Vec<u8>) -> bool {
             (number, write_name(name, &mut data))
         }
         Record::Service { name, port } => {
-            // All are as good as each other.
+            // Equal priorities and weights.
             data.extend([0, 0, 0, 100]);
             data.extend(port.to_be_bytes());
             (TYPE_SRV, write_name(name, &mut data))
@@ -210,14 +211,14 @@ fn write_record(record: &Record, out: &mut Vec<u8>) -> bool {
     let Ok(length) = u16::try_from(data.len()) else {
         return false;
     };
-    // The name that was asked for.
+    // A pointer to the name of the question.
     out.extend([0xc0, 0x0c]);
     out.extend(kind.to_be_bytes());
     out.extend(CLASS_INTERNET.to_be_bytes());
-    out.extend(SECONDS_TO_LIVE.to_be_bytes());
+    out.extend(TTL.to_be_bytes());
     out.extend(length.to_be_bytes());
     out.extend(data);
-    fine
+    valid
 }
 
 fn write_name(name: &str, out: &mut Vec<u8>) -> bool {
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn question_is_read_and_repeated_in_the_answer() {
+    fn response_repeats_the_question() {
         let message = query("Web.n.SVC.cluster.local", TYPE_A);
         let question = read(&message).unwrap();
         assert_eq!(
@@ -253,30 +254,30 @@ mod tests {
             ("web.n.svc.cluster.local", Kind::Address)
         );
         let answer = Answer::Records(vec![Record::Address([10, 96, 0, 5].into())]);
-        let out = write(&message, &question, &answer, Carrier::Datagram);
+        let out = write(&message, &question, &answer, Transport::Datagram);
         assert_eq!(out[..4], [0xab, 0xcd, 0x85, 0x80]);
         assert_eq!(out[4..8], [0, 1, 0, 1]);
         assert_eq!(out[HEADER..question.end], message[HEADER..]);
         let record = [0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 96, 0, 5];
         assert_eq!(out[question.end..], record);
-        let unknown = write(&message, &question, &Answer::Unknown, Carrier::Datagram);
+        let unknown = write(&message, &question, &Answer::Unknown, Transport::Datagram);
         assert_eq!((unknown[3] & 0xf, unknown.len()), (3, question.end));
     }
 
     #[test]
-    fn long_answers_are_cut_and_say_so() {
+    fn long_responses_are_truncated_over_udp() {
         let message = query("db.n.svc.cluster.local", TYPE_A);
         let question = read(&message).unwrap();
         let all = (0..100).map(|n| Record::Address([10, 0, 0, n].into()));
         let answer = Answer::Records(all.collect());
-        let short = write(&message, &question, &answer, Carrier::Datagram);
+        let short = write(&message, &question, &answer, Transport::Datagram);
         assert!(short.len() <= PLAIN_LIMIT && short[2] & TRUNCATED != 0);
-        let whole = write(&message, &question, &answer, Carrier::Stream);
+        let whole = write(&message, &question, &answer, Transport::Stream);
         assert_eq!((whole[7], whole[2] & TRUNCATED), (100, 0));
     }
 
     #[test]
-    fn names_of_all_kinds_are_written() {
+    fn all_record_types_are_rendered() {
         for (record, kind) in [
             (Record::Name(Kind::Alias, "example.com".into()), TYPE_CNAME),
             (Record::Name(Kind::Pointer, "a.b".into()), TYPE_PTR),
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_messages_are_survived() {
+    fn malformed_messages_do_not_panic() {
         let message = query("web.n.svc.cluster.local", TYPE_A);
         for length in 0..message.len() {
             assert_eq!(read(&message[..length]), None, "{length}");
@@ -308,7 +309,7 @@ mod tests {
                 let mut broken = message.clone();
                 broken[at] ^= 1 << bit;
                 if let Some(question) = read(&broken) {
-                    write(&broken, &question, &Answer::Empty, Carrier::Datagram);
+                    write(&broken, &question, &Answer::Empty, Transport::Datagram);
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! Services: they have addresses, endpoints and names, and packets find their way.
+//! Services: cluster IPs, endpoints, DNS names and packet forwarding.
 //!
-//! - [`plan`] says what should be, this file sees to it;
-//! - [`names`] are what DNS tells, in the words of [`message`], by [`server`].
+//! - [`plan`] decides, this file reconciles;
+//! - [`server`] answers DNS queries for [`names`] with [`message`]s.
 //!
-//! **Invariants.** An address that a service has is never changed. Endpoints of services without a
-//! selector are somebody else's. Nothing is written when nothing changed.
+//! **Invariants.** The address of a service never changes. Endpoints of services without a selector
+//! are not ours. Nothing is written when nothing changed.
 
 mod message;
 mod names;
@@ -33,15 +33,15 @@ pub(crate) use names::DOMAIN;
 
 const MANAGER: &str = "endpoint-controller";
 
-/// What is known of services.
+/// Caches of service objects and the state derived from them.
 pub(crate) struct Services {
     objects: Store<Service>,
     endpoints: Store<Endpoints>,
     names: Arc<RwLock<Names>>,
     triggers: Triggers,
-    /// What the network was told last.
+    /// The rules set last.
     forwarded: Mutex<Option<Vec<Forward>>>,
-    /// Where pods ask for names.
+    /// The address of the DNS server for pods.
     dns: Mutex<Option<Ipv4Addr>>,
 }
 
@@ -57,9 +57,9 @@ impl Services {
         }
     }
 
-    /// Something changed that services may care for.
-    pub(crate) fn changed(&self, trigger: &'static str) {
-        // All are looked at together: there are few, and packet rules are one piece.
+    /// An object changed on which services may depend.
+    pub(crate) fn requeue(&self, trigger: &'static str) {
+        // All services are reconciled together: they are few, and their rules are set together.
         self.triggers.add(Key::new("", "services"), trigger);
     }
 
@@ -76,7 +76,7 @@ impl fmt::Debug for Services {
     }
 }
 
-/// Takes the address where pods ask for names, before the first pod is told of it.
+/// Binds the DNS server before the first pod gets its address.
 pub(crate) async fn open(shared: &Shared) -> Option<Dns> {
     let address = shared.settings.network.services()?.dns;
     match Server::bind(address).await {
@@ -87,53 +87,53 @@ pub(crate) async fn open(shared: &Shared) -> Option<Dns> {
         Err(error) => {
             tracing::warn!(
                 %address, %error,
-                "something else answers DNS questions here: pods do not find services by name"
+                "DNS server cannot be started, as another one may run: pods cannot resolve services"
             );
             None
         }
     }
 }
 
-/// The opened server.
+/// The bound DNS server.
 pub(crate) struct Dns(Server);
 
 pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: CancellationToken) {
-    let here = &shared.services;
+    let state = &shared.services;
     let client = || shared.settings.client.clone();
     let config = watcher::Config::default;
     let serve = async {
         if let Some(Dns(server)) = dns {
-            server.run(Arc::clone(&here.names), stop.clone()).await;
+            server.run(Arc::clone(&state.names), stop.clone()).await;
         }
     };
-    let keep = async {
+    let reconcile = async {
         tokio::select! {
             () = stop.cancelled() => return,
             () = async {
-                tokio::join!(here.objects.ready(), here.endpoints.ready(), shared.pods.ready());
+                tokio::join!(state.objects.ready(), state.endpoints.ready(), shared.pods.ready());
             } => {}
         }
-        here.changed("start");
-        let keeper = Arc::new(Keeper(Arc::clone(&shared)));
-        run_controller(keeper, here.triggers.clone(), 1, stop.clone()).await;
+        state.requeue("start");
+        let controller = Arc::new(Controller(Arc::clone(&shared)));
+        run_controller(controller, state.triggers.clone(), 1, stop.clone()).await;
     };
     tokio::join!(
         reconcile::watch(
             client(),
             config(),
-            here.objects.clone(),
-            |_: &Service| here.changed("service"),
+            state.objects.clone(),
+            |_: &Service| state.requeue("service"),
             stop.clone(),
         ),
         reconcile::watch(
             client(),
             config(),
-            here.endpoints.clone(),
-            |_: &Endpoints| here.changed("endpoints"),
+            state.endpoints.clone(),
+            |_: &Endpoints| state.requeue("endpoints"),
             stop.clone(),
         ),
         serve,
-        keep,
+        reconcile,
     );
 }
 
@@ -141,9 +141,9 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
 enum ServiceError {
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("lead packets to services: {0}")]
+    #[error("forward packets to services: {0}")]
     Network(Failure),
-    #[error("give service {key} an address: all are taken")]
+    #[error("assign an address to service {key}: the range is full")]
     NoAddress { key: Key },
 }
 
@@ -164,34 +164,34 @@ impl ReconcileError for ServiceError {
     }
 }
 
-struct Keeper(Arc<Shared>);
+struct Controller(Arc<Shared>);
 
-impl Reconciler for Keeper {
+impl Reconciler for Controller {
     const NAME: &'static str = "services";
     type Error = ServiceError;
 
     async fn reconcile(&self, _: &Key) -> Result<Requeue, ServiceError> {
-        // What one service cannot have must not keep the others from theirs.
-        let mut trouble = None;
+        // The failure of one service must not block the others.
+        let mut failure = None;
         for service in self.0.services.objects.list() {
-            if let Err(error) = self.keep(&service).await {
-                trouble.get_or_insert(error);
+            if let Err(error) = self.reconcile_one(&service).await {
+                failure.get_or_insert(error);
             }
         }
-        self.tell_names();
-        self.lead_packets().await?;
-        trouble.map_or(Ok(Requeue::OnChange), Err)
+        self.update_names();
+        self.forward_packets().await?;
+        failure.map_or(Ok(Requeue::OnChange), Err)
     }
 }
 
-impl Keeper {
-    async fn keep(&self, service: &Arc<Service>) -> Result<(), ServiceError> {
-        let here = &self.0.services;
+impl Controller {
+    async fn reconcile_one(&self, service: &Arc<Service>) -> Result<(), ServiceError> {
+        let state = &self.0.services;
         let key = Key::of(service.as_ref());
         if let Some(offer) = self.0.settings.network.services()
-            && plan::lacks_address(service)
+            && plan::needs_address(service)
         {
-            let all = here.objects.list();
+            let all = state.objects.list();
             let uid = service.metadata.uid.as_deref().unwrap_or_default();
             let address = plan::free_address(offer.range, all.iter().map(AsRef::as_ref), uid)
                 .ok_or_else(|| ServiceError::NoAddress { key: key.clone() })?;
@@ -201,14 +201,14 @@ impl Keeper {
             });
             let api = Api::<Service>::namespaced(self.0.settings.client.clone(), &key.namespace);
             let after = reconcile::merge(&api, MANAGER, &key, &body).await?;
-            // The next service must not get the same.
-            here.objects.wrote(service, after);
+            // So that the next service does not get the same address.
+            state.objects.wrote(service, after);
         }
         let pods = self.0.pods.list();
         let Some(wanted) = plan::endpoints(service, pods.iter().map(AsRef::as_ref)) else {
             return Ok(());
         };
-        let known = here.endpoints.get(&key);
+        let known = state.endpoints.get(&key);
         let same = known
             .as_ref()
             .is_some_and(|known| known.subsets.as_deref().unwrap_or_default() == wanted.as_slice());
@@ -238,38 +238,38 @@ impl Keeper {
         };
         let after = reconcile::apply(&api, &fragment).await?;
         if let Some(known) = known {
-            here.endpoints.wrote(&known, after);
+            state.endpoints.wrote(&known, after);
         }
         Ok(())
     }
 
-    fn tell_names(&self) {
-        let here = &self.0.services;
-        let services = here.objects.list();
+    fn update_names(&self) {
+        let state = &self.0.services;
+        let services = state.objects.list();
         let names = Names::of(services.iter().map(AsRef::as_ref), |key| {
-            here.endpoints.get(key)
+            state.endpoints.get(key)
         });
-        *here.names.write() = names;
+        *state.names.write() = names;
     }
 
-    async fn lead_packets(&self) -> Result<(), ServiceError> {
-        let here = &self.0.services;
+    async fn forward_packets(&self) -> Result<(), ServiceError> {
+        let state = &self.0.services;
         let network = &self.0.settings.network;
         let Some(offer) = network.services() else {
             return Ok(());
         };
-        let services = here.objects.list();
+        let services = state.objects.list();
         let wanted = plan::forwards(offer.range, services.iter().map(AsRef::as_ref), |service| {
-            here.endpoints.get(&Key::of(service))
+            state.endpoints.get(&Key::of(service))
         });
-        if here.forwarded.lock().as_ref() == Some(&wanted) {
+        if state.forwarded.lock().as_ref() == Some(&wanted) {
             return Ok(());
         }
         network
             .forward(wanted.clone())
             .await
             .map_err(ServiceError::Network)?;
-        *here.forwarded.lock() = Some(wanted);
+        *state.forwarded.lock() = Some(wanted);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The names below the cluster's domain, and what they stand for: pure.
+//! The DNS names below the cluster's domain and their records. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -10,12 +10,12 @@ use reconcile::Key;
 
 use super::message::{Answer, Kind, Record};
 
-/// Nobody sets another one.
+/// Not configurable.
 pub(crate) const DOMAIN: &str = "cluster.local";
-/// The domain of names by address, for IPv4.
+/// The domain of reverse lookups for IPv4.
 const REVERSE: &str = "in-addr.arpa";
 
-/// Every service that has a name.
+/// The DNS entries of all services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Names {
     services: BTreeMap<Key, Named>,
@@ -30,9 +30,9 @@ struct Named {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Target {
     Address(Ipv4Addr),
-    /// Headless: every pod by itself, some with a name.
+    /// The pods of a headless service.
     Pods(Vec<Pod>),
-    /// A name elsewhere.
+    /// The alias of an `ExternalName` service.
     Name(String),
 }
 
@@ -64,7 +64,7 @@ impl Names {
         }
     }
 
-    /// What is known of a name of the cluster; none for names of others.
+    /// The answer for a name of the cluster; `None` for all other names.
     pub(crate) fn answer(&self, name: &str, kind: Kind) -> Option<Answer> {
         if let Some(reversed) = name.strip_suffix(REVERSE) {
             let address = address_of(reversed.trim_end_matches('.'))?;
@@ -102,7 +102,7 @@ impl Names {
         }
     }
 
-    /// The names of our own addresses; others may have names elsewhere.
+    /// Reverse lookup; `None` for addresses that are not of a service or its pods.
     fn reverse(&self, address: Ipv4Addr, kind: Kind) -> Option<Answer> {
         let named = self.services.iter().find_map(|(key, named)| {
             let service = format!("{}.{}.svc.{DOMAIN}", key.name, key.namespace);
@@ -238,7 +238,7 @@ fn named(service: &Service, endpoints: Option<&Endpoints>) -> Option<Named> {
     })
 }
 
-/// `4.3.2.1` stands for 1.2.3.4.
+/// Parses the reversed notation: `4.3.2.1` is 1.2.3.4.
 fn address_of(reversed: &str) -> Option<Ipv4Addr> {
     match reversed.parse::<IpAddr>().ok()? {
         IpAddr::V4(address) => {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn names_lead_to_services_and_pods() {
+    fn names_resolve_to_services_and_pods() {
         let a = |text: &str| Record::Address(text.parse().unwrap());
         let (one, two) = (a("10.244.0.2"), a("10.244.0.3"));
         for (name, expected) in [
@@ -333,34 +333,34 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_addresses_have_names_as_well() {
+    fn ports_and_addresses_resolve() {
         let service = |name: &str, port| Record::Service {
             name: name.to_owned(),
             port,
         };
-        let ask = |name: &str, kind| names().answer(name, kind).unwrap();
+        let query = |name: &str, kind| names().answer(name, kind).unwrap();
         assert_eq!(
-            ask("_http._tcp.web.n.svc.cluster.local", Kind::Service),
+            query("_http._tcp.web.n.svc.cluster.local", Kind::Service),
             Answer::Records(vec![service("web.n.svc.cluster.local", 80)])
         );
         assert_eq!(
-            ask("_sql._tcp.db.n.svc.cluster.local", Kind::Service),
+            query("_sql._tcp.db.n.svc.cluster.local", Kind::Service),
             Answer::Records(vec![
                 service("first.db.n.svc.cluster.local", 5432),
                 service("10-244-0-3.db.n.svc.cluster.local", 5432),
             ])
         );
         assert_eq!(
-            ask("_http._udp.web.n.svc.cluster.local", Kind::Service),
+            query("_http._udp.web.n.svc.cluster.local", Kind::Service),
             Answer::Unknown
         );
         assert_eq!(
-            ask("5.0.96.10.in-addr.arpa", Kind::Pointer),
+            query("5.0.96.10.in-addr.arpa", Kind::Pointer),
             Answer::Records(vec![Record::Name(
                 Kind::Pointer,
                 "web.n.svc.cluster.local".into()
             )])
         );
-        assert_eq!(ask("web.n.svc.cluster.local", Kind::Other), Answer::Empty);
+        assert_eq!(query("web.n.svc.cluster.local", Kind::Other), Answer::Empty);
     }
 }

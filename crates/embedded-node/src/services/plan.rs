@@ -1,4 +1,4 @@
-//! What services should be: their addresses, their endpoints, where their packets go. Pure.
+//! Pure planning for services: addresses, endpoints and packet forwarding.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,8 +15,8 @@ use k8s_openapi::{
 };
 use pod_network::{Forward, Protocol, ServiceRange};
 
-/// Does the service want an address of the cluster, and has none?
-pub(crate) fn lacks_address(service: &Service) -> bool {
+/// Whether the service needs a cluster IP and has none.
+pub(crate) fn needs_address(service: &Service) -> bool {
     let Some(spec) = &service.spec else {
         return false;
     };
@@ -26,8 +26,8 @@ pub(crate) fn lacks_address(service: &Service) -> bool {
         && service.metadata.deletion_timestamp.is_none()
 }
 
-/// An address that no service has. Where the search begins follows from the service, so that an
-/// address that was just given up is seldom given away at once.
+/// A free address. The search starts at a hash of the service's UID, so that a released address is
+/// seldom reused at once.
 pub(crate) fn free_address<'a>(
     range: ServiceRange,
     all: impl Iterator<Item = &'a Service>,
@@ -47,7 +47,7 @@ pub(crate) fn free_address<'a>(
         .find(|address| !taken.contains(address))
 }
 
-/// The endpoints that a service with a selector has; none if somebody else writes them.
+/// The endpoints of a service with a selector; `None` for services without one.
 pub(crate) fn endpoints<'a>(
     service: &Service,
     pods: impl Iterator<Item = &'a Pod>,
@@ -57,7 +57,7 @@ pub(crate) fn endpoints<'a>(
     if spec.type_.as_deref() == Some("ExternalName") {
         return None;
     }
-    let anyhow = spec.publish_not_ready_addresses == Some(true);
+    let publish_all = spec.publish_not_ready_addresses == Some(true);
     let mut groups: BTreeMap<Vec<Port>, (Addresses, Addresses)> = BTreeMap::new();
     for pod in pods {
         if pod.metadata.namespace != service.metadata.namespace || !is_selected(pod, selector) {
@@ -72,7 +72,7 @@ pub(crate) fn endpoints<'a>(
             continue;
         }
         let (ready, not_ready) = groups.entry(ports).or_default();
-        if anyhow || is_ready(pod) {
+        if publish_all || is_ready(pod) {
             ready.push(address);
         } else {
             not_ready.push(address);
@@ -147,7 +147,7 @@ fn is_ready(pod: &Pod) -> bool {
         .any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
-/// Where a port of the service leads in that pod.
+/// The pod's port behind a port of the service.
 fn target(port: &ServicePort, pod: &Pod) -> Option<Port> {
     let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
     let number = match &port.target_port {
@@ -169,7 +169,7 @@ fn target(port: &ServicePort, pod: &Pod) -> Option<Port> {
     Some((port.name.clone().unwrap_or_default(), number, protocol))
 }
 
-/// Where packets to the services' addresses go.
+/// The forwarding rules of all services.
 pub(crate) fn forwards<'a>(
     range: ServiceRange,
     services: impl Iterator<Item = &'a Service>,
@@ -180,7 +180,7 @@ pub(crate) fn forwards<'a>(
             let endpoints = endpoints(service);
             ports_of(service, endpoints.as_deref())
         })
-        // What lies elsewhere is not ours to translate.
+        // Addresses outside the range are not translated here.
         .filter(|forward| range.holds(forward.address))
         .collect();
     all.sort();
@@ -256,31 +256,31 @@ mod tests {
     }
 
     #[test]
-    fn only_who_wants_an_address_gets_a_free_one() {
-        for (spec, wants) in [
+    fn services_without_address_get_a_free_one() {
+        for (spec, needed) in [
             (json!({}), true),
             (json!({"clusterIP": ""}), true),
             (json!({"clusterIP": "None"}), false),
             (json!({"clusterIP": "10.96.0.2"}), false),
             (json!({"type": "ExternalName"}), false),
         ] {
-            assert_eq!(lacks_address(&service(&spec)), wants, "{spec}");
+            assert_eq!(needs_address(&service(&spec)), needed, "{spec}");
         }
         let range = ServiceRange {
             first: [10, 96, 0, 1].into(),
             count: 3,
         };
         let mut all: Vec<Service> = Vec::new();
-        let mut seen = BTreeSet::new();
+        let mut assigned = BTreeSet::new();
         while let Some(address) = free_address(range, all.iter(), "uid") {
-            assert!(range.holds(address) && seen.insert(address));
+            assert!(range.holds(address) && assigned.insert(address));
             all.push(service(&json!({"clusterIP": address.to_string()})));
         }
-        assert_eq!(seen.len(), 3);
+        assert_eq!(assigned.len(), 3);
     }
 
     #[test]
-    fn selected_pods_are_endpoints_by_readiness() {
+    fn endpoints_follow_selector_and_readiness() {
         let wanted = service(&json!({
             "selector": {"app": "a"},
             "ports": [{"name": "http", "port": 80, "targetPort": "web"}],
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_go_to_ready_endpoints() {
+    fn packets_are_forwarded_to_ready_endpoints() {
         let range = ServiceRange {
             first: [10, 96, 0, 1].into(),
             count: 10,

@@ -1,9 +1,9 @@
-//! What volumes are made of: `<node>/volumes/<volume>/` with `data/` or the file `disk` in it.
+//! Volumes on disk: `<node>/volumes/<volume>/` with the directory `data` or the file `disk` in it.
 //!
-//! **Invariants.** A volume's directory says by its `volume.json` whether the API server was told
-//! of it; one that was not is no data of anybody. What is being removed is renamed first, so that
-//! no half of a volume is ever taken for a whole one. Promises are kept: what was promised to
-//! volumes and is not written yet counts as taken.
+//! **Invariants.** `volume.json` in a volume's directory records whether the volume was published
+//! to the API server; an unpublished one holds no user data. A volume is renamed before it is
+//! removed, so that a partly removed one is never used. Space reserved by volumes counts as used
+//! before it is written.
 
 use std::{
     fs::{self, File},
@@ -20,9 +20,9 @@ const RECORD: &str = "volume.json";
 const GONE: &str = ".gone";
 /// Sizes are whole blocks of this size.
 const BLOCK: u64 = 4096;
-/// Files that are looked at to find out how much of its promise a volume uses. What lies beyond
-/// counts as not used yet, which promises less rather than more.
-const LOOKED_AT: u32 = 100_000;
+/// Bounds the scan for used space. Further files count as not yet written, which reserves more
+/// rather than less.
+const MAX_SCANNED: u32 = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
@@ -32,7 +32,7 @@ pub(crate) enum Mode {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum State {
-    /// The API server may not know it yet.
+    /// Perhaps not yet published to the API server.
     Making,
     Made,
 }
@@ -47,12 +47,12 @@ struct Record {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackingError {
     #[error(
-        "not enough space: {wanted} bytes are asked for, and {left} bytes of the file system of {} \
-         are neither used nor promised to other volumes; free some or ask for less", dir.display()
+        "not enough space: {wanted} bytes are requested, and {available} bytes of the file system \
+         of {} are neither used nor reserved by other volumes; free some or request less", dir.display()
     )]
-    NoRoom {
+    NoSpace {
         wanted: u64,
-        left: u64,
+        available: u64,
         dir: PathBuf,
     },
     #[error("make the volume in {}: is the disk full or read-only?", dir.display())]
@@ -76,7 +76,7 @@ impl Backing {
         }
     }
 
-    /// Where pods find the volume: a directory, or a file to be shown as a device.
+    /// The volume's directory, or its file, which becomes a loop device.
     pub(crate) fn path(&self, name: &str, mode: Mode) -> PathBuf {
         let part = match mode {
             Mode::Filesystem => "data",
@@ -85,7 +85,7 @@ impl Backing {
         self.dir.join(name).join(part)
     }
 
-    /// Makes the volume, or what is missing of it.
+    /// Makes the volume, or completes a partial one.
     pub(crate) fn make(&self, name: &str, mode: Mode, bytes: u64) -> Result<(), BackingError> {
         let failed = |source| BackingError::Make {
             dir: self.dir.join(name),
@@ -93,7 +93,7 @@ impl Backing {
         };
         fs::create_dir_all(&self.dir).map_err(failed)?;
         if self.record(name).is_none() {
-            self.check_room(bytes)?;
+            self.check_space(bytes)?;
             let record = Record {
                 bytes,
                 mode,
@@ -110,7 +110,7 @@ impl Backing {
         match mode {
             Mode::Filesystem if !path.exists() => {
                 fs::create_dir(&path)?;
-                // Any user of a pod may write; nobody else on this host gets this far.
+                // Any user of a pod may write; parent directories keep other host users out.
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o777))
             }
             Mode::Block if !path.exists() => {
@@ -129,7 +129,7 @@ impl Backing {
         }
     }
 
-    /// From now on the volume is somebody's data.
+    /// Records that the volume is published and may hold user data.
     pub(crate) fn confirm(&self, name: &str) -> io::Result<()> {
         match self.record(name) {
             Some(record) if record.state == State::Making => self.write_record(
@@ -143,7 +143,7 @@ impl Backing {
         }
     }
 
-    /// Names of volumes that the API server may never have heard of.
+    /// Names of volumes that may not be published.
     pub(crate) fn unconfirmed(&self) -> Vec<String> {
         let making = |name: &String| {
             self.record(name)
@@ -152,7 +152,7 @@ impl Backing {
         self.names().into_iter().filter(making).collect()
     }
 
-    /// Deletes the volume with all that is in it. One that is not there is fine.
+    /// Deletes the volume and its data. A missing volume is not an error.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         let dir = self.dir.join(name);
         if dir.exists() {
@@ -174,7 +174,7 @@ impl Backing {
         }
     }
 
-    /// Finishes removals that were cut off.
+    /// Completes interrupted removals.
     pub(crate) fn sweep(&self) -> io::Result<()> {
         for entry in self.entries() {
             if entry.to_string_lossy().ends_with(GONE) {
@@ -213,24 +213,24 @@ impl Backing {
         fs::rename(fresh, dir.join(RECORD))
     }
 
-    fn check_room(&self, wanted: u64) -> Result<(), BackingError> {
+    fn check_space(&self, wanted: u64) -> Result<(), BackingError> {
         let failed = |source| BackingError::Make {
             dir: self.dir.clone(),
             source,
         };
         let stat = rustix::fs::statvfs(&self.dir).map_err(|errno| failed(errno.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        let promised = self.names().iter().fold(0_u64, |sum, name| {
-            let open = self
+        let reserved = self.names().iter().fold(0_u64, |sum, name| {
+            let unwritten = self
                 .record(name)
                 .map_or(0, |record| record.bytes.saturating_sub(self.used(name)));
-            sum.saturating_add(open)
+            sum.saturating_add(unwritten)
         });
-        let left = free.saturating_sub(promised);
-        if wanted > left {
-            return Err(BackingError::NoRoom {
+        let available = free.saturating_sub(reserved);
+        if wanted > available {
+            return Err(BackingError::NoSpace {
                 wanted,
-                left,
+                available,
                 dir: self.dir.clone(),
             });
         }
@@ -238,7 +238,7 @@ impl Backing {
     }
 
     fn used(&self, name: &str) -> u64 {
-        let mut left = LOOKED_AT;
+        let mut left = MAX_SCANNED;
         used_below(&self.dir.join(name), &mut left)
     }
 }
@@ -264,7 +264,7 @@ fn used_below(dir: &Path, left: &mut u32) -> u64 {
     sum
 }
 
-/// What a volume really gets when so much is asked for.
+/// Rounds a requested size up to whole blocks.
 pub(crate) fn whole_blocks(bytes: u64) -> u64 {
     bytes.max(1).div_ceil(BLOCK).saturating_mul(BLOCK)
 }
@@ -298,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_began_is_finished() {
+    fn partial_volume_and_removal_are_completed() {
         let dir = tempfile::tempdir().unwrap();
         let all = backing(&dir);
-        // Cut off before the record was there, and in the middle of a removal.
+        // Interrupted before the record was written, and during a removal.
         fs::create_dir_all(dir.path().join("volumes/half")).unwrap();
         fs::create_dir_all(dir.path().join("volumes/old.gone/data")).unwrap();
         assert_eq!(all.unconfirmed(), ["half"]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_count_until_they_are_used() {
+    fn reserved_space_counts_before_it_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let all = backing(&dir);
         fs::create_dir_all(dir.path().join("volumes")).unwrap();
@@ -319,17 +319,17 @@ mod tests {
         let free = stat.f_bavail * stat.f_frsize;
         all.make("half", Mode::Block, free / 2).unwrap();
         let error = all.make("more", Mode::Block, free / 4 * 3).unwrap_err();
-        assert!(matches!(error, BackingError::NoRoom { .. }), "{error}");
+        assert!(matches!(error, BackingError::NoSpace { .. }), "{error}");
         assert!(!dir.path().join("volumes/more").exists());
-        // What was promised is promised, full or not.
+        // Repeating a reservation succeeds, however full the disk is.
         all.make("half", Mode::Block, free / 2).unwrap();
         all.make("little", Mode::Block, free / 8).unwrap();
     }
 
     #[test]
     fn sizes_are_whole_blocks() {
-        for (asked, given) in [(0, 4096), (1, 4096), (4096, 4096), (5000, 8192)] {
-            assert_eq!(whole_blocks(asked), given);
+        for (requested, size) in [(0, 4096), (1, 4096), (4096, 4096), (5000, 8192)] {
+            assert_eq!(whole_blocks(requested), size);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which pods show which volume files as devices: a link per pod and volume, below the pod's
-//! directory where kubelets have it.
+//! Records which pods use which volume files as loop devices: a link per pod and volume, below the
+//! pod's directory as kubelets have it.
 //!
-//! **Invariant.** A device is made after the link that needs it and removed after the last one, so
-//! that a device without a link is a leftover, whoever made it.
+//! **Invariant.** A device is made after its first link and removed after its last one, so a device
+//! without a link is a leftover.
 
 use std::{
     fs, io,
@@ -16,11 +16,11 @@ use super::loop_device;
 
 const LINKS: &str = "volumeDevices/kubernetes.io~local-volume";
 
-/// Loop devices belong to the host: one of us at a time.
+/// Loop devices are shared by the host, so changes are serialised.
 static DEVICES: Mutex<()> = Mutex::new(());
 
-/// The device that shows `file` to this pod.
-pub(crate) fn show(pod_dir: &Path, volume: &str, file: &Path) -> io::Result<PathBuf> {
+/// Attaches `file` to a loop device for this pod.
+pub(crate) fn attach(pod_dir: &Path, volume: &str, file: &Path) -> io::Result<PathBuf> {
     let _one_at_a_time = DEVICES.lock();
     let links = pod_dir.join(LINKS);
     fs::create_dir_all(&links)?;
@@ -34,8 +34,8 @@ pub(crate) fn show(pod_dir: &Path, volume: &str, file: &Path) -> io::Result<Path
     Ok(device)
 }
 
-/// The pod needs its devices no more.
-pub(crate) fn give_back(pod_dir: &Path) -> io::Result<()> {
+/// Releases the pod's devices.
+pub(crate) fn release(pod_dir: &Path) -> io::Result<()> {
     let _one_at_a_time = DEVICES.lock();
     let mut freed = Vec::new();
     for (link, file) in links_of(pod_dir)? {
@@ -55,7 +55,7 @@ pub(crate) fn give_back(pod_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes devices of volumes of this node that no pod uses.
+/// Detaches devices of this node's volumes that no pod uses.
 pub(crate) fn sweep(root: &Path) -> io::Result<()> {
     let _one_at_a_time = DEVICES.lock();
     let used = used_by_pods(&root.join("pods"))?;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_lives_as_long_as_a_pod_uses_it() {
+    fn device_is_detached_after_its_last_pod() {
         let root = tempfile::Builder::new()
             .prefix("embedded-node-in-use")
             .tempdir()
@@ -120,20 +120,20 @@ mod tests {
         let file = volumes.join("a/disk");
         fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
         let pod = |name: &str| root.path().join("pods").join(name);
-        let device = show(&pod("one"), "v", &file).unwrap();
-        assert_eq!(show(&pod("one"), "v", &file).unwrap(), device);
-        assert_eq!(show(&pod("two"), "w", &file).unwrap(), device);
+        let device = attach(&pod("one"), "v", &file).unwrap();
+        assert_eq!(attach(&pod("one"), "v", &file).unwrap(), device);
+        assert_eq!(attach(&pod("two"), "w", &file).unwrap(), device);
         let count = || loop_device::attached_below(&volumes).unwrap().len();
-        give_back(&pod("one")).unwrap();
+        release(&pod("one")).unwrap();
         sweep(root.path()).unwrap();
         assert_eq!(count(), 1);
-        give_back(&pod("two")).unwrap();
+        release(&pod("two")).unwrap();
         assert_eq!(count(), 0);
-        // The process died between the link and whatever came next.
-        show(&pod("three"), "v", &file).unwrap();
+        // The process died after it made the link.
+        attach(&pod("three"), "v", &file).unwrap();
         fs::remove_dir_all(pod("three")).unwrap();
         sweep(root.path()).unwrap();
         assert_eq!(count(), 0);
-        give_back(&pod("never")).unwrap();
+        release(&pod("never")).unwrap();
     }
 }

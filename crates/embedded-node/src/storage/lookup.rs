@@ -1,4 +1,4 @@
-//! What a pod finds behind the names of its claims, and what it has to wait for.
+//! Resolves the claims of a pod to volumes on this host, and finds claims it has to wait for.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -13,15 +13,15 @@ use crate::{Failure, node::Shared, schedule::Obstacle};
 
 const FAILED: Reason = Reason::FailedMount;
 
-/// What is behind a volume of a pod that names a claim.
+/// The persistent volume behind a pod's volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedVolume {
     pub(crate) path: PathBuf,
     pub(crate) mode: Mode,
     pub(crate) access: Access,
 }
 
-/// Volumes of the pod that are claims, with the names of those.
+/// The pod's volumes with a claim, and the names of the claims.
 pub(super) fn claim_names(pod: &Pod) -> impl Iterator<Item = (&str, String)> {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     volumes.filter_map(|volume| {
@@ -34,18 +34,18 @@ pub(super) fn claim_names(pod: &Pod) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// The claim that is made for a volume which lives as long as its pod.
+/// The name of the claim made for an ephemeral volume.
 pub(super) fn ephemeral_name(pod: &Pod, volume: &str) -> String {
     let pod = pod.metadata.name.as_deref().unwrap_or_default();
     format!("{pod}-{volume}")
 }
 
-/// What of storage keeps the pod from being bound to this node.
+/// The claim that keeps the pod from being bound to this node.
 pub(crate) fn obstacle(shared: &Shared, pod: &Pod) -> Option<Obstacle> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let unschedulable = |why: String| {
+    let unschedulable = |message: String| {
         Some(Obstacle::Unschedulable(format!(
-            "0/1 nodes are available: {why}"
+            "0/1 nodes are available: {message}"
         )))
     };
     let mut waiting = None;
@@ -63,7 +63,7 @@ pub(crate) fn obstacle(shared: &Shared, pod: &Pod) -> Option<Obstacle> {
                 claim::volume_name(&claim).unwrap_or_default()
             ));
         }
-        if let Some(other) = alone(shared, pod, &claim, &name) {
+        if let Some(other) = exclusive_user(shared, pod, &claim, &name) {
             return unschedulable(format!(
                 "node has pod {other:?} using PersistentVolumeClaim {name:?} with \
                  ReadWriteOncePod access mode"
@@ -72,10 +72,10 @@ pub(crate) fn obstacle(shared: &Shared, pod: &Pod) -> Option<Obstacle> {
         if claim::phase(&claim) == "Bound" {
             continue;
         }
-        waiting = Some(match shared.storage.said.lock().get(&key) {
-            Some(note) if is_trouble(note) => Obstacle::Unschedulable(format!(
+        waiting = Some(match shared.storage.published.lock().get(&key) {
+            Some(event) if is_failure(event) => Obstacle::Unschedulable(format!(
                 "0/1 nodes are available: persistentvolumeclaim {name:?}: {}",
-                note.message
+                event.message
             )),
             _ => Obstacle::Volumes,
         });
@@ -83,12 +83,17 @@ pub(crate) fn obstacle(shared: &Shared, pod: &Pod) -> Option<Obstacle> {
     waiting
 }
 
-fn is_trouble(note: &claim::Note) -> bool {
-    note.kind == reconcile::EventType::Warning || note.reason == Reason::FailedBinding
+fn is_failure(event: &claim::Event) -> bool {
+    event.kind == reconcile::EventType::Warning || event.reason == Reason::FailedBinding
 }
 
-/// Another pod that has the claim, where only one may.
-fn alone(shared: &Shared, pod: &Pod, claim: &PersistentVolumeClaim, name: &str) -> Option<String> {
+/// The other pod that uses a claim which only one pod may use.
+fn exclusive_user(
+    shared: &Shared,
+    pod: &Pod,
+    claim: &PersistentVolumeClaim,
+    name: &str,
+) -> Option<String> {
     let spec = claim.spec.as_ref()?;
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     if !modes.iter().any(|mode| mode == "ReadWriteOncePod") {
@@ -105,11 +110,11 @@ fn alone(shared: &Shared, pod: &Pod, claim: &PersistentVolumeClaim, name: &str) 
     other.metadata.name.clone()
 }
 
-/// Everything behind the claims of a pod, by its volumes' names.
-pub(crate) async fn claimed(
+/// The persistent volumes of a pod, by the names of its volumes.
+pub(crate) async fn resolve_claims(
     shared: &Shared,
     pod: &Pod,
-) -> Result<BTreeMap<String, Claimed>, Failure> {
+) -> Result<BTreeMap<String, ClaimedVolume>, Failure> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let mut all = BTreeMap::new();
     for (volume, name) in claim_names(pod) {
@@ -127,20 +132,20 @@ pub(crate) async fn claimed(
     Ok(all)
 }
 
-async fn resolve(shared: &Shared, namespace: &str, name: &str) -> Result<Claimed, Failure> {
+async fn resolve(shared: &Shared, namespace: &str, name: &str) -> Result<ClaimedVolume, Failure> {
     let client = &shared.settings.client;
-    let wrong = |why: String| {
+    let wrong = |message: String| {
         Failure::new(
             FAILED,
-            format!("error processing PVC {namespace}/{name}: {why}"),
+            format!("error processing PVC {namespace}/{name}: {message}"),
         )
     };
-    let unread = |error: kube::Error| Failure::of(FAILED, "read a persistent volume", &error);
+    let unreadable = |error: kube::Error| Failure::of(FAILED, "read a persistent volume", &error);
     let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
     let claim = claims
         .get_opt(name)
         .await
-        .map_err(unread)?
+        .map_err(unreadable)?
         .ok_or_else(|| wrong("not found".into()))?;
     let volume = match claim::volume_name(&claim) {
         Some(volume) if claim::phase(&claim) == "Bound" => volume,
@@ -150,7 +155,7 @@ async fn resolve(shared: &Shared, namespace: &str, name: &str) -> Result<Claimed
     let found = volumes
         .get_opt(volume)
         .await
-        .map_err(unread)?
+        .map_err(unreadable)?
         .ok_or_else(|| wrong(format!("persistentvolume {volume:?} not found")))?;
     let spec = found.spec.unwrap_or_default();
     let owner = spec.claim_ref.and_then(|reference| reference.uid);
@@ -164,12 +169,12 @@ async fn resolve(shared: &Shared, namespace: &str, name: &str) -> Result<Claimed
         (None, Some(host)) => host.path,
         (None, None) => {
             return Err(wrong(format!(
-                "persistentvolume {volume:?} is of a kind that this node does not offer (it has \
-                 local and hostPath)"
+                "persistentvolume {volume:?} has a type that this node does not support \
+                 (supported: local, hostPath)"
             )));
         }
     };
-    Ok(Claimed {
+    Ok(ClaimedVolume {
         path: path.into(),
         mode: claim::volume_mode(spec.volume_mode.as_deref()),
         access: Access::ReadWrite,

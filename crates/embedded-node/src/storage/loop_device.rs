@@ -1,7 +1,7 @@
 //! Files as block devices, by the kernel's loop devices.
 //!
-//! Nothing is remembered here: which device shows which file is asked of the kernel, so that a
-//! device that a dead process made is found again by the name of its file.
+//! Stateless: the kernel knows the file of each device, so a device made by an earlier process is
+//! found by the name of its file.
 
 use std::{
     ffi::OsStr,
@@ -20,19 +20,19 @@ const CONTROL: &str = "/dev/loop-control";
 const GET_FREE: libc::Ioctl = 0x4C82;
 const CONFIGURE: libc::Ioctl = 0x4C0A;
 const CLEAR: libc::Ioctl = 0x4C01;
-/// The kernel's number of loop devices.
+/// The kernel's major number of loop devices.
 const MAJOR: u32 = 7;
-/// Others take devices as well: a free one may be taken by the time we ask for it.
-const TRIES: u32 = 64;
+/// Another process may take the free device before we configure it.
+const MAX_ATTEMPTS: u32 = 64;
 
-/// A loop device and what it shows.
+/// A loop device and its backing file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attached {
     pub(crate) device: PathBuf,
     pub(crate) file: PathBuf,
 }
 
-/// What the kernel takes to set a device up at once.
+/// The kernel's `struct loop_config`, which sets a device up atomically.
 #[repr(C)]
 struct Config {
     fd: u32,
@@ -58,7 +58,7 @@ struct Info {
     init: [u64; 2],
 }
 
-/// The device that shows `file`, set up if there is none yet.
+/// The loop device of `file`; sets one up if there is none.
 pub(crate) fn attach(file: &Path) -> io::Result<PathBuf> {
     let file = fs::canonicalize(file)?;
     if let Some(found) = attached()?.into_iter().find(|one| one.file == file) {
@@ -66,7 +66,7 @@ pub(crate) fn attach(file: &Path) -> io::Result<PathBuf> {
     }
     let backing = OpenOptions::new().read(true).write(true).open(&file)?;
     let control = OpenOptions::new().read(true).write(true).open(CONTROL)?;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         // SAFETY: this request takes no argument.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), GET_FREE) };
         let number = u32::try_from(number).map_err(|_| io::Error::last_os_error())?;
@@ -77,11 +77,11 @@ pub(crate) fn attach(file: &Path) -> io::Result<PathBuf> {
         }
     }
     Err(io::Error::other(
-        "every free loop device was taken by others at once",
+        "other processes took every free loop device",
     ))
 }
 
-/// The device stops showing its file, at the latest when its last user has closed it.
+/// Detaches the device from its file, at the latest when its last user closes it.
 pub(crate) fn detach(device: &Path) -> io::Result<()> {
     let file = open(device)?;
     // SAFETY: this request takes no argument.
@@ -94,7 +94,7 @@ pub(crate) fn detach(device: &Path) -> io::Result<()> {
     }
 }
 
-/// Every device that shows a file below `dir`.
+/// Every device with a backing file below `dir`.
 pub(crate) fn attached_below(dir: &Path) -> io::Result<Vec<Attached>> {
     let dir = match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -118,7 +118,7 @@ fn attached() -> io::Result<Vec<Attached>> {
         if !name.as_bytes().starts_with(b"loop") {
             continue;
         }
-        // It is there only while the device shows a file.
+        // This file exists only while a backing file is attached.
         let Ok(text) = fs::read(entry.path().join("loop/backing_file")) else {
             continue;
         };
@@ -132,7 +132,7 @@ fn attached() -> io::Result<Vec<Attached>> {
     Ok(found)
 }
 
-/// The device node of that number; not everywhere does something make them as they are needed.
+/// The device node of that number, made if the host has no udev that makes it.
 fn node(number: u32) -> io::Result<PathBuf> {
     let path = PathBuf::from(format!("/dev/loop{number}"));
     if !path.exists() {
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_shown_by_one_device_and_found_by_name() {
+    fn file_is_attached_once_and_found_by_name() {
         let dir = tempfile::Builder::new()
             .prefix("loop device ")
             .tempdir()

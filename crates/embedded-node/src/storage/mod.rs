@@ -1,13 +1,12 @@
-//! Persistent volumes of this host: a storage class, what it makes, and who may have it.
+//! Persistent volumes of this host: a storage class, its provisioner and the volume controller.
 //!
-//! - [`claim`] and [`volume`] decide, [`act`] does: together they are what the volume controller
-//!   and a provisioner are elsewhere.
-//! - [`backing`] is what volumes are made of, [`loop_device`] and [`in_use`] show files as devices.
-//! - [`lookup`] is what a pod finds behind the names of its claims.
+//! - [`claim`] and [`volume`] plan, [`act`] performs the steps.
+//! - [`backing`] stores volumes on disk; [`loop_device`] and [`in_use`] attach files as devices.
+//! - [`lookup`] resolves the claims of a pod.
 //!
-//! **Invariants.** Nothing is remembered that the API server or the disk does not say: every step
-//! may be cut off and is found half done by the next pass. Data is removed only when the claim has
-//! gone, the policy is `Delete` and the volume was made here.
+//! **Invariants.** All state is on the API server or on disk: every step may be interrupted, and
+//! the next reconcile completes it. Data is removed only when the claim is gone, the policy is
+//! `Delete` and the volume was made here.
 
 mod act;
 mod backing;
@@ -33,18 +32,18 @@ use tokio_util::sync::CancellationToken;
 use crate::node::Shared;
 
 pub(crate) use backing::Mode as BackingMode;
-pub(crate) use lookup::{Claimed, claimed, obstacle};
+pub(crate) use lookup::{ClaimedVolume, obstacle, resolve_claims};
 
-/// Who makes volumes of class [`CLASS`].
+/// The provisioner of class [`CLASS`].
 pub(crate) const PROVISIONER: &str = "ferrovirt.io/local";
 const CLASS: &str = "local";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
-/// Objects worked on at a time: what takes long is the disk, and there is one.
-const AT_ONCE: usize = 4;
+/// Few, as the one disk is the bottleneck.
+const CONCURRENCY: usize = 4;
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is known of storage, and what waits for a look.
+/// Caches of storage objects, and the keys to reconcile.
 pub(crate) struct Storage {
     pub(crate) claims: Store<PersistentVolumeClaim>,
     pub(crate) volumes: Store<PersistentVolume>,
@@ -52,8 +51,8 @@ pub(crate) struct Storage {
     recorder: Recorder,
     claim_triggers: Triggers,
     volume_triggers: Triggers,
-    /// What was last said about a claim, so that it is said once.
-    said: Mutex<HashMap<Key, claim::Note>>,
+    /// The last event of each claim, so that it is published once.
+    published: Mutex<HashMap<Key, claim::Event>>,
 }
 
 impl Storage {
@@ -65,16 +64,16 @@ impl Storage {
             recorder,
             claim_triggers: Triggers::new(),
             volume_triggers: Triggers::new(),
-            said: Mutex::default(),
+            published: Mutex::default(),
         }
     }
 
-    /// A pod came, changed or went.
+    /// A pod was added, changed or deleted.
     pub(crate) fn on_pod(&self, pod: &Pod) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        for name in lookup::claim_names(pod) {
+        for (_, claim) in lookup::claim_names(pod) {
             self.claim_triggers
-                .add(Key::new(namespace.clone(), name.1), "pod");
+                .add(Key::new(namespace.clone(), claim), "pod");
         }
     }
 
@@ -101,12 +100,12 @@ impl Storage {
                 ),
                 "persistentvolume",
             ),
-            None => self.on_supply(),
+            None => self.requeue_unbound(),
         }
     }
 
-    /// Something that claims may have waited for.
-    pub(crate) fn on_supply(&self) {
+    /// A volume, class or node changed for which claims may wait.
+    pub(crate) fn requeue_unbound(&self) {
         for claim in self.claims.list() {
             if claim::phase(&claim) != "Bound" {
                 self.claim_triggers.add(Key::of(claim.as_ref()), "supply");
@@ -129,12 +128,12 @@ fn volume_name(claim_uid: &str) -> String {
     format!("pvc-{claim_uid}")
 }
 
-/// Gives back what the pods of this node held as devices; needs no API server.
+/// Detaches devices that no pod of this node uses; needs no API server.
 pub(crate) fn sweep_devices(root: &Path) -> std::io::Result<()> {
     in_use::sweep(root)
 }
 
-/// Keeps claims and volumes until `stop`.
+/// Reconciles claims and volumes until `stop`.
 pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let storage = &shared.storage;
     let client = || shared.settings.client.clone();
@@ -163,7 +162,7 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                 client(),
                 config(),
                 storage.classes.clone(),
-                |_: &StorageClass| storage.on_supply(),
+                |_: &StorageClass| storage.requeue_unbound(),
                 stop.clone(),
             ),
         )
@@ -173,19 +172,19 @@ pub(crate) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = ready(&shared) => {}
         }
-        act::take_up(&shared).await;
+        act::recover(&shared).await;
         tokio::join!(
-            keep_class(&shared, &stop),
+            create_class(&shared, &stop),
             run_controller(
                 Arc::new(act::Claims(Arc::clone(&shared))),
                 storage.claim_triggers.clone(),
-                AT_ONCE,
+                CONCURRENCY,
                 stop.clone(),
             ),
             run_controller(
                 Arc::new(act::Volumes(Arc::clone(&shared))),
                 storage.volume_triggers.clone(),
-                AT_ONCE,
+                CONCURRENCY,
                 stop.clone(),
             ),
         );
@@ -203,11 +202,11 @@ async fn ready(shared: &Shared) {
     );
 }
 
-/// Makes the storage class once; what users make of it then is theirs.
-async fn keep_class(shared: &Shared, stop: &CancellationToken) {
+/// Creates the storage class once; users may change it afterwards.
+async fn create_class(shared: &Shared, stop: &CancellationToken) {
     while let Err(error) = act::ensure_class(shared).await {
         let error = error_chain(&error);
-        tracing::warn!(error, "the storage class is not made");
+        tracing::warn!(error, "storage class cannot be created");
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(RETRY) => {}

@@ -1,4 +1,4 @@
-//! What to do next for one persistent volume: pure.
+//! Pure planning: the next step for one persistent volume.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 
@@ -6,12 +6,12 @@ use super::{PROVISIONER, VOLUME_PROTECTION, claim::has_finalizer};
 
 pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// What is known of the claim that the volume names.
+/// The state of the claim that the volume names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// It is there, and names this volume.
+pub(crate) enum ClaimState {
+    /// The claim names this volume.
     Bound,
-    /// It is there, and does not name this volume yet.
+    /// The claim does not name this volume yet.
     Pending,
     Gone,
 }
@@ -20,23 +20,23 @@ pub(crate) enum Claim {
 pub(crate) enum Step {
     Protect,
     Unprotect,
-    Show(&'static str),
-    /// The data and the object.
+    SetPhase(&'static str),
+    /// Deletes the data and the object.
     Reclaim,
-    /// Only the data: the object is being deleted by somebody.
+    /// Deletes only the data: the object is already being deleted.
     Erase,
-    /// It was to be deleted, and nobody here knows how.
+    /// The volume is to be deleted, but its provisioner is not ours.
     Fail(String),
 }
 
-pub(crate) fn next(volume: &PersistentVolume, claim: Claim) -> Option<Step> {
+pub(crate) fn next(volume: &PersistentVolume, claim: ClaimState) -> Option<Step> {
     let protected = has_finalizer(&volume.metadata, VOLUME_PROTECTION);
     let spec = volume.spec.as_ref()?;
     let reference = spec.claim_ref.as_ref();
     let owned = reference.and_then(|reference| reference.uid.as_deref());
     let delete = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
     if volume.metadata.deletion_timestamp.is_some() {
-        let used = owned.is_some() && claim != Claim::Gone;
+        let used = owned.is_some() && claim != ClaimState::Gone;
         return match (used, protected) {
             (true, _) | (_, false) => None,
             (false, true) if delete && is_ours(volume) => Some(Step::Erase),
@@ -48,14 +48,14 @@ pub(crate) fn next(volume: &PersistentVolume, claim: Claim) -> Option<Step> {
     }
     let phase = match (owned, claim) {
         (None, _) => "Available",
-        (Some(_), Claim::Bound) => "Bound",
-        // On the way: whoever made it for the claim goes on with the claim.
-        (Some(_), Claim::Pending) => return None,
-        (Some(_), Claim::Gone) if delete => return reclaim(volume),
-        (Some(_), Claim::Gone) => "Released",
+        (Some(_), ClaimState::Bound) => "Bound",
+        // Binding is in progress: the claim's reconciler continues it.
+        (Some(_), ClaimState::Pending) => return None,
+        (Some(_), ClaimState::Gone) if delete => return reclaim(volume),
+        (Some(_), ClaimState::Gone) => "Released",
     };
     let shown = volume.status.as_ref().and_then(|s| s.phase.as_deref());
-    (shown != Some(phase)).then_some(Step::Show(phase))
+    (shown != Some(phase)).then_some(Step::SetPhase(phase))
 }
 
 fn reclaim(volume: &PersistentVolume) -> Option<Step> {
@@ -63,9 +63,8 @@ fn reclaim(volume: &PersistentVolume) -> Option<Step> {
         return Some(Step::Reclaim);
     }
     let shown = volume.status.as_ref().and_then(|s| s.phase.as_deref());
-    (shown != Some("Failed")).then(|| {
-        Step::Fail("no provisioner on this host knows how to delete this volume".to_owned())
-    })
+    (shown != Some("Failed"))
+        .then(|| Step::Fail("no provisioner on this host can delete this volume".to_owned()))
 }
 
 fn is_ours(volume: &PersistentVolume) -> bool {
@@ -92,7 +91,7 @@ mod tests {
         })
     }
 
-    fn check(volume: &Value, claim: Claim, expected: Option<&Step>) {
+    fn check(volume: &Value, claim: ClaimState, expected: Option<&Step>) {
         let typed = serde_json::from_value(volume.clone()).unwrap();
         assert_eq!(next(&typed, claim).as_ref(), expected, "{volume} {claim:?}");
     }
@@ -106,48 +105,60 @@ mod tests {
                 "Delete",
                 "",
                 &Value::Null,
-                Claim::Gone,
-                Some(Step::Show("Available")),
+                ClaimState::Gone,
+                Some(Step::SetPhase("Available")),
             ),
-            ("Delete", "Available", &Value::Null, Claim::Gone, None),
+            ("Delete", "Available", &Value::Null, ClaimState::Gone, None),
             (
                 "Delete",
                 "",
                 &reserved,
-                Claim::Pending,
-                Some(Step::Show("Available")),
+                ClaimState::Pending,
+                Some(Step::SetPhase("Available")),
             ),
-            ("Delete", "", &ours, Claim::Pending, None),
-            ("Delete", "", &ours, Claim::Bound, Some(Step::Show("Bound"))),
-            ("Delete", "Bound", &ours, Claim::Bound, None),
-            ("Delete", "Bound", &ours, Claim::Gone, Some(Step::Reclaim)),
+            ("Delete", "", &ours, ClaimState::Pending, None),
+            (
+                "Delete",
+                "",
+                &ours,
+                ClaimState::Bound,
+                Some(Step::SetPhase("Bound")),
+            ),
+            ("Delete", "Bound", &ours, ClaimState::Bound, None),
+            (
+                "Delete",
+                "Bound",
+                &ours,
+                ClaimState::Gone,
+                Some(Step::Reclaim),
+            ),
             (
                 "Retain",
                 "Bound",
                 &ours,
-                Claim::Gone,
-                Some(Step::Show("Released")),
+                ClaimState::Gone,
+                Some(Step::SetPhase("Released")),
             ),
-            ("Retain", "Released", &ours, Claim::Gone, None),
+            ("Retain", "Released", &ours, ClaimState::Gone, None),
         ] {
             check(&volume(policy, phase, reference), claim, expected.as_ref());
         }
     }
 
     #[test]
-    fn deleted_volume_goes_when_its_claim_has_gone() {
+    fn deleted_volume_is_released_after_its_claim() {
         let ours = json!({"name": "c", "namespace": "n", "uid": "u"});
-        let going = |policy: &str| {
+        let deleted = |policy: &str| {
             let mut one = volume(policy, "Bound", &ours);
             one["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
             one
         };
-        check(&going("Delete"), Claim::Bound, None);
-        check(&going("Delete"), Claim::Gone, Some(&Step::Erase));
-        check(&going("Retain"), Claim::Gone, Some(&Step::Unprotect));
-        let mut free = going("Delete");
+        check(&deleted("Delete"), ClaimState::Bound, None);
+        check(&deleted("Delete"), ClaimState::Gone, Some(&Step::Erase));
+        check(&deleted("Retain"), ClaimState::Gone, Some(&Step::Unprotect));
+        let mut free = deleted("Delete");
         free["metadata"]["finalizers"] = json!([]);
-        check(&free, Claim::Gone, None);
+        check(&free, ClaimState::Gone, None);
     }
 
     #[test]
@@ -156,10 +167,13 @@ mod tests {
         let mut foreign = volume("Delete", "Bound", &ours);
         foreign["metadata"]["annotations"] = json!({PROVISIONED_BY: "example.com/nfs"});
         let typed = serde_json::from_value(foreign.clone()).unwrap();
-        assert!(matches!(next(&typed, Claim::Gone), Some(Step::Fail(_))));
+        assert!(matches!(
+            next(&typed, ClaimState::Gone),
+            Some(Step::Fail(_))
+        ));
         foreign["status"]["phase"] = json!("Failed");
-        check(&foreign, Claim::Gone, None);
+        check(&foreign, ClaimState::Gone, None);
         foreign["metadata"]["finalizers"] = json!([]);
-        check(&foreign, Claim::Gone, Some(&Step::Protect));
+        check(&foreign, ClaimState::Gone, Some(&Step::Protect));
     }
 }

@@ -1,4 +1,4 @@
-//! Checks of `hostPath` volumes: what is there must be what the pod expects.
+//! Prepares `hostPath` volumes and checks their type.
 
 use std::{
     fs,
@@ -36,14 +36,14 @@ pub(crate) fn prepare(source: &HostPathVolumeSource) -> Result<PathBuf, Failure>
 
 fn check(path: &Path, wanted: &str) -> Result<(), Failure> {
     let found = fs::metadata(path).map(|metadata| metadata.file_type());
-    let right = |test: fn(&fs::FileType) -> bool| found.as_ref().is_ok_and(test);
+    let has_type = |test: fn(&fs::FileType) -> bool| found.as_ref().is_ok_and(test);
     let (fits, expected) = match wanted {
         "" => (true, ""),
-        "Directory" | "DirectoryOrCreate" => (right(fs::FileType::is_dir), "a directory"),
-        "File" | "FileOrCreate" => (right(fs::FileType::is_file), "a file"),
-        "Socket" => (right(fs::FileType::is_socket), "a socket"),
-        "CharDevice" => (right(fs::FileType::is_char_device), "a character device"),
-        "BlockDevice" => (right(fs::FileType::is_block_device), "a block device"),
+        "Directory" | "DirectoryOrCreate" => (has_type(fs::FileType::is_dir), "a directory"),
+        "File" | "FileOrCreate" => (has_type(fs::FileType::is_file), "a file"),
+        "Socket" => (has_type(fs::FileType::is_socket), "a socket"),
+        "CharDevice" => (has_type(fs::FileType::is_char_device), "a character device"),
+        "BlockDevice" => (has_type(fs::FileType::is_block_device), "a block device"),
         other => {
             return Err(Failure::new(
                 FAILED,
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn type_is_checked_and_made_where_asked() {
+    fn type_is_checked_or_created() {
         let dir = tempfile::tempdir().unwrap();
         let source = |name: &str, kind: &str| HostPathVolumeSource {
             path: dir.path().join(name).to_str().unwrap().into(),
             type_: Some(kind.into()),
         };
-        for (name, kind, fine) in [
+        for (name, kind, valid) in [
             ("absent", "", true),
             ("absent", "Directory", false),
             ("new/dir", "DirectoryOrCreate", true),
@@ -83,7 +83,7 @@ mod tests {
             ("../../dev/null", "CharDevice", true),
             ("absent", "Door", false),
         ] {
-            assert_eq!(prepare(&source(name, kind)).is_ok(), fine, "{name} {kind}");
+            assert_eq!(prepare(&source(name, kind)).is_ok(), valid, "{name} {kind}");
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The volumes of a pod, as directories and files of this host.
 //!
-//! - [`prepare`] makes all of them; calling it again is harmless.
-//! - [`payload`] writes the files of config maps, secrets and their like.
-//! - [`claimed`] is what lies behind persistent volume claims, given to the group of the pod by
-//!   [`ownership`].
-//! - [`mounts`] makes and removes the memory-backed ones.
+//! - [`prepare`] makes all of them; it may be repeated.
+//! - [`payload`] writes the files of config maps, secrets and similar sources.
+//! - [`claims`] prepares persistent volumes; [`ownership`] applies the pod's `fsGroup` to them.
+//! - [`mounts`] mounts and unmounts memory-backed volumes.
 
-mod claimed;
+mod claims;
 mod host_path;
 pub(crate) mod mounts;
 mod ownership;

@@ -1,4 +1,4 @@
-//! Mounts on the host that belong to a pod: memory-backed volumes, and nothing else.
+//! A pod's mounts on the host: memory-backed volumes and sub-paths.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Puts a file system in memory at `dir`, unless there is one.
+/// Mounts a tmpfs at `dir`, unless one is mounted.
 pub(crate) fn mount_memory(dir: &Path, limit: Option<u64>) -> io::Result<()> {
     if is_mount_point(dir)? {
         return Ok(());
@@ -45,7 +45,7 @@ pub(crate) fn unmount_all(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel writes blanks and backslashes as three octal digits.
+/// The kernel escapes blanks and backslashes as three octal digits.
 fn unescape(text: &str) -> PathBuf {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -67,12 +67,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_with_blanks_are_read() {
+    fn mount_points_with_blanks_are_unescaped() {
         assert_eq!(unescape("/a\\040b\\134c"), Path::new("/a b\\c"));
     }
 
     #[test]
-    fn memory_is_mounted_once_and_unmounted() {
+    fn tmpfs_is_mounted_once_and_unmounted() {
         let root = tempfile::Builder::new()
             .prefix("embedded-node-mounts")
             .tempdir()

@@ -1,7 +1,7 @@
 //! `fsGroup`: everything in a volume belongs to the pod's group and is open to it.
 //!
-//! **Invariant.** What is in the volume was written by containers, which may be writing still: no
-//! path is followed, every name is opened beneath its directory's descriptor, links as such.
+//! **Invariant.** Containers may change the volume at the same time: no path is followed; every
+//! name is opened relative to its directory's descriptor, and links are never followed.
 
 use std::{
     io,
@@ -16,8 +16,8 @@ use rustix::{
     io::Errno,
 };
 
-/// Deeper trees are left as they are below this: they cost a descriptor a level.
-const DEEPEST: u32 = 256;
+/// Deeper directories are not changed: each level costs a descriptor.
+const MAX_DEPTH: u32 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
@@ -28,15 +28,15 @@ pub(crate) struct Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
-    /// Only when the volume's own directory is not right yet.
-    RootDiffers,
+    /// Only when the volume's own directory has another group or mode.
+    OnRootMismatch,
 }
 
 impl Owner {
     /// The group, and the pod's `fsGroupChangePolicy`.
     pub(crate) fn new(group: u32, change: Option<&str>) -> Self {
         let when = match change {
-            Some("OnRootMismatch") => When::RootDiffers,
+            Some("OnRootMismatch") => When::OnRootMismatch,
             _ => When::Always,
         };
         Self { group, when }
@@ -47,20 +47,21 @@ impl Owner {
     }
 }
 
-pub(crate) fn give(root: &Path, owner: Owner) -> io::Result<()> {
+/// Changes group and mode of everything in the volume.
+pub(crate) fn apply(root: &Path, owner: Owner) -> io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, root, flags, Mode::empty())?;
     let stat = fstat(&dir)?;
-    let right = stat.st_gid == owner.group && wanted(&stat) == stat.st_mode & 0o7777;
-    if owner.when == When::RootDiffers && right {
+    let matches = stat.st_gid == owner.group && group_mode(&stat) == stat.st_mode & 0o7777;
+    if owner.when == When::OnRootMismatch && matches {
         return Ok(());
     }
-    below(&dir, owner.group, DEEPEST)?;
-    // Last, so that a pass that was cut off does not look finished.
+    apply_below(&dir, owner.group, MAX_DEPTH)?;
+    // Last, so that an interrupted change does not look complete.
     change(dir.as_fd(), &stat, owner.group)
 }
 
-fn below(dir: &OwnedFd, group: u32, depth: u32) -> io::Result<()> {
+fn apply_below(dir: &OwnedFd, group: u32, depth: u32) -> io::Result<()> {
     if depth == 0 {
         return Ok(());
     }
@@ -77,7 +78,7 @@ fn below(dir: &OwnedFd, group: u32, depth: u32) -> io::Result<()> {
         let flags = match kind {
             FileType::Directory => OFlags::DIRECTORY | OFlags::NOFOLLOW,
             FileType::RegularFile => OFlags::PATH | OFlags::NOFOLLOW,
-            // Links, sockets and pipes: the name itself belongs to the group, no more.
+            // Links, sockets and pipes get the group only.
             _ => {
                 match chownat(
                     dir,
@@ -92,13 +93,13 @@ fn below(dir: &OwnedFd, group: u32, depth: u32) -> io::Result<()> {
             }
         };
         let opened = match openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty()) {
-            // Taken away or exchanged for something else between the two looks.
+            // Removed or replaced since `statat`.
             Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => continue,
             other => other?,
         };
         let stat = fstat(&opened)?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => below(&opened, group, depth - 1)?,
+            FileType::Directory => apply_below(&opened, group, depth - 1)?,
             FileType::RegularFile => {}
             _ => continue,
         }
@@ -117,22 +118,22 @@ fn change(file: BorrowedFd<'_>, stat: &Stat, group: u32) -> io::Result<()> {
             AtFlags::EMPTY_PATH,
         )?;
     }
-    let mode = wanted(stat);
+    let mode = group_mode(stat);
     if mode != stat.st_mode & 0o7777 || stat.st_gid != group {
-        // A descriptor opened as a path takes no other way.
+        // `fchmod` refuses descriptors opened with `O_PATH`.
         let own = format!("/proc/self/fd/{}", file.as_raw_fd());
         chmod(own, Mode::from_raw_mode(mode))?;
     }
     Ok(())
 }
 
-/// The mode that lets the group do what the owner may do.
-fn wanted(stat: &Stat) -> u32 {
+/// The mode that gives the group the rights of the owner.
+fn group_mode(stat: &Stat) -> u32 {
     let mode = stat.st_mode & 0o7777;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         mode | 0o2770
     } else {
-        // Rights that came with the old group are not handed to the new one.
+        // The set-ID bits of the old group must not pass to the new one.
         (mode | 0o660) & !0o6000
     }
 }
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_inside_is_given_and_nothing_outside() {
+    fn group_applies_inside_the_volume_only() {
         let dir = tempfile::tempdir().unwrap();
         let outside = dir.path().join("outside");
         let root = dir.path().join("root");
@@ -158,7 +159,7 @@ mod tests {
         symlink(&outside, root.join("a/link")).unwrap();
         let before = fs::metadata(&outside).unwrap();
         for _ in 0..2 {
-            give(&root, Owner::new(107, None)).unwrap();
+            apply(&root, Owner::new(107, None)).unwrap();
             for (name, mode) in [("", 0o2775), ("a", 0o2775), ("a/b/file", 0o660)] {
                 let found = fs::metadata(root.join(name)).unwrap();
                 let mode = mode & 0o2770;
@@ -172,16 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn right_root_spares_the_rest_when_asked_to() {
+    fn matching_root_skips_the_contents_on_root_mismatch_policy() {
         let dir = tempfile::tempdir().unwrap();
         let lazy = Owner::new(107, Some("OnRootMismatch"));
-        give(dir.path(), lazy).unwrap();
+        apply(dir.path(), lazy).unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         std::os::unix::fs::chown(&file, None, Some(0)).unwrap();
-        give(dir.path(), lazy).unwrap();
+        apply(dir.path(), lazy).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().gid(), 0);
-        give(dir.path(), Owner::new(107, Some("Always"))).unwrap();
+        apply(dir.path(), Owner::new(107, Some("Always"))).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().gid(), 107);
     }
 }

@@ -1,6 +1,6 @@
-//! Files from the API: written aside and switched to by one rename, as readers expect of kubelets.
+//! Files from the API, replaced atomically by one rename, as kubelets do.
 //!
-//! `<volume>/..data` is a link to the directory in force; every name is a link through it.
+//! `<volume>/..data` is a link to the current directory; every name is a link through it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +46,7 @@ pub(crate) fn write(
     }
     let before = fs::read_link(dir.join("..data")).ok();
     let link = dir.join("..data_tmp");
-    remove_if_there(&link)?;
+    remove_if_exists(&link)?;
     symlink(format!("..{version}"), &link)?;
     fs::rename(link, dir.join("..data"))?;
 
@@ -75,16 +75,16 @@ pub(crate) fn write(
     }
 }
 
-fn remove_if_there(path: &Path) -> io::Result<()> {
+fn remove_if_exists(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Picks `items` out of `data`, or takes all of it.
+/// Selects `items` of `data`, or all of it.
 pub(crate) fn select<'a>(
-    what: &str,
+    source: &str,
     data: BTreeMap<String, Vec<u8>>,
     items: Option<impl IntoIterator<Item = Item<'a>>>,
     settings: Select,
@@ -110,9 +110,9 @@ pub(crate) fn select<'a>(
                     },
                 );
             }
-            None if settings.missing == Missing::Fine => {}
+            None if settings.missing == Missing::Ignored => {}
             None => {
-                let message = format!("{what} has no key {:?}", item.key);
+                let message = format!("{source} has no key {:?}", item.key);
                 return Err(Failure::new(FAILED, message));
             }
         }
@@ -135,7 +135,7 @@ pub(crate) struct Select {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    Fine,
+    Ignored,
     Fatal,
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn mode(wanted: i32) -> u32 {
     wanted.cast_unsigned() & 0o777
 }
 
-/// A path that stays in the volume and does not meet our own links.
+/// Refuses paths that leave the volume or clash with our own links.
 pub(crate) fn check_path(path: &str) -> Result<(), Failure> {
     let plain = Path::new(path)
         .components()
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_replaced_as_a_whole() {
+    fn files_are_replaced_together() {
         let dir = tempfile::tempdir().unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).ok();
         let first = [("a".to_owned(), file("1")), ("d/b".to_owned(), file("2"))].into();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_picked_and_checked() {
+    fn items_are_selected_and_checked() {
         let data = || [("k".to_owned(), b"v".to_vec())].into();
         let pick = |key, path, missing| {
             let select_with = Select {
@@ -211,7 +211,7 @@ mod tests {
         )]
         .into();
         assert_eq!(pick("k", "p", Missing::Fatal).unwrap(), expected);
-        assert_eq!(pick("x", "p", Missing::Fine).unwrap(), Files::new());
+        assert_eq!(pick("x", "p", Missing::Ignored).unwrap(), Files::new());
         for (key, path) in [
             ("x", "p"),
             ("k", "../p"),

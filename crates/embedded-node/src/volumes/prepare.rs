@@ -1,4 +1,4 @@
-//! Makes every volume of a pod.
+//! Prepares every volume of a pod.
 
 use std::{
     collections::BTreeMap,
@@ -21,24 +21,24 @@ use crate::{
     container::id,
     documents::Documents,
     environment::{Facts, field_value, resource_value},
-    storage::Claimed,
+    storage::ClaimedVolume,
     tokens::Tokens,
 };
 
 use super::{
-    Content, FAILED, Volume, Volumes, claimed, host_path, mounts,
+    Content, FAILED, Volume, Volumes, claims, host_path, mounts,
     ownership::Owner,
     payload::{self, File, Files, Item, Missing, Select},
 };
 
-/// All that is needed to make the volumes of one pod.
+/// The inputs for the volumes of one pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) pod: Arc<Pod>,
     pub(crate) pod_dir: PathBuf,
     pub(crate) documents: Documents,
-    /// What is behind persistent volume claims, by volume.
-    pub(crate) claims: BTreeMap<String, Claimed>,
+    /// Persistent volumes, by volume.
+    pub(crate) claims: BTreeMap<String, ClaimedVolume>,
     pub(crate) tokens: Tokens,
     /// Images of image volumes, by volume.
     pub(crate) images: BTreeMap<String, Image>,
@@ -47,7 +47,7 @@ pub(crate) struct Request {
     pub(crate) version: String,
 }
 
-/// Blocks on the disk: call it where that is allowed.
+/// Blocks on disk I/O: call it from `spawn_blocking`.
 pub(crate) fn prepare(request: &Request) -> Result<Volumes, Failure> {
     let Some(spec) = &request.pod.spec else {
         return Ok(Volumes::new());
@@ -60,7 +60,7 @@ pub(crate) fn prepare(request: &Request) -> Result<Volumes, Failure> {
         .collect()
 }
 
-/// Writes the projected volumes anew: what they hold ends by itself.
+/// Rewrites the projected volumes, whose tokens expire.
 pub(crate) fn refresh(request: &Request) -> Result<(), Failure> {
     let Some(spec) = &request.pod.spec else {
         return Ok(());
@@ -94,7 +94,7 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
         payload::check_path(name)?;
         let change = security(request).and_then(|s| s.fs_group_change_policy.as_deref());
         let owner = group.map(|group| Owner::new(group, change));
-        return claimed::prepare(&request.pod_dir, name, claimed, owner);
+        return claims::prepare(&request.pod_dir, name, claimed, owner);
     }
     if let Some(source) = &wanted.empty_dir {
         let dir = make_dir(request, "empty-dir", name)?;
@@ -107,7 +107,7 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
     }
     if wanted.image.is_some() {
         let image = request.images.get(name).ok_or_else(|| {
-            Failure::new(FAILED, format!("the image of volume {name:?} is not there"))
+            Failure::new(FAILED, format!("the image of volume {name:?} is missing"))
         })?;
         return Ok(read_only(image.root.clone()));
     }
@@ -125,8 +125,9 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
         ("projected", projected(request, name, source)?)
     } else {
         let message = format!(
-            "volume {name:?} is of a kind that this node does not offer (it has persistentVolumeClaim, \
-             ephemeral, emptyDir, configMap, secret, projected, downwardAPI, hostPath and image)"
+            "volume {name:?} has a type that this node does not support (supported: \
+             persistentVolumeClaim, ephemeral, emptyDir, configMap, secret, projected, \
+             downwardAPI, hostPath, image)"
         );
         return Err(Failure::new(FAILED, message));
     };
@@ -138,7 +139,7 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
             &error,
         )
     };
-    // Secrets never reach a disk.
+    // Secrets are never written to disk.
     if kind == "secret" || kind == "projected" {
         mounts::mount_memory(&dir, None).map_err(failed)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
@@ -180,7 +181,7 @@ fn empty_dir(dir: &Path, source: &EmptyDirVolumeSource, group: Option<u32>) -> R
             mounts::mount_memory(dir, limit.transpose()?).map_err(failed)?;
         }
         Some(other) => {
-            let message = format!("emptyDir medium {other:?} is not offered on this node");
+            let message = format!("emptyDir medium {other:?} is not supported on this node");
             return Err(Failure::new(FAILED, message));
         }
     }
@@ -206,14 +207,14 @@ fn config_map(request: &Request, source: &ConfigMapVolumeSource) -> Result<Files
     let what = format!("configmap {:?}", source.name);
     let found = request.documents.config_map(&source.name);
     let select = select(source.default_mode, source.optional);
-    chosen(&what, found, source.items.as_deref(), select)
+    select_files(&what, found, source.items.as_deref(), select)
 }
 
 fn secret(request: &Request, source: &SecretVolumeSource) -> Result<Files, Failure> {
     let name = source.secret_name.as_deref().unwrap_or_default();
     let found = request.documents.secret(name);
     let select = select(source.default_mode, source.optional);
-    chosen(
+    select_files(
         &format!("secret {name:?}"),
         found,
         source.items.as_deref(),
@@ -225,14 +226,14 @@ fn select(mode: Option<i32>, optional: Option<bool>) -> Select {
     Select {
         default_mode: mode.map_or(0o644, payload::mode),
         missing: if optional == Some(true) {
-            Missing::Fine
+            Missing::Ignored
         } else {
             Missing::Fatal
         },
     }
 }
 
-fn chosen(
+fn select_files(
     what: &str,
     found: Option<BTreeMap<String, Vec<u8>>>,
     wanted: Option<&[KeyToPath]>,
@@ -240,7 +241,7 @@ fn chosen(
 ) -> Result<Files, Failure> {
     let data = match (found, select.missing) {
         (Some(data), _) => data,
-        (None, Missing::Fine) => return Ok(Files::new()),
+        (None, Missing::Ignored) => return Ok(Files::new()),
         (None, Missing::Fatal) => return Err(Failure::new(FAILED, format!("{what} not found"))),
     };
     payload::select(what, data, wanted.map(items), select)
@@ -269,7 +270,10 @@ fn downward<'a>(
                 .into_iter()
                 .find(|one| Some(&one.name) == resource.container_name.as_ref())
                 .ok_or_else(|| {
-                    Failure::new(FAILED, "a resourceFieldRef names no container of the pod")
+                    Failure::new(
+                        FAILED,
+                        "a resourceFieldRef names a container that the pod does not have",
+                    )
                 })?;
             let divisor = resource
                 .divisor
@@ -297,29 +301,25 @@ fn downward<'a>(
 fn projected(
     request: &Request,
     volume: &str,
-    source: &ProjectedVolumeSource,
+    projected: &ProjectedVolumeSource,
 ) -> Result<Files, Failure> {
     let mut files = Files::new();
-    for part in source.sources.iter().flatten() {
-        let select = |optional| select(source.default_mode, optional);
+    for part in projected.sources.iter().flatten() {
+        let select = |optional| select(projected.default_mode, optional);
         if let Some(map) = &part.config_map {
-            let (what, found) = (
-                format!("configmap {:?}", map.name),
-                request.documents.config_map(&map.name),
-            );
-            files.extend(chosen(
-                &what,
+            let source = format!("configmap {:?}", map.name);
+            let found = request.documents.config_map(&map.name);
+            files.extend(select_files(
+                &source,
                 found,
                 map.items.as_deref(),
                 select(map.optional),
             )?);
         } else if let Some(secret) = &part.secret {
-            let (what, found) = (
-                format!("secret {:?}", secret.name),
-                request.documents.secret(&secret.name),
-            );
-            files.extend(chosen(
-                &what,
+            let source = format!("secret {:?}", secret.name);
+            let found = request.documents.secret(&secret.name);
+            files.extend(select_files(
+                &source,
                 found,
                 secret.items.as_deref(),
                 select(secret.optional),
@@ -331,15 +331,15 @@ fn projected(
                 token.path.clone(),
                 File {
                     bytes: text.into(),
-                    mode: source.default_mode.map_or(0o644, payload::mode),
+                    mode: projected.default_mode.map_or(0o644, payload::mode),
                 },
             );
         } else if let Some(fields) = &part.downward_api {
-            let mode = source.default_mode.map_or(0o644, payload::mode);
+            let mode = projected.default_mode.map_or(0o644, payload::mode);
             files.extend(downward(request, fields.items.iter().flatten(), mode)?);
         } else {
-            let message = "a projected volume has a source that this node does not offer (it has \
-                           configMap, secret, serviceAccountToken and downwardAPI)";
+            let message = "a projected volume has a source that this node does not support \
+                           (supported: configMap, secret, serviceAccountToken, downwardAPI)";
             return Err(Failure::new(FAILED, message));
         }
     }

@@ -1,8 +1,8 @@
 //! `subPath`: one directory or file of a volume instead of all of it.
 //!
-//! **Invariant.** In a volume that a container may write to, a path can be exchanged for a link at
-//! any moment. So a path is opened beneath the volume once, and what was opened is mounted aside,
-//! whatever the path says by then.
+//! **Invariant.** A container that may write to the volume can replace a path by a link at any
+//! time. So the path is resolved beneath the volume once, and the opened descriptor is mounted at a
+//! path outside the volume.
 
 use std::{
     fs::{self, File},
@@ -22,13 +22,13 @@ use crate::Failure;
 
 use super::{Content, FAILED, Volume};
 
-/// Somebody renames directories while we look: not for ever.
-const TRIES: u32 = 32;
+/// The kernel returns `EAGAIN` while directories are renamed.
+const MAX_ATTEMPTS: u32 = 32;
 
-/// Mounts that part of the volume at `aside`, and says where it is.
-pub(crate) fn sub_path(volume: &Volume, part: &str, aside: &Path) -> Result<PathBuf, Failure> {
+/// Mounts that part of the volume at `target` and returns `target`.
+pub(crate) fn sub_path(volume: &Volume, part: &str, target: &Path) -> Result<PathBuf, Failure> {
     if volume.content == Content::Device {
-        let message = format!("subPath {part:?} of a block volume: mount it by volumeDevices");
+        let message = format!("subPath {part:?} of a block volume: use volumeDevices");
         return Err(Failure::new(FAILED, message));
     }
     let failed = |error: io::Error| {
@@ -44,14 +44,14 @@ pub(crate) fn sub_path(volume: &Volume, part: &str, aside: &Path) -> Result<Path
         }
         other => other.map_err(failed)?,
     };
-    put_aside(&found, aside).map_err(failed)?;
-    Ok(aside.to_owned())
+    mount_at(&found, target).map_err(failed)?;
+    Ok(target.to_owned())
 }
 
 fn open(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         match openat2(root, part, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN) => {}
             other => return Ok(other?),
@@ -60,7 +60,7 @@ fn open(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
     Err(Errno::AGAIN.into())
 }
 
-/// Makes what is missing of the path, as open as the volume itself.
+/// Makes the missing directories of the path, with the mode of the volume.
 fn make(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(fstat(root)?.st_mode & 0o7777);
     let mut so_far = PathBuf::new();
@@ -77,7 +77,7 @@ fn make(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
                     Err(errno) => return Err(errno.into()),
                 }
                 let made = open(root, &so_far)?;
-                // Past the mask of this process.
+                // `mkdirat` applied the umask of this process.
                 chmod(format!("/proc/self/fd/{}", made.as_raw_fd()), mode)?;
                 made
             }
@@ -87,27 +87,27 @@ fn make(root: &OwnedFd, part: &Path) -> io::Result<OwnedFd> {
     Ok(parent)
 }
 
-fn put_aside(found: &OwnedFd, aside: &Path) -> io::Result<()> {
-    if let Some(parent) = aside.parent() {
+fn mount_at(found: &OwnedFd, target: &Path) -> io::Result<()> {
+    if let Some(parent) = target.parent() {
         fs::create_dir_all(parent)?;
     }
     let is_dir = FileType::from_raw_mode(fstat(found)?.st_mode) == FileType::Directory;
-    // What an earlier try left.
-    match unmount(aside, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+    // An earlier attempt may have left a mount.
+    match unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
         Err(errno) => return Err(errno.into()),
     }
-    match fs::symlink_metadata(aside) {
-        Ok(metadata) if metadata.is_dir() != is_dir => remove(aside, metadata.is_dir())?,
+    match fs::symlink_metadata(target) {
+        Ok(metadata) if metadata.is_dir() != is_dir => remove(target, &metadata)?,
         _ => {}
     }
     if is_dir {
-        fs::create_dir_all(aside)?;
+        fs::create_dir_all(target)?;
     } else {
         File::options()
             .create(true)
             .append(true)
-            .open(aside)
+            .open(target)
             .map(drop)?;
     }
     let tree = open_tree(
@@ -119,11 +119,11 @@ fn put_aside(found: &OwnedFd, aside: &Path) -> io::Result<()> {
             | OpenTreeFlags::AT_RECURSIVE,
     )?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    Ok(move_mount(tree.as_fd(), "", CWD, aside, flags)?)
+    Ok(move_mount(tree.as_fd(), "", CWD, target, flags)?)
 }
 
-fn remove(path: &Path, is_dir: bool) -> io::Result<()> {
-    if is_dir {
+fn remove(path: &Path, metadata: &fs::Metadata) -> io::Result<()> {
+    if metadata.is_dir() {
         fs::remove_dir(path)
     } else {
         fs::remove_file(path)
@@ -137,12 +137,12 @@ mod tests {
     use super::*;
     use crate::volumes::mounts;
 
-    struct Place {
+    struct Fixture {
         dir: tempfile::TempDir,
         access: Access,
     }
 
-    impl Place {
+    impl Fixture {
         fn new(access: Access) -> Self {
             let dir = tempfile::Builder::new()
                 .prefix("embedded-node-sub-path")
@@ -164,21 +164,21 @@ mod tests {
                 access: self.access,
                 content: Content::Files,
             };
-            sub_path(&volume, part, &self.dir.path().join("aside/0"))
+            sub_path(&volume, part, &self.dir.path().join("target/0"))
         }
     }
 
-    impl Drop for Place {
+    impl Drop for Fixture {
         fn drop(&mut self) {
             mounts::unmount_all(self.dir.path()).unwrap();
         }
     }
 
     #[test]
-    fn part_is_mounted_aside_again_and_again() {
-        let place = Place::new(Access::ReadOnly);
+    fn sub_path_is_remounted() {
+        let fixture = Fixture::new(Access::ReadOnly);
         for part in ["key", "..1", "key"] {
-            let found = place.sub_path(part).unwrap();
+            let found = fixture.sub_path(part).unwrap();
             let file = if found.is_dir() {
                 found.join("key")
             } else {
@@ -189,23 +189,23 @@ mod tests {
     }
 
     #[test]
-    fn path_never_leaves_its_volume() {
+    fn path_stays_in_its_volume() {
         for access in [Access::ReadOnly, Access::ReadWrite] {
-            let place = Place::new(access);
+            let fixture = Fixture::new(access);
             for part in ["evil/passwd", "../x", "/etc", "evil/new"] {
-                assert!(place.sub_path(part).is_err(), "{part}");
+                assert!(fixture.sub_path(part).is_err(), "{part}");
             }
         }
         assert!(!Path::new("/etc/new").exists());
     }
 
     #[test]
-    fn missing_directories_are_made_where_one_may_write() {
-        assert!(Place::new(Access::ReadOnly).sub_path("a/b").is_err());
-        let place = Place::new(Access::ReadWrite);
-        let found = place.sub_path("a/b").unwrap();
+    fn missing_directories_are_made_in_writable_volumes() {
+        assert!(Fixture::new(Access::ReadOnly).sub_path("a/b").is_err());
+        let fixture = Fixture::new(Access::ReadWrite);
+        let found = fixture.sub_path("a/b").unwrap();
         fs::write(found.join("file"), "").unwrap();
-        let made = place.dir.path().join("volume/a/b");
+        let made = fixture.dir.path().join("volume/a/b");
         assert!(made.join("file").exists());
         assert_eq!(
             fs::metadata(made).unwrap().permissions().mode() & 0o777,

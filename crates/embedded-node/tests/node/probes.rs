@@ -1,4 +1,4 @@
-//! Probes, readiness gates, side cars and what pods wait for, as users see them in the status.
+//! Probes, readiness gates, sidecars and waiting pods, as shown in the status.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::Home;
+use super::Environment;
 
 fn condition(status: &Value, kind: &str) -> Value {
     let all = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -25,8 +25,8 @@ fn file_probe(file: &str) -> Value {
 
 #[test]
 fn readiness_follows_its_probe_and_gate() {
-    let mut home = Home::new("readiness");
-    home.create(
+    let mut env = Environment::new("readiness");
+    env.create(
         "r",
         json!({
             "terminationGracePeriodSeconds": 0,
@@ -36,7 +36,7 @@ fn readiness_follows_its_probe_and_gate() {
             }],
         }),
     );
-    let pod = home.wait_until("r", "start", |status| {
+    let pod = env.wait_until("r", "start", |status| {
         holds(status, "PodReadyToStartContainers")
             && status["containerStatuses"][0]["started"] == true
     });
@@ -46,9 +46,9 @@ fn readiness_follows_its_probe_and_gate() {
         condition(&status, "ContainersReady")["message"],
         "containers with unready status: [main]"
     );
-    let file = format!("/proc/{}/root/tmp/ready", home.process(&pod).pid);
+    let file = format!("/proc/{}/root/tmp/ready", env.process(&pod).pid);
     std::fs::write(&file, "").unwrap();
-    home.wait_until("r", "readiness", |status| {
+    env.wait_until("r", "readiness", |status| {
         holds(status, "ContainersReady")
             && condition(status, "Ready")["reason"] == "ReadinessGatesNotReady"
     });
@@ -56,25 +56,25 @@ fn readiness_follows_its_probe_and_gate() {
         {"type": "example.com/gate", "status": "True"},
     ]}});
     let patch = Patch::Strategic(&gate);
-    let patched = home.wait(
-        home.pods()
+    let patched = env.wait(
+        env.pods()
             .patch_status("r", &PatchParams::default(), &patch),
     );
     patched.unwrap();
-    home.wait_until("r", "open gate", |status| holds(status, "Ready"));
-    // Another node process knows it as ready until it finds otherwise.
-    home.kill_node();
-    home.start_node();
+    env.wait_until("r", "open gate", |status| holds(status, "Ready"));
+    // A new node process keeps the container ready until its probe fails.
+    env.kill_node();
+    env.start_node();
     std::fs::remove_file(&file).unwrap();
-    home.wait_until("r", "loss", |status| !holds(status, "Ready"));
-    home.wait_for_events(&pod, &["Unhealthy"]);
+    env.wait_until("r", "loss", |status| !holds(status, "Ready"));
+    env.wait_for_events(&pod, &["Unhealthy"]);
 }
 
 #[test]
-fn container_that_does_not_live_is_restarted() {
-    let home = Home::new("liveness");
+fn failed_liveness_probe_restarts_the_container() {
+    let env = Environment::new("liveness");
     let script = "touch /tmp/alive; sleep 1000";
-    home.create(
+    env.create(
         "l",
         json!({
             "terminationGracePeriodSeconds": 0,
@@ -88,10 +88,10 @@ fn container_that_does_not_live_is_restarted() {
             }],
         }),
     );
-    let pod = home.wait_until("l", "readiness", |status| holds(status, "Ready"));
-    let process = home.process(&pod);
+    let pod = env.wait_until("l", "readiness", |status| holds(status, "Ready"));
+    let process = env.process(&pod);
     std::fs::remove_file(format!("/proc/{}/root/tmp/alive", process.pid)).unwrap();
-    let again = home.wait_until("l", "restart", |status| {
+    let again = env.wait_until("l", "restart", |status| {
         status["containerStatuses"][0]["restartCount"] == 1 && holds(status, "Ready")
     });
     let status = serde_json::to_value(&again.status).unwrap();
@@ -101,12 +101,12 @@ fn container_that_does_not_live_is_restarted() {
         "{last}"
     );
     assert!(!process.is_alive());
-    home.wait_for_events(&pod, &["Unhealthy", "Killing"]);
+    env.wait_for_events(&pod, &["Unhealthy", "Killing"]);
 }
 
 #[test]
-fn side_car_starts_before_and_runs_beside() {
-    let home = Home::new("sidecar");
+fn sidecar_starts_before_and_runs_beside_main_container() {
+    let env = Environment::new("sidecar");
     let container = |name: &str, script: &str| {
         json!({"name": name, "image": "busybox:1", "command": ["sh", "-c", script],
             "volumeMounts": [{"name": "v", "mountPath": "/v"}]})
@@ -116,7 +116,7 @@ fn side_car_starts_before_and_runs_beside() {
     side["startupProbe"] = json!({
         "exec": {"command": ["ls", "/v/up"]}, "periodSeconds": 1, "failureThreshold": 30,
     });
-    home.create(
+    env.create(
         "s",
         json!({
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
@@ -125,17 +125,17 @@ fn side_car_starts_before_and_runs_beside() {
             "containers": [container("main", "ls /v")],
         }),
     );
-    let pod = home.wait_phase("s", "Succeeded");
-    assert_eq!(home.log("/containerLogs/default/s/init").1, "up\n");
-    assert_eq!(home.log("/containerLogs/default/s/main").1, "up\n");
-    home.delete_and_wait("s");
-    home.assert_nothing_left(&pod);
+    let pod = env.wait_phase("s", "Succeeded");
+    assert_eq!(env.log("/containerLogs/default/s/init").1, "up\n");
+    assert_eq!(env.log("/containerLogs/default/s/main").1, "up\n");
+    env.delete_and_wait("s");
+    env.assert_no_leftovers(&pod);
 }
 
 #[test]
-fn pod_goes_on_once_what_it_lacked_is_there() {
-    let home = Home::new("mended");
-    home.create(
+fn pod_starts_once_its_config_map_exists() {
+    let env = Environment::new("mended");
+    env.create(
         "m",
         json!({
             "restartPolicy": "Never",
@@ -146,7 +146,7 @@ fn pod_goes_on_once_what_it_lacked_is_there() {
             }],
         }),
     );
-    home.wait_until("m", "reason", |status| {
+    env.wait_until("m", "reason", |status| {
         let waiting = &status["containerStatuses"][0]["state"]["waiting"];
         waiting["reason"] == "CreateContainerConfigError"
             && waiting["message"] == "configmap \"late\" not found"
@@ -154,18 +154,17 @@ fn pod_goes_on_once_what_it_lacked_is_there() {
     let map: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "late"}, "data": {"k": "here"}}))
             .unwrap();
-    let maps = Api::<ConfigMap>::default_namespaced(home.client.clone());
-    home.wait(maps.create(&PostParams::default(), &map))
-        .unwrap();
-    home.wait_phase("m", "Succeeded");
-    assert_eq!(home.log("/containerLogs/default/m/main").1, "here\n");
+    let maps = Api::<ConfigMap>::default_namespaced(env.client.clone());
+    env.wait(maps.create(&PostParams::default(), &map)).unwrap();
+    env.wait_phase("m", "Succeeded");
+    assert_eq!(env.log("/containerLogs/default/m/main").1, "here\n");
 }
 
 #[test]
-fn projected_token_is_there_for_the_pod() {
-    let home = Home::new("token");
+fn projected_token_is_mounted() {
+    let env = Environment::new("token");
     let script = "cat /account/token; echo; cat /account/name";
-    home.create(
+    env.create(
         "t",
         json!({
             "restartPolicy": "Never",
@@ -182,16 +181,16 @@ fn projected_token_is_there_for_the_pod() {
             }],
         }),
     );
-    home.wait_phase("t", "Succeeded");
-    let text = home.log("/containerLogs/default/t/main").1;
+    env.wait_phase("t", "Succeeded");
+    let text = env.log("/containerLogs/default/t/main").1;
     let (token, name) = text.trim().split_once('\n').unwrap();
     assert_eq!((token.split('.').count(), name), (3, "t"));
 }
 
 #[test]
-fn pod_ends_by_its_deadline_and_for_want_of_memory() {
-    let home = Home::new("ends");
-    home.create(
+fn pod_fails_at_deadline_and_out_of_memory() {
+    let env = Environment::new("ends");
+    env.create(
         "deadline",
         json!({
             "activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 0,
@@ -199,7 +198,7 @@ fn pod_ends_by_its_deadline_and_for_want_of_memory() {
         }),
     );
     let script = "dd if=/dev/zero of=/dev/null bs=64M count=1";
-    home.create(
+    env.create(
         "memory",
         json!({
             "restartPolicy": "Never",
@@ -209,9 +208,9 @@ fn pod_ends_by_its_deadline_and_for_want_of_memory() {
             }],
         }),
     );
-    let late = home.wait_phase("deadline", "Failed").status.unwrap();
+    let late = env.wait_phase("deadline", "Failed").status.unwrap();
     assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"));
-    let ended = home.wait_until("memory", "end", |status| status["phase"] == "Failed");
+    let ended = env.wait_until("memory", "end", |status| status["phase"] == "Failed");
     let status = serde_json::to_value(&ended.status).unwrap();
     let end = &status["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(end["exitCode"], 137, "{end}");

@@ -1,4 +1,4 @@
-//! Services: addresses, endpoints, where packets are led, names.
+//! Services: addresses, endpoints, packet forwarding and names.
 
 use std::{
     net::{Ipv4Addr, UdpSocket},
@@ -21,16 +21,16 @@ use parking_lot::Mutex;
 use pod_network::{Forward, ServiceRange};
 use serde_json::{Value, json};
 
-use super::{Home, NoNetwork, PATIENCE};
+use super::{Environment, NoNetwork, TIMEOUT};
 
-/// No network, which notes what it is told about services.
+/// No network, but records the forwarding rules.
 #[derive(Debug)]
-struct Notes {
+struct RecordingNetwork {
     dns: Ipv4Addr,
     forwards: Mutex<Vec<Forward>>,
 }
 
-impl Notes {
+impl RecordingNetwork {
     fn new() -> Arc<Self> {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [low, high, ..] = std::process::id().to_le_bytes();
@@ -46,7 +46,7 @@ impl Notes {
     }
 }
 
-impl Network for Notes {
+impl Network for RecordingNetwork {
     fn add<'a>(
         &'a self,
         uid: &'a str,
@@ -75,7 +75,7 @@ impl Network for Notes {
     }
 }
 
-impl Home {
+impl Environment {
     fn service(&self, name: &str, spec: &Value) -> Service {
         let service = json!({"metadata": {"name": name}, "spec": spec});
         let service = serde_json::from_value(service).unwrap();
@@ -95,15 +95,15 @@ impl Home {
         address(found.unwrap().as_ref()).unwrap()
     }
 
-    fn wait_endpoints(&self, name: &str, what: &str, done: impl Fn(&Value) -> bool) {
+    fn wait_endpoints(&self, name: &str, expected: &str, done: impl Fn(&Value) -> bool) {
         let api = Api::<Endpoints>::default_namespaced(self.client.clone());
         let condition = |one: Option<&Endpoints>| done(&serde_json::to_value(one).unwrap());
         let found = self.wait(await_condition(api, name, condition));
-        assert!(found.is_ok(), "no {what}");
+        assert!(found.is_ok(), "no {expected}");
     }
 }
 
-/// The addresses that a name stands for.
+/// Resolves a name.
 fn look_up(server: Ipv4Addr, name: &str) -> Vec<Ipv4Addr> {
     let mut question = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
     for label in name.split('.') {
@@ -112,7 +112,7 @@ fn look_up(server: Ipv4Addr, name: &str) -> Vec<Ipv4Addr> {
     }
     question.extend(b"\x00\x00\x01\x00\x01");
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket.send_to(&question, (server, 53)).unwrap();
     let mut answer = [0; 512];
     let count = socket.recv(&mut answer).unwrap();
@@ -123,21 +123,21 @@ fn look_up(server: Ipv4Addr, name: &str) -> Vec<Ipv4Addr> {
 }
 
 #[test]
-fn service_has_address_endpoints_and_name() {
-    let network = Notes::new();
-    let home = Home::with_network("services", Arc::clone(&network) as Arc<dyn Network>);
-    home.service(
+fn service_gets_address_endpoints_and_name() {
+    let network = RecordingNetwork::new();
+    let env = Environment::with_network("services", Arc::clone(&network) as Arc<dyn Network>);
+    env.service(
         "web",
         &json!({
             "selector": {"app": "web"},
             "ports": [{"name": "http", "port": 80, "targetPort": "web"}],
         }),
     );
-    home.service(
+    env.service(
         "each",
         &json!({"clusterIP": "None", "selector": {"app": "web"}, "ports": [{"port": 81}]}),
     );
-    let address = home.wait_service("web");
+    let address = env.wait_service("web");
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "one", "labels": {"app": "web"}},
@@ -151,9 +151,9 @@ fn service_has_address_endpoints_and_name() {
         },
     });
     let pod = serde_json::from_value(pod).unwrap();
-    home.wait(home.pods().create(&PostParams::default(), &pod))
+    env.wait(env.pods().create(&PostParams::default(), &pod))
         .unwrap();
-    home.wait_endpoints("web", "endpoint", |endpoints| {
+    env.wait_endpoints("web", "endpoint", |endpoints| {
         endpoints["subsets"][0]["addresses"][0]["ip"] == "10.9.8.7"
             && endpoints["subsets"][0]["ports"][0]["port"] == 8080
     });
@@ -164,25 +164,25 @@ fn service_has_address_endpoints_and_name() {
             .collect::<Vec<_>>()
     };
     let expected = vec![(address, 80, vec!["10.9.8.7:8080".parse().unwrap()])];
-    home.until("led", || targets() == expected);
+    env.until("forwarded", || targets() == expected);
     let of = |name: &str| look_up(network.dns, &format!("{name}.default.svc.cluster.local"));
     assert_eq!(of("web"), [address]);
-    home.until("known", || of("each") == [Ipv4Addr::new(10, 9, 8, 7)]);
-    home.until("told where to ask", || {
-        let log = home.log("/containerLogs/default/one/main").1;
+    env.until("resolved", || of("each") == [Ipv4Addr::new(10, 9, 8, 7)]);
+    env.until("configured with the DNS server", || {
+        let log = env.log("/containerLogs/default/one/main").1;
         log.contains(&format!("nameserver {}\n", network.dns))
             && log.contains("search default.svc.cluster.local svc.cluster.local cluster.local")
     });
     // Another service gets another address; one without a selector keeps its own endpoints.
-    home.service("other", &json!({"ports": [{"port": 80}]}));
-    assert_ne!(home.wait_service("other"), address);
-    home.delete_and_wait("one");
-    home.wait_endpoints("web", "end", |endpoints| {
+    env.service("other", &json!({"ports": [{"port": 80}]}));
+    assert_ne!(env.wait_service("other"), address);
+    env.delete_and_wait("one");
+    env.wait_endpoints("web", "end", |endpoints| {
         endpoints["subsets"].as_array().is_none_or(Vec::is_empty)
     });
-    let services = Api::<Service>::default_namespaced(home.client.clone());
-    home.wait(services.delete("web", &DeleteParams::default()))
+    let services = Api::<Service>::default_namespaced(env.client.clone());
+    env.wait(services.delete("web", &DeleteParams::default()))
         .unwrap();
-    home.until("unknown", || of("web").is_empty());
-    home.wait_endpoints("web", "removal", Value::is_null);
+    env.until("removed from DNS", || of("web").is_empty());
+    env.wait_endpoints("web", "removal", Value::is_null);
 }

@@ -1,4 +1,4 @@
-//! Commands in running containers, as `kubectl exec` and `kubectl attach` ask for them.
+//! `kubectl exec`, `attach`, `logs` and `port-forward` on running containers.
 
 use std::process::Stdio;
 
@@ -18,33 +18,33 @@ use tokio_tungstenite::{
     tungstenite::{Message, protocol::Role},
 };
 
-use super::{Home, PATIENCE};
+use super::{Environment, TIMEOUT};
 
-/// The real program, talking to the API server over TLS as a user would.
+/// The real program, connected to the API server over TLS.
 struct Kubectl<'a> {
-    home: &'a Home,
+    env: &'a Environment,
     folder: tempfile::TempDir,
 }
 
 impl<'a> Kubectl<'a> {
-    fn new(home: &'a Home) -> Self {
+    fn new(env: &'a Environment) -> Self {
         let validity = serving::Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
         let mut leaf = serving::Leaf::server("localhost", validity);
         leaf.addresses.push([127, 0, 0, 1].into());
         let tls = serving::TlsSource::fixed(
-            &home.authority.issue(&leaf).unwrap(),
-            &serving::ClientCertificates::Optional(home.authority.trust()),
+            &env.authority.issue(&leaf).unwrap(),
+            &serving::ClientCertificates::Optional(env.authority.trust()),
         )
         .unwrap();
-        let listener = home.wait(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let listener = env.wait(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let server = serving::Server::new(listener, tls, home.api.router());
-        home.runtime.spawn(server.run(home.stop.clone()));
+        let server = serving::Server::new(listener, tls, env.api.router());
+        env.runtime.spawn(server.run(env.stop.clone()));
         let user = serving::Leaf::user("ann", &["system:masters"], validity);
-        let user = home.authority.issue(&user).unwrap();
+        let user = env.authority.issue(&user).unwrap();
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in [
-            ("ca", home.authority.trust().pem().to_owned()),
+            ("ca", env.authority.trust().pem().to_owned()),
             ("certificate", user.certificate_pem().to_owned()),
             ("key", user.key_pem().to_owned()),
         ] {
@@ -59,10 +59,10 @@ impl<'a> Kubectl<'a> {
                 "client-certificate": "certificate", "client-key": "key"}}],
         });
         std::fs::write(folder.path().join("config"), config.to_string()).unwrap();
-        Self { home, folder }
+        Self { env, folder }
     }
 
-    /// Exit code and output of both kinds.
+    /// Returns exit code, standard output and standard error.
     fn run(&self, arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
         let mut child = tokio::process::Command::new("kubectl");
         child
@@ -73,7 +73,7 @@ impl<'a> Kubectl<'a> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        let output = self.home.wait(async {
+        let output = self.env.wait(async {
             let mut child = child.spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
             stdin.write_all(input.as_bytes()).await.unwrap();
@@ -90,12 +90,12 @@ impl<'a> Kubectl<'a> {
 }
 
 #[test]
-fn unmodified_kubectl_runs_commands_and_follows_logs() {
-    let home = Home::new("kubectl");
+fn kubectl_runs_commands_and_follows_logs() {
+    let env = Environment::new("kubectl");
     let script = "echo begin; while ! ls /tmp/go; do sleep 0.01; done 2> /dev/null";
-    home.script("k", script, "Never");
-    home.wait_phase("k", "Running");
-    let kubectl = Kubectl::new(&home);
+    env.script("k", script, "Never");
+    env.wait_phase("k", "Running");
+    let kubectl = Kubectl::new(&env);
     let script = "cat; echo no >&2; exit 3";
     let (code, output, errors) = kubectl.run(
         &["exec", "-i", "k", "--", "sh", "-c", script],
@@ -117,12 +117,12 @@ fn unmodified_kubectl_runs_commands_and_follows_logs() {
 }
 
 #[test]
-fn unmodified_kubectl_forwards_ports_into_the_pod() {
-    let home = Home::new("forward");
+fn kubectl_forwards_ports_to_the_pod() {
+    let env = Environment::new("forward");
     let script = "nc -ll -p 8080 -e echo one more";
-    home.script("f", script, "Never");
-    home.wait_phase("f", "Running");
-    let kubectl = Kubectl::new(&home);
+    env.script("f", script, "Never");
+    env.wait_phase("f", "Running");
+    let kubectl = Kubectl::new(&env);
     let mut child = tokio::process::Command::new("kubectl");
     child
         .args(["port-forward", "f", ":8080", ":81"])
@@ -131,7 +131,7 @@ fn unmodified_kubectl_forwards_ports_into_the_pod() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    home.wait(async {
+    env.wait(async {
         let mut child = child.spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -139,11 +139,11 @@ fn unmodified_kubectl_forwards_ports_into_the_pod() {
         let mut ports = std::collections::BTreeMap::new();
         while ports.len() < 2 {
             let line = output.next_line().await.unwrap().expect("a line");
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let here = words[2].rsplit(':').next().unwrap().parse::<u16>().unwrap();
-            ports.insert(words[4].to_owned(), here);
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let local = fields[2].rsplit(':').next().unwrap();
+            ports.insert(fields[4].to_owned(), local.parse::<u16>().unwrap());
         }
-        // One after the other, as the program in the pod takes them; it may have to begin anew.
+        // Sequentially, as the server in the pod takes one connection at a time and may restart.
         for _ in 0..2 {
             let mut text = String::new();
             while text.is_empty() {
@@ -172,60 +172,62 @@ fn unmodified_kubectl_forwards_ports_into_the_pod() {
 }
 
 #[test]
-fn ports_are_forwarded_by_channels_too() {
-    let home = Home::new("channels");
+fn ports_are_forwarded_by_channels() {
+    let env = Environment::new("channels");
     let script = "nc -ll -p 8080 -e cat";
-    home.script("c", script, "Never");
-    home.wait_phase("c", "Running");
-    let (code, why) = home
+    env.script("c", script, "Never");
+    env.wait_phase("c", "Running");
+    let (code, message) = env
         .dial("/portForward/default/c", "v4.channel.k8s.io")
         .unwrap_err();
     assert_eq!(code, StatusCode::BAD_REQUEST);
-    assert!(why.contains("at least 1 port"), "{why}");
-    let (code, _) = home
+    assert!(message.contains("at least 1 port"), "{message}");
+    let (code, _) = env
         .dial("/portForward/default/other?port=1", "v4.channel.k8s.io")
         .unwrap_err();
     assert_eq!(code, StatusCode::NOT_FOUND);
-    let answer = |path: &str, said: &str| {
-        let mut socket = home.dial(path, "v4.channel.k8s.io").unwrap();
-        home.say(&mut socket, 0, said);
-        let mut heard = vec![Vec::new(); 4];
-        home.wait(async {
+    let exchange = |path: &str, text: &str| {
+        let mut socket = env.dial(path, "v4.channel.k8s.io").unwrap();
+        env.send(&mut socket, 0, text);
+        let mut received = vec![Vec::new(); 4];
+        env.wait(async {
             while let Some(Ok(Message::Binary(bytes))) = socket.next().await {
-                heard[usize::from(bytes[0])].extend_from_slice(&bytes[1..]);
-                if heard[0].ends_with(b"back") || !heard[3].ends_with(b"\0") && heard[3].len() > 2 {
+                received[usize::from(bytes[0])].extend_from_slice(&bytes[1..]);
+                if received[0].ends_with(b"back")
+                    || !received[3].ends_with(b"\0") && received[3].len() > 2
+                {
                     return;
                 }
             }
         });
-        heard
+        received
     };
     let path = "/portForward/default/c?port=8080&port=81";
-    let heard = answer(path, "");
-    assert_eq!(heard[0][..2], 8080_u16.to_le_bytes());
-    // An error may follow: the program need not listen yet.
-    assert_eq!(heard[1][..2], 8080_u16.to_le_bytes());
-    assert_eq!(heard[2], 81_u16.to_le_bytes());
-    let error = String::from_utf8_lossy(&heard[3][2..]).into_owned();
+    let received = exchange(path, "");
+    assert_eq!(received[0][..2], 8080_u16.to_le_bytes());
+    // An error may follow, as the server may not listen yet.
+    assert_eq!(received[1][..2], 8080_u16.to_le_bytes());
+    assert_eq!(received[2], 81_u16.to_le_bytes());
+    let error = String::from_utf8_lossy(&received[3][2..]).into_owned();
     assert!(error.contains("port 81"), "{error}");
-    home.until("the program listens and answers", || {
-        let heard = answer("/portForward/default/c?port=8080", "there and back");
-        heard[0].ends_with(b"there and back")
+    env.until("answered", || {
+        let received = exchange("/portForward/default/c?port=8080", "there and back");
+        received[0].ends_with(b"there and back")
     });
 }
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// What a session said, by channel.
+/// The output of a session, by channel.
 #[derive(Debug, Default)]
-struct Said {
-    output: String,
-    error: String,
-    verdict: Value,
+struct SessionOutput {
+    stdout: String,
+    stderr: String,
+    status: Value,
 }
 
-impl Home {
-    /// A websocket to the node, or why there is none.
+impl Environment {
+    /// Opens a websocket to the node, or returns the refusal.
     fn dial(&self, path: &str, protocol: &str) -> Result<Socket, (StatusCode, String)> {
         let (client, target) = self.kubelet_client();
         let request = Request::get(path)
@@ -250,16 +252,20 @@ impl Home {
         })
     }
 
-    fn say(&self, socket: &mut Socket, channel: u8, text: &str) {
+    fn send(&self, socket: &mut Socket, channel: u8, text: &str) {
         let mut bytes = vec![channel];
         bytes.extend_from_slice(text.as_bytes());
         self.wait(socket.send(Message::Binary(bytes.into())))
             .unwrap();
     }
 
-    /// Reads until the other side has closed, or until what was said is enough.
-    fn hear(&self, socket: &mut Socket, enough: impl Fn(&Said) -> bool) -> Said {
-        let mut said = Said::default();
+    /// Receives until the node closes the connection or `enough` holds.
+    fn receive(
+        &self,
+        socket: &mut Socket,
+        enough: impl Fn(&SessionOutput) -> bool,
+    ) -> SessionOutput {
+        let mut output = SessionOutput::default();
         self.runtime.block_on(async {
             let read = async {
                 while let Some(Ok(message)) = socket.next().await {
@@ -269,28 +275,28 @@ impl Home {
                     };
                     let text = String::from_utf8_lossy(text);
                     match channel {
-                        1 => said.output.push_str(&text),
-                        2 => said.error.push_str(&text),
-                        3 => said.verdict = serde_json::from_str(&text).unwrap(),
+                        1 => output.stdout.push_str(&text),
+                        2 => output.stderr.push_str(&text),
+                        3 => output.status = serde_json::from_str(&text).unwrap(),
                         other => panic!("channel {other}"),
                     }
-                    if enough(&said) {
+                    if enough(&output) {
                         return;
                     }
                 }
             };
-            let heard = timeout(PATIENCE, read).await;
-            assert!(heard.is_ok(), "only {said:?}");
+            let ended = timeout(TIMEOUT, read).await;
+            assert!(ended.is_ok(), "only {output:?}");
         });
-        said
+        output
     }
 }
 
 #[test]
-fn command_runs_in_the_container_with_streams_and_exit_code() {
-    let home = Home::new("exec");
-    home.create("e", json!({"terminationGracePeriodSeconds": 0}));
-    let pod = home.wait_phase("e", "Running");
+fn exec_has_streams_terminal_and_exit_code() {
+    let env = Environment::new("exec");
+    env.create("e", json!({"terminationGracePeriodSeconds": 0}));
+    let pod = env.wait_phase("e", "Running");
     let path = |script: &str, more: &str| {
         let encoded: Vec<String> = script.bytes().map(|b| format!("%{b:02X}")).collect();
         let script = encoded.concat();
@@ -298,73 +304,72 @@ fn command_runs_in_the_container_with_streams_and_exit_code() {
     };
     let all = "input=1&output=1&error=1";
     let script = path("cat; echo no >&2; exit 3", all);
-    let mut socket = home.dial(&script, "v5.channel.k8s.io").unwrap();
-    home.say(&mut socket, 0, "to it and back\n");
-    home.say(&mut socket, 255, "\0");
-    let said = home.hear(&mut socket, |_| false);
-    assert_eq!((&*said.output, &*said.error), ("to it and back\n", "no\n"));
+    let mut socket = env.dial(&script, "v5.channel.k8s.io").unwrap();
+    env.send(&mut socket, 0, "to it and back\n");
+    env.send(&mut socket, 255, "\0");
+    let output = env.receive(&mut socket, |_| false);
     assert_eq!(
-        said.verdict["details"]["causes"][0],
+        (&*output.stdout, &*output.stderr),
+        ("to it and back\n", "no\n")
+    );
+    assert_eq!(
+        output.status["details"]["causes"][0],
         json!({"reason": "ExitCode", "message": "3"})
     );
-    // A terminal of the container's own, of the size that the client has.
+    // A terminal with the size of the client's.
     let script = path("read go; tty; stty size", "input=1&output=1&tty=1");
-    let mut socket = home.dial(&script, "v4.channel.k8s.io").unwrap();
-    home.say(&mut socket, 4, r#"{"Width":91,"Height":17}"#);
-    home.say(&mut socket, 0, "go\n");
-    let said = home.hear(&mut socket, |_| false);
-    assert_eq!(said.output, "go\r\n/dev/pts/0\r\n17 91\r\n");
-    assert_eq!(said.verdict["status"], "Success");
-    // What is wrong is said before or on the channel for it.
-    let (code, why) = home.dial(&path("true", all), "channel.k8s.io").unwrap_err();
+    let mut socket = env.dial(&script, "v4.channel.k8s.io").unwrap();
+    env.send(&mut socket, 4, r#"{"Width":91,"Height":17}"#);
+    env.send(&mut socket, 0, "go\n");
+    let output = env.receive(&mut socket, |_| false);
+    assert_eq!(output.stdout, "go\r\n/dev/pts/0\r\n17 91\r\n");
+    assert_eq!(output.status["status"], "Success");
+    // Errors are returned as a response or on the error channel.
+    let (code, message) = env.dial(&path("true", all), "channel.k8s.io").unwrap_err();
     assert_eq!(code, StatusCode::BAD_REQUEST);
-    assert!(why.contains("kubectl 1.31"), "{why}");
+    assert!(message.contains("kubectl 1.31"), "{message}");
     let gone = "/exec/default/e/other?command=true&output=1";
-    let (code, why) = home.dial(gone, "v5.channel.k8s.io").unwrap_err();
-    assert_eq!(code, StatusCode::NOT_FOUND, "{why}");
+    let (code, message) = env.dial(gone, "v5.channel.k8s.io").unwrap_err();
+    assert_eq!(code, StatusCode::NOT_FOUND, "{message}");
     let missing = "/exec/default/e/main?command=no-such-program&output=1";
-    let mut socket = home.dial(missing, "v5.channel.k8s.io").unwrap();
-    let said = home.hear(&mut socket, |_| false);
-    let why = said.verdict["message"].as_str().unwrap();
-    assert!(why.contains("no-such-program"), "{why}");
-    // A client that leaves takes its command with it.
+    let mut socket = env.dial(missing, "v5.channel.k8s.io").unwrap();
+    let output = env.receive(&mut socket, |_| false);
+    let message = output.status["message"].as_str().unwrap();
+    assert!(message.contains("no-such-program"), "{message}");
+    // The command ends when its client disconnects.
     let script = path("echo here; exec sleep 1000", all);
-    let mut socket = home.dial(&script, "v5.channel.k8s.io").unwrap();
-    home.hear(&mut socket, |said| said.output == "here\n");
+    let mut socket = env.dial(&script, "v5.channel.k8s.io").unwrap();
+    env.receive(&mut socket, |output| output.stdout == "here\n");
     drop(socket);
-    let group = format!(
-        "{}/pod{}",
-        home.cgroup,
-        pod.metadata.uid.as_deref().unwrap()
-    );
-    let main = home.process(&pod).pid;
-    home.until("ended", || {
+    let group = format!("{}/pod{}", env.cgroup, pod.metadata.uid.as_deref().unwrap());
+    let main = env.process(&pod).pid;
+    env.until("ended", || {
         let pids = pod_supervisor::cgroup::pids(&format!("{group}/main-0")).unwrap();
         pids == [main]
     });
-    let left = home.pod_dir(&pod).join("exec");
-    home.until("tidied up", || left.read_dir().unwrap().count() <= 1);
-    home.delete_and_wait("e");
-    home.assert_nothing_left(&pod);
+    let dirs = env.pod_dir(&pod).join("exec");
+    env.until("tidied up", || dirs.read_dir().unwrap().count() <= 1);
+    env.delete_and_wait("e");
+    env.assert_no_leftovers(&pod);
 }
 
 #[test]
-fn attached_client_sees_what_is_printed_from_then_on() {
-    let home = Home::new("attach");
+fn attached_client_gets_future_output() {
+    let env = Environment::new("attach");
     let script = "echo before; while ! ls /tmp/go; do sleep 0.01; done 2> /dev/null; echo after";
-    home.script("a", script, "Never");
-    let pod = home.wait_phase("a", "Running");
-    home.until("printed", || {
-        home.log("/containerLogs/default/a/main").1 == "before\n"
+    env.script("a", script, "Never");
+    let pod = env.wait_phase("a", "Running");
+    env.until("printed", || {
+        env.log("/containerLogs/default/a/main").1 == "before\n"
     });
     let path = "/attach/default/a/main?output=1&error=1";
-    let mut socket = home.dial(path, "v5.channel.k8s.io").unwrap();
-    home.hear(&mut socket, |_| true);
-    let go = format!("/proc/{}/root/tmp/go", home.process(&pod).pid);
+    let mut socket = env.dial(path, "v5.channel.k8s.io").unwrap();
+    env.receive(&mut socket, |_| true);
+    let go = format!("/proc/{}/root/tmp/go", env.process(&pod).pid);
     std::fs::write(go, "").unwrap();
-    let said = home.hear(&mut socket, |_| false);
-    assert_eq!(said.output, "/tmp/go\nafter\n");
-    assert_eq!(said.verdict["status"], "Success");
+    let output = env.receive(&mut socket, |_| false);
+    assert_eq!(output.stdout, "/tmp/go\nafter\n");
+    assert_eq!(output.status["status"], "Success");
     let input = "/attach/default/a/main?input=1&output=1";
-    assert!(home.dial(input, "v5.channel.k8s.io").is_err());
+    assert!(env.dial(input, "v5.channel.k8s.io").is_err());
 }

@@ -1,60 +1,60 @@
-//! Why an image did not get to a registry.
+//! Why an image cannot be pushed to a registry.
 
 use reasons::Reason;
 
-use crate::error::{LayoutError, Retry};
+use crate::error::LayoutError;
 use crate::name::NameError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    #[error("{name:?} is not an image reference: {why}")]
-    Name { name: String, why: NameError },
-    #[error("{0:?} is no media type")]
+    #[error("{name:?} is not an image reference: {problem}")]
+    Name { name: String, problem: NameError },
+    #[error("{0:?} is not a media type")]
     MediaType(String),
     #[error(transparent)]
     Layout(LayoutError),
-    #[error(
-        "{registry} takes {reference} from nobody without credentials: run docker login {registry}"
-    )]
+    #[error("{registry} requires credentials to push {reference}: run docker login {registry}")]
     NeedsCredentials { registry: String, reference: String },
-    #[error("{registry} refuses {reference}: its credentials are wrong, or may not push there")]
+    #[error("{registry} refuses {reference}: the credentials are wrong or may not push it")]
     Refused { registry: String, reference: String },
-    #[error("talk to registry {registry}")]
-    Talk {
+    #[error("communicate with registry {registry}")]
+    Communication {
         registry: String,
         #[source]
         source: Box<oci_client::errors::OciDistributionError>,
     },
-    #[error("{registry} says that {reference} is {told}, which is not what it was given")]
-    Other {
+    #[error("{registry} reports digest {reported} for {reference}, which is not the pushed one")]
+    DigestMismatch {
         registry: String,
         reference: String,
-        told: String,
+        reported: String,
     },
     #[error("the blocking task ended early")]
     Cancelled,
 }
 
 impl PushError {
-    /// A stable word.
+    /// A stable reason.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Name { .. } => Reason::InvalidImageName,
             Self::Layout(_) | Self::MediaType(_) => Reason::LayoutUnreadable,
             Self::NeedsCredentials { .. } | Self::Refused { .. } => Reason::RegistryRefuses,
-            Self::Talk { .. } | Self::Other { .. } | Self::Cancelled => Reason::ErrImagePush,
+            Self::Communication { .. } | Self::DigestMismatch { .. } | Self::Cancelled => {
+                Reason::ErrImagePush
+            }
         }
     }
 
     /// Whether the same call may succeed later.
-    pub fn retry(&self) -> Retry {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Talk { .. } | Self::Other { .. } | Self::Cancelled => Retry::WithBackoff,
+            Self::Communication { .. } | Self::DigestMismatch { .. } | Self::Cancelled => true,
             Self::Name { .. }
             | Self::MediaType(_)
             | Self::Layout(_)
             | Self::NeedsCredentials { .. }
-            | Self::Refused { .. } => Retry::Never,
+            | Self::Refused { .. } => false,
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What keeps layers from becoming a tree. In a file of its own, for the fuzz target of layers takes
-//! it without the clients of registries.
+//! Why layers cannot be unpacked. In a separate file, as the fuzz target of layers includes it
+//! without the registry client.
 
 use std::io;
 
 use crate::digest::Digest;
 
-/// Why layers do not become a tree.
+/// Why layers cannot be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     #[error("read the layer")]
     Read(#[source] io::Error),
-    #[error("the layer is not what its digest {digest} says")]
+    #[error("the layer does not match its digest {digest}")]
     Corrupt { digest: Digest },
     #[error("layer type {0:?} is not supported")]
     MediaType(String),

@@ -1,4 +1,4 @@
-//! Hand-made images for tests, honest and hostile.
+//! Valid and malicious images for tests.
 use std::path::{Path, PathBuf};
 
 use error_chain::error_chain;
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 
 pub(crate) const NAME: &str = "ferrovirt/test:1";
 
-/// A place for a store and one for layouts, gone at the end.
-pub(crate) struct Bench {
+/// Temporary directories of a store and of layouts.
+pub(crate) struct Fixture {
     pub(crate) directory: TempDir,
     pub(crate) store: ImageStore,
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("layouts")).unwrap();
@@ -66,14 +66,14 @@ impl Bench {
         self.ensure(NAME).await
     }
 
-    /// Nothing of an unfinished unpacking is left.
+    /// Checks that no trees and no work in progress are left.
     pub(crate) fn assert_no_leftovers(&self) {
-        let left = |name: &str| {
+        let count = |name: &str| {
             std::fs::read_dir(self.store_path().join(name))
                 .unwrap()
                 .count()
         };
-        assert_eq!((left("tmp"), left("trees")), (0, 0));
+        assert_eq!((count("tmp"), count("trees")), (0, 0));
     }
 }
 
@@ -101,7 +101,7 @@ impl Tar {
         self.entry(path, tar::EntryType::Link, Some(target), "")
     }
 
-    /// Written byte by byte, as the library refuses to write what we must refuse to read.
+    /// Writes the header directly, as the library refuses to write malicious paths.
     pub(crate) fn entry(
         mut self,
         path: &str,
@@ -142,8 +142,8 @@ impl Tar {
 }
 
 /// Writes a layout with one small file in it.
-pub(crate) fn write_layout(place: &Path, name: &str, content: &str) -> Digest {
-    let mut writer = LayoutWriter::create(place, 7).unwrap();
+pub(crate) fn write_layout(path: &Path, name: &str, content: &str) -> Digest {
+    let mut writer = LayoutWriter::create(path, 7).unwrap();
     writer
         .add_entries(vec![entry("hello", content)], Compression::Gzip)
         .unwrap();

@@ -1,4 +1,4 @@
-//! Images from every kind of source, honest and hostile, into trees.
+//! Unpacks valid and malicious images from every type of source.
 
 #[cfg(test)]
 mod fixture;

@@ -1,47 +1,48 @@
-//! Pushes to a real registry program.
+//! Pushes to a real registry server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use error_chain::error_chain;
 use image_store::{
-    Compression, Credentials, Digest, ImageConfig, LayoutWriter, Listener, Package, Progress,
-    PullPolicy, Push, Transport,
+    Compression, Credentials, Digest, ImageConfig, LayoutWriter, Package, Progress,
+    ProgressListener, PullPolicy, Push, Transport,
 };
 use parking_lot::Mutex;
 
-use crate::fixture::{Bench, entry, read, write_layout};
+use crate::fixture::{Fixture, entry, read, write_layout};
 use crate::registry::{HTPASSWD, Registry};
 
-/// What was told of blobs, in the order in which it was.
+/// The reported progress of blobs, in order.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(Digest, u64, Progress)>>>);
+struct ProgressLog(Arc<Mutex<Vec<(Digest, u64, Progress)>>>);
 
-impl Told {
+impl ProgressLog {
     fn push(&self, credentials: Credentials) -> Push {
-        let told = Arc::clone(&self.0);
-        let listener: Listener = Arc::new(move |digest, size, progress| {
-            told.lock().push((digest.clone(), size, progress));
+        let log = Arc::clone(&self.0);
+        let listener: ProgressListener = Arc::new(move |digest, size, progress| {
+            log.lock().push((digest.clone(), size, progress));
         });
         Push {
             credentials,
-            transport: Transport::Usual,
+            transport: Transport::TlsUnlessLoopback,
             listener,
         }
     }
 
-    /// How often that was told since the last call, and forgets it.
+    /// Counts this progress since the last call and clears the log.
     fn count(&self, wanted: Progress) -> usize {
-        let told = std::mem::take(&mut *self.0.lock());
-        told.iter()
+        let entries = std::mem::take(&mut *self.0.lock());
+        entries
+            .iter()
             .filter(|(_, _, progress)| *progress == wanted)
             .count()
     }
 }
 
 fn layout(directory: &Path, content: &str) -> PathBuf {
-    let place = directory.join(format!("{content}.oci"));
-    let mut writer = LayoutWriter::create(&place, 7).unwrap();
+    let path = directory.join(format!("{content}.oci"));
+    let mut writer = LayoutWriter::create(&path, 7).unwrap();
     let files = [
         vec![entry("lower", "the same")],
         vec![entry("upper", content)],
@@ -52,27 +53,27 @@ fn layout(directory: &Path, content: &str) -> PathBuf {
     writer
         .finish("team/app:1", &ImageConfig::default())
         .unwrap();
-    place
+    path
 }
 
 #[tokio::test]
-async fn what_is_pushed_can_be_pulled_and_is_sent_once() {
+async fn pushed_image_can_be_pulled_and_is_sent_once() {
     let registry = Registry::start("");
-    let bench = Bench::new().await;
-    let told = Told::default();
-    let how = told.push(Credentials::anonymous());
+    let fixture = Fixture::new().await;
+    let log = ProgressLog::default();
+    let how = log.push(Credentials::anonymous());
     let name = registry.name("team/app:1");
 
-    let first = Package::open(&layout(bench.directory.path(), "one")).unwrap();
+    let first = Package::open(&layout(fixture.directory.path(), "one")).unwrap();
     assert_eq!(first.name(), "team/app:1");
     first.push(&name, &how).await.unwrap();
     assert_eq!(
-        told.count(Progress::Arrived),
+        log.count(Progress::Done),
         3,
         "two layers and the configuration"
     );
     let anonymous = Credentials::anonymous();
-    let image = bench
+    let image = fixture
         .store
         .ensure(&name, PullPolicy::Always, &anonymous)
         .await
@@ -84,12 +85,16 @@ async fn what_is_pushed_can_be_pulled_and_is_sent_once() {
     );
 
     first.push(&name, &how).await.unwrap();
-    assert_eq!(told.count(Progress::IsThere), 3, "all of it was there");
+    assert_eq!(
+        log.count(Progress::AlreadyPresent),
+        3,
+        "all blobs were present"
+    );
 
-    // The tag moves, what was there stays under its digest, and the common layer is not sent again.
-    let second = Package::open(&layout(bench.directory.path(), "two")).unwrap();
+    // The tag moves, the first image stays under its digest, and the common layer is not sent again.
+    let second = Package::open(&layout(fixture.directory.path(), "two")).unwrap();
     second.push(&name, &how).await.unwrap();
-    assert_eq!(told.count(Progress::IsThere), 1);
+    assert_eq!(log.count(Progress::AlreadyPresent), 1);
     for (reference, package) in [
         (name.clone(), &second),
         (
@@ -97,7 +102,7 @@ async fn what_is_pushed_can_be_pulled_and_is_sent_once() {
             &first,
         ),
     ] {
-        let image = bench
+        let image = fixture
             .store
             .ensure(&reference, PullPolicy::Always, &anonymous)
             .await
@@ -107,11 +112,11 @@ async fn what_is_pushed_can_be_pulled_and_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_large_blob_arrives_whole_and_is_told_of_on_its_way() {
+async fn large_blob_is_pushed_with_progress() {
     let registry = Registry::start("");
     let directory = tempfile::tempdir().unwrap();
-    let place = directory.path().join("large.oci");
-    // Noise, which no compression makes smaller.
+    let path = directory.path().join("large.oci");
+    // Incompressible data.
     let mut state = 1_u64;
     let noise = std::iter::repeat_with(|| {
         state = state
@@ -120,29 +125,29 @@ async fn a_large_blob_arrives_whole_and_is_told_of_on_its_way() {
         char::from(b' ' + u8::try_from(state >> 59).unwrap())
     });
     let noise: String = noise.take(9 << 20).collect();
-    write_layout(&place, "x/x:1", &noise);
-    let told = Told::default();
-    let package = Package::open(&place).unwrap();
-    let how = told.push(Credentials::anonymous());
+    write_layout(&path, "x/x:1", &noise);
+    let log = ProgressLog::default();
+    let package = Package::open(&path).unwrap();
+    let how = log.push(Credentials::anonymous());
     package.push(&registry.name("large:1"), &how).await.unwrap();
-    let told = told.0.lock();
-    let (largest, size, _) = told.iter().max_by_key(|(_, size, _)| *size).unwrap();
+    let entries = log.0.lock();
+    let (largest, size, _) = entries.iter().max_by_key(|(_, size, _)| *size).unwrap();
     let mut last = 0;
-    for (_, _, progress) in told.iter().filter(|(digest, _, _)| digest == largest) {
+    for (_, _, progress) in entries.iter().filter(|(digest, _, _)| digest == largest) {
         match progress {
             Progress::Sent(sent) => {
                 assert!(*sent > last, "it grows");
                 last = *sent;
             }
-            Progress::Arrived => assert_eq!(last, *size, "to the end"),
-            Progress::IsThere => panic!("nobody sent it before"),
+            Progress::Done => assert_eq!(last, *size, "to the end"),
+            Progress::AlreadyPresent => panic!("the blob was not sent before"),
         }
     }
     assert!(*size > 4 << 20, "{size}");
 }
 
 #[tokio::test]
-async fn a_private_registry_wants_the_right_credentials() {
+async fn private_registry_requires_credentials() {
     let directory = tempfile::tempdir().unwrap();
     let passwords = directory.path().join("htpasswd");
     std::fs::write(&passwords, HTPASSWD).unwrap();
@@ -158,16 +163,16 @@ async fn a_private_registry_wants_the_right_credentials() {
         let json = serde_json::json!({"auths": {&registry.address: login}});
         Credentials::from_docker_config_json(json.to_string().as_bytes()).unwrap()
     };
-    let told = Told::default();
+    let log = ProgressLog::default();
     for (credentials, expected) in [
         (Credentials::anonymous(), "run docker login"),
         (
             login("wrong"),
-            "its credentials are wrong, or may not push there",
+            "the credentials are wrong or may not push it",
         ),
     ] {
         let error = package
-            .push(&name, &told.push(credentials))
+            .push(&name, &log.push(credentials))
             .await
             .unwrap_err();
         let text = error_chain(&error);
@@ -176,17 +181,17 @@ async fn a_private_registry_wants_the_right_credentials() {
         assert_eq!(error.reason(), "RegistryRefuses");
     }
     package
-        .push(&name, &told.push(login("hunter2")))
+        .push(&name, &log.push(login("hunter2")))
         .await
         .unwrap();
 }
 
 #[tokio::test]
-async fn a_damaged_layout_is_not_pushed() {
+async fn damaged_layout_is_not_pushed() {
     let registry = Registry::start("");
     let directory = tempfile::tempdir().unwrap();
-    let place = layout(directory.path(), "damaged");
-    for blob in std::fs::read_dir(place.join("blobs/sha256")).unwrap() {
+    let path = layout(directory.path(), "damaged");
+    for blob in std::fs::read_dir(path.join("blobs/sha256")).unwrap() {
         let path = blob.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
         if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -194,11 +199,11 @@ async fn a_damaged_layout_is_not_pushed() {
             std::fs::write(&path, bytes).unwrap();
         }
     }
-    let package = Package::open(&place).unwrap();
-    let told = Told::default();
+    let package = Package::open(&path).unwrap();
+    let log = ProgressLog::default();
     let name = registry.name("app:1");
     let error = package
-        .push(&name, &told.push(Credentials::anonymous()))
+        .push(&name, &log.push(Credentials::anonymous()))
         .await
         .unwrap_err();
     assert!(
@@ -215,15 +220,15 @@ async fn a_damaged_layout_is_not_pushed() {
 }
 
 #[tokio::test]
-async fn what_stands_in_the_way_is_named() {
+async fn push_failures_name_the_cause() {
     let directory = tempfile::tempdir().unwrap();
-    let place = layout(directory.path(), "lost");
-    let package = Package::open(&place).unwrap();
-    let told = Told::default();
-    let how = told.push(Credentials::anonymous());
+    let path = layout(directory.path(), "lost");
+    let package = Package::open(&path).unwrap();
+    let log = ProgressLog::default();
+    let how = log.push(Credentials::anonymous());
     let error = package.push("127.0.0.1:1/app:1", &how).await.unwrap_err();
     assert!(
-        error_chain(&error).starts_with("talk to registry 127.0.0.1:1: "),
+        error_chain(&error).starts_with("communicate with registry 127.0.0.1:1: "),
         "{}",
         error_chain(&error)
     );
@@ -237,13 +242,13 @@ async fn what_stands_in_the_way_is_named() {
 }
 
 #[tokio::test]
-async fn plain_http_is_for_loopback_unless_asked_for() {
+async fn plain_http_is_used_for_loopback_or_on_request() {
     let registry = Registry::start("");
     let directory = tempfile::tempdir().unwrap();
     let package = Package::open(&layout(directory.path(), "plain")).unwrap();
-    let told = Told::default();
-    let mut how = told.push(Credentials::anonymous());
-    // A name of this machine that does not look like one.
+    let log = ProgressLog::default();
+    let mut how = log.push(Credentials::anonymous());
+    // An address of this host that is not a loopback address.
     let port = registry.address.rsplit_once(':').unwrap().1;
     let name = format!("0.0.0.0:{port}/app:1");
     let error = package.push(&name, &how).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Pulls from a real registry program.
+//! Pulls from a real registry server.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,14 +15,14 @@ use oci_client::client::{Client, ClientConfig, ClientProtocol};
 use oci_client::secrets::RegistryAuth;
 use tempfile::TempDir;
 
-use crate::fixture::{Bench, entry, read, reason, write_layout};
+use crate::fixture::{Fixture, entry, read, reason, write_layout};
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// `hunter2` for user `anna`, as a bcrypt hash of low cost.
 pub(crate) const HTPASSWD: &str =
     "anna:$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm\n";
 
-/// A registry on a free loopback port, ended with the test.
+/// A registry on a free loopback port, stopped when dropped.
 pub(crate) struct Registry {
     pub(crate) address: String,
     pub(crate) data: TempDir,
@@ -32,7 +32,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn start(settings: &str) -> Self {
         let data = tempfile::tempdir().unwrap();
-        // The port is free when asked for; nobody else on this machine counts ports upwards.
+        // The port is free now, and the kernel does not assign it again soon.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -64,7 +64,7 @@ impl Registry {
             assert!(log.read_line(&mut line).unwrap() > 0, "the registry ended");
             assert!(Instant::now() < deadline, "the registry does not listen");
         }
-        // It would block on a full pipe.
+        // The registry would block on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self {
             address,
@@ -123,21 +123,21 @@ impl Drop for Registry {
 }
 
 async fn ensure(
-    bench: &Bench,
+    fixture: &Fixture,
     name: &str,
     policy: PullPolicy,
 ) -> Result<image_store::Image, ImageError> {
-    bench
+    fixture
         .store
         .ensure(name, policy, &Credentials::anonymous())
         .await
 }
 
 #[tokio::test]
-async fn an_image_is_pulled_once_and_found_again_by_the_next_process() {
+async fn image_is_pulled_once_and_kept_across_restarts() {
     let registry = Registry::start("");
-    let bench = Bench::new().await;
-    let layout = bench.directory.path().join("up.oci");
+    let fixture = Fixture::new().await;
+    let layout = fixture.directory.path().join("up.oci");
     let mut writer = LayoutWriter::create(&layout, 3).unwrap();
     writer
         .add_entries(
@@ -158,9 +158,9 @@ async fn an_image_is_pulled_once_and_found_again_by_the_next_process() {
         .await;
     let name = registry.name("team/app:1");
 
-    let never = ensure(&bench, &name, PullPolicy::Never).await;
+    let never = ensure(&fixture, &name, PullPolicy::Never).await;
     assert!(reason(never).starts_with("ErrImageNeverPull"));
-    let calls = (0..8).map(|_| ensure(&bench, &name, PullPolicy::IfNotPresent));
+    let calls = (0..8).map(|_| ensure(&fixture, &name, PullPolicy::IfNotPresent));
     let images = futures::future::try_join_all(calls).await.unwrap();
     assert!(images.iter().all(|image| image.digest == digest));
     assert_eq!(
@@ -168,19 +168,19 @@ async fn an_image_is_pulled_once_and_found_again_by_the_next_process() {
         ("lower".into(), "upper".into())
     );
     assert_eq!(images[0].config.cmd, ["/b"]);
-    assert_eq!(bench.store.references()[&name], digest);
+    assert_eq!(fixture.store.references()[&name], digest);
 
     // By digest too.
     let by_digest = registry.name(&format!("team/app@{digest}"));
     assert_eq!(
-        ensure(&bench, &by_digest, PullPolicy::Always)
+        ensure(&fixture, &by_digest, PullPolicy::Always)
             .await
             .unwrap(),
         images[0]
     );
 
     drop(registry);
-    let store = image_store::ImageStore::open(bench.store_path()).unwrap();
+    let store = image_store::ImageStore::open(fixture.store_path()).unwrap();
     let found = store
         .ensure(&name, PullPolicy::Never, &Credentials::anonymous())
         .await
@@ -193,16 +193,16 @@ async fn an_image_is_pulled_once_and_found_again_by_the_next_process() {
 }
 
 #[tokio::test]
-async fn a_moved_tag_is_followed_only_when_asked() {
+async fn moved_tag_is_followed_with_policy_always() {
     let registry = Registry::start("");
-    let bench = Bench::new().await;
-    let layout = bench.directory.path().join("up.oci");
+    let fixture = Fixture::new().await;
+    let layout = fixture.directory.path().join("up.oci");
     let name = registry.name("app:latest");
     write_layout(&layout, "x/x:1", "one");
     registry
         .push(&layout, "app:latest", &RegistryAuth::Anonymous)
         .await;
-    let first = ensure(&bench, &name, PullPolicy::IfNotPresent)
+    let first = ensure(&fixture, &name, PullPolicy::IfNotPresent)
         .await
         .unwrap();
     write_layout(&layout, "x/x:1", "two");
@@ -210,18 +210,18 @@ async fn a_moved_tag_is_followed_only_when_asked() {
         .push(&layout, "app:latest", &RegistryAuth::Anonymous)
         .await;
     assert_eq!(
-        ensure(&bench, &name, PullPolicy::IfNotPresent)
+        ensure(&fixture, &name, PullPolicy::IfNotPresent)
             .await
             .unwrap(),
         first
     );
-    let second = ensure(&bench, &name, PullPolicy::Always).await.unwrap();
+    let second = ensure(&fixture, &name, PullPolicy::Always).await.unwrap();
     assert_eq!(read(&second, "hello"), "two");
-    bench.store.retain(&BTreeSet::new()).await.unwrap();
-    bench.store.retain(&BTreeSet::new()).await.unwrap();
-    assert!(bench.store.references().is_empty());
+    fixture.store.retain(&BTreeSet::new()).await.unwrap();
+    fixture.store.retain(&BTreeSet::new()).await.unwrap();
+    assert!(fixture.store.references().is_empty());
     assert_eq!(
-        ensure(&bench, &name, PullPolicy::IfNotPresent)
+        ensure(&fixture, &name, PullPolicy::IfNotPresent)
             .await
             .unwrap(),
         second
@@ -229,24 +229,24 @@ async fn a_moved_tag_is_followed_only_when_asked() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_said_in_a_sentence() {
+async fn missing_image_has_a_clear_message() {
     let registry = Registry::start("");
-    let bench = Bench::new().await;
+    let fixture = Fixture::new().await;
     let name = registry.name("team/absent:1");
-    let text = reason(ensure(&bench, &name, PullPolicy::IfNotPresent).await);
+    let text = reason(ensure(&fixture, &name, PullPolicy::IfNotPresent).await);
     let expected = format!(
         "ErrImagePull: pull image {name}: {} does not have",
         registry.address
     );
     assert!(text.starts_with(&expected), "{text}");
-    bench.assert_no_leftovers();
+    fixture.assert_no_leftovers();
 }
 
 #[tokio::test]
-async fn a_registry_that_lies_about_a_blob_is_caught() {
+async fn corrupt_blob_of_a_registry_is_refused() {
     let registry = Registry::start("");
-    let bench = Bench::new().await;
-    let layout = bench.directory.path().join("up.oci");
+    let fixture = Fixture::new().await;
+    let layout = fixture.directory.path().join("up.oci");
     write_layout(&layout, "x/x:1", "honest");
     registry
         .push(&layout, "app:1", &RegistryAuth::Anonymous)
@@ -270,13 +270,13 @@ async fn a_registry_that_lies_about_a_blob_is_caught() {
                 .unwrap();
         }
     }
-    let text = reason(ensure(&bench, &registry.name("app:1"), PullPolicy::Always).await);
+    let text = reason(ensure(&fixture, &registry.name("app:1"), PullPolicy::Always).await);
     assert!(text.starts_with("ErrImagePull"), "{text}");
-    bench.assert_no_leftovers();
+    fixture.assert_no_leftovers();
 }
 
 #[tokio::test]
-async fn a_private_registry_wants_the_pull_secret() {
+async fn private_registry_requires_the_pull_secret() {
     let directory = tempfile::tempdir().unwrap();
     let passwords = directory.path().join("htpasswd");
     std::fs::write(&passwords, HTPASSWD).unwrap();
@@ -285,8 +285,8 @@ async fn a_private_registry_wants_the_pull_secret() {
         passwords.display()
     );
     let registry = Registry::start(&settings);
-    let bench = Bench::new().await;
-    let layout = bench.directory.path().join("up.oci");
+    let fixture = Fixture::new().await;
+    let layout = fixture.directory.path().join("up.oci");
     write_layout(&layout, "x/x:1", "private");
     let auth = RegistryAuth::Basic("anna".to_owned(), "hunter2".to_owned());
     registry.push(&layout, "app:1", &auth).await;
@@ -298,9 +298,9 @@ async fn a_private_registry_wants_the_pull_secret() {
         Credentials::from_docker_config_json(json.to_string().as_bytes()).unwrap()
     };
 
-    let anonymous = reason(ensure(&bench, &name, PullPolicy::Always).await);
+    let anonymous = reason(ensure(&fixture, &name, PullPolicy::Always).await);
     assert!(anonymous.contains("or needs credentials"), "{anonymous}");
-    let wrong = bench
+    let wrong = fixture
         .store
         .ensure(&name, PullPolicy::Always, &secret("wrong"))
         .await;
@@ -309,7 +309,7 @@ async fn a_private_registry_wants_the_pull_secret() {
         wrong.contains("refuses the credentials") && !wrong.contains("wrong"),
         "{wrong}"
     );
-    let right = bench
+    let right = fixture
         .store
         .ensure(&name, PullPolicy::Always, &secret("hunter2"))
         .await

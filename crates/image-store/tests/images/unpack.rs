@@ -1,13 +1,13 @@
-//! Layers, honest and hostile, into trees.
+//! Unpacks valid and malicious layers.
 
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::fixture::{Bench, NAME, Tar, read, reason};
+use crate::fixture::{Fixture, NAME, Tar, read, reason};
 use image_store::{Credentials, ImageStore, Limits, PullPolicy};
 
 #[tokio::test]
-async fn attributes_are_those_of_the_layer() {
-    let bench = Bench::new().await;
+async fn attributes_of_entries_are_set() {
+    let fixture = Fixture::new().await;
     let layer = Tar::new()
         .directory("d/")
         .file("d/f", "content")
@@ -16,7 +16,7 @@ async fn attributes_are_those_of_the_layer() {
         .entry("d/pipe", tar::EntryType::Fifo, None, "")
         .entry("d/null", tar::EntryType::Char, None, "")
         .done();
-    let image = bench.unpack(vec![layer]).await.unwrap();
+    let image = fixture.unpack(vec![layer]).await.unwrap();
     let stat = |path: &str| image.root.join(path).symlink_metadata().unwrap();
     let file = stat("d/f");
     assert_eq!(
@@ -34,8 +34,8 @@ async fn attributes_are_those_of_the_layer() {
 }
 
 #[tokio::test]
-async fn upper_layers_replace_hide_and_keep() {
-    let bench = Bench::new().await;
+async fn upper_layers_replace_and_hide_entries() {
+    let fixture = Fixture::new().await;
     let lower = Tar::new()
         .file("keep", "lower")
         .file("gone", "lower")
@@ -54,7 +54,7 @@ async fn upper_layers_replace_hide_and_keep() {
         .file("was-dir", "upper")
         .directory("was-file/")
         .file("was-file/x", "upper")
-        // What the layer itself brings stays, before and after the mark.
+        // Entries of the same layer stay, before and after the opaque whiteout.
         .directory("opaque/sub/")
         .file("opaque/sub/new", "upper")
         .file("opaque/.wh..wh..opq", "")
@@ -62,7 +62,7 @@ async fn upper_layers_replace_hide_and_keep() {
         .file("both", "upper")
         .file(".wh.both", "")
         .done();
-    let image = bench.unpack(vec![lower, upper]).await.unwrap();
+    let image = fixture.unpack(vec![lower, upper]).await.unwrap();
     for (path, expected) in [
         ("keep", Some("lower")),
         ("gone", None),
@@ -92,20 +92,20 @@ async fn paths_with_dots_are_refused() {
             .hard_link("link", "../../../../etc/passwd")
             .done(),
     ] {
-        let bench = Bench::new().await;
-        let text = reason(bench.unpack(vec![layer]).await);
+        let fixture = Fixture::new().await;
+        let text = reason(fixture.unpack(vec![layer]).await);
         assert!(
             text.starts_with("ErrImagePull") && text.contains("\"..\""),
             "{text}"
         );
-        bench.assert_no_leftovers();
+        fixture.assert_no_leftovers();
     }
 }
 
 #[tokio::test]
-async fn links_never_lead_out_of_the_tree() {
-    let bench = Bench::new().await;
-    let outside = bench.directory.path().join("outside");
+async fn links_stay_inside_the_tree() {
+    let fixture = Fixture::new().await;
+    let outside = fixture.directory.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("secret"), "untouched").unwrap();
     let target = outside.to_str().unwrap();
@@ -125,8 +125,8 @@ async fn links_never_lead_out_of_the_tree() {
         // The absolute path of an entry is one below the root.
         .file("/rooted", "inside")
         .done();
-    // Whatever comes of a hostile image, the outside stays as it was.
-    let result = bench.unpack(vec![layer]).await;
+    // Whether or not the image is refused, files outside are unchanged.
+    let result = fixture.unpack(vec![layer]).await;
     assert_eq!(
         std::fs::read_to_string(outside.join("secret")).unwrap(),
         "untouched"
@@ -140,15 +140,15 @@ async fn links_never_lead_out_of_the_tree() {
 }
 
 #[tokio::test]
-async fn entries_through_a_link_land_where_it_points_inside_the_tree() {
-    let bench = Bench::new().await;
+async fn entries_below_a_link_follow_it_inside_the_tree() {
+    let fixture = Fixture::new().await;
     let lower = Tar::new()
         .directory("usr/")
         .directory("usr/lib/")
         .symlink("lib", "/usr/lib")
         .done();
     let upper = Tar::new().file("lib/libc.so", "code").done();
-    let image = bench.unpack(vec![lower, upper]).await.unwrap();
+    let image = fixture.unpack(vec![lower, upper]).await.unwrap();
     assert_eq!(read(&image, "usr/lib/libc.so"), "code");
     assert!(
         image
@@ -161,9 +161,9 @@ async fn entries_through_a_link_land_where_it_points_inside_the_tree() {
 }
 
 #[tokio::test]
-async fn whiteouts_do_not_reach_out_of_the_tree() {
-    let bench = Bench::new().await;
-    let outside = bench.directory.path().join("outside");
+async fn whiteouts_stay_inside_the_tree() {
+    let fixture = Fixture::new().await;
+    let outside = fixture.directory.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     std::fs::write(outside.join("kept"), "").unwrap();
     let lower = Tar::new().symlink("out", outside.to_str().unwrap()).done();
@@ -173,15 +173,15 @@ async fn whiteouts_do_not_reach_out_of_the_tree() {
         .file(".wh...", "")
         .file(".wh..", "")
         .done();
-    bench.unpack(vec![lower, upper]).await.unwrap();
+    fixture.unpack(vec![lower, upper]).await.unwrap();
     assert!(outside.join("kept").exists());
 }
 
 #[tokio::test]
-async fn capabilities_arrive_and_attributes_that_steer_mounts_do_not() {
+async fn only_safe_extended_attributes_are_set() {
     // cap_net_bind_service, effective and permitted, revision 2.
     let capability: &[u8] = &[1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let bench = Bench::new().await;
+    let fixture = Fixture::new().await;
     let layer = Tar::new()
         .extended(&[
             ("SCHILY.xattr.security.capability", capability),
@@ -189,7 +189,7 @@ async fn capabilities_arrive_and_attributes_that_steer_mounts_do_not() {
         ])
         .file("program", "x")
         .done();
-    let image = bench.unpack(vec![layer]).await.unwrap();
+    let image = fixture.unpack(vec![layer]).await.unwrap();
     let path = image.root.join("program");
     let mut value = [0; 64];
     let length = rustix::fs::getxattr(&path, "security.capability", &mut value).unwrap();
@@ -198,8 +198,8 @@ async fn capabilities_arrive_and_attributes_that_steer_mounts_do_not() {
 }
 
 #[tokio::test]
-async fn an_image_that_grows_beyond_its_limits_is_refused() {
-    let bench = Bench::new().await;
+async fn image_beyond_its_limits_is_refused() {
+    let fixture = Fixture::new().await;
     let mut many = Tar::new();
     for number in 0..20 {
         many = many.file(&format!("f{number}"), "x");
@@ -226,7 +226,7 @@ async fn an_image_that_grows_beyond_its_limits_is_refused() {
                 bytes: 64 << 20,
                 entries: 10,
             },
-            // A name of three megabytes: more than may stand between two entries.
+            // A name of three megabytes exceeds the limit for headers.
             {
                 let name = "n".repeat(3 << 20);
                 Tar::new()
@@ -238,11 +238,11 @@ async fn an_image_that_grows_beyond_its_limits_is_refused() {
         ),
     ];
     for (limits, layer, expected) in cases {
-        // Publishes the layout; the default store has room for it or not.
-        drop(bench.unpack(vec![layer]).await);
-        let root = bench.directory.path().join("small");
+        // Writes the layout; the result with default limits does not matter.
+        drop(fixture.unpack(vec![layer]).await);
+        let root = fixture.directory.path().join("small");
         let store = ImageStore::open_with_limits(&root, limits).unwrap();
-        store.add_layouts(bench.layout("")).await.unwrap();
+        store.add_layouts(fixture.layout("")).await.unwrap();
         let result = store
             .ensure(NAME, PullPolicy::Never, &Credentials::anonymous())
             .await;
@@ -253,11 +253,11 @@ async fn an_image_that_grows_beyond_its_limits_is_refused() {
 }
 
 #[tokio::test]
-async fn a_layer_that_ends_early_is_refused() {
-    let bench = Bench::new().await;
+async fn truncated_layer_is_refused() {
+    let fixture = Fixture::new().await;
     let mut layer = Tar::new().file("f", &"x".repeat(5000)).done();
     layer.truncate(2000);
-    let text = reason(bench.unpack(vec![layer]).await);
+    let text = reason(fixture.unpack(vec![layer]).await);
     assert!(text.starts_with("ErrImagePull"), "{text}");
-    bench.assert_no_leftovers();
+    fixture.assert_no_leftovers();
 }

@@ -1,0 +1,87 @@
+//! The state shared by all tasks of the node.
+
+use std::{collections::HashMap, fs, path::PathBuf, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use parking_lot::Mutex;
+use pod_supervisor::layout;
+use reconcile::{Key, Recorder, Store};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    devices::Devices,
+    pod::Desired,
+    schedule::{self, Obstacle},
+    services::Services,
+    slots::Slots,
+    storage::{self, Storage},
+};
+
+/// State shared by all tasks of the node.
+pub(crate) struct Shared {
+    pub(crate) settings: NodeSettings,
+    pub(crate) recorder: Recorder,
+    pub(crate) pods: Store<Pod>,
+    pub(crate) node: Store<Node>,
+    pub(crate) storage: Storage,
+    pub(crate) services: Services,
+    /// Notifies of changes that a waiting pod may need: the node, a claim or free capacity.
+    pub(crate) node_changed: watch::Sender<()>,
+    pub(crate) devices: Devices,
+    pub(crate) slots: Slots,
+    /// Reaps the supervisors started by this process.
+    pub(crate) children: TaskTracker,
+    pub(super) workers: Mutex<HashMap<String, watch::Sender<Desired>>>,
+    pub(super) tasks: TaskTracker,
+}
+
+/// The settings that more than one task needs.
+pub(crate) struct NodeSettings {
+    pub(crate) node_name: String,
+    pub(crate) root: PathBuf,
+    pub(crate) supervisor: PathBuf,
+    pub(crate) client: kube::Client,
+    pub(crate) images: Arc<dyn crate::Images>,
+    pub(crate) network: Arc<dyn crate::Network>,
+    pub(crate) clock: reconcile::Clock,
+    pub(crate) address: std::net::IpAddr,
+    pub(crate) labels: std::collections::BTreeMap<String, String>,
+    pub(crate) cgroup_parent: String,
+    pub(crate) resolver: crate::Resolver,
+}
+
+impl Shared {
+    pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.settings.root.join("pods").join(uid)
+    }
+
+    pub(crate) fn cgroup(&self, uid: &str) -> String {
+        // A running pod stays in its cgroup, even if the settings have changed.
+        let file = self.pod_dir(uid).join(layout::SANDBOX_FILE);
+        let known = fs::read(file).ok().and_then(|bytes| {
+            serde_json::from_slice::<pod_supervisor::model::Sandbox>(&bytes).ok()
+        });
+        known.map_or_else(
+            || format!("{}/pod{uid}", self.settings.cgroup_parent),
+            |sandbox| sandbox.cgroup,
+        )
+    }
+
+    /// Why this pod cannot be bound to this node now. If it can, its slot is reserved.
+    pub(crate) fn obstacle(&self, pod: &Pod) -> Option<Obstacle> {
+        let key = Key::new("", self.settings.node_name.as_str());
+        let Some(node) = self.node.get(&key) else {
+            let message = "0/1 nodes are available: the node is being registered";
+            return Some(Obstacle::Unschedulable(message.into()));
+        };
+        schedule::obstacle(pod, &node)
+            .or_else(|| self.devices.obstacle(pod))
+            .map(Obstacle::Unschedulable)
+            .or_else(|| storage::obstacle(self, pod))
+            .or_else(|| {
+                let admitted = self.slots.admit(pod, &node, &self.pods.list());
+                admitted.err().map(Obstacle::Unschedulable)
+            })
+    }
+}

@@ -1,0 +1,112 @@
+//! Prepares a pod's volumes and renews the tokens in them.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::future::try_join_all;
+use image_store::Image;
+use k8s_openapi::api::core::v1::Pod;
+use reasons::Reason;
+
+use super::image::{credentials, policy};
+use crate::{
+    Failure,
+    documents::{self, Documents},
+    node::Shared,
+    storage, tokens,
+    volumes::{self, Volumes},
+};
+
+/// The prepared volumes of a pod and the config maps and secrets read for them.
+#[derive(Debug, Clone)]
+pub(crate) struct Prepared {
+    pub(crate) volumes: Volumes,
+    pub(crate) documents: Documents,
+    /// When to renew the tokens in them; `None` if there are no tokens.
+    pub(crate) fresh_for: Option<Duration>,
+}
+
+pub(crate) async fn prepare_volumes(
+    shared: Arc<Shared>,
+    pod: Arc<Pod>,
+    dir: PathBuf,
+) -> Result<Prepared, Failure> {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let names = documents::names(&pod);
+    let documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
+    let credentials = credentials(&pod, &documents)?;
+    let volumes = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.volumes.iter().flatten());
+    let images = volumes.filter_map(|volume| Some((volume.name.clone(), volume.image.as_ref()?)));
+    let images = try_join_all(images.map(|(name, source)| {
+        let (shared, credentials) = (&shared, &credentials);
+        async move {
+            let reference = source.reference.as_deref().unwrap_or_default();
+            let policy = policy(source.pull_policy.as_deref(), reference);
+            let image = shared
+                .settings
+                .images
+                .ensure(reference, policy, credentials)
+                .await;
+            let what = format!("image of volume {name:?}");
+            let image = image.map_err(|error| Failure::of(error.reason(), &what, &error))?;
+            Ok::<_, Failure>((name, image))
+        }
+    }))
+    .await?;
+    let claims = storage::resolve_claims(&shared, &pod).await?;
+    let tokens = tokens::fetch(&shared.settings.client, &pod).await?;
+    let fresh_for = tokens.fresh_for;
+    let request = volumes::Request {
+        pod,
+        claims,
+        tokens,
+        pod_dir: dir,
+        documents: documents.clone(),
+        images: images.into_iter().collect::<BTreeMap<String, Image>>(),
+        node_name: shared.settings.node_name.clone(),
+        host_ip: shared.settings.address,
+        version: version(),
+    };
+    let prepared = tokio::task::spawn_blocking(move || volumes::prepare(&request)).await;
+    let volumes =
+        prepared.map_err(|error| Failure::of(Reason::FailedMount, "prepare volumes", &error))??;
+    Ok(Prepared {
+        volumes,
+        documents,
+        fresh_for,
+    })
+}
+
+/// Unique per call.
+fn version() -> String {
+    jiff::Timestamp::now().as_nanosecond().to_string()
+}
+
+/// Writes new tokens into the volumes of a running pod. Returns when to renew them again.
+pub(crate) async fn refresh_tokens(
+    shared: Arc<Shared>,
+    pod: Arc<Pod>,
+    dir: PathBuf,
+) -> Result<Option<Duration>, Failure> {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let names = documents::names(&pod);
+    let documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
+    let tokens = tokens::fetch(&shared.settings.client, &pod).await?;
+    let fresh_for = tokens.fresh_for;
+    let request = volumes::Request {
+        pod,
+        claims: BTreeMap::new(),
+        tokens,
+        pod_dir: dir,
+        documents,
+        images: BTreeMap::new(),
+        node_name: shared.settings.node_name.clone(),
+        host_ip: shared.settings.address,
+        version: version(),
+    };
+    let refreshed = tokio::task::spawn_blocking(move || volumes::refresh(&request)).await;
+    refreshed.map_err(|error| Failure::of(Reason::FailedMount, "renew tokens", &error))??;
+    Ok(fresh_for)
+}
