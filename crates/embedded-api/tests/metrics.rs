@@ -1,5 +1,6 @@
-//! The path `/metrics`.
+//! The path `/metrics`. Metrics are global, so these tests have a process of their own.
 
+#[path = "integration/support/mod.rs"]
 mod support;
 
 use embedded_api::Identity;

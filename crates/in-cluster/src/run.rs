@@ -50,7 +50,7 @@ pub fn run(command: &Command) -> Result<()> {
 
 async fn component(command: &Command, place: &Place) -> Result<()> {
     let (refused, refusals) = rights::refusals();
-    let client = client::in_pod(refused).await?;
+    let client = client::in_pod(&refused).await?;
     let (component, account) = match command {
         Command::Api(_) => ("virt-api", API_ACCOUNT),
         Command::Controller(_) => ("virt-controller", CONTROLLER_ACCOUNT),

@@ -280,7 +280,13 @@ async fn expired_certificate_authority_is_reported_and_replaced() {
     let put = put.expect("put it there").data["data"].clone();
     let is_replaced = |secret: &Value| secret["data"]["tls.crt"] != put["tls.crt"];
     wait_for(&secrets, "kubevirt-ca", "replaced", is_replaced).await;
-    wait_event(&test, NAMESPACE, "AuthorityExpired", "a new one was created").await;
+    wait_event(
+        &test,
+        NAMESPACE,
+        "AuthorityExpired",
+        "a new one was created",
+    )
+    .await;
 
     // The API server reaches virt-api, and virt-api the handlers, by their new certificates.
     let vm = tiny_vm("after");
