@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Suites that boot guests and so keep all processors busy: they start first, one at a time.
-const WITH_GUESTS: [&str; 2] = ["e2e/single_host", "virt-launcher-bin/lifecycle"];
+const WITH_GUESTS: [&str; 2] = ["e2e/single_host", "virt-launcher-bin/guest"];
 /// Guests mostly wait, so more tests with guests run at once than there are processors.
 const TESTS_WITH_GUESTS: &str = "4";
 /// A suite that takes longer hangs.

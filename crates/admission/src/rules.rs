@@ -3,7 +3,7 @@
 //! Invariants: ids are unique; every violation names the rule that reports it; every rule has cases
 //! under `tests/cases/` or `tests/kinds/`, at least one that it accepts and one that it refuses (for
 //! a default, an instance type or a preference: one that it fills in and one that it leaves
-//! unchanged). `tests/rules.rs` compares the cases with [`all`].
+//! unchanged). `tests/integration/rules.rs` compares the cases with [`all`].
 
 use validation::{Rule, Summary};
 

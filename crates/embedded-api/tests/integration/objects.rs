@@ -1,10 +1,8 @@
 //! The life of objects, request by request.
 
-mod support;
-
+use crate::support::*;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::*;
 use tower::ServiceExt as _;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

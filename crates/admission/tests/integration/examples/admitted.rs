@@ -10,7 +10,7 @@ use defaults::Environment;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::{
+use super::{
     Example,
     catalogue::{group_and_version, is_ours, kind},
     examples,

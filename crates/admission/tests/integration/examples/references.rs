@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::catalogue::{examples, group_and_version, kind};
+use super::catalogue::{examples, group_and_version, kind};
 
 /// Kind and name.
 type Named = (String, String);

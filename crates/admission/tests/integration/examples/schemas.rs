@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use apimachinery::schema::Schema;
 use serde_json::{Value, json};
 
-use crate::catalogue::{examples, group_and_version, is_ours, kind};
+use super::catalogue::{examples, group_and_version, is_ours, kind};
 
 /// Schemas of all served versions.
 pub(crate) struct Schemas(BTreeMap<[String; 3], Arc<Schema>>);

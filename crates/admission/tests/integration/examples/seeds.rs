@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::catalogue::examples;
+use super::catalogue::examples;
 
 /// Keys of embedded documents, and their language.
 const EMBEDDED: &[(&str, Language)] = &[

@@ -1,11 +1,9 @@
 //! Authentication and authorization: roles, reviews, tokens, impersonation.
 
-mod support;
-
+use crate::support::*;
 use embedded_api::Identity;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::*;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const PODS: &str = "/api/v1/namespaces/default/pods";

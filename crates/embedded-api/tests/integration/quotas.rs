@@ -1,10 +1,8 @@
 //! Quotas: rejections and statuses.
 
-mod support;
-
+use crate::support::*;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::*;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";

@@ -1,10 +1,8 @@
 //! Built-in kinds: defaults, validation, and table columns.
 
-mod support;
-
+use crate::support::*;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::*;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";

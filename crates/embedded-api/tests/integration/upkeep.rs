@@ -1,10 +1,8 @@
 //! Background tasks, and checks against other objects.
 
-mod support;
-
+use crate::support::*;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::*;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";

@@ -27,7 +27,7 @@ use kubevirt_api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::catalogue::{examples, kind};
+use super::catalogue::{examples, kind};
 
 /// Deserializes and serializes a type.
 type RoundTrip = fn(&Value) -> Result<Value, String>;

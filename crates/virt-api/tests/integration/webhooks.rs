@@ -6,7 +6,6 @@
     reason = "specs are written where they are passed"
 )]
 
-#[path = "webhooks/sizes.rs"]
 mod sizes;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -1,10 +1,9 @@
 //! Webhooks, aggregated API servers and kubelets over real TLS; and `kubectl` from outside.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails so")]
 
-mod support;
-
 use std::{net::SocketAddr, path::Path, process::Stdio};
 
+use crate::support::*;
 use axum::{
     Extension, Json, Router,
     routing::{get, post},
@@ -16,7 +15,6 @@ use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, Leaf, Peer, Server, TlsSource, Validity};
-use support::*;
 use tokio::net::TcpListener;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

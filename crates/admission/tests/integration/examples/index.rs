@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::catalogue::{directory, examples};
+use super::catalogue::{directory, examples};
 
 #[test]
 fn index_lists_every_example_with_its_first_line() {

@@ -1,9 +1,8 @@
 //! Watches and background tasks, observed through the router and through `kube`.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::*;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -13,7 +12,6 @@ use kube::{
     runtime::watcher,
 };
 use serde_json::{Value, json};
-use support::*;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     admitted::{config, submit},
     catalogue::directory,
 };

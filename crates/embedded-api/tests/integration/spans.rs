@@ -1,8 +1,6 @@
 //! The tracing span of a request, and the log line of its response.
 #![expect(clippy::unwrap_used, reason = "a test fails so")]
 
-mod support;
-
 use std::{
     io::{self, Write},
     sync::Arc,
@@ -64,7 +62,7 @@ impl MakeWriter<'_> for Log {
 
 #[tokio::test]
 async fn span_has_user_and_resource_of_the_request() {
-    let api = support::start().await;
+    let api = crate::support::start().await;
     let log = Log::default();
     let _guard = log.record();
     let uri = "/api/v1/namespaces/default/configmaps/absent?pretty=secret";
@@ -104,11 +102,11 @@ async fn span_has_user_and_resource_of_the_request() {
 
 #[tokio::test]
 async fn failures_are_warnings_with_the_error() {
-    let api = support::start().await;
+    let api = crate::support::start().await;
     let log = Log::default();
     let _guard = log.record();
     // No kubelet can be reached: the server has no certificate for kubelets.
-    api.create("/api/v1/namespaces/default/pods", support::pod("p"))
+    api.create("/api/v1/namespaces/default/pods", crate::support::pod("p"))
         .await;
     let binding = serde_json::json!({"metadata": {"name": "p"}, "target": {"name": "n"}});
     let (code, _) = api
