@@ -1,5 +1,4 @@
-// CoreDNS with the plugins that a small cluster needs. The stock program links clients of several
-// clouds; this one does not.
+// CoreDNS with the plugins that a small cluster needs, without the cloud clients of the stock program.
 package main
 
 import (

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a program again whenever it ends, as an init system would: soon, and later each time while it
-# does not last. The program ends with this script.
+# Runs a program again whenever it ends, as an init system does, with growing delays while it keeps
+# ending. The kernel kills the program when this script ends.
 #
 # usage: keep.sh PROGRAM [ARGUMENT]...
 tenths=2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Process 1 of a node: gives it mounts of its own, then keeps containerd, the kubelet and kube-proxy
-# running. It is started in new PID, mount, UTS and IPC namespaces; nothing it mounts is seen outside.
+# Process 1 of a node: sets up its mounts, then keeps containerd, the kubelet and kube-proxy running.
+# It runs in new PID, mount, UTS and IPC namespaces; its mounts are not visible outside.
 #
 # usage: node-init.sh NAME HOME BIN API CGROUP
 set -eu
@@ -23,7 +23,7 @@ mount -t proc proc /proc
 mount --make-rshared /
 mkdir -p /run/lock /var/lib/kubelet /var/lib/cni
 
-# The kubelet wants its root in every controller, and CPUs there before anything can run in it.
+# The kubelet needs its root cgroup in every controller, with CPUs assigned before any process can run.
 for controller in /sys/fs/cgroup/*/; do
     [ -e "$controller/cgroup.procs" ] || continue
     mkdir -p "$controller/$cgroup"
@@ -42,12 +42,12 @@ keep() {
     sh "$keeper" "$@" >>"/var/log/$log.log" 2>&1 &
 }
 
-# Without containerd the kubelet would end, and try again later than it could.
+# Without containerd the kubelet would exit and be restarted later than necessary.
 after_containerd='until [ -S /run/containerd/containerd.sock ]; do sleep 0.05; done; exec "$@"'
 
 log=containerd keep containerd --config "$home/containerd.toml"
 log=kubelet keep sh -c "$after_containerd" - kubelet --config="$home/kubelet.yaml" \
     --kubeconfig="$api" --hostname-override="$name" --node-ip="$(cat "$home/address")"
 log=kube-proxy keep kube-proxy --config="$home/proxy.yaml"
-# As process 1 it reaps whatever is left to it.
+# Process 1 reaps orphaned processes.
 while :; do wait || true; sleep 1; done

@@ -1,16 +1,16 @@
 //! `xtask generate`: files that are made from code and checked in.
 //!
 //! These are the definitions of our kinds under `deploy/crds`, the manifest that installs all of it,
-//! `deploy/ferrovirt.yaml`, the list of stories, and the reference of reasons in the troubleshooting guide.
-//! Their content comes from `kubevirt-api`, `installation`, `stories`, `reasons` and `diagnosis`; this
-//! module only knows files.
+//! `deploy/ferrovirt.yaml`, the list of end-to-end tests, the reference of reasons in the troubleshooting
+//! guide, and the reference of metrics. Their content comes from `kubevirt-api`, `installation`, `e2e`,
+//! `reasons`, `diagnosis` and the tables of metrics; this module only knows files.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
 use kubevirt_api::crds::{self, manifests};
 
-use crate::{e2e_list, troubleshooting, workspace::root};
+use crate::{e2e_list, metrics_page, troubleshooting, workspace::root};
 
 /// Writes every generated file and removes obsolete ones; with `check` only reports stale ones.
 pub(crate) fn run(check: bool) -> anyhow::Result<()> {
@@ -26,6 +26,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
         ("deploy/ferrovirt.yaml", manifest),
         ("docs/e2e-tests.md", e2e_list::page()?),
         (troubleshooting::PAGE, troubleshooting::page()?),
+        ("docs/reference/metrics.md", metrics_page::page()?),
     ] {
         let path = root().join(name);
         if fs::read_to_string(&path).is_ok_and(|found| found == text) {

@@ -23,6 +23,7 @@ mod guest;
 mod image;
 mod kubernetes;
 mod logins;
+mod metrics_page;
 mod parity;
 mod printer;
 mod push;

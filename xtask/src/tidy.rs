@@ -2,7 +2,7 @@
 //!
 //! Every module has a `//!` text and a meaningful name; crates depend on their own ring and inner ones
 //! only; files of the two inner rings do not depend on each other in circles; documents name existing
-//! files and functions; no doc comment has a test, because `cargo xtask test` runs none. The longest
+//! files and functions; a doc test is in a crate where doc tests run. The longest
 //! files and functions are printed, but not limited.
 
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ const MEANINGLESS: [&str; 9] = [
     "util", "utils", "common", "helper", "helpers", "types", "misc", "shared", "lib_util",
 ];
 const SHOWN: usize = 10;
+/// The sources whose doc tests run; other crates have `doctest = false`.
+const WITH_DOC_TESTS: &str = "crates/metrics/src";
 /// The rings whose files may not depend on each other in circles: `wire` and `domain`.
 const INNER_RINGS: usize = 2;
 
@@ -74,7 +76,9 @@ fn faults_of(source: &Source) -> Vec<String> {
     if !is_tests && !source.text.trim_start().starts_with("//!") {
         faults.push(format!("{shown}: no //! text at the top"));
     }
-    if let Some(line) = doc_test(&source.text) {
+    if let Some(line) = doc_test(&source.text)
+        && !source.path.starts_with(WITH_DOC_TESTS)
+    {
         faults.push(format!(
             "{shown}:{}: doc tests do not run; mark the block as text or write a test",
             line + 1

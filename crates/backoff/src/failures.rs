@@ -118,6 +118,15 @@ impl<K: Hash + Eq> Failures<K> {
         self.counts.remove(key).unwrap_or(0)
     }
 
+    /// How many objects have failed and not succeeded since.
+    pub fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
     /// Consecutive failures so far.
     pub fn count(&self, key: &K) -> u32 {
         self.counts.get(key).copied().unwrap_or(0)
@@ -147,6 +156,7 @@ mod tests {
             assert!(delay >= base && delay <= base * 5 / 4, "{delay:?} {base:?}");
         }
         assert_eq!((failures.count(&"a"), failures.count(&"b")), (6, 0));
+        assert_eq!(failures.len(), 1);
         assert_eq!(failures.succeeded(&"a"), 6);
         assert!(failures.failed("a").delay < Duration::from_secs(2));
     }

@@ -1,8 +1,13 @@
 //! The API server as a value: open it, call it in process or through a server, run its tasks.
 
-use std::{fmt, ops::Deref, sync::Arc};
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, OnceLock},
+};
 
 use axum::Router;
+use metrics::Table;
 use serde_json::json;
 use serving::Trust;
 use tokio::sync::Mutex;
@@ -85,6 +90,8 @@ pub(crate) struct Parts {
     pub tokens: Tokens,
     pub root_ca: Option<String>,
     pub quota_gate: quota::Gate,
+    /// The tables served at `/metrics`, unless they are this crate's own.
+    pub metrics: OnceLock<Vec<&'static Table>>,
     /// Held while the served kinds are being recomputed.
     loading: Mutex<()>,
 }
@@ -251,12 +258,21 @@ impl EmbeddedApi {
             tokens: Tokens::new(key),
             root_ca,
             quota_gate: quota::Gate::default(),
+            metrics: OnceLock::new(),
             loading: Mutex::default(),
         }));
         api.load_definitions().await.map_err(OpenError::Prepare)?;
         api.load_services().await.map_err(OpenError::Prepare)?;
         api.bootstrap().await.map_err(OpenError::Prepare)?;
         Ok(Self { api })
+    }
+
+    /// Serves these tables at `/metrics`, instead of only this crate's and the process's. Call it
+    /// once.
+    pub fn serve_metrics(&self, tables: Vec<&'static Table>) {
+        if self.api.metrics.set(tables).is_err() {
+            tracing::error!("metrics are set twice");
+        }
     }
 
     /// The service for requests. Put it behind a [`serving::Server`] with optional client

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::{
     api::Api,
     error::ApiError,
+    metrics,
     registry::{Origin, document_schema},
     request::negotiate,
     router::{self, text},
@@ -43,6 +44,7 @@ pub(crate) async fn serve(
             api.store.revision().await?;
             return Ok(Some(text(StatusCode::OK, "ok")));
         }
+        ["metrics"] => return metrics::serve(api).await.map(Some),
         ["version"] => Some(version()),
         [".well-known", "openid-configuration"] => Some(tokens::discovery_document()),
         ["openid", "v1", "jwks"] => Some(api.tokens.keys_document()),

@@ -9,7 +9,7 @@
 //! - `request` parses requests, `router` dispatches them, `verbs` execute them, `span` traces them;
 //! - `auth` authenticates, `tokens` issues tokens of service accounts, `access` authorizes;
 //! - `admission`, `aggregate`, `logs` call other servers, located by `backend`;
-//! - `documents` serves discovery and `OpenAPI`;
+//! - `documents` serves discovery and `OpenAPI`, `metrics` the metrics of the process;
 //! - `plugins` complete new objects from other objects, `disruption` limits evictions;
 //! - `upkeep` collects garbage, empties namespaces, aggregates roles, counts budgets, expires
 //!   events, compacts the log.
@@ -40,11 +40,13 @@ mod backend;
 mod disruption;
 mod documents;
 mod logs;
+mod metrics;
 mod plugins;
 mod quota;
 
 mod upkeep;
 
+pub use self::metrics::METRICS;
 pub use api::{EmbeddedApi, KubeletClient, OpenError, ServiceAccounts, Settings};
 pub use auth::Identity;
 pub use clock::Clock;

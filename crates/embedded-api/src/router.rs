@@ -19,6 +19,7 @@ use crate::{
     documents,
     error::ApiError,
     logs,
+    metrics::Labels,
     request::{Format, Payload, Query, Representation, ResourcePath},
     span, tokens,
     verbs::{self, Call},
@@ -30,10 +31,12 @@ pub(crate) fn router(api: Api) -> Router {
 
 async fn answer(State(api): State<Api>, request: Request) -> Response {
     let (span, started) = (span::new(&request), Instant::now());
+    let labels = Labels::of(&api, &request);
     let routed = Box::pin(route(&api, request))
         .instrument(span.clone())
         .await;
     let mut response = routed.unwrap_or_else(span::respond);
+    labels.record(response.status(), started.elapsed());
     span::log_response(&span, &mut response, started);
     response
 }

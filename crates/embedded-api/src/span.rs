@@ -29,7 +29,7 @@ pub(crate) fn new(request: &Request) -> Span {
         resource = Empty,
         subresource = Empty,
         namespace = Empty,
-        name = Empty,
+        object = Empty,
     );
     if !span.is_disabled() {
         record_id(&span, request);
@@ -58,7 +58,7 @@ pub(crate) fn record_call(call: &Call) {
     let parts = [
         ("subresource", call.subresource.as_deref()),
         ("namespace", Some(call.namespace.as_str())),
-        ("name", call.name.as_deref()),
+        ("object", call.name.as_deref()),
     ];
     for (field, value) in parts {
         if let Some(value) = value.filter(|value| !value.is_empty()) {

@@ -19,6 +19,7 @@ mod error;
 #[expect(unsafe_code, reason = "a terminal is registered by its descriptor")]
 mod exec;
 mod logs;
+mod metrics;
 mod node;
 mod pod;
 mod port_forward;
@@ -38,6 +39,7 @@ mod teardown;
 mod tokens;
 mod volumes;
 
+pub use self::metrics::METRICS;
 pub use error::{Failure, NodeError};
 pub use node::EmbeddedNode;
 pub use settings::{Addresses, Endpoint, Images, Network, Resolver, ServiceOffer, Settings};

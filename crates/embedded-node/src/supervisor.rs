@@ -23,7 +23,10 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::Failure;
+use crate::{
+    Failure,
+    metrics::{SUPERVISOR_STARTS, SUPERVISORS},
+};
 
 /// A supervisor responds in microseconds and starts in milliseconds; a loaded host may take longer.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -35,6 +38,8 @@ pub(crate) struct Link {
     stream: BufReader<UnixStream>,
     /// The partial line, kept when a read is cancelled.
     line: Vec<u8>,
+    /// In the metric of connected supervisors.
+    _counted: metrics::Held,
 }
 
 impl Link {
@@ -44,6 +49,7 @@ impl Link {
         let mut link = Self {
             stream,
             line: Vec::new(),
+            _counted: SUPERVISORS.hold([]),
         };
         link.send(&Request::Subscribe).await?;
         let status = timeout(TIMEOUT, link.next()).await??;
@@ -95,6 +101,7 @@ pub(crate) async fn request(pod_dir: &Path, request: &Request) -> io::Result<()>
     let mut link = Link {
         stream: BufReader::new(connect(pod_dir).await?),
         line: Vec::new(),
+        _counted: SUPERVISORS.hold([]),
     };
     link.send(request).await?;
     match timeout(TIMEOUT, link.next_reply()).await?? {
@@ -128,6 +135,7 @@ pub(crate) async fn ensure(
         .spawn()
         .map_err(failed)?;
     failpoints::after("embedded-node/pod/spawn-supervisor");
+    SUPERVISOR_STARTS.increment([]);
     let mut line = String::new();
     let output = child.stdout.take();
     // It outlives this process; until then, we are its parent and must reap it.

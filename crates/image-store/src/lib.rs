@@ -20,6 +20,7 @@ mod digest;
 mod error;
 mod layout;
 mod manifest;
+mod metrics;
 mod name;
 mod push;
 mod references;
@@ -30,6 +31,7 @@ mod unpack;
 mod verified;
 mod writer;
 
+pub use self::metrics::METRICS;
 pub use config::{ImageConfig, ImageUser};
 pub use credentials::{Credentials, CredentialsError};
 pub use digest::{Digest, DigestError};

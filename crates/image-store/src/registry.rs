@@ -25,6 +25,7 @@ use crate::manifest::{
     ConfigDocument, DOCKER_INDEX_TYPE, DOCKER_MANIFEST_TYPE, Descriptor, Document, INDEX_TYPE,
     MANIFEST_TYPE, MAX_DOCUMENT, Manifest, platform_name,
 };
+use crate::metrics;
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two chunks of a response.
@@ -91,6 +92,13 @@ impl Registry {
         descriptor: &Descriptor,
         to: &Path,
     ) -> Result<(), RegistryError> {
+        let downloaded = self.download_to(descriptor, to).await;
+        let result = if downloaded.is_ok() { "done" } else { "failed" };
+        metrics::DOWNLOADS.increment([result]);
+        downloaded
+    }
+
+    async fn download_to(&self, descriptor: &Descriptor, to: &Path) -> Result<(), RegistryError> {
         let mut file = tokio::fs::File::create_new(to)
             .await
             .map_err(RegistryError::Save)?;
@@ -99,6 +107,7 @@ impl Registry {
         let mut left = descriptor.size;
         while let Some(chunk) = stream.next().await {
             let chunk = chunk?;
+            metrics::DOWNLOADED_BYTES.add([], u64::try_from(chunk.len()).unwrap_or(u64::MAX));
             left = subtract(left, chunk.len()).ok_or_else(|| RegistryError::TooLarge {
                 registry: self.name(),
                 what: "a layer",

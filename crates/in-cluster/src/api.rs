@@ -1,4 +1,4 @@
-//! `ferrovirt api`: keeps the installation's authority, signs for agents, and serves.
+//! `ferrovirt api`: keeps the installation's authority, signs certificates of virt-handlers, and serves.
 
 use std::{pin::pin, time::Duration};
 
@@ -17,27 +17,27 @@ use tokio::sync::watch;
 use crate::{
     authority::{self, Installation},
     changes::changes,
-    cli, front_proxy, health,
+    cli, front_proxy, health, metrics,
     pause::pause,
     run::Process,
     signer, trust,
 };
 
-/// Of the certificates that this process makes for itself.
+/// Lifetime of the certificates that this process issues to itself.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24);
-/// Between two looks at the authority; a certificate of ours lasts many of them.
-const LOOK: Duration = Duration::from_mins(10);
-/// After one that failed.
-const RETRY: Duration = Duration::from_secs(10);
-/// Somebody who changes one thing may change another.
-const SETTLE: Duration = Duration::from_secs(1);
-/// How node agents know us.
+/// Interval of the checks of the authority, much shorter than the lifetime of certificates.
+const CHECK_INTERVAL: Duration = Duration::from_mins(10);
+/// Interval after a failed check.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Related changes often arrive together; one check handles them all.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// The common name that virt-handlers accept.
 const CLIENT_NAME: &str = "virt-api";
 
-/// What changes while the process runs.
-struct Changing {
+/// The parts that are replaced while the process runs.
+struct Replaceable {
     serving: TlsSwap,
-    agents: HttpsClient,
+    handlers: HttpsClient,
     installation: watch::Sender<Installation>,
 }
 
@@ -46,22 +46,23 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
     let (proxies, front_proxy) = front_proxy::read(client).await?;
     let installation = current(process)
         .await
-        .inspect_err(|error| tell(process, error))?;
+        .inspect_err(|error| publish_failure(process, error))?;
     let listener = health::listen(flags.port).await?;
     let (server, caller) = identities(&installation, &process.namespace)?;
     let (swap, tls) =
         TlsSource::swappable(&server, &ClientCertificates::Optional(proxies.clone()))?;
-    let agents = HttpsClient::new(&installation.bundle, Some(&caller), process.tasks.clone())?;
+    let handlers = HttpsClient::new(&installation.bundle, Some(&caller), process.tasks.clone())?;
     let (sender, receiver) = watch::channel(installation.clone());
     let settings = virt_api::Settings {
         client: client.clone(),
         listener,
         tls,
         front_proxy,
-        nodes: agents.clone(),
+        nodes: handlers.clone(),
         cluster: ClusterConfig::default(),
         namespace: process.namespace.clone(),
         clock: Clock::system(),
+        metrics: metrics::api(),
     };
     let serving = process
         .tasks
@@ -72,46 +73,46 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         receiver,
         process.stop.clone(),
     ));
-    let changing = Changing {
+    let replaceable = Replaceable {
         serving: swap,
-        agents,
+        handlers,
         installation: sender,
     };
     tokio::select! {
         ended = serving => ended.context("virt-api ended"),
-        () = keep(process, &changing) => Ok(()),
+        () = keep(process, &replaceable) => Ok(()),
     }
 }
 
-/// Publishes whom to trust, and renews; never ends by itself.
-async fn keep(process: &Process, changing: &Changing) {
+/// Publishes the authority and renews certificates; never returns.
+async fn keep(process: &Process, replaceable: &Replaceable) {
     let secrets: Api<Secret> = Api::namespaced(process.client.clone(), &process.namespace);
     let mut changes = pin!(stream::select(
         changes(secrets, authority::NAME),
         trust::webhook_changes(&process.client),
     ));
     loop {
-        // Half of the time that our certificates are good for.
+        // Half of our certificates' lifetime.
         let now = Timestamp::now();
         let times = now..now.checked_add(LIFETIME / 2).unwrap_or(Timestamp::MAX);
-        let wait = match Box::pin(renew(process, changing)).await {
-            Ok(()) => LOOK,
+        let wait = match Box::pin(renew(process, replaceable)).await {
+            Ok(()) => CHECK_INTERVAL,
             Err(error) => {
-                tell(process, &error);
-                RETRY
+                publish_failure(process, &error);
+                RETRY_INTERVAL
             }
         };
         tokio::select! {
             () = pause(wait, &times, Timestamp::now) => {}
             _change = changes.next() => {
-                tokio::time::sleep(SETTLE).await;
+                tokio::time::sleep(DEBOUNCE).await;
                 while let Some(Some(())) = changes.next().now_or_never() {}
             }
         }
     }
 }
 
-fn tell(process: &Process, error: &anyhow::Error) {
+fn publish_failure(process: &Process, error: &anyhow::Error) {
     let chain: &(dyn std::error::Error + 'static) = error.as_ref();
     let note = format!("certificates are not renewed: {}", error_chain(chain));
     process.notices.warn(Reason::CertificateNotRenewed, &note);
@@ -122,15 +123,15 @@ async fn current(process: &Process) -> Result<Installation> {
     authority::current(&process.client, &process.namespace, now, notices).await
 }
 
-async fn renew(process: &Process, changing: &Changing) -> Result<()> {
+async fn renew(process: &Process, replaceable: &Replaceable) -> Result<()> {
     let client = &process.client;
     let installation = current(process).await?;
-    // Whoever calls us must trust a new authority before it signs what we show.
+    // API servers must trust a new authority before we present a certificate of it.
     let namespace = &process.namespace;
     for other in trust::publish(client, namespace, &installation.bundle).await? {
         let note = format!(
             "Ferrovirt is installed in namespace {namespace}, and a cluster has one installation: another one \
-             in namespace {other} had taken the webhooks, which are put right. Delete it: kubectl delete \
+             in namespace {other} had replaced the webhooks, which are restored now. Delete it: kubectl delete \
              namespace {other}"
         );
         process.notices.warn(Reason::SecondInstallation, &note);
@@ -139,15 +140,15 @@ async fn renew(process: &Process, changing: &Changing) -> Result<()> {
     let (proxies, _names) = front_proxy::read(client).await?;
     let (server, caller) = identities(&installation, &process.namespace)?;
     let callers = ClientCertificates::Optional(proxies);
-    changing.serving.replace(&server, &callers)?;
-    changing
-        .agents
+    replaceable.serving.replace(&server, &callers)?;
+    replaceable
+        .handlers
         .replace(&installation.bundle, Some(&caller))?;
-    changing.installation.send_replace(installation);
+    replaceable.installation.send_replace(installation);
     Ok(())
 }
 
-/// What virt-api shows to those who call it, and to those it calls.
+/// The certificates of virt-api as a server and as a client.
 fn identities(installation: &Installation, namespace: &str) -> Result<(Identity, Identity)> {
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
     let authority = &installation.authority;

@@ -1,8 +1,8 @@
 //! The installation's certificate authority: a secret that only `ferrovirt api` reads.
 //!
-//! Whichever replica comes first makes it; the others take what they find. Long before it ends a
-//! new one is made, and the older stays in the bundle until it ends, so whoever trusts the bundle
-//! never sees a stranger.
+//! The first replica creates it; the others use the existing one. A new authority is created long before the
+//! current one expires, and the old one stays in the bundle until it expires, so clients that trust the bundle
+//! trust every certificate in use.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use serving::{Authority, Identity, Leaf, Trust, Validity, believes};
 
 use crate::notices::Notices;
 
-/// Of the secret, and of the config map that everybody may read.
+/// Name of the secret, and of the config map that all service accounts may read.
 pub(crate) const NAME: &str = "kubevirt-ca";
 /// The key of the config map's bundle.
 pub(crate) const BUNDLE: &str = "ca-bundle";
@@ -30,19 +30,19 @@ const KEY: &str = "tls.key";
 const MANAGER: &str = "ferrovirt-api";
 
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365);
-/// A new authority is made when the current one has less than this left.
+/// A new authority is created when the current one is valid for less than this time.
 const OVERLAP: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// Of replicas that get in each other's way.
+/// Limit on attempts, which fail when replicas write at the same time.
 const ATTEMPTS: usize = 5;
 
-/// Signs, and says what to trust.
+/// The signing authority and the bundle of trusted authorities.
 #[derive(Debug, Clone)]
 pub(crate) struct Installation {
     pub(crate) authority: Authority,
     pub(crate) bundle: Trust,
 }
 
-/// The authority as it is to be used now; made or renewed if need be, and published.
+/// The current authority, created or renewed if necessary, and published.
 pub(crate) async fn current(
     client: &Client,
     namespace: &str,
@@ -65,7 +65,7 @@ pub(crate) async fn current(
                 let secret = secret(ObjectMeta::default(), &next);
                 api.create(&PostParams::default(), &secret).await
             }
-            // With the version it was read at: of two replicas one wins.
+            // With the resource version that was read, so only one of two replicas succeeds.
             Some(found) => {
                 let secret = secret(found.metadata, &next);
                 api.replace(NAME, &PostParams::default(), &secret).await
@@ -74,12 +74,12 @@ pub(crate) async fn current(
         match written {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             outcome => {
-                outcome.context("keep the authority")?;
-                if let Some(Validity { from, until }) = useless(kept.as_ref(), now)? {
+                outcome.context("write the authority")?;
+                if let Some(Validity { from, until }) = invalid(kept.as_ref(), now)? {
                     let note = format!(
-                        "the certificate authority in the secret {namespace}/{NAME} is good from {from} to \
-                         {until} only, and it is {now}: a new one was made, and everything that the old one \
-                         had signed is made anew. Is the clock right?"
+                        "the certificate authority in the secret {namespace}/{NAME} is valid from {from} \
+                         until {until}, and it is {now}: a new one was created, and all certificates are \
+                         issued again. Check the clock of this node."
                     );
                     notices.warn(Reason::AuthorityExpired, &note);
                 }
@@ -89,8 +89,8 @@ pub(crate) async fn current(
     bail!("other replicas keep changing the secret {namespace}/{NAME}")
 }
 
-/// When the authority would be good, if that is not now.
-fn useless(kept: Option<&Installation>, now: Timestamp) -> Result<Option<Validity>> {
+/// The validity of an authority that is not valid now.
+fn invalid(kept: Option<&Installation>, now: Timestamp) -> Result<Option<Validity>> {
     let Some(kept) = kept else { return Ok(None) };
     let validity = kept.authority.identity().validity()?;
     Ok((now < validity.from || validity.until < now).then_some(validity))
@@ -100,19 +100,19 @@ fn read(secret: &Secret, now: Timestamp) -> Result<Installation> {
     let text = |key: &str| -> Result<String> {
         let data = secret.data.as_ref().and_then(|data| data.get(key));
         let bytes = data.with_context(|| {
-            format!("the secret {NAME} has no {key}: delete it and a new authority is made")
+            format!("the secret {NAME} has no {key}: delete it, and a new authority is created")
         })?;
         String::from_utf8(bytes.0.clone()).with_context(|| format!("read {key} of {NAME}"))
     };
     let identity = Identity::from_pem(text(CERTIFICATE)?, text(KEY)?);
-    let unusable = || format!("use the secret {NAME}: delete it and a new authority is made");
+    let unusable = || format!("use the secret {NAME}: delete it, and a new authority is created");
     let authority = Authority::from_identity(identity).with_context(unusable)?;
     if !signs(&authority, now).with_context(unusable)? {
         bail!(
-            "the key in the secret {NAME} is not that of its certificate: delete it and a new authority is made"
+            "the key in the secret {NAME} is not that of its certificate: delete it, and a new authority is created"
         );
     }
-    // Whoever put an authority there by hand may not have thought of it.
+    // The bundle of a manually created secret may not include its authority.
     let mut bundle = text(BUNDLE)?;
     let own = authority.trust();
     let known = Trust::from_pem(&bundle)
@@ -127,7 +127,7 @@ fn read(secret: &Secret, now: Timestamp) -> Result<Installation> {
     })
 }
 
-/// Whether those who trust its certificate believe what its key signs.
+/// Whether certificates signed by its key are valid for clients that trust its certificate.
 fn signs(authority: &Authority, now: Timestamp) -> Result<bool> {
     let name = "proof";
     let proof = Leaf::server(name, Validity::starting(now, SignedDuration::from_hours(1)));
@@ -135,13 +135,13 @@ fn signs(authority: &Authority, now: Timestamp) -> Result<bool> {
     Ok(believes(&authority.trust(), &proof, name, now)?)
 }
 
-/// Whether a new one must be made: also of one that was made when the clock was ahead.
+/// Whether a new authority is needed, also because the clock was ahead when this one was created.
 fn is_ending(authority: &Authority, now: Timestamp) -> Result<bool> {
     let validity = authority.identity().validity()?;
     Ok(now < validity.from || validity.until.duration_since(now) < OVERLAP)
 }
 
-/// A new authority; the bundle keeps the one before.
+/// A new authority; its bundle includes the previous one.
 fn renewed(before: Option<&Installation>, now: Timestamp) -> Result<Installation> {
     let authority = Authority::create("kubevirt-ca", Validity::starting(now, LIFETIME))?;
     let mut bundle = authority.trust().pem().to_owned();
@@ -172,7 +172,7 @@ fn secret(metadata: ObjectMeta, installation: &Installation) -> Secret {
     }
 }
 
-/// For all who only trust.
+/// Writes the bundle to the config map.
 async fn publish(client: &Client, namespace: &str, bundle: &Trust) -> Result<()> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let params = PatchParams::apply(MANAGER).force();
@@ -223,22 +223,22 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_that_is_not_good_now_is_told_and_replaced() {
+    fn invalid_authority_is_replaced() {
         let made = renewed(None, at(0)).unwrap();
         for (day, expected) in [(-1, true), (0, false), (300, false), (366, true)] {
-            let found = useless(Some(&made), at(day)).unwrap();
+            let found = invalid(Some(&made), at(day)).unwrap();
             assert_eq!(found.is_some(), expected, "{day}");
         }
-        assert_eq!(useless(None, at(0)).unwrap(), None);
-        // It was made when the clock was ahead.
+        assert_eq!(invalid(None, at(0)).unwrap(), None);
+        // The clock was ahead when it was created.
         assert!(is_ending(&made.authority, at(-1)).unwrap());
-        // It is still read, for its successor's bundle has it.
+        // It is still readable, since the bundle of its successor includes it.
         let kept = read(&secret(ObjectMeta::default(), &made), at(366)).unwrap();
         assert!(is_ending(&kept.authority, at(366)).unwrap());
     }
 
     #[test]
-    fn an_authority_that_was_put_there_by_hand_is_in_its_bundle() {
+    fn manually_created_authority_is_in_its_bundle() {
         let (made, other) = (renewed(None, at(0)).unwrap(), renewed(None, at(0)).unwrap());
         let by_hand = Installation {
             bundle: other.bundle.clone(),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_refused_with_the_remedy() {
+    fn key_of_another_certificate_is_refused_with_the_remedy() {
         let (one, other) = (renewed(None, at(0)).unwrap(), renewed(None, at(0)).unwrap());
         let (one, other) = (one.authority.identity(), other.authority.identity());
         let mixed = Identity::from_pem(one.certificate_pem(), other.key_pem());
@@ -262,11 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_without_its_parts_says_which() {
+    fn missing_key_of_the_secret_is_named() {
         let error = read(&Secret::default(), at(0)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the secret kubevirt-ca has no tls.crt: delete it and a new authority is made"
+            "the secret kubevirt-ca has no tls.crt: delete it, and a new authority is created"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A node agent's own certificate: asked for, waited for, renewed.
+//! The certificate of a virt-handler: requested, awaited, renewed.
 
 use std::{pin::pin, time::Duration};
 
@@ -27,31 +27,31 @@ use crate::{
     changes::changes,
     pause::pause,
     run::Process,
-    signer::{USAGES, agent_name},
+    signer::{USAGES, handler_name},
 };
 
-/// virt-api may have to start first.
-const PATIENCE: Duration = Duration::from_mins(5);
-const RETRY: Duration = Duration::from_secs(2);
-/// Between two looks at what is trusted and how long the certificate lasts.
-const LOOK: Duration = Duration::from_mins(10);
-/// After one that failed.
-const AGAIN: Duration = Duration::from_secs(10);
-const SETTLE: Duration = Duration::from_secs(2);
-/// A certificate with less left is replaced.
-const LEFT: SignedDuration = SignedDuration::from_hours(24 * 3);
+/// Time limit for the certificate; virt-api may have to start first.
+const ISSUE_TIMEOUT: Duration = Duration::from_mins(5);
+const FIRST_RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval of the checks of the bundle and of the certificate's validity.
+const CHECK_INTERVAL: Duration = Duration::from_mins(10);
+/// Interval after a failed check.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+const DEBOUNCE: Duration = Duration::from_secs(2);
+/// A certificate that is valid for less than this time is replaced.
+const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 3);
 
-/// What an agent shows and whom it lets in.
-struct Held {
+/// The certificate of virt-handler and the authorities of its clients.
+struct Credentials {
     identity: Identity,
     trust: Trust,
 }
 
-/// TLS settings of the agent, kept current as long as the process runs.
+/// TLS settings of virt-handler, kept current as long as the process runs.
 pub(crate) async fn serve(process: &Process, node: &str) -> Result<TlsSource> {
-    let held = tokio::time::timeout(PATIENCE, patiently(process, node))
+    let held = tokio::time::timeout(ISSUE_TIMEOUT, retry_until_obtained(process, node))
         .await
-        .context("no certificate for this node's agent: does virt-api run?")?;
+        .context("wait for the certificate of virt-handler: check that virt-api is running")?;
     let (swap, source) = TlsSource::swappable(&held.identity, &callers(&held))?;
     let (process, node) = (process.clone(), node.to_owned());
     let stop = process.stop.clone();
@@ -64,31 +64,34 @@ pub(crate) async fn serve(process: &Process, node: &str) -> Result<TlsSource> {
     Ok(source)
 }
 
-async fn patiently(process: &Process, node: &str) -> Held {
+async fn retry_until_obtained(process: &Process, node: &str) -> Credentials {
     loop {
         match Box::pin(obtain(process, node)).await {
             Ok(held) => return held,
             Err(error) => {
                 let chain: &(dyn std::error::Error + 'static) = error.as_ref();
-                tracing::warn!(error = error_chain(chain), "no certificate yet");
+                tracing::warn!(
+                    error = error_chain(chain),
+                    "failed to obtain a certificate, retrying"
+                );
             }
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(FIRST_RETRY_INTERVAL).await;
     }
 }
 
-async fn keep(process: &Process, node: &str, mut held: Held, swap: &TlsSwap) {
+async fn keep(process: &Process, node: &str, mut held: Credentials, swap: &TlsSwap) {
     let maps: Api<ConfigMap> = Api::namespaced(process.client.clone(), &process.namespace);
     let mut changes = pin!(changes(maps, authority::NAME));
-    let (mut wait, mut began) = (LOOK, Timestamp::now());
+    let (mut wait, mut began) = (CHECK_INTERVAL, Timestamp::now());
     loop {
-        // What cannot be read is renewed at once.
+        // An unreadable certificate is renewed at once.
         let end = held.identity.valid_until().unwrap_or(began);
-        let times = began..end.checked_sub(LEFT).unwrap_or(began);
+        let times = began..end.checked_sub(RENEW_BEFORE).unwrap_or(began);
         tokio::select! {
             () = pause(wait, &times, Timestamp::now) => {}
-            // Replicas of virt-api take up a new authority at nearly the same time.
-            _change = changes.next() => tokio::time::sleep(SETTLE).await,
+            // The replicas of virt-api start to use a new authority at nearly the same time.
+            _change = changes.next() => tokio::time::sleep(DEBOUNCE).await,
         }
         began = Timestamp::now();
         let renewed = async {
@@ -99,46 +102,53 @@ async fn keep(process: &Process, node: &str, mut held: Held, swap: &TlsSwap) {
             anyhow::Ok(())
         };
         wait = match renewed.await {
-            Ok(()) => LOOK,
+            Ok(()) => CHECK_INTERVAL,
             Err(error) => {
                 let chain: &(dyn std::error::Error + 'static) = error.as_ref();
                 let note = format!(
-                    "the certificate of the agent of node {node} is not renewed, and virt-api may not reach \
-                     it: {}",
+                    "the certificate of virt-handler on node {node} is not renewed, and virt-api may fail to \
+                     connect: {}",
                     error_chain(chain)
                 );
                 process.notices.warn(Reason::CertificateNotRenewed, &note);
-                AGAIN
+                RETRY_INTERVAL
             }
         };
     }
 }
 
-/// What to hold instead, if anything.
-async fn renew(process: &Process, node: &str, held: &Held) -> Result<Option<Held>> {
+/// New credentials if the current ones must be replaced.
+async fn renew(process: &Process, node: &str, held: &Credentials) -> Result<Option<Credentials>> {
     let left = held
         .identity
         .valid_until()?
         .duration_since(Timestamp::now());
     let trust = trust(&process.client, &process.namespace).await?;
-    // An authority that was lost, and not just followed by another one, leaves us with its word.
-    if left < LEFT || !believes(&trust, &held.identity, &agent_name(node), Timestamp::now())? {
+    // After the loss of an authority its certificates are no longer trusted.
+    if left < RENEW_BEFORE
+        || !believes(
+            &trust,
+            &held.identity,
+            &handler_name(node),
+            Timestamp::now(),
+        )?
+    {
         return Box::pin(obtain(process, node)).await.map(Some);
     }
     if trust.pem() == held.trust.pem() {
         return Ok(None);
     }
     let identity = held.identity.clone();
-    Ok(Some(Held { identity, trust }))
+    Ok(Some(Credentials { identity, trust }))
 }
 
-fn callers(held: &Held) -> ClientCertificates {
+fn callers(held: &Credentials) -> ClientCertificates {
     ClientCertificates::Required(held.trust.clone())
 }
 
-async fn obtain(process: &Process, node: &str) -> Result<Held> {
+async fn obtain(process: &Process, node: &str) -> Result<Credentials> {
     let trust = trust(&process.client, &process.namespace).await?;
-    let request = SigningRequest::new(&agent_name(node))?;
+    let request = SigningRequest::new(&handler_name(node))?;
     let api: Api<CertificateSigningRequest> = Api::all(process.client.clone());
     let object = CertificateSigningRequest {
         metadata: ObjectMeta {
@@ -156,26 +166,26 @@ async fn obtain(process: &Process, node: &str) -> Result<Held> {
     let made = api
         .create(&PostParams::default(), &object)
         .await
-        .context("ask for a certificate")?;
+        .context("request a certificate")?;
     let name = made.name_any();
-    let answered = |found: Option<&CertificateSigningRequest>| {
+    let is_answered = |found: Option<&CertificateSigningRequest>| {
         found.is_none_or(|found| certificate(found).is_some() || refusal(found).is_some())
     };
-    let found = tokio::time::timeout(PATIENCE, await_condition(api, &name, answered))
+    let found = tokio::time::timeout(ISSUE_TIMEOUT, await_condition(api, &name, is_answered))
         .await
-        .with_context(|| format!("nobody answered the certificate signing request {name}"))?
+        .with_context(|| format!("virt-api did not answer the certificate signing request {name}"))?
         .context("wait for the certificate")?
         .with_context(|| format!("the certificate signing request {name} was deleted"))?;
     if let Some(reason) = refusal(&found) {
         bail!("the certificate signing request {name} was refused: {reason}");
     }
-    let certificate = certificate(&found).context("an answer without certificate")?;
+    let certificate = certificate(&found).context("read the issued certificate")?;
     let identity = request.complete(certificate);
     ensure!(
-        believes(&trust, &identity, &agent_name(node), Timestamp::now())?,
-        "the certificate of request {name} is not valid, or signed by an authority that is not in the bundle"
+        believes(&trust, &identity, &handler_name(node), Timestamp::now())?,
+        "the certificate of request {name} is not valid, or its authority is not in the bundle"
     );
-    Ok(Held { identity, trust })
+    Ok(Credentials { identity, trust })
 }
 
 fn certificate(request: &CertificateSigningRequest) -> Option<String> {
@@ -191,7 +201,7 @@ fn refusal(request: &CertificateSigningRequest) -> Option<String> {
     Some(refused.message.clone().unwrap_or_default())
 }
 
-/// The authority's bundle, which everybody may read.
+/// The published bundle of authorities.
 async fn trust(client: &Client, namespace: &str) -> Result<Trust> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = api

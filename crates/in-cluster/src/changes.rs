@@ -1,4 +1,4 @@
-//! Waiting for changes of one object that is known by name.
+//! Waiting for changes of one object.
 
 use std::fmt::Debug;
 
@@ -13,8 +13,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-/// Says that there is something to look at: at first, after each change, and when it is gone. Nothing
-/// slips through when the watch is cut.
+/// Yields an item at first, after each change and after the deletion of the object. A change during an
+/// interruption of the watch is not lost.
 pub(crate) fn changes<K>(api: Api<K>, name: &str) -> impl Stream<Item = ()> + Send + use<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -23,15 +23,19 @@ where
     let name = name.to_owned();
     let events = watcher(api, only).default_backoff();
     events.filter_map(move |event| {
-        let news = match event {
+        let change = match event {
             Ok(Event::Init | Event::InitApply(_)) => None,
             Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => Some(()),
-            // It is watched again, and looked at by the clock in the meantime.
+            // The watch restarts; until then the callers' periodic checks see the changes.
             Err(error) => {
-                tracing::debug!(name, error = error_chain(&error), "cannot be watched");
+                tracing::debug!(
+                    name,
+                    error = error_chain(&error),
+                    "watch failed, restarting it"
+                );
                 None
             }
         };
-        std::future::ready(news)
+        std::future::ready(change)
     })
 }

@@ -10,7 +10,7 @@ pub enum Command {
     Api(Api),
     /// In a cluster: the controllers
     Controller(Controller),
-    /// In a cluster: the agent of one node
+    /// In a cluster: virt-handler on one node
     Handler(Handler),
 }
 
@@ -19,13 +19,13 @@ pub struct Place {
     /// Namespace of the installation
     #[arg(long, env = "POD_NAMESPACE", default_value = "kubevirt")]
     pub namespace: String,
-    /// The pod it runs in, by which replicas tell who works
+    /// Name of this pod, the identity in leader election
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub pod: String,
     /// UID of that pod
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// What to log, in the syntax of tracing's filters
+    /// Log filter, in the syntax of tracing-subscriber's EnvFilter
     #[arg(
         long,
         env = "FERROVIRT_LOG",
@@ -33,6 +33,14 @@ pub struct Place {
         value_name = "FILTER"
     )]
     pub log: String,
+    /// Format of log lines: text or json
+    #[arg(
+        long,
+        env = logging::FORMAT_VARIABLE,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub log_format: logging::Format,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -51,7 +59,7 @@ pub struct Controller {
     /// Image of the virtual machines' pods
     #[arg(long, env = "LAUNCHER_IMAGE", value_name = "REFERENCE")]
     pub launcher_image: String,
-    /// Port for the kubelet's questions about health
+    /// Port of the metrics and of the kubelet's probes
     #[arg(long, default_value_t = 8443)]
     pub port: u16,
 }
@@ -63,16 +71,19 @@ pub struct Handler {
     /// The node it runs on
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub node: String,
-    /// The address at which virt-api reaches this agent
+    /// Address at which virt-api reaches this virt-handler
     #[arg(long, env = "POD_IP", value_name = "ADDRESS")]
     pub address: IpAddr,
     /// Port to serve on
     #[arg(long, default_value_t = 8186)]
     pub port: u16,
+    /// Port of the metrics and of the kubelet's probes
+    #[arg(long, default_value_t = 8443)]
+    pub metrics_port: u16,
     /// The kubelet's directory
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     pub kubelet: PathBuf,
-    /// Where the probes of this node left what they found, the first that has all of it counts
+    /// Directories with the results of this node's probes; the first complete one is used
     #[arg(long, value_name = "DIR", required = true)]
     pub capabilities: Vec<PathBuf>,
 }

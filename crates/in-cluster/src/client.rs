@@ -1,11 +1,18 @@
-//! The client of the API server, which notices that nobody is at the other end any more.
+//! The client of the API server, with keep-alive probes and time-outs that detect a dead connection.
 //!
-//! A network that is cut tells neither end. A watch, which only listens, would listen for minutes after
-//! the network is back; and what was sent into the cut is sent again ever more rarely.
+//! An interrupted network notifies neither end. Without probes, a watch, which only receives, would wait for
+//! minutes after the network has recovered, and unacknowledged data would be sent again ever more rarely.
 
-use std::time::Duration;
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{Either, Full};
+use hyper::body::{Bytes, Incoming};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{Client as Http, connect::HttpConnector},
@@ -15,21 +22,20 @@ use kube::{
     Client, Config,
     client::{Body, ConfigExt, retry::RetryPolicy},
 };
-use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
+use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
-use crate::rights::{self, Refused};
+use crate::rights::{self, Refused, Right};
 
-/// A connection that was silent for so long is asked for a sign of life, and again after as long.
-const PROBE: Duration = Duration::from_secs(5);
-/// So many questions without an answer, and the connection is dead.
-const PROBES: u32 = 3;
-/// Whatever was sent must be confirmed within this time.
-const SILENCE: Duration = Duration::from_secs(15);
-/// To answer the first packet.
-const CONNECT: Duration = Duration::from_secs(5);
+/// Idle time until the first keep-alive probe, and the interval of further probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Unanswered probes after which the connection is closed.
+const KEEPALIVE_PROBES: u32 = 3;
+/// Time limit for the acknowledgement of sent data.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The one of the pod's service account, which tells of what it was refused.
-pub(crate) async fn own(refused: Refused) -> Result<Client> {
+/// The client with the pod's service account; reports the rights of refused requests.
+pub(crate) async fn in_pod(refused: Refused) -> Result<Client> {
     let config = Config::infer()
         .await
         .context("find the API server: this command is for a pod with a service account")?;
@@ -39,30 +45,60 @@ pub(crate) async fn own(refused: Refused) -> Result<Client> {
 fn of(config: &Config, refused: Refused) -> Result<Client> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
-    connector.set_connect_timeout(Some(CONNECT));
-    connector.set_keepalive(Some(PROBE));
-    connector.set_keepalive_interval(Some(PROBE));
-    connector.set_keepalive_retries(Some(PROBES));
-    connector.set_tcp_user_timeout(Some(SILENCE));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+    connector.set_tcp_user_timeout(Some(ACKNOWLEDGE_TIMEOUT));
     let connector = config
         .rustls_https_connector_with_connector(connector)
         .context("set up TLS to the API server")?;
-    // An API server that lives and says nothing.
+    // Detects an API server that keeps the connection and does not respond.
     let mut connector = TimeoutConnector::new(connector);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     let http: Http<_, Body> = Http::builder(TokioExecutor::new()).build(connector);
     let account = config
         .auth_layer()
-        .context("read who we are to the API server")?;
+        .context("read the credentials of the service account")?;
     let service = ServiceBuilder::new()
-        .and_then(move |answer| rights::noted(answer, refused.clone()))
+        .layer_fn(|inner| ReportRefusals {
+            inner,
+            refused: refused.clone(),
+        })
         .layer(config.base_uri_layer())
         .layer(RetryLayer::new(RetryPolicy::server_retry()))
         .option_layer(account)
         .map_err(BoxError::from)
         .service(http);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// Reports the rights of refused requests; requests and responses pass unchanged.
+#[derive(Clone)]
+struct ReportRefusals<S> {
+    inner: S,
+    refused: Refused,
+}
+
+impl<S, B> Service<Request<B>> for ReportRefusals<S>
+where
+    S: Service<Request<B>, Response = Response<Incoming>, Error = BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Either<Incoming, Full<Bytes>>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let right = Right::of(&request);
+        let (response, refused) = (self.inner.call(request), self.refused.clone());
+        Box::pin(async move { rights::report_refusal(response.await?, right, refused).await })
+    }
 }
 
 #[cfg(test)]
@@ -84,11 +120,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_noted_and_whoever_asked_hears_all_of_it() {
+    async fn refused_right_is_reported_and_the_caller_gets_the_response() {
         let refusal = "pods is forbidden: User \"me\" cannot list resource \"pods\" in API group \"\" in \
                        the namespace \"a\"";
         let quota = "pods \"x\" is forbidden: exceeded quota: none";
-        let answers = Router::new()
+        let responses = Router::new()
             .route(
                 "/api/v1/namespaces/a/pods",
                 get(move || async move { status(StatusCode::FORBIDDEN, refusal) }),
@@ -103,11 +139,11 @@ mod tests {
             );
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = axum::serve(listener, answers);
-        let (refused, mut noted) = rights::refusals();
+        let serving = axum::serve(listener, responses);
+        let (refused, mut reported) = rights::refusals();
         let config = Config::new(format!("http://{address}").parse().unwrap());
         let client = of(&config, refused).unwrap();
-        let asking = async {
+        let requests = async {
             let list = |namespace| {
                 let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
                 async move { api.list(&ListParams::default()).await }
@@ -119,13 +155,16 @@ mod tests {
                 }
             }
             assert!(list("c").await.unwrap().items.is_empty());
-            let right = noted.try_recv().unwrap();
+            let right = reported.try_recv().unwrap();
             assert_eq!(right.to_string(), "list pods in namespace a");
-            assert!(noted.try_recv().is_err(), "a quota is no right");
+            assert!(
+                reported.try_recv().is_err(),
+                "an exceeded quota is not a missing right"
+            );
         };
         tokio::select! {
             ended = serving => panic!("{ended:?}"),
-            () = asking => {}
+            () = requests => {}
         }
     }
 }

@@ -4,13 +4,13 @@ use anyhow::Result;
 use reconcile::{Clock, Election};
 use virt_controller::{AccelerationPolicy, Settings};
 
-use crate::{cli, health, run::Process};
+use crate::{cli, health, metrics, run::Process};
 
-/// Objects of one kind that are worked on at once.
+/// Concurrent reconciles of each controller.
 const CONCURRENCY: usize = 8;
 
 pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()> {
-    health::serve(process, flags.port).await?;
+    health::serve(process, flags.port, metrics::controller()).await?;
     let acceleration = launcher_pod::Acceleration::Kvm;
     let settings = Settings {
         client: process.client.clone(),
@@ -21,7 +21,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()
         election: Election {
             namespace: process.namespace.clone(),
             name: "virt-controller".to_owned(),
-            // A pod runs this program once at a time, so one that comes back need not wait.
+            // A pod runs one process at a time, so a restarted one need not wait for its own lease.
             identity: flags.place.pod.clone(),
         },
     };

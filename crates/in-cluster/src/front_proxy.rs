@@ -1,4 +1,4 @@
-//! Whom the API server forwards requests for: what it publishes about its own front proxy.
+//! The authority and names of the API server's front proxy, as it publishes them.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -6,11 +6,11 @@ use kube::{Api, Client};
 use serving::Trust;
 use virt_api::FrontProxy;
 
-/// Every API server writes it; the role `extension-apiserver-authentication-reader` may read it.
+/// Every API server writes this config map; the role `extension-apiserver-authentication-reader` may read it.
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
-/// The authority of the proxy's certificate, and the names that count.
+/// The authority of the proxy's certificate, and its permitted names.
 pub(crate) async fn read(client: &Client) -> Result<(Trust, FrontProxy)> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = api
@@ -22,8 +22,8 @@ pub(crate) async fn read(client: &Client) -> Result<(Trust, FrontProxy)> {
     let text = |key: &str| data.get(key).map(String::as_str);
     let authority = text("requestheader-client-ca-file").with_context(|| {
         format!(
-            "{NAMESPACE}/{NAME} names no authority of a front proxy: the API server must have \
-             --requestheader-client-ca-file for aggregated APIs"
+            "{NAMESPACE}/{NAME} has no authority of a front proxy: start the API server with \
+             --requestheader-client-ca-file, which aggregated APIs need"
         )
     })?;
     let names = match text("requestheader-allowed-names") {

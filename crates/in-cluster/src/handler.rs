@@ -7,9 +7,9 @@ use reconcile::Clock;
 use tokio::sync::watch;
 use virt_handler::{Capabilities, DevicePlugins, HostDevice, Settings};
 
-use crate::{certificate, cli, health, run::Process};
+use crate::{certificate, cli, health, metrics, run::Process};
 
-/// Guests that may use a device at once: more than a node can hold.
+/// Guests that may use a device at the same time: more than a node can run.
 const MAX_DEVICES: u32 = 1000;
 
 pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
@@ -19,7 +19,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         node = flags.node,
         kvm = facts.kvm,
         reason = facts.kvm_reason,
-        "what guests can have on this node is known"
+        "capabilities of this node"
     );
     let plugins = DevicePlugins {
         dir: flags.kubelet.join("device-plugins"),
@@ -28,6 +28,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         kvm: watch::Sender::new(facts.kvm).subscribe(),
     };
     process.tasks.spawn(plugins.run(process.stop.clone()));
+    health::serve(process, flags.metrics_port, metrics::handler()).await?;
     let listener = health::listen(flags.port).await?;
     let tls = certificate::serve(process, &flags.node).await?;
     let settings = Settings {
@@ -43,10 +44,11 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
     };
     virt_handler::run(settings, process.stop.clone())
         .await
-        .context("the node agent ended")
+        .context("virt-handler ended")
 }
 
-/// A probe that found a broken `/dev/kvm` leaves no cache; the next one, without it, does.
+/// The first capabilities with a cache: a probe with a broken `/dev/kvm` leaves none, the next one, without the
+/// device, does.
 fn capabilities(flags: &cli::Handler) -> Result<Capabilities> {
     let mut last = None;
     for dir in &flags.capabilities {
@@ -56,5 +58,5 @@ fn capabilities(flags: &cli::Handler) -> Result<Capabilities> {
         }
         last = Some(found);
     }
-    last.context("no directory was given by --capabilities")
+    last.context("--capabilities names no directory")
 }

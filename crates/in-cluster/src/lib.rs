@@ -1,19 +1,18 @@
 //! The components as processes of a cluster: `ferrovirt api`, `ferrovirt controller`,
 //! `ferrovirt handler`, each in pods that `deploy/ferrovirt.yaml` describes.
 //!
-//! - [`cli`] is the command line, `run` leads from it to a component; `client` is what it talks to the
-//!   API server with;
-//! - `rights` tells which rights are missing, `notices` is how a component speaks of itself;
-//! - `authority` keeps the installation's certificate authority, `signer` signs for node agents,
-//!   `certificate` asks it to;
-//! - `front_proxy` reads whom the API server forwards for;
-//! - `trust` writes the authority where API servers look for it, `changes` waits for others who write,
-//!   `pause` for the time to look again.
+//! - [`cli`] is the command line, `run` dispatches it to a component; `client` is the client of the API server;
+//! - `rights` reports missing rights, `notices` publishes events about a component's own pod;
+//! - `authority` keeps the installation's certificate authority, `signer` signs the certificates that
+//!   `certificate` requests for virt-handler;
+//! - `front_proxy` reads the authority of the API server's front proxy;
+//! - `trust` writes the authority into the objects that API servers read, `changes` watches an object for
+//!   changes by others, `pause` waits until the next check;
+//! - `health` serves the kubelet's probes and the tables of `metrics`.
 //!
-//! **Invariants**: only `ferrovirt api` can read the authority's key; the key of a node's agent never
-//! leaves its node, and its certificate is for the node that Kubernetes says its token is bound to,
-//! whatever the request says; certificates are renewed long before they end, without a restart; no
-//! component knows this crate.
+//! **Invariants**: only `ferrovirt api` can read the authority's key; the key of a virt-handler never leaves its
+//! node, and its certificate is for the node that its token is bound to, whatever the request names;
+//! certificates are renewed long before they expire, without a restart; no component depends on this crate.
 
 mod api;
 mod authority;
@@ -25,6 +24,7 @@ mod controller;
 mod front_proxy;
 mod handler;
 mod health;
+mod metrics;
 mod notices;
 mod pause;
 mod rights;

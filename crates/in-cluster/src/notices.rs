@@ -1,5 +1,5 @@
-//! What a component has to say about itself: warnings on its own pod, where `kubectl describe pod`,
-//! `kubectl get events` and `virtctl why` show them.
+//! Warnings of a component about itself: events on its own pod, which `kubectl describe pod`,
+//! `kubectl get events` and `virtctl why` show.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, api::ObjectMeta};
@@ -8,14 +8,14 @@ use reconcile::{Clock, EventType, Recorder, RecorderTask, recorder};
 
 use crate::cli::Place;
 
-/// Says it, and never waits.
+/// Publishes events without waiting.
 #[derive(Debug, Clone)]
 pub(crate) struct Notices {
     recorder: Recorder,
     pod: Pod,
 }
 
-/// For the pod of this place, and the task that writes.
+/// The publisher for the component's pod, and the task that writes the events.
 pub(crate) fn notices(
     client: Client,
     component: &'static str,
@@ -35,9 +35,9 @@ pub(crate) fn notices(
 }
 
 impl Notices {
-    /// What a person must look at, and what to do about it.
+    /// Publishes a problem that needs an administrator, with its remedy.
     pub(crate) fn warn(&self, reason: Reason, note: &str) {
-        tracing::warn!(%reason, note, "told by an event");
+        tracing::warn!(%reason, note, "event published");
         self.recorder
             .publish(&self.pod, EventType::Warning, reason, note);
     }

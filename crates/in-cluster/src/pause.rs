@@ -1,14 +1,14 @@
-//! Waiting until certificates are looked at again, which is sooner when the clock has jumped: what is
-//! valid for hours may have ended a second later, or not have begun.
+//! The wait until the next check of certificates. It ends early when the clock has jumped: a certificate that
+//! was valid for hours may have expired, or may not be valid yet.
 
 use std::{ops::Range, time::Duration};
 
 use jiff::Timestamp;
 
-/// Between two looks at the clock, which cost nothing.
+/// Interval of the checks of the clock, which are cheap.
 const TICK: Duration = Duration::from_secs(30);
 
-/// Waits so long, but not on when the clock says another time than these.
+/// Waits for a duration, at most while the clock is within `times`.
 pub(crate) async fn pause(wait: Duration, times: &Range<Timestamp>, clock: impl Fn() -> Timestamp) {
     let mut left = wait;
     while !left.is_zero() {
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_jumps_ends_the_wait() {
+    async fn clock_jump_ends_the_wait() {
         let hour = SignedDuration::from_hours(1);
         let now = Timestamp::UNIX_EPOCH.checked_add(hour).unwrap();
         let times = now..now.checked_add(hour).unwrap();

@@ -1,16 +1,16 @@
-//! Rights that this component lacks: found in the API server's refusals, told by events on its own pod
-//! with the role that has them, and asked about until they are there.
+//! Missing rights of this component: taken from requests that the API server refused, reported by events on
+//! the component's own pod with the role that has the right, and checked until they are granted.
 //!
-//! A component without any of its rights is not the installation of this cluster (another one is, in
-//! another namespace, or the bindings are gone): it waits and does nothing, on its node neither.
+//! A component without any rights does not belong to the installation of this cluster (another namespace has
+//! it, or the role bindings were deleted): it waits and does nothing, on its node neither.
 //!
-//! **Invariant**: what is told was confirmed by a question of its own, for a quota or a webhook
-//! refuses in the same way, and an API server that has just started refuses everybody.
+//! **Invariant**: a right is reported as missing only after a `SelfSubjectAccessReview` has confirmed it, since
+//! an API server that has just started refuses every request.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use error_chain::error_chain;
-use http::{Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Either, Full};
 use hyper::body::{Bytes, Incoming};
 use k8s_openapi::api::authorization::v1::{
@@ -28,18 +28,21 @@ use tower::BoxError;
 
 use crate::run::Process;
 
-/// Refusals that wait to be looked at. The same ones come again, so what does not fit is not lost.
+/// Refusals that wait to be checked. Refused requests are repeated, so one that does not fit is not lost.
 const WAITING: usize = 64;
-/// Rights that are told of at once; who lacks more is helped by the same remedy.
-const MOST: usize = 16;
-/// Between two questions whether a right is there.
-const LOOK: Duration = Duration::from_secs(10);
-/// For an answer at the start.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Missing rights that are tracked at a time; the remedy is the same for all.
+const MAX_MISSING: usize = 16;
+/// Interval of the checks whether a right was granted.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Time limit of the check at the start.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// In the message of a refusal by the authorizer. Its `Status` does not differ otherwise from the refusal of a
+/// quota, an admission plugin or a webhook.
+const BY_AUTHORIZER: &str = " is forbidden: User \"";
 const REMEDY: &str =
     "kubectl apply --server-side --force-conflicts --filename deploy/ferrovirt.yaml";
 
-/// What somebody wants to do.
+/// The permission to use one verb on a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Right {
     verb: String,
@@ -59,7 +62,7 @@ pub(crate) fn refusals() -> (Refused, mpsc::Receiver<Right>) {
 }
 
 impl Right {
-    /// Every component reads instances; who may not has none of our roles.
+    /// A right that the roles of every component include.
     fn of_every_component() -> Self {
         Self {
             verb: "list".to_owned(),
@@ -69,24 +72,58 @@ impl Right {
         }
     }
 
-    /// Out of the words of a refusal for want of a role.
-    fn refused(message: &str) -> Option<Self> {
-        let (object, rest) = message.split_once(" is forbidden: User \"")?;
-        let (_, rest) = rest.split_once("\" cannot ")?;
-        let (verb, rest) = rest.split_once(" resource \"")?;
-        let (resource, rest) = rest.split_once('"')?;
-        let quoted = |before: &str| Some(rest.split_once(before)?.1.split_once('"')?.0.to_owned());
-        let name = object.split('"').nth(1);
+    /// The right that a request needs, as kube-apiserver derives it; `None` for paths without a resource.
+    pub(crate) fn of<B>(request: &Request<B>) -> Option<Self> {
+        let mut parts = request.uri().path().split('/').skip(1);
+        let group = match parts.next()? {
+            "api" => "",
+            "apis" => parts.next()?,
+            _ => return None,
+        };
+        let _version = parts.next()?;
+        let mut parts: Vec<&str> = parts.collect();
+        let mut namespace = None;
+        // A namespace itself is `namespaces/<name>`, possibly with a subresource.
+        let is_subresource = |part: &&str| matches!(*part, "status" | "finalize");
+        if let ["namespaces", name, rest @ ..] = parts.as_slice()
+            && !rest.is_empty()
+            && !rest.first().is_some_and(is_subresource)
+        {
+            namespace = Some((*name).to_owned());
+            parts.drain(..2);
+        }
+        let mut parts = parts.into_iter();
+        let mut resource = parts.next().filter(|part| !part.is_empty())?.to_owned();
+        let mut name = parts.next().map(str::to_owned);
+        if let Some(subresource) = parts.next() {
+            resource = format!("{resource}/{subresource}");
+        }
+        let query = Query::of(request.uri().query().unwrap_or_default());
+        let verb = match (request.method().as_str(), name.is_some()) {
+            ("GET", true) => "get",
+            ("GET", false) if query.is_watch => "watch",
+            ("GET", false) => "list",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", true) => "delete",
+            ("DELETE", false) => "deletecollection",
+            _ => return None,
+        };
+        // A role with resource names allows a list or watch that is limited to one object.
+        if matches!(verb, "list" | "watch" | "deletecollection") {
+            name = query.name;
+        }
         Some(Self {
             verb: verb.to_owned(),
-            group: quoted("in API group \"")?,
-            resource: resource.to_owned(),
-            namespace: quoted("in the namespace \""),
-            name: name.map(str::to_owned),
+            group: group.to_owned(),
+            resource,
+            namespace,
+            name,
         })
     }
 
-    /// Without the object: a role has it or has it not.
+    /// The part of the right that the rules of roles have in common for all objects.
     fn kind(&self) -> (String, String, String) {
         (self.group.clone(), self.resource.clone(), self.verb.clone())
     }
@@ -113,7 +150,7 @@ impl Right {
         }
     }
 
-    /// The role of the manifest that has it: its kind and name.
+    /// Kind and name of the manifest's role with this right.
     fn role(&self, namespace: &str, account: &str) -> Option<String> {
         let all = roles::objects(Environment::Cluster { namespace }).ok()?;
         let of_account = |binding: &&Value| {
@@ -134,8 +171,8 @@ impl Right {
                 rules.flatten().any(|rule| self.is_in(rule))
             })
             .map(|role| {
-                let word = |key: &str| role[key].as_str().unwrap_or_default().to_owned();
-                format!("{} {}", word("kind"), word("name"))
+                let text = |key: &str| role[key].as_str().unwrap_or_default().to_owned();
+                format!("{} {}", text("kind"), text("name"))
             })
     }
 
@@ -149,16 +186,16 @@ impl Right {
             && has("verbs", &self.verb)
     }
 
-    /// What is wrong, and what to do.
+    /// The problem and its remedy, for an event.
     fn note(&self, component: &str, namespace: &str, account: &str) -> String {
         match self.role(namespace, account) {
             Some(role) => format!(
-                "{component} may not {self}: its {role} has lost that right, or its binding; bring it back: \
-                 {REMEDY}"
+                "{component} may not {self}: the right was removed from its {role}, or the role's binding was \
+                 deleted; restore them: {REMEDY}"
             ),
             None => format!(
-                "{component} may not {self}, and no role of its version has that right; is the manifest of \
-                 another version? {REMEDY}"
+                "{component} may not {self}, and no role of its version has that right: apply the manifest of \
+                 the same version: {REMEDY}"
             ),
         }
     }
@@ -177,60 +214,94 @@ impl fmt::Display for Right {
     }
 }
 
-/// An answer as it came, or read and written down again.
+/// The parts of a request's query that its right depends on.
+struct Query {
+    is_watch: bool,
+    /// The name that a field selector requires.
+    name: Option<String>,
+}
+
+impl Query {
+    fn of(text: &str) -> Self {
+        let mut query = Self {
+            is_watch: false,
+            name: None,
+        };
+        for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+            match key {
+                "watch" => query.is_watch = matches!(value, "true" | "1"),
+                "fieldSelector" => {
+                    // Names of objects need no escapes; only the selector's own `=` has one.
+                    let selector = value.replace("%3D", "=");
+                    let name = selector.strip_prefix("metadata.name=");
+                    query.name = name.map(|name| name.trim_start_matches('=').to_owned());
+                }
+                _ => {}
+            }
+        }
+        query
+    }
+}
+
+/// A response as received, or with a body that was read and is sent on.
 type Answer = Response<Either<Incoming, Full<Bytes>>>;
 
-/// Looks at an answer of the API server on its way to whoever asked.
-pub(crate) async fn noted(
-    answer: Response<Incoming>,
+/// Reports a refused request to [`watch`] and returns the response unchanged.
+pub(crate) async fn report_refusal(
+    response: Response<Incoming>,
+    right: Option<Right>,
     refused: Refused,
 ) -> Result<Answer, BoxError> {
-    if answer.status() != StatusCode::FORBIDDEN {
-        return Ok(answer.map(Either::Left));
+    if response.status() != StatusCode::FORBIDDEN {
+        return Ok(response.map(Either::Left));
     }
-    let (head, body) = answer.into_parts();
+    let (head, body) = response.into_parts();
     let bytes = body.collect().await?.to_bytes();
-    let status: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let message = status
-        .as_ref()
-        .and_then(|status| status["message"].as_str());
-    if let Some(right) = message.and_then(Right::refused)
+    if is_by_authorizer(&bytes)
+        && let Some(right) = right
         && let Err(full) = refused.try_send(right)
     {
-        tracing::debug!(error = %full, "a refusal is not looked at now");
+        tracing::debug!(error = %full, "refusal dropped");
     }
     Ok(Response::from_parts(head, Either::Right(Full::new(bytes))))
 }
 
-/// Tells of what was refused as long as it is, until the process stops.
+/// Whether this `Status` is a refusal by the authorizer.
+fn is_by_authorizer(status: &[u8]) -> bool {
+    let status: Value = serde_json::from_slice(status).unwrap_or_default();
+    let message = status["message"].as_str().unwrap_or_default();
+    status["reason"] == "Forbidden" && message.contains(BY_AUTHORIZER)
+}
+
+/// Publishes events about refused requests until their rights are granted or the process stops.
 pub(crate) async fn watch(process: Process, mut refused: mpsc::Receiver<Right>) {
     let mut missing: BTreeMap<_, Right> = BTreeMap::new();
-    let mut due = Instant::now();
+    let mut check_at = Instant::now();
     loop {
         tokio::select! {
             () = process.stop.cancelled() => return,
             right = refused.recv() => {
                 let Some(right) = right else { return };
                 if missing.is_empty() {
-                    due = Instant::now() + LOOK;
+                    check_at = Instant::now() + CHECK_INTERVAL;
                 }
-                if missing.len() < MOST {
+                if missing.len() < MAX_MISSING {
                     missing.entry(right.kind()).or_insert(right);
                 }
             }
-            () = sleep_until(due), if !missing.is_empty() => {
-                look(&process, &mut missing).await;
-                due = Instant::now() + LOOK;
+            () = sleep_until(check_at), if !missing.is_empty() => {
+                check(&process, &mut missing).await;
+                check_at = Instant::now() + CHECK_INTERVAL;
             }
         }
     }
 }
 
-async fn look(process: &Process, missing: &mut BTreeMap<(String, String, String), Right>) {
+async fn check(process: &Process, missing: &mut BTreeMap<(String, String, String), Right>) {
     for (kind, right) in missing.clone() {
-        match may(&process.client, &right).await {
+        match is_granted(&process.client, &right).await {
             Ok(true) => {
-                tracing::info!(%right, "is allowed");
+                tracing::info!(%right, "right is granted");
                 missing.remove(&kind);
             }
             Ok(false) => {
@@ -239,52 +310,55 @@ async fn look(process: &Process, missing: &mut BTreeMap<(String, String, String)
                 process.notices.warn(Reason::RightMissing, &note);
             }
             Err(error) => {
-                tracing::debug!(error = error_chain(&error), %right, "nobody can be asked");
+                tracing::debug!(error = error_chain(&error), %right, "right cannot be checked");
             }
         }
     }
 }
 
-/// Waits until this component may do anything at all, or cannot ask.
-pub(crate) async fn any(process: &Process) {
-    let mut is_known = false;
+/// Waits until this component has any rights, or cannot check them.
+pub(crate) async fn wait_for_any(process: &Process) {
+    let mut is_confirmed = false;
     loop {
         let right = Right::of_every_component();
-        let asked = timeout(PATIENCE, may(&process.client, &right)).await;
-        match asked {
+        let reviewed = timeout(REVIEW_TIMEOUT, is_granted(&process.client, &right)).await;
+        match reviewed {
             Ok(Ok(true)) => return,
-            Ok(Ok(false)) if is_known => process
+            Ok(Ok(false)) if is_confirmed => process
                 .notices
-                .warn(Reason::NotInstalled, &strange(process)),
-            Ok(Ok(false)) => is_known = true,
-            // Whoever goes on will notice, too, and has its own way to wait.
+                .warn(Reason::NotInstalled, &not_installed(process)),
+            Ok(Ok(false)) => is_confirmed = true,
+            // The component itself also notices an unavailable API server, and waits for it.
             Ok(Err(error)) => {
-                tracing::warn!(error = error_chain(&error), "cannot ask for its own rights");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "failed to check the rights of this component"
+                );
                 return;
             }
             Err(_elapsed) => {
-                tracing::warn!("nobody says which rights it has");
+                tracing::warn!("the check of the rights of this component timed out");
                 return;
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-fn strange(process: &Process) -> String {
+fn not_installed(process: &Process) -> String {
     let (component, account, namespace) = (process.component, process.account, &process.namespace);
     format!(
         "{component} does nothing: its account {namespace}/{account} has no rights in this cluster. A cluster \
-         has one installation; `kubectl get clusterrolebinding {account} -o wide` says in which namespace. \
-         If it is another one, delete this one (kubectl delete namespace {namespace}); if not, bring the \
-         roles back: {REMEDY}"
+         has one installation; `kubectl get clusterrolebinding {account} -o wide` shows its namespace. \
+         If that is another namespace, delete this installation (kubectl delete namespace {namespace}); if not, \
+         restore the roles: {REMEDY}"
     )
 }
 
-async fn may(client: &Client, right: &Right) -> Result<bool, kube::Error> {
+async fn is_granted(client: &Client, right: &Right) -> Result<bool, kube::Error> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let answer = api.create(&PostParams::default(), &right.review()).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
+    let review = api.create(&PostParams::default(), &right.review()).await?;
+    Ok(review.status.is_some_and(|status| status.allowed))
 }
 
 #[cfg(test)]
@@ -294,7 +368,6 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    use http::Request;
     use kube::client::Body;
     use parking_lot::Mutex;
     use serde_json::json;
@@ -313,35 +386,35 @@ mod tests {
         }
     }
 
-    /// An API server that says of each question about rights in turn what is written here, and the last
-    /// for ever; it keeps what events say.
+    /// An API server that answers access reviews with these results in turn, repeating the last one, and keeps
+    /// the messages of events.
     #[derive(Clone)]
     struct Server {
-        answers: Arc<Mutex<Vec<bool>>>,
-        told: Arc<Mutex<Vec<String>>>,
-        asked: Arc<AtomicUsize>,
+        results: Arc<Mutex<Vec<bool>>>,
+        events: Arc<Mutex<Vec<String>>>,
+        reviews: Arc<AtomicUsize>,
     }
 
     impl Server {
-        fn answering(answers: &[bool]) -> Self {
+        fn new(results: &[bool]) -> Self {
             Self {
-                answers: Arc::new(Mutex::new(answers.to_vec())),
-                told: Arc::default(),
-                asked: Arc::default(),
+                results: Arc::new(Mutex::new(results.to_vec())),
+                events: Arc::default(),
+                reviews: Arc::default(),
             }
         }
 
-        fn answer(&self, path: &str, body: &[u8]) -> Value {
+        fn respond(&self, path: &str, body: &[u8]) -> Value {
             let mut object: Value = serde_json::from_slice(body).unwrap();
             if path.contains("/events") {
-                let note = object["message"].as_str().unwrap_or("again");
-                self.told.lock().push(note.to_owned());
+                let note = object["message"].as_str().unwrap_or("repeated");
+                self.events.lock().push(note.to_owned());
             } else {
-                self.asked.fetch_add(1, Ordering::Relaxed);
-                let mut answers = self.answers.lock();
-                let allowed = match answers.len() {
-                    1 => answers[0],
-                    _ => answers.remove(0),
+                self.reviews.fetch_add(1, Ordering::Relaxed);
+                let mut results = self.results.lock();
+                let allowed = match results.len() {
+                    1 => results[0],
+                    _ => results.remove(0),
                 };
                 object["status"] = json!({"allowed": allowed});
             }
@@ -355,8 +428,8 @@ mod tests {
                 async move {
                     let path = request.uri().path().to_owned();
                     let body = request.into_body().collect_bytes().await?;
-                    let answer = server.answer(&path, &body).to_string();
-                    Ok::<_, kube::Error>(Response::new(Full::new(Bytes::from(answer))))
+                    let response = server.respond(&path, &body).to_string();
+                    Ok::<_, kube::Error>(Response::new(Full::new(Bytes::from(response))))
                 }
             });
             let client = Client::new(service, "kubevirt");
@@ -365,6 +438,7 @@ mod tests {
                 pod: "virt-x-1".to_owned(),
                 pod_uid: Some("u".to_owned()),
                 log: String::new(),
+                log_format: logging::Format::Text,
             };
             let (notices, writing) = notices(client.clone(), "virt-x", &place);
             let process = Process {
@@ -380,124 +454,192 @@ mod tests {
             process
         }
 
-        /// What was told, once all of it is written.
-        async fn told(&self, process: Process) -> Vec<String> {
+        /// The messages of all events, once they are written.
+        async fn events(&self, process: Process) -> Vec<String> {
             process.stop.cancel();
             process.tasks.close();
             process.tasks.wait().await;
-            self.told.lock().clone()
+            self.events.lock().clone()
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_component_without_any_right_waits_and_says_what_to_do() {
-        let server = Server::answering(&[false, false, false, true]);
+    async fn component_without_rights_waits_and_publishes_the_remedy() {
+        let server = Server::new(&[false, false, false, true]);
         let process = server.process();
-        any(&process).await;
-        assert_eq!(server.asked.load(Ordering::Relaxed), 4);
-        let told = server.told(process).await;
-        assert!(told[0].contains("virt-x does nothing"), "{told:?}");
-        assert!(told[0].contains("delete namespace kubevirt"), "{told:?}");
-        assert_eq!(told[1..], ["again"]);
+        wait_for_any(&process).await;
+        assert_eq!(server.reviews.load(Ordering::Relaxed), 4);
+        let events = server.events(process).await;
+        assert!(events[0].contains("virt-x does nothing"), "{events:?}");
+        assert!(
+            events[0].contains("delete namespace kubevirt"),
+            "{events:?}"
+        );
+        assert_eq!(events[1..], ["repeated"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_its_rights_begins_and_says_nothing() {
-        let server = Server::answering(&[true]);
+    async fn component_with_rights_starts_without_an_event() {
+        let server = Server::new(&[true]);
         let process = server.process();
-        any(&process).await;
-        assert_eq!(server.told(process).await, [""; 0]);
+        wait_for_any(&process).await;
+        assert_eq!(server.events(process).await, [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_missing_right_is_told_until_it_is_back_and_others_are_not() {
-        let server = Server::answering(&[false, false, true]);
+    async fn missing_right_is_reported_until_it_is_granted() {
+        let server = Server::new(&[false, false, true]);
         let process = server.process();
         let (refused, refusals) = refusals();
         for _ in 0..3 {
             refused.send(right("create", "", "pods")).await.unwrap();
         }
         process.tasks.spawn(watch(process.clone(), refusals));
-        // Longer than all looks that there are.
-        tokio::time::sleep(10 * LOOK).await;
-        assert_eq!(server.asked.load(Ordering::Relaxed), 3, "then nobody asks");
-        let told = server.told(process).await;
-        assert!(told[0].contains("may not create pods"), "{told:?}");
-        assert_eq!(told[1..], ["again"]);
+        // Longer than all checks.
+        tokio::time::sleep(10 * CHECK_INTERVAL).await;
+        assert_eq!(
+            server.reviews.load(Ordering::Relaxed),
+            3,
+            "no check follows"
+        );
+        let events = server.events(process).await;
+        assert!(events[0].contains("may not create pods"), "{events:?}");
+        assert_eq!(events[1..], ["repeated"]);
     }
 
     #[test]
-    fn refusals_for_want_of_a_role_are_told_from_others() {
-        let who = "User \"system:serviceaccount:kubevirt:kubevirt-controller\"";
-        let create = format!(
-            "pods is forbidden: {who} cannot create resource \"pods\" in API group \"\" in the namespace \"a\""
-        );
-        let secret = format!(
-            "secrets \"kubevirt-ca\" is forbidden: {who} cannot get resource \"secrets\" in API group \"\" in \
-             the namespace \"kubevirt\": RBAC: role \"x\" not found"
-        );
-        let status = format!(
-            "virtualmachineinstances.kubevirt.io \"vm\" is forbidden: {who} cannot patch resource \
-             \"virtualmachineinstances/status\" in API group \"kubevirt.io\" at the cluster scope"
-        );
-        let named = |right: Right, namespace: Option<&str>, name: Option<&str>| Right {
-            namespace: namespace.map(str::to_owned),
-            name: name.map(str::to_owned),
-            ..right
+    fn right_of_a_request_follows_from_method_and_path() {
+        let check = |method: &str, uri: &str, expected: Option<&str>| {
+            let request = Request::builder().method(method).uri(uri).body(()).unwrap();
+            let found = Right::of(&request).map(|right| {
+                let name = right.name.clone().unwrap_or_default();
+                format!("{right}: {name}")
+                    .trim_end_matches([':', ' '])
+                    .to_owned()
+            });
+            assert_eq!(found.as_deref(), expected, "{method} {uri}");
         };
-        for (message, expected) in [
+        let pods = "/api/v1/namespaces/a/pods";
+        let vmis = "/apis/kubevirt.io/v1/virtualmachineinstances";
+        let in_namespace = "/apis/kubevirt.io/v1/namespaces/a/virtualmachineinstances";
+        for (method, uri, expected) in [
             (
-                create.as_str(),
-                Some(named(right("create", "", "pods"), Some("a"), None)),
+                "POST",
+                format!("{pods}?fieldManager=x"),
+                "create pods in namespace a",
+            ),
+            ("GET", format!("{pods}/p"), "get pods in namespace a: p"),
+            ("PUT", format!("{pods}/p"), "update pods in namespace a: p"),
+            (
+                "DELETE",
+                format!("{pods}/p"),
+                "delete pods in namespace a: p",
             ),
             (
-                &secret,
-                Some(named(
-                    right("get", "", "secrets"),
-                    Some("kubevirt"),
-                    Some("kubevirt-ca"),
-                )),
+                "DELETE",
+                pods.to_owned(),
+                "deletecollection pods in namespace a",
             ),
             (
-                &status,
-                Some(named(
-                    right("patch", "kubevirt.io", "virtualmachineinstances/status"),
-                    None,
-                    Some("vm"),
-                )),
+                "POST",
+                format!("{pods}/p/eviction"),
+                "create pods/eviction in namespace a: p",
             ),
             (
-                "pods \"a\" is forbidden: exceeded quota: none, requested: pods=1",
-                None,
+                "GET",
+                format!("{vmis}?limit=500"),
+                "list virtualmachineinstances of kubevirt.io",
             ),
             (
-                "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
-                None,
+                "GET",
+                format!("{vmis}?&watch=true"),
+                "watch virtualmachineinstances of kubevirt.io",
             ),
-            ("admission webhook \"x\" denied the request: no", None),
-            ("", None),
+            (
+                "PATCH",
+                format!("{in_namespace}/vm/status"),
+                "patch virtualmachineinstances/status of kubevirt.io in namespace a: vm",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/k/secrets?&watch=true&fieldSelector=metadata.name%3Dca"
+                    .to_owned(),
+                "watch secrets in namespace k: ca",
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/k".to_owned(),
+                "get namespaces: k",
+            ),
+            (
+                "PUT",
+                "/api/v1/namespaces/k/finalize".to_owned(),
+                "update namespaces/finalize: k",
+            ),
         ] {
-            assert_eq!(Right::refused(message), expected, "{message}");
+            check(method, &uri, Some(expected));
         }
+        check("GET", "/version", None);
+        check("GET", "/apis/kubevirt.io", None);
+        check("OPTIONS", pods, None);
     }
 
     #[test]
-    fn the_role_that_has_a_right_is_named_with_the_remedy() {
-        for (account, right, says) in [
+    fn only_refusals_by_the_authorizer_count() {
+        let user = "User \"system:serviceaccount:kubevirt:kubevirt-controller\"";
+        for (reason, message, expected) in [
+            (
+                "Forbidden",
+                &*format!(
+                    "pods is forbidden: {user} cannot create resource \"pods\" in API group \"\""
+                ),
+                true,
+            ),
+            (
+                "Forbidden",
+                &*format!(
+                    "secrets \"kubevirt-ca\" is forbidden: {user} cannot get resource \"secrets\" in API \
+                     group \"\" in the namespace \"kubevirt\": RBAC: role \"x\" not found"
+                ),
+                true,
+            ),
+            (
+                "Forbidden",
+                "pods \"a\" is forbidden: exceeded quota: none, requested: pods=1",
+                false,
+            ),
+            (
+                "Forbidden",
+                "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
+                false,
+            ),
+            ("", "admission webhook \"x\" denied the request: no", false),
+            ("", "", false),
+        ] {
+            let status =
+                json!({"kind": "Status", "reason": reason, "message": message}).to_string();
+            assert_eq!(is_by_authorizer(status.as_bytes()), expected, "{message}");
+        }
+        assert!(!is_by_authorizer(b"forbidden"));
+    }
+
+    #[test]
+    fn role_with_the_right_is_named_with_the_remedy() {
+        for (account, right, expected) in [
             (
                 "kubevirt-controller",
                 right("create", "", "pods"),
-                "may not create pods: its ClusterRole kubevirt-controller has lost",
+                "may not create pods: the right was removed from its ClusterRole kubevirt-controller",
             ),
             (
                 "kubevirt-controller",
                 right("patch", "kubevirt.io", "virtualmachineinstances/status"),
-                "virtualmachineinstances/status of kubevirt.io: its ClusterRole kubevirt-controller",
+                "virtualmachineinstances/status of kubevirt.io: the right was removed from its ClusterRole",
             ),
             (
                 "kubevirt-controller",
                 right("update", "coordination.k8s.io", "leases"),
-                "its Role kubevirt-controller has lost",
+                "removed from its Role kubevirt-controller",
             ),
             (
                 "kubevirt-handler",
@@ -506,12 +648,12 @@ mod tests {
                     "certificates.k8s.io",
                     "certificatesigningrequests",
                 ),
-                "its ClusterRole kubevirt-handler-installation has lost",
+                "removed from its ClusterRole kubevirt-handler-installation",
             ),
             (
                 "kubevirt-apiserver",
                 right("get", "", "secrets"),
-                "its Role kubevirt-apiserver has lost",
+                "removed from its Role kubevirt-apiserver",
             ),
             (
                 "kubevirt-handler",
@@ -520,13 +662,13 @@ mod tests {
             ),
         ] {
             let note = right.note("virt-x", "kubevirt", account);
-            assert!(note.contains(says), "{note}");
+            assert!(note.contains(expected), "{note}");
             assert!(note.contains("kubectl apply"), "{note}");
         }
     }
 
     #[test]
-    fn every_component_has_the_right_by_which_an_installation_is_known() {
+    fn every_component_has_the_right_that_is_checked_at_the_start() {
         for account in [
             installation::API_ACCOUNT,
             installation::CONTROLLER_ACCOUNT,

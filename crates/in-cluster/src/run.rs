@@ -1,11 +1,10 @@
-//! From the command line to a component, until the kubelet ends it.
+//! Runs the component of a command line until the kubelet stops it.
 
 use anyhow::{Context, Result};
 use installation::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT};
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     api,
@@ -15,11 +14,11 @@ use crate::{
     rights,
 };
 
-/// What every component gets.
+/// The parts of the process that every component uses.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) client: Client,
-    /// What it is, and the account it acts for.
+    /// The component and its service account.
     pub(crate) component: &'static str,
     pub(crate) account: &'static str,
     pub(crate) notices: Notices,
@@ -28,14 +27,19 @@ pub(crate) struct Process {
     pub(crate) stop: CancellationToken,
 }
 
-/// Runs a component to its end.
+/// Runs a component until it ends.
 pub fn run(command: &Command) -> Result<()> {
     let place = match command {
         Command::Api(flags) => &flags.place,
         Command::Controller(flags) => &flags.place,
         Command::Handler(flags) => &flags.place,
     };
-    log(&place.log)?;
+    let style = logging::Style {
+        format: place.log_format,
+        colours: false,
+        modules: true,
+    };
+    logging::start(&place.log, style)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -46,7 +50,7 @@ pub fn run(command: &Command) -> Result<()> {
 
 async fn component(command: &Command, place: &Place) -> Result<()> {
     let (refused, refusals) = rights::refusals();
-    let client = client::own(refused).await?;
+    let client = client::in_pod(refused).await?;
     let (component, account) = match command {
         Command::Api(_) => ("virt-api", API_ACCOUNT),
         Command::Controller(_) => ("virt-controller", CONTROLLER_ACCOUNT),
@@ -70,7 +74,9 @@ async fn component(command: &Command, place: &Place) -> Result<()> {
     let stop = process.stop.clone();
     let ended = {
         let work = async {
-            let stopped = process.stop.run_until_cancelled(rights::any(&process));
+            let stopped = process
+                .stop
+                .run_until_cancelled(rights::wait_for_any(&process));
             if stopped.await.is_none() {
                 return Ok(());
             }
@@ -93,16 +99,4 @@ async fn component(command: &Command, place: &Place) -> Result<()> {
     process.tasks.close();
     process.tasks.wait().await;
     ended
-}
-
-fn log(filter: &str) -> Result<()> {
-    let filter = EnvFilter::builder()
-        .parse(filter)
-        .with_context(|| format!("understand the log filter {filter:?}"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
-    Ok(())
 }

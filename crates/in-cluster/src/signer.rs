@@ -1,8 +1,8 @@
-//! Signs the certificates of node agents: requests of the certificates API with our signer's name.
+//! Signs the certificates of virt-handlers: requests of the certificates API with our signer's name.
 //!
-//! **Invariants**: the node in a certificate is the one that the API server says the requester's
-//! token is bound to; only the agents' service account gets one; the certificate is good for serving
-//! alone, so that no agent can pass for virt-api.
+//! **Invariants**: the node in a certificate is the one that the API server reports for the requester's token;
+//! only the service account of virt-handler gets a certificate; the certificate is valid only for servers, so
+//! that no virt-handler can impersonate virt-api.
 
 use std::time::Duration;
 
@@ -24,19 +24,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::authority::Installation;
 
-/// What a certificate is asked for.
+/// The only usages that may be requested.
 pub(crate) const USAGES: [&str; 2] = ["digital signature", "server auth"];
-/// What the API server says of a token that is bound to a pod on a node.
+/// The API server's extra attribute with the node of a token that is bound to a pod.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 7);
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The name under which a node's agent is known.
-pub(crate) fn agent_name(node: &str) -> String {
+/// The DNS name of the virt-handler on a node.
+pub(crate) fn handler_name(node: &str) -> String {
     format!("virt-handler.{node}")
 }
 
-/// Signs what comes in until stopped. Several replicas may do so at once: the second finds it done.
+/// Answers requests until stopped. Several replicas may run this: an answered request is skipped.
 pub(crate) async fn run(
     client: Client,
     namespace: String,
@@ -47,9 +47,12 @@ pub(crate) async fn run(
         loop {
             if let Err(error) = Box::pin(follow(&client, &namespace, &installation)).await {
                 let chain: &(dyn std::error::Error + 'static) = error.as_ref();
-                tracing::warn!(error = error_chain(chain), "signing for node agents failed");
+                tracing::warn!(
+                    error = error_chain(chain),
+                    "failed to watch certificate signing requests"
+                );
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     };
     tokio::select! {
@@ -73,7 +76,7 @@ async fn follow(
             tracing::warn!(
                 request = request.name_any(),
                 error = error_chain(chain),
-                "a node agent's request for a certificate was not answered"
+                "failed to answer a certificate signing request"
             );
         }
     }
@@ -91,44 +94,45 @@ async fn answer(
     }
     let name = request.name_any();
     let params = PatchParams::default();
-    let judged = node_of(request, namespace);
-    let (verdict, message) = match &judged {
-        Ok(node) => ("Approved", format!("the agent of node {node}")),
+    let node = node_of(request, namespace);
+    let (decision, message) = match &node {
+        Ok(node) => ("Approved", format!("virt-handler of node {node}")),
         Err(reason) => ("Denied", reason.clone()),
     };
     let condition = json!({"status": {"conditions": [{
-        "type": verdict, "status": "True", "reason": "NodeAgent", "message": message,
+        "type": decision, "status": "True", "reason": "NodeAgent", "message": message,
     }]}});
     api.patch_approval(&name, &params, &Patch::Merge(condition))
         .await
-        .context("write the verdict")?;
-    let Ok(node) = judged else { return Ok(()) };
-    let asked = String::from_utf8(request.spec.request.0.clone()).context("read the request")?;
+        .context("write the approval or denial")?;
+    let Ok(node) = node else { return Ok(()) };
+    let requested =
+        String::from_utf8(request.spec.request.0.clone()).context("read the request")?;
     let leaf = Leaf {
         usage: Usage::Server,
         ..Leaf::server(
-            agent_name(&node),
+            handler_name(&node),
             Validity::starting(Timestamp::now(), LIFETIME),
         )
     };
-    let certificate = authority.sign(&asked, &leaf).context("sign")?;
+    let certificate = authority.sign(&requested, &leaf).context("sign")?;
     let issued = json!({"status": {"certificate": ByteString(certificate.into_bytes())}});
     if let Err(error) = api
         .patch_status(&name, &params, &Patch::Merge(issued))
         .await
     {
-        // Every replica is told of every request, and one of them was faster.
-        let now = api.get(&name).await.context("read the request again")?;
-        if is_answered(&now) {
+        // All replicas watch all requests; another one may have been faster.
+        let latest = api.get(&name).await.context("read the request again")?;
+        if is_answered(&latest) {
             return Ok(());
         }
-        return Err(error).context("hand out the certificate");
+        return Err(error).context("write the certificate");
     }
-    tracing::info!(node, request = name, "a node agent got its certificate");
+    tracing::info!(node, request = name, "certificate of virt-handler issued");
     Ok(())
 }
 
-/// Whether somebody has decided: a certificate is there, or a refusal.
+/// Whether the request has a certificate or was refused.
 fn is_answered(request: &CertificateSigningRequest) -> bool {
     let Some(status) = &request.status else {
         return false;
@@ -138,14 +142,14 @@ fn is_answered(request: &CertificateSigningRequest) -> bool {
     status.certificate.is_some() || refusals.next().is_some()
 }
 
-/// The node whose agent asks, or why it gets nothing.
+/// The node of the requesting virt-handler, or the reason for a refusal.
 fn node_of(request: &CertificateSigningRequest, namespace: &str) -> Result<String, String> {
     let spec = &request.spec;
     let account = format!("system:serviceaccount:{namespace}:{HANDLER_ACCOUNT}");
     let user = spec.username.as_deref().unwrap_or_default();
     if user != account {
         return Err(format!(
-            "{user:?} is not the service account of node agents"
+            "{user:?} is not the service account of virt-handler"
         ));
     }
     let usages = spec.usages.as_deref().unwrap_or_default();
@@ -153,7 +157,7 @@ fn node_of(request: &CertificateSigningRequest, namespace: &str) -> Result<Strin
         .iter()
         .find(|usage| !USAGES.contains(&usage.as_str()))
     {
-        return Err(format!("a node agent does not need the usage {other:?}"));
+        return Err(format!("virt-handler does not need the usage {other:?}"));
     }
     let bound = spec
         .extra
@@ -185,31 +189,31 @@ mod tests {
     }
 
     #[test]
-    fn the_node_is_the_one_of_the_token() {
-        let asked = request(|_| {});
-        assert_eq!(node_of(&asked, "kubevirt").unwrap(), "n1");
+    fn node_comes_from_the_token() {
+        let valid = request(|_| {});
+        assert_eq!(node_of(&valid, "kubevirt").unwrap(), "n1");
     }
 
     #[test]
-    fn others_get_nothing_and_are_told_why() {
+    fn other_requests_are_refused_with_a_reason() {
         let user = "system:serviceaccount:tenant:kubevirt-handler";
         let other = request(|object| object["spec"]["username"] = user.into());
         let client = request(|object| object["spec"]["usages"] = json!(["client auth"]));
         let unbound = request(|object| object["spec"]["extra"] = json!({}));
         let two = request(|object| object["spec"]["extra"][NODE_OF_TOKEN] = json!(["n1", "n2"]));
-        for (asked, reason) in [
-            (other, "is not the service account of node agents"),
+        for (refused, reason) in [
+            (other, "is not the service account of virt-handler"),
             (client, "does not need the usage \"client auth\""),
             (unbound, "not bound to a pod on a node"),
             (two, "not bound to a pod on a node"),
         ] {
-            let refusal = node_of(&asked, "kubevirt").unwrap_err();
+            let refusal = node_of(&refused, "kubevirt").unwrap_err();
             assert!(refusal.contains(reason), "{refusal}");
         }
     }
 
     #[test]
-    fn what_is_decided_stays_so() {
+    fn answered_request_is_not_answered_again() {
         let status = |status: Value| request(|object| object["status"] = status);
         assert!(!is_answered(&request(|_| {})));
         let approved = json!({"conditions": [{"type": "Approved", "status": "True"}]});

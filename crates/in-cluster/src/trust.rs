@@ -1,9 +1,9 @@
-//! Tells API servers whom to trust when they call us: the authority's bundle in the webhook
-//! configurations and the aggregated APIs.
+//! Writes the authority's bundle into the webhook configurations and the aggregated APIs, so that API servers
+//! trust virt-api.
 //!
-//! API servers ask nobody about changes of webhook configurations, so the manifest of a second
-//! installation makes them name a service of its own. Who has the right to write them is the
-//! installation of this cluster, and puts them right.
+//! No admission control applies to webhook configurations, so the manifest of a second installation can
+//! redirect them to its own service. The installation of this cluster is the one with the right to write them,
+//! and restores them.
 
 use anyhow::{Context, Result};
 use futures::{Stream, StreamExt as _, stream};
@@ -26,7 +26,7 @@ use crate::changes::changes;
 
 const MUTATOR: &str = "virt-api-mutator";
 const VALIDATOR: &str = "virt-api-validator";
-/// Made by the install manifest, completed here.
+/// The install manifest creates them without the bundle.
 const WEBHOOKS: [(&str, &str); 2] = [
     ("MutatingWebhookConfiguration", MUTATOR),
     ("ValidatingWebhookConfiguration", VALIDATOR),
@@ -36,7 +36,7 @@ const SERVICES: [&str; 2] = [
     "v1alpha3.subresources.kubevirt.io",
 ];
 
-/// Says when somebody has changed the webhooks.
+/// Yields an item after each change of the webhook configurations.
 pub(crate) fn webhook_changes(client: &Client) -> impl Stream<Item = ()> + Send + use<> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -46,8 +46,8 @@ pub(crate) fn webhook_changes(client: &Client) -> impl Stream<Item = ()> + Send 
     )
 }
 
-/// Writes the bundle wherever it is not there yet. The namespaces of other installations that had
-/// been written into our objects are returned.
+/// Writes the bundle wherever it is missing. Returns the namespaces of other installations that the objects
+/// pointed to.
 pub(crate) async fn publish(
     client: &Client,
     namespace: &str,
@@ -83,7 +83,7 @@ pub(crate) async fn publish(
     Ok(others)
 }
 
-/// The namespace whose service is to be asked, if it is not this one.
+/// The namespace of the configured service, if it is another one.
 fn other(configuration: &Value, namespace: &str) -> Option<String> {
     let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
     let mut services =
@@ -92,7 +92,7 @@ fn other(configuration: &Value, namespace: &str) -> Option<String> {
     Some(found.to_owned())
 }
 
-/// All webhooks as the manifest of this namespace has them.
+/// Restores all webhooks of the manifest of this namespace.
 fn ours(kind: &str, name: &str, namespace: &str, bundle: &Value) -> Result<Vec<Value>> {
     let settings = Settings {
         namespace: namespace.to_owned(),
@@ -102,8 +102,7 @@ fn ours(kind: &str, name: &str, namespace: &str, bundle: &Value) -> Result<Vec<V
         .iter()
         .map(|(name, _)| *name)
         .collect();
-    let all =
-        installation::objects(&settings, &definitions).context("put the webhooks together")?;
+    let all = installation::objects(&settings, &definitions).context("render the webhooks")?;
     let wanted = all
         .into_iter()
         .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
@@ -121,7 +120,7 @@ fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource)
 }
 
-/// Replaces single values, each only where it still is what was read.
+/// Replaces single values; a concurrent change makes the patch fail.
 fn webhooks_patch(configuration: &Value, bundle: &Value) -> Vec<Value> {
     let webhooks = configuration["webhooks"].as_array();
     let mut operations = Vec::new();
@@ -156,8 +155,8 @@ async fn write(
         return Ok(());
     }
     let name = object.name_any();
-    let operations = serde_json::from_value(Value::Array(operations))
-        .context("write down the change of a bundle")?;
+    let operations =
+        serde_json::from_value(Value::Array(operations)).context("render the patch of a bundle")?;
     api.patch(
         &name,
         &PatchParams::default(),
@@ -173,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn webhooks_that_another_installation_took_are_all_made_anew() {
+    fn webhooks_of_another_installation_are_replaced() {
         let settings = Settings {
             namespace: "second".to_owned(),
             ..Settings::usual()
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_written() {
+    fn unchanged_bundles_are_not_written() {
         let configuration = json!({"webhooks": [
             {"name": "a", "clientConfig": {"caBundle": "Tk9X"}},
             {"name": "b", "clientConfig": {"caBundle": "T0xE"}},

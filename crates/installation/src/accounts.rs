@@ -4,5 +4,5 @@
 pub const API_ACCOUNT: &str = "kubevirt-apiserver";
 pub const CONTROLLER_ACCOUNT: &str = "kubevirt-controller";
 pub const HANDLER_ACCOUNT: &str = "kubevirt-handler";
-/// Who signs certificates of node agents.
+/// The signer of virt-handlers' certificates.
 pub const HANDLER_SIGNER: &str = "ferrovirt.io/virt-handler";

@@ -1,15 +1,15 @@
-//! What keeps an installation from being deleted under machines that it looks after.
+//! A webhook that refuses the deletion of an installation while VMs exist.
 //!
-//! `kubectl delete -f` deletes one object after another and goes on after a refusal; once the
-//! controllers are gone, nobody lets go of machines that are being deleted, and all of it hangs. So
-//! each object of an installation is refused as long as there are machines. API servers ask nobody
-//! about registrations of webhooks and about policies: those go, and come back with the manifest.
+//! `kubectl delete -f` deletes one object after another and continues after a refusal. Without the controllers
+//! nothing removes the finalizers of VMs, and their deletion hangs. So the deletion of each object of the
+//! installation is refused while VMs exist. Webhook configurations and policies are exempt from admission: they
+//! are deleted, and restored by applying the manifest.
 
 use serde_json::{Value, json};
 
 use crate::registration::SERVICE;
 
-/// Where virt-api is asked.
+/// The path of the webhook.
 pub const GUARD_PATH: &str = "/installation-validate-delete";
 const NAME: &str = "installation-guard.ferrovirt.io";
 
@@ -52,7 +52,7 @@ pub(crate) fn webhook(namespace: &str, objects: &[Value], definitions: &[&str]) 
     let mut names: Vec<String> = objects.iter().filter_map(guarded).collect();
     let definitions = definitions.iter();
     names.extend(definitions.map(|name| format!("'customresourcedefinitions//{name}'")));
-    // The namespace of a namespace is itself, for some API servers.
+    // Some API servers set the namespace of a namespace to its own name.
     names.push(format!("'namespaces/{namespace}/{namespace}'"));
     let named = "request.resource.resource + '/' \
                  + (has(request.namespace) ? request.namespace : '') + '/' \
@@ -67,13 +67,13 @@ pub(crate) fn webhook(namespace: &str, objects: &[Value], definitions: &[&str]) 
             {"name": "by-name", "expression": format!("({named}) in [{}]", names.join(", "))},
         ],
         "sideEffects": "None",
-        // Without virt-api nobody can be asked, and there must be a way out.
+        // Without virt-api, deletion must remain possible.
         "failurePolicy": "Ignore", "timeoutSeconds": 10,
         "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
     })
 }
 
-/// As the expression names it.
+/// The object in the syntax of the expression.
 fn guarded(object: &Value) -> Option<String> {
     let kind = object["kind"].as_str()?;
     let (_, _, resource) = KINDS.iter().find(|(known, ..)| *known == kind)?;
@@ -87,11 +87,11 @@ mod tests {
     use super::*;
     use crate::{Settings, objects};
 
-    /// Of what no webhook is asked about.
+    /// The group of objects that are exempt from webhooks.
     const EXEMPT: &str = "admissionregistration.k8s.io/v1";
 
     #[test]
-    fn every_object_is_guarded_unless_nobody_can_be_asked() {
+    fn every_object_is_guarded_unless_exempt_from_webhooks() {
         let all = objects(&Settings::usual(), &["virtualmachines.kubevirt.io"]).unwrap();
         let webhooks = all
             .iter()

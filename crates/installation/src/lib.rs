@@ -1,13 +1,15 @@
-//! What an installation consists of: the objects that make a cluster run virtual machines.
+//! The objects of an installation in a cluster.
 //!
-//! - [`webhooks`] and [`registration`]: what API servers ask virt-api, and how they are told;
-//! - [`guard`]: what keeps an installation from being deleted under its machines;
-//! - [`policy`]: what no role can say: what an agent may change, and that there is one installation;
+//! - [`webhooks`] is the table of webhooks, [`registration`] has their configurations, the service and the
+//!   aggregated API of virt-api;
+//! - [`guard`] is a webhook against the deletion of an installation that still has VMs;
+//! - [`policy`] has admission policies for rules that roles cannot express: the objects that a virt-handler may
+//!   change, and the limit to one installation;
 //! - [`workloads`]: the pods of the components;
-//! - [`objects`]: all of it in the order in which it is applied, with the roles of crate `roles`.
+//! - [`objects`]: all of them in the order in which they are applied, with the roles of crate `roles`.
 //!
-//! Pure: from [`Settings`] to JSON. **Invariants**: the same settings give the same objects; nothing
-//! secret is in them, certificates are made by the components.
+//! Pure: from [`Settings`] to JSON. **Invariants**: the same settings give the same objects; they contain no
+//! secrets, since the components create the certificates.
 
 mod accounts;
 pub mod guard;
@@ -23,19 +25,19 @@ pub use settings::Settings;
 use roles::{Environment, RolesError};
 use serde_json::{Value, json};
 
-/// Labels everything that belongs to an installation.
+/// The label of all objects of an installation.
 pub const COMPONENT_LABEL: &str = "kubevirt.io";
-/// Everything but the definitions of kinds, whose names are given, in the order in which it is
-/// applied.
+
+/// All objects except the definitions of kinds, whose names are given, in the order in which they are applied.
 pub fn objects(settings: &Settings, definitions: &[&str]) -> Result<Vec<Value>, RolesError> {
     let mut all = vec![namespace(settings), priority_class()];
     all.extend(roles::objects(Environment::Cluster {
         namespace: &settings.namespace,
     })?);
     let api_services = registration::api_services(&settings.namespace);
-    // First the rights, for a second installation is refused where they are, and by these.
-    let held = [all.as_slice(), &api_services].concat();
-    all.extend(policy::objects(&held));
+    // Roles come first: policies refuse those of a second installation.
+    let unique = [all.as_slice(), &api_services].concat();
+    all.extend(policy::objects(&unique));
     all.push(registration::service(&settings.namespace));
     all.extend(workloads::objects(settings));
     all.extend(api_services);
@@ -54,7 +56,7 @@ fn namespace(settings: &Settings) -> Value {
             "name": settings.namespace,
             "labels": {
                 COMPONENT_LABEL: "",
-                // Node agents enter the namespaces of pods.
+                // virt-handler enters the namespaces of pods.
                 "pod-security.kubernetes.io/enforce": "privileged",
             },
         },

@@ -1,14 +1,14 @@
-//! What no role can say, as admission policies.
+//! Admission policies for rules that roles cannot express.
 //!
-//! An agent changes its own node, and the guests on it, and nothing else of them. Roles know kinds and
-//! names, not which object belongs to which node. The API server knows the node of an agent's pod from
-//! its token; a policy compares.
+//! A virt-handler may change only its own node and the status of the VMIs on it. Roles select kinds and names, not
+//! the node of an object. The API server knows the node of a virt-handler's pod from its token; a policy compares
+//! the two.
 //!
-//! A cluster has one installation. What gives rights to accounts of one namespace, and asks its service,
-//! is not given to another, so the manifest of a second installation is refused where it matters.
+//! A cluster has one installation. Bindings of its service accounts and references to its service cannot be moved
+//! to another namespace, so the manifest of a second installation is refused.
 //!
-//! **Invariants**: a token that is bound to no node changes nothing; no policy names the namespace of an
-//! installation, for API servers ask nobody about policies, and a second manifest must change none.
+//! **Invariants**: a token that is bound to no node changes nothing; no policy contains the namespace of an
+//! installation, since policies are exempt from admission and a second manifest must not change them.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ use crate::HANDLER_ACCOUNT;
 
 const AGENTS: &str = "ferrovirt-node-agents";
 const ONE: &str = "ferrovirt-one-installation";
-/// Bind accounts, or name the service.
-const OF_ONE_NAMESPACE: [(&str, &str, &str); 3] = [
+/// Kinds with the service accounts or the service of one namespace.
+const WITH_NAMESPACE: [(&str, &str, &str); 3] = [
     (
         "ClusterRoleBinding",
         "rbac.authorization.k8s.io",
@@ -28,10 +28,10 @@ const OF_ONE_NAMESPACE: [(&str, &str, &str); 3] = [
     ("RoleBinding", "rbac.authorization.k8s.io", "rolebindings"),
     ("APIService", "apiregistration.k8s.io", "apiservices"),
 ];
-/// What the API server tells of a token that was given to a pod.
+/// The API server's extra attribute of a token that is bound to a pod.
 const NODE: &str = "authentication.kubernetes.io/node-name";
 
-/// The policies for these other objects, each with the binding that puts it into force.
+/// The policies for these objects of an installation, each with its binding.
 pub fn objects(others: &[Value]) -> Vec<Value> {
     let all = [agents(), one_installation(others)];
     let with_binding = all.into_iter().flat_map(|policy| {
@@ -49,13 +49,13 @@ fn binding(name: &Value) -> Value {
     })
 }
 
-/// Changing whom it is about is refused; deleting it is not, and neither is making it anew.
+/// Refuses a change of the namespace; deletion and creation are allowed.
 fn one_installation(others: &[Value]) -> Value {
-    let rules: Vec<Value> = OF_ONE_NAMESPACE
+    let rules: Vec<Value> = WITH_NAMESPACE
         .iter()
         .map(|(kind, group, resource)| {
             let of_kind = others.iter().filter(|object| object["kind"] == *kind);
-            // One name may be in two namespaces.
+            // Objects in two namespaces may have the same name.
             let names: BTreeSet<&str> = of_kind
                 .filter_map(|object| object["metadata"]["name"].as_str())
                 .collect();
@@ -85,7 +85,7 @@ fn one_installation(others: &[Value]) -> Value {
                 "expression": "variables.before.size() == 0 || variables.after.all(one, one in variables.before)",
                 "messageExpression": "'Ferrovirt is installed in namespace ' + variables.before[0] + ', and a cluster \
                                       has one installation: delete the namespace of the second one and apply the \
-                                      first one\\'s manifest again, or delete the first one before'",
+                                      manifest of the first one again, or delete the first one before'",
                 "reason": "Forbidden",
             }],
         },
@@ -123,8 +123,8 @@ fn agents() -> Value {
                     ),
                 },
                 {
-                    // Who asks for the guest's status changes an object that was there.
-                    "name": "place",
+                    // The node of the existing object: an update cannot choose another one.
+                    "name": "objectNode",
                     "expression": "request.kind.kind == 'Node' ? request.name : \
                                    oldObject != null && has(oldObject.status) && has(oldObject.status.nodeName) ? \
                                    oldObject.status.nodeName : ''",
@@ -133,18 +133,18 @@ fn agents() -> Value {
             "validations": [
                 {
                     "expression": "request.operation == 'UPDATE'",
-                    "messageExpression": "'the agent of node ' + variables.node + ' makes and deletes no ' + request.resource.resource",
+                    "messageExpression": "'virt-handler of node ' + variables.node + ' may not create or delete ' + request.resource.resource",
                     "reason": "Forbidden",
                 },
                 {
-                    "expression": "variables.node != '' && variables.place == variables.node",
-                    "messageExpression": "'the agent of node ' + variables.node + ' may change what is on its node; this is on ' + \
-                                          (variables.place == '' ? 'none' : variables.place)",
+                    "expression": "variables.node != '' && variables.objectNode == variables.node",
+                    "messageExpression": "'virt-handler of node ' + variables.node + ' may change only objects of its node; this one is on ' + \
+                                          (variables.objectNode == '' ? 'no node' : variables.objectNode)",
                     "reason": "Forbidden",
                 },
                 {
                     "expression": "object == null || oldObject == null || object.?spec == oldObject.?spec",
-                    "message": "an agent reports; what is wanted is not its to change",
+                    "message": "virt-handler may change only the status of an object, not its spec",
                     "reason": "Forbidden",
                 },
             ],
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_of_another_installation_changes_no_policy() {
+    fn manifest_of_another_installation_changes_no_policy() {
         assert_eq!(policies("kubevirt"), policies("second"));
     }
 
     #[test]
-    fn everything_that_is_about_one_namespace_for_all_of_the_cluster_is_held() {
+    fn cluster_wide_objects_with_a_namespace_are_in_the_policy() {
         let all = installation(&Settings::usual(), &[]).unwrap();
         let policies = policies("kubevirt");
         let policy = policies.iter().find(|one| one["metadata"]["name"] == ONE);

@@ -1,4 +1,4 @@
-//! How API servers are told what virt-api answers: its service, the aggregated group, the webhooks.
+//! The registration of virt-api with API servers: its service, the aggregated group, the webhooks.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub const PORT: u16 = 8443;
 const GROUP: &str = "subresources.kubevirt.io";
 const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
-/// In front of the pods of virt-api.
+/// The service of virt-api's pods.
 pub fn service(namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -26,7 +26,7 @@ pub fn service(namespace: &str) -> Value {
     })
 }
 
-/// The aggregated group, in each version; virt-api writes there what API servers are to trust.
+/// The aggregated group, in each version; virt-api adds its authority.
 pub(crate) fn api_services(namespace: &str) -> Vec<Value> {
     let one = |version: &str| {
         json!({
@@ -42,7 +42,7 @@ pub(crate) fn api_services(namespace: &str) -> Vec<Value> {
     VERSIONS.map(one).to_vec()
 }
 
-/// The webhooks, and one `more` that checks; the same holds for them.
+/// The webhook configurations, with one `more` validating webhook; virt-api adds its authority.
 pub(crate) fn webhook_configurations(namespace: &str, more: Value) -> Vec<Value> {
     let listed = |list: &[Webhook]| -> Vec<Value> {
         list.iter().map(|one| webhook(one, namespace)).collect()

@@ -1,6 +1,6 @@
 //! Settings of an installation.
 
-/// What differs between installations.
+/// The differences between installations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub namespace: String,
@@ -8,12 +8,12 @@ pub struct Settings {
     pub image: String,
     /// Image of the virtual machines' pods.
     pub launcher_image: String,
-    /// Of the first two components.
+    /// Replicas of virt-api and of virt-controller.
     pub replicas: u8,
 }
 
 impl Settings {
-    /// What `deploy/ferrovirt.yaml` is made with.
+    /// The settings of `deploy/ferrovirt.yaml`.
     pub fn usual() -> Self {
         Self {
             namespace: "kubevirt".to_owned(),

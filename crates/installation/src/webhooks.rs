@@ -1,6 +1,6 @@
-//! The webhooks as data: what virt-api is asked where.
+//! The table of webhooks.
 
-/// One webhook, as the registration with the API server needs it.
+/// One webhook, with the fields of its registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Webhook {
     pub name: &'static str,
@@ -9,9 +9,9 @@ pub struct Webhook {
     pub versions: &'static [&'static str],
     pub resources: &'static [&'static str],
     pub operations: &'static [&'static str],
-    /// Only for objects whose name begins so.
+    /// Limits the webhook to objects whose name has this prefix.
     pub prefix: Option<&'static str>,
-    /// Whether answering changes something besides the object.
+    /// Whether a review changes other objects.
     pub side_effects: bool,
 }
 
@@ -21,7 +21,7 @@ const UPDATE: &[&str] = &["UPDATE"];
 const KUBEVIRT: &str = "kubevirt.io";
 const BOTH: &[&str] = &["v1", "v1alpha3"];
 
-/// Defaults.
+/// Mutating webhooks, which set defaults.
 pub const MUTATE: &[Webhook] = &[
     of_kubevirt(
         "virtualmachines-mutator.kubevirt.io",
@@ -53,7 +53,7 @@ pub const MUTATE: &[Webhook] = &[
     },
 ];
 
-/// Checks.
+/// Validating webhooks.
 pub const VALIDATE: &[Webhook] = &[
     of_kubevirt(
         "virtualmachine-validator.kubevirt.io",
@@ -139,7 +139,7 @@ pub const VALIDATE: &[Webhook] = &[
         &["v1beta1"],
         &["virtualmachinesnapshots"],
     ),
-    // Here only as long as nothing acts on snapshots: to say so.
+    // Needed only until snapshots are supported: it rejects them.
     Webhook {
         operations: CREATE,
         ..of_group(
@@ -234,7 +234,7 @@ pub const VALIDATE: &[Webhook] = &[
         &["v1alpha1"],
         &["virtualmachinetemplates"],
     ),
-    // Here only as long as nothing acts on requests: to say so.
+    // Needed only until template requests are supported: it rejects them.
     Webhook {
         operations: CREATE,
         ..of_group(
@@ -247,7 +247,7 @@ pub const VALIDATE: &[Webhook] = &[
     },
 ];
 
-/// Evictions of pods of guests. All are asked at one path.
+/// Evictions of launcher pods and hotplug pods, at one path.
 pub const EVICT: &[Webhook] = &[
     eviction(
         "virt-launcher-eviction-interceptor.kubevirt.io",
@@ -276,7 +276,7 @@ const fn of_kubevirt(
     }
 }
 
-/// Checked whenever written.
+/// A webhook of creations and updates.
 const fn of_group(
     name: &'static str,
     path: &'static str,

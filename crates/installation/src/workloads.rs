@@ -7,9 +7,9 @@ use crate::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, Settings, registra
 pub const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
 /// The program in its image.
 const PROGRAM: &str = "/ferrovirt";
-/// Whoever it is, it is not root.
+/// An unprivileged user.
 const USER: u32 = 1001;
-/// The user of guests, who must be able to do what the probe does.
+/// The user of guests: the probe runs under the same restrictions.
 const GUEST_USER: u32 = 107;
 const KUBELET: &str = "/var/lib/kubelet";
 const CAPABILITIES: &str = "/capabilities";
@@ -42,13 +42,12 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
 struct Component {
     name: &'static str,
     account: &'static str,
-    /// Of the program.
+    /// The subcommand of the program.
     command: &'static str,
     env: Value,
 }
 
 fn deployment(settings: &Settings, component: &Component) -> Value {
-    let labels = json!({"kubevirt.io": component.name});
     let mut env = own_pod().to_vec();
     env.extend(component.env.as_array().cloned().unwrap_or_default());
     json!({
@@ -56,9 +55,9 @@ fn deployment(settings: &Settings, component: &Component) -> Value {
         "metadata": metadata(settings, component.name),
         "spec": {
             "replicas": settings.replicas,
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": selector(component.name)},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": pod_labels(component.name)},
                 "spec": {
                     "serviceAccountName": component.account,
                     "priorityClassName": PRIORITY_CLASS,
@@ -75,7 +74,7 @@ fn deployment(settings: &Settings, component: &Component) -> Value {
                         "imagePullPolicy": "IfNotPresent",
                         "command": [PROGRAM, component.command],
                         "env": env,
-                        "ports": [{"name": "https", "containerPort": PORT, "protocol": "TCP"}],
+                        "ports": [metrics_port()],
                         "readinessProbe": healthy(1, 3),
                         "livenessProbe": healthy(10, 8),
                         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
@@ -96,13 +95,12 @@ fn budget(settings: &Settings, name: &str) -> Value {
     json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
         "metadata": metadata(settings, &format!("{name}-pdb")),
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kubevirt.io": name}}},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": selector(name)}},
     })
 }
 
-/// The agent of each node. It is root on the node by its nature: it enters the namespaces of pods.
+/// virt-handler on each node. It is privileged, since it enters the namespaces of pods.
 fn handler(settings: &Settings) -> Value {
-    let labels = json!({"kubevirt.io": "virt-handler"});
     let mut env = own_pod().to_vec();
     env.push(from_field("NODE_NAME", "spec.nodeName"));
     env.push(from_field("POD_IP", "status.podIP"));
@@ -110,16 +108,16 @@ fn handler(settings: &Settings) -> Value {
         "apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": metadata(settings, "virt-handler"),
         "spec": {
-            "selector": {"matchLabels": labels},
+            "selector": {"matchLabels": selector("virt-handler")},
             "updateStrategy": {"type": "RollingUpdate"},
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {"labels": pod_labels("virt-handler")},
                 "spec": {
                     "serviceAccountName": HANDLER_ACCOUNT,
                     "priorityClassName": PRIORITY_CLASS,
                     "nodeSelector": {"kubernetes.io/os": "linux"},
                     "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
-                    // Whoever connects to its sockets is told by process.
+                    // It identifies peers of its sockets by process id.
                     "hostPID": true,
                     "initContainers": [
                         probe(settings, "with-kvm", true),
@@ -135,6 +133,7 @@ fn handler(settings: &Settings) -> Value {
                             "--capabilities", format!("{CAPABILITIES}/without-kvm"),
                         ],
                         "env": env,
+                        "ports": [metrics_port()],
                         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
                         "securityContext": {"privileged": true, "runAsUser": 0},
                         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -160,8 +159,8 @@ fn handler(settings: &Settings) -> Value {
     })
 }
 
-/// Finds out what guests can have on the node, with or without `/dev/kvm`: where that is there and
-/// broken, only the second leaves what guests can use.
+/// Probes the capabilities of the node, with or without `/dev/kvm`: if the device is broken, only the second probe
+/// yields results.
 fn probe(settings: &Settings, name: &str, with_kvm: bool) -> Value {
     let private = "/var/run/kubevirt-private";
     let security = if with_kvm {
@@ -195,12 +194,27 @@ fn probe(settings: &Settings, name: &str, with_kvm: bool) -> Value {
     })
 }
 
+fn selector(name: &str) -> Value {
+    json!({"kubevirt.io": name})
+}
+
+/// `KubeVirt`'s service monitor selects pods by the second label and scrapes the port `metrics`.
+fn pod_labels(name: &str) -> Value {
+    json!({"kubevirt.io": name, "prometheus.kubevirt.io": "true"})
+}
+
+/// One port serves probes, metrics and the API of virt-api: server-side apply does not allow a second
+/// name for it.
+fn metrics_port() -> Value {
+    json!({"name": "metrics", "containerPort": PORT, "protocol": "TCP"})
+}
+
 fn metadata(settings: &Settings, name: &str) -> Value {
     let labels = json!({"kubevirt.io": name, "app.kubernetes.io/name": name});
     json!({"name": name, "namespace": settings.namespace, "labels": labels})
 }
 
-/// What a component must know to speak of itself.
+/// The environment variables with which a component publishes events about its pod.
 fn own_pod() -> [Value; 3] {
     [
         from_field("POD_NAMESPACE", "metadata.namespace"),
@@ -220,13 +234,13 @@ fn healthy(period: u32, failures: u32) -> Value {
     })
 }
 
-/// Replicas go to different nodes where there are several.
+/// Prefers different nodes for replicas.
 fn apart(name: &str) -> Value {
     json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 1,
         "podAffinityTerm": {
             "topologyKey": "kubernetes.io/hostname",
-            "labelSelector": {"matchLabels": {"kubevirt.io": name}},
+            "labelSelector": {"matchLabels": selector(name)},
         },
     }]}})
 }

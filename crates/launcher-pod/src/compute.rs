@@ -9,6 +9,7 @@ pub const RUNTIME_USER: i64 = 107;
 
 /// Seconds that a guest has to shut down, unless the VMI sets them.
 const DEFAULT_GRACE: i64 = 30;
+
 /// Seconds that the guest may take to shut down.
 pub(crate) fn grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
     vmi.spec

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Key, Retry};
+use crate::{Key, Retry, metrics};
 
 /// Why a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +60,12 @@ impl WriteError {
     }
 
     fn of(what: String, error: kube::Error) -> Self {
+        let error = Self::classify(what, error);
+        metrics::WRITE_ERRORS.increment([error.reason().as_str()]);
+        error
+    }
+
+    fn classify(what: String, error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) => match (status.code, status.reason.as_str()) {
                 (_, "AlreadyExists") => Self::AlreadyExists { what },

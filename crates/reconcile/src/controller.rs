@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::Key;
-use crate::queue::{Queue, Trigger, Triggers};
+use crate::queue::{Queue, Started, Trigger, Triggers};
+use crate::{Key, metrics};
 
 /// How long a running reconcile may take to end after the stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -82,8 +82,13 @@ pub async fn run_controller<R: Reconciler>(
     let mut failures = Failures::new(DELAYS);
     loop {
         while running.len() < concurrency
-            && let Some((key, trigger)) = queue.start_next(Instant::now())
+            && let Some(Started {
+                key,
+                trigger,
+                waited,
+            }) = queue.start_next(Instant::now())
         {
+            metrics::QUEUE_WAIT_SECONDS.observe([R::NAME], waited);
             let run = Run {
                 failures: failures.count(&key),
                 key,
@@ -91,6 +96,7 @@ pub async fn run_controller<R: Reconciler>(
             };
             running.spawn(run.reconcile(Arc::clone(&reconciler)));
         }
+        report::<R>(&queue, running.len(), failures.len());
         let next = queue.next_at().filter(|_| running.len() < concurrency);
         tokio::select! {
             biased;
@@ -118,10 +124,33 @@ pub async fn run_controller<R: Reconciler>(
     }
 }
 
+/// Publishes the state of the queue.
+fn report<R: Reconciler>(queue: &Queue, running: usize, failing: usize) {
+    let waited = queue.next_at().map(|at| at.elapsed());
+    metrics::QUEUE_DEPTH.set([R::NAME], queue.len());
+    metrics::QUEUE_LONGEST_WAIT.set([R::NAME], waited.unwrap_or_default());
+    metrics::RUNNING.set([R::NAME], running);
+    metrics::BACKOFFS.set([R::NAME], failing);
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
     Done(Requeue),
     Failed(Retry),
+    Panicked,
+}
+
+impl Outcome {
+    /// The value of the metric's label.
+    fn result(self) -> &'static str {
+        match self {
+            Self::Done(Requeue::OnChange) => "done",
+            Self::Done(Requeue::After(_)) => "requeued",
+            Self::Failed(Retry::Never) => "rejected",
+            Self::Failed(Retry::Soon | Retry::BackOff) => "failed",
+            Self::Panicked => "panicked",
+        }
+    }
 }
 
 /// One reconcile of one object.
@@ -139,12 +168,15 @@ impl Run {
             "reconcile",
             controller = R::NAME,
             namespace = self.key.namespace,
-            name = self.key.name,
+            object = self.key.name,
             uid = reconciler.uid_of(&self.key),
             trigger = self.trigger.name,
             triggers = self.trigger.count,
         );
+        let started = Instant::now();
         let outcome = self.outcome(&*reconciler).instrument(span).await;
+        metrics::RECONCILE_SECONDS.observe([R::NAME], started.elapsed());
+        metrics::RECONCILES.increment([R::NAME, outcome.result()]);
         (self.key, outcome)
     }
 
@@ -159,12 +191,13 @@ impl Run {
                 Outcome::Done(requeue)
             }
             Ok(Err(error)) => {
+                metrics::FAILURES.increment([R::NAME, error.reason().as_str()]);
                 self.report(&error);
                 Outcome::Failed(error.retry())
             }
             Err(_) => {
                 tracing::error!("reconcile panicked");
-                Outcome::Failed(Retry::BackOff)
+                Outcome::Panicked
             }
         }
     }
@@ -211,7 +244,7 @@ fn again_in(
             let delay = failures.failed(key.clone()).delay;
             Some((delay / 20, Trigger::RETRY))
         }
-        Outcome::Failed(Retry::BackOff) => {
+        Outcome::Failed(Retry::BackOff) | Outcome::Panicked => {
             let delay = failures.failed(key.clone()).delay;
             Some((delay, Trigger::RETRY))
         }

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::apply::{WriteError, create, merge};
-use crate::{Clock, Key};
+use crate::{Clock, Key, metrics};
 
 /// Events that may wait to be written. A larger burst (hundreds of objects failing at the same
 /// moment with a slow server) drops the newest, which are counted.
@@ -46,6 +46,7 @@ impl EventType {
 /// The publishing end. Clones share the task.
 #[derive(Debug, Clone)]
 pub struct Recorder {
+    component: &'static str,
     queue: mpsc::Sender<Published>,
     clock: Clock,
     dropped: Arc<AtomicU64>,
@@ -92,6 +93,7 @@ pub fn recorder(client: Client, component: &'static str, clock: Clock) -> (Recor
         logged: 0,
     };
     let recorder = Recorder {
+        component,
         queue: sender,
         clock,
         dropped,
@@ -118,6 +120,7 @@ impl Recorder {
         };
         if let Err(error) = self.queue.try_send(event) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+            metrics::EVENTS.increment([self.component, "dropped"]);
             tracing::debug!(%reason, %error, "event dropped");
         }
     }
@@ -138,7 +141,10 @@ impl RecorderTask {
                 () = stop.cancelled() => None,
             };
             let Some(event) = event else { return };
-            if let Err(error) = self.write(&event).await {
+            let written = self.write(&event).await;
+            let result = if written.is_ok() { "written" } else { "failed" };
+            metrics::EVENTS.increment([self.component, result]);
+            if let Err(error) = written {
                 tracing::warn!(
                     reason = %event.reason,
                     error = error_chain(&error),
@@ -237,6 +243,7 @@ mod tests {
     fn events_beyond_the_queue_are_counted() {
         let (queue, mut waiting) = mpsc::channel(2);
         let recorder = Recorder {
+            component: "test",
             queue,
             clock: Clock::starting_at(Timestamp::UNIX_EPOCH),
             dropped: Arc::default(),

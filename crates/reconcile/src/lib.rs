@@ -14,11 +14,13 @@ mod controller;
 mod events;
 mod key;
 mod leader;
+mod metrics;
 mod queue;
 mod store;
 mod tracked;
 mod watch;
 
+pub use self::metrics::METRICS;
 pub use apply::{
     Fragment, WriteError, apply, create, delete, delete_named, delete_unchanged, merge,
 };

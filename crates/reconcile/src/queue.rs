@@ -91,6 +91,15 @@ pub(crate) struct Queue {
 
 type Slot = (Instant, u64);
 
+/// An object that is to be reconciled now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Started {
+    pub(crate) key: Key,
+    pub(crate) trigger: Trigger,
+    /// Since the time at which it was to be reconciled.
+    pub(crate) waited: Duration,
+}
+
 impl Queue {
     /// An earlier time wins, and its trigger with it.
     pub(crate) fn add(&mut self, key: Key, at: Instant, trigger: Trigger) {
@@ -119,14 +128,23 @@ impl Queue {
         self.pending.keys().next().map(|(at, _)| *at)
     }
 
-    pub(crate) fn start_next(&mut self, now: Instant) -> Option<(Key, Trigger)> {
+    /// How many objects wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn start_next(&mut self, now: Instant) -> Option<Started> {
         if self.next_at()? > now {
             return None;
         }
-        let (_, key) = self.pending.pop_first()?;
+        let ((at, _), key) = self.pending.pop_first()?;
         let (_, trigger) = self.waiting.remove(&key)?;
         self.running.insert(key.clone());
-        Some((key, trigger))
+        Some(Started {
+            key,
+            trigger,
+            waited: now.saturating_duration_since(at),
+        })
     }
 
     pub(crate) fn finish(&mut self, key: Key, again_in: Option<(Duration, Trigger)>) {
@@ -147,6 +165,11 @@ mod tests {
     const POD: Trigger = Trigger::new("pod");
     const NODE: Trigger = Trigger::new("node");
 
+    fn start_next(queue: &mut Queue, now: Instant) -> Option<(Key, Trigger)> {
+        let started = queue.start_next(now)?;
+        Some((started.key, started.trigger))
+    }
+
     #[test]
     fn key_triggered_while_running_runs_once_more_and_never_beside_itself() {
         let mut queue = Queue::default();
@@ -157,13 +180,16 @@ mod tests {
             name: "pod",
             count: 2,
         };
-        assert_eq!(queue.start_next(now), Some((key.clone(), merged)));
-        assert_eq!(queue.start_next(now), None);
+        assert_eq!(start_next(&mut queue, now), Some((key.clone(), merged)));
+        assert_eq!(start_next(&mut queue, now), None);
         queue.add(key.clone(), now, NODE);
-        assert_eq!(queue.start_next(now), None);
+        assert_eq!(start_next(&mut queue, now), None);
         let later = Some((Duration::from_mins(1), Trigger::TIMER));
         queue.finish(key.clone(), later);
-        assert_eq!(queue.start_next(Instant::now()), Some((key.clone(), NODE)));
+        assert_eq!(
+            start_next(&mut queue, Instant::now()),
+            Some((key.clone(), NODE))
+        );
         queue.finish(key.clone(), None);
         assert_eq!(queue.next_at(), None);
     }
@@ -182,7 +208,7 @@ mod tests {
             name: "pod",
             count: 2,
         };
-        assert_eq!(queue.start_next(at), Some((key, merged)));
+        assert_eq!(start_next(&mut queue, at), Some((key, merged)));
     }
 
     #[test]

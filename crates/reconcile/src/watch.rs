@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Key, Store};
+use crate::{Key, Store, metrics};
 
 /// The view is stale while a watch pauses, and a process has few watches, so even after a long
 /// outage the pause is short.
@@ -55,16 +55,30 @@ pub async fn watch<K>(
             event = events.try_next() => event,
         };
         match event {
-            Ok(Some(event)) => follow(event, &store, &mut listed, &trigger),
+            Ok(Some(event)) => {
+                let before = store.len();
+                follow(event, &store, &mut listed, &trigger);
+                count_objects(before, &store);
+            }
             Ok(None) => return,
             // The stream continues by itself after its back-off.
-            Err(error) => tracing::warn!(
-                kind = %K::kind(&()),
-                error = error_chain(&error),
-                "watch failed, restarting it"
-            ),
+            Err(error) => {
+                metrics::WATCH_RESTARTS.increment([&K::kind(&())]);
+                tracing::warn!(
+                    kind = %K::kind(&()),
+                    error = error_chain(&error),
+                    "watch failed, restarting it"
+                );
+            }
         }
     }
+}
+
+/// Publishes how the number of objects in a store has changed.
+fn count_objects<K: Resource<DynamicType = ()>>(before: usize, store: &Store<K>) {
+    let signed = |count| i64::try_from(count).unwrap_or(i64::MAX);
+    let by = signed(store.len()) - signed(before);
+    metrics::STORE_OBJECTS.change([&K::kind(&())], by);
 }
 
 /// An object of any kind, not parsed yet. One type for all watches: each type would instantiate all
@@ -214,9 +228,11 @@ pub async fn watch_if_defined<K>(
         loop {
             store.set_defined(is_defined());
             if !is_defined() {
+                let before = store.len();
                 for gone in store.replace(Vec::new()) {
                     trigger(&gone);
                 }
+                count_objects(before, &store);
                 changed.notified().await;
                 continue;
             }

@@ -1,9 +1,9 @@
-//! A small HTTPS client that names the server it expects.
+//! A small HTTPS client that expects a server name.
 //!
-//! One connection per request: proxies and webhooks hold nothing between calls, and an upgrade can
-//! take the connection over. HTTP/1.1 only, because an upgrade needs it.
+//! One connection per request: proxies and webhooks keep no connection between calls, and an upgrade can take
+//! over the connection. HTTP/1.1 only, because an upgrade needs it.
 //! Invariant: the server's certificate is checked against [`Target::server_name`], whatever address
-//! is dialled. Must not know: retries, balancing.
+//! it connects to. Must not know: retries, balancing.
 
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request got no answer.
+/// Why a request has no response.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("connect to {address}")]
@@ -34,7 +34,7 @@ pub enum ClientError {
     },
     #[error("connect to {address} within {} s", CONNECT_TIMEOUT.as_secs())]
     ConnectTimeout { address: String },
-    #[error("{name} is no DNS name or address")]
+    #[error("{name} is not a DNS name or address")]
     ServerName { name: String },
     #[error("TLS handshake with {name} at {address}")]
     Handshake {
@@ -51,17 +51,17 @@ pub enum ClientError {
     },
 }
 
-/// Where to connect and who must answer.
+/// The address of a server, and the name in its certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Host (name or address) and port to dial.
+    /// Host (name or address) and port.
     pub address: String,
-    /// The name that the server's certificate must hold.
+    /// The name that the server's certificate must have.
     pub server_name: String,
 }
 
 impl Target {
-    /// Dials an address, whatever the name resolves to.
+    /// Connects to an address, independent of the name's DNS records.
     pub fn at(address: SocketAddr, server_name: impl Into<String>) -> Self {
         Self {
             address: address.to_string(),
@@ -69,7 +69,7 @@ impl Target {
         }
     }
 
-    /// Dials a host by its own name.
+    /// Connects to a host by its own name.
     pub fn host(host: &str, port: u16) -> Self {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let address = if bare.contains(':') {
@@ -84,7 +84,7 @@ impl Target {
     }
 }
 
-/// A client with one trust and at most one identity. Cheap to clone; clones change together.
+/// A client with one trust bundle and at most one certificate. Cheap to clone; clones share changes.
 #[derive(Clone)]
 pub struct HttpsClient {
     config: Arc<watch::Sender<Arc<ClientConfig>>>,
@@ -147,8 +147,8 @@ impl HttpsClient {
         Arc::clone(&self.config.borrow())
     }
 
-    /// Sends one request; its URI needs only path and query. The answer may be upgraded with
-    /// `hyper::upgrade::on`. Callers set their own timeout for the answer.
+    /// Sends one request; its URI needs only path and query. The response may be upgraded with
+    /// `hyper::upgrade::on`. Callers set their own time limit for the response.
     pub async fn send<B>(
         &self,
         target: &Target,

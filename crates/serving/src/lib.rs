@@ -1,10 +1,10 @@
-//! TLS servers and clients that know who is at the other end.
+//! TLS servers and clients that authenticate their peer.
 //!
-//! - [`pki`] makes certificate authorities and leaf certificates, and keeps them in PEM files;
-//! - [`tls`] turns them into rustls settings that may be swapped while a server runs;
-//! - [`peer`] is what a server knows about a caller, put on each request as an extension;
+//! - [`pki`] creates certificate authorities and leaf certificates, and stores them as PEM files;
+//! - [`tls`] creates rustls settings from them, which can be replaced while a server runs;
+//! - [`peer`] identifies a client, as an extension of each request;
 //! - [`server`] is the accept loop around an axum router;
-//! - [`client`] is a small HTTPS client that names the server it expects, and can be upgraded;
+//! - [`client`] is a small HTTPS client that expects a server name, with support for upgrades;
 //! - [`upgrade`] joins two upgraded connections.
 //!
 //! Invariants: one crypto provider (aws-lc-rs), passed explicitly and never installed globally; no

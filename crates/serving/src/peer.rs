@@ -1,4 +1,4 @@
-//! What a server knows about a caller.
+//! The identity of a client.
 //!
 //! Invariant: a [`PeerCertificate`] exists only for a certificate that was verified in the handshake.
 
@@ -7,11 +7,11 @@ use std::net::SocketAddr;
 use rustls_pki_types::CertificateDer;
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
 
-/// The other end of a connection: an extension of every request a [`crate::Server`] takes.
+/// The client of a connection: an extension of every request to a [`crate::Server`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// None when the caller showed no certificate.
+    /// None if the client presented no certificate.
     pub certificate: Option<PeerCertificate>,
 }
 
@@ -24,7 +24,7 @@ pub struct PeerCertificate {
 }
 
 impl PeerCertificate {
-    /// Reads the names; None for bytes that are no X.509 certificate.
+    /// Reads the names; None if the bytes are not an X.509 certificate.
     pub fn parse(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
         let subject = parsed.subject();

@@ -1,4 +1,4 @@
-//! Certificate authorities and leaf certificates: made, kept as PEM, read back.
+//! Certificate authorities and leaf certificates: creates, stores and reads them as PEM.
 //!
 //! Invariants: private keys are written with mode 0600 and never appear in `Debug` output; the time
 //! of validity comes from the caller. Must not know: sockets, servers.
@@ -17,16 +17,16 @@ use rcgen::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 
-/// Why a certificate could not be made, read or written.
+/// Why a certificate could not be created, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    #[error("make certificate for {name}")]
+    #[error("create certificate for {name}")]
     Make {
         name: String,
         #[source]
         source: rcgen::Error,
     },
-    #[error("make certificate for {name} with more than two organizations")]
+    #[error("create certificate for {name} with more than two organizations")]
     TooManyOrganizations { name: String },
     #[error("read PEM of {what}")]
     Parse {
@@ -34,9 +34,9 @@ pub enum PkiError {
         #[source]
         source: rustls_pki_types::pem::Error,
     },
-    #[error("PEM holds no {what}")]
+    #[error("PEM has no {what}")]
     Empty { what: &'static str },
-    #[error("certificate authority is not usable")]
+    #[error("load certificate authority")]
     Issuer {
         #[source]
         source: rcgen::Error,
@@ -74,7 +74,7 @@ pub enum Usage {
     Both,
 }
 
-/// What a leaf certificate says.
+/// The contents of a leaf certificate.
 #[derive(Debug, Clone)]
 pub struct Leaf {
     /// The subject's CN: a user's name, for client certificates.
@@ -148,7 +148,7 @@ impl Identity {
         &self.certificate_pem
     }
 
-    /// The private key. Mind where it goes.
+    /// The private key: a secret.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
@@ -166,7 +166,7 @@ impl Identity {
         })
     }
 
-    /// When the leaf ends to be valid, so that an owner can make a new one in time.
+    /// When the leaf expires.
     pub fn valid_until(&self) -> Result<Timestamp, PkiError> {
         Ok(self.validity()?.until)
     }
@@ -200,7 +200,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// Authorities that a side trusts, as PEM.
+/// Trusted authorities, as PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trust {
     pem: String,
@@ -233,7 +233,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes a self-signed authority with a fresh P-256 key.
+    /// Creates a self-signed authority with a new P-256 key.
     pub fn create(common_name: &str, validity: Validity) -> Result<Self, PkiError> {
         let failed = |source| PkiError::Make {
             name: common_name.to_owned(),
@@ -302,8 +302,7 @@ impl Authority {
         Ok(Identity::from_pem(certificate.pem(), key.serialize_pem()))
     }
 
-    /// Signs a certificate for the key of a request. What else the request says does not count: the
-    /// leaf says who its owner is.
+    /// Signs a certificate for the key of a request. Everything else comes from the leaf, not from the request.
     pub fn sign(&self, request_pem: &str, leaf: &Leaf) -> Result<String, PkiError> {
         let failed = |source| PkiError::Make {
             name: leaf.common_name.clone(),
@@ -322,7 +321,7 @@ impl Authority {
     }
 }
 
-/// A fresh P-256 key and the question for a certificate of it; the key stays here.
+/// A new P-256 key and the signing request for its certificate; the key stays here.
 #[derive(Clone)]
 pub struct SigningRequest {
     pem: String,
@@ -352,7 +351,7 @@ impl SigningRequest {
         &self.pem
     }
 
-    /// The answer and the key together.
+    /// Combines the issued certificate with the key.
     pub fn complete(self, certificate_pem: impl Into<String>) -> Identity {
         Identity::from_pem(certificate_pem, self.key_pem)
     }
@@ -374,8 +373,8 @@ fn leaf_params(leaf: &Leaf) -> Result<CertificateParams, rcgen::Error> {
     params
         .distinguished_name
         .push(DnType::CommonName, leaf.common_name.as_str());
-    // The library keeps one value per attribute type; the same type spelled as a number is another
-    // key to it, which gives room for two.
+    // The library keeps one value per attribute type; the same type written as an object identifier is a
+    // second key, so that two values fit.
     let kinds = [
         DnType::OrganizationName,
         DnType::CustomDnType(vec![2, 5, 4, 10]),
@@ -426,7 +425,7 @@ fn read(path: &Path) -> Result<String, PkiError> {
     })
 }
 
-/// Writes to a neighbour and renames, so that a reader never sees half a file.
+/// Writes a temporary file and renames it, so that a reader never sees a partial file.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
     use std::{
         io::Write as _,
@@ -436,20 +435,20 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
         path: path.to_owned(),
         source,
     };
-    let mut neighbour = path.as_os_str().to_owned();
-    neighbour.push(".new");
-    let neighbour = PathBuf::from(neighbour);
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = PathBuf::from(temporary);
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(mode)
-        .open(&neighbour)
+        .open(&temporary)
         .map_err(failed)?;
-    // A leftover from a crash keeps its old mode, whatever `mode` above says.
+    // An existing file, left by a crash, has kept its old mode.
     file.set_permissions(fs::Permissions::from_mode(mode))
         .map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     file.sync_all().map_err(failed)?;
-    fs::rename(&neighbour, path).map_err(failed)
+    fs::rename(&temporary, path).map_err(failed)
 }

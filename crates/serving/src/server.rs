@@ -1,8 +1,8 @@
 //! The accept loop: TLS handshake, then HTTP/1.1 or HTTP/2 into an axum router.
 //!
-//! Invariants: every request carries a [`Peer`]; nobody can hold a slot without finishing the
-//! handshake and the request's head in bounded time; after `run` returns, no connection is left.
-//! An upgraded connection belongs to whoever upgraded it.
+//! Invariants: every request carries a [`Peer`]; a client must finish the handshake and the request's head in
+//! bounded time to keep its connection; after `run` returns, no connection is left. An upgraded connection belongs
+//! to its request handler.
 
 use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -27,23 +27,23 @@ use crate::{
     tls::TlsSource,
 };
 
-/// How much and how long a caller may take.
+/// Limits on connections and times.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at once; more wait in the kernel's queue.
+    /// Concurrent connections; more wait in the kernel's queue.
     pub connections: usize,
-    /// For the TLS handshake.
+    /// Time limit of the TLS handshake.
     pub handshake: Duration,
-    /// For the head of an HTTP/1.1 request, idle time between requests included.
+    /// Time limit for the head of an HTTP/1.1 request, including idle time between requests.
     pub header_read: Duration,
-    /// Requests at once on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
-    /// How long running requests may go on after the stop.
+    /// How long requests may run after the stop.
     pub grace: Duration,
 }
 
 impl Limits {
-    /// For servers that a few components and users talk to.
+    /// For servers with few clients.
     pub const STANDARD: Self = Self {
         connections: 1024,
         handshake: Duration::from_secs(10),
@@ -53,7 +53,7 @@ impl Limits {
     };
 }
 
-/// A listening socket, who may talk to it, and what answers.
+/// A listening socket with its TLS settings and its router.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -82,7 +82,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`, then lets running requests end within the grace time.
+    /// Serves until `stop`, then waits for running requests within the grace time.
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let slots = Arc::new(Semaphore::new(self.limits.connections));
@@ -108,8 +108,8 @@ impl Server {
                     });
                 }
                 Err(error) => {
-                    // Out of descriptors or memory: the kernel keeps the caller waiting, and a
-                    // tight loop would only make it worse.
+                    // Out of descriptors or memory: the kernel queues the client, and a tight loop would only
+                    // make it worse.
                     tracing::warn!(%error, "accept failed");
                     time::sleep(Duration::from_millis(100)).await;
                 }
@@ -141,7 +141,7 @@ impl Shared {
                     return;
                 }
                 Err(_) => {
-                    tracing::debug!(%address, "TLS handshake took too long");
+                    tracing::debug!(%address, "TLS handshake timed out");
                     return;
                 }
             },
@@ -191,7 +191,7 @@ async fn accept(
         .await
         .map_err(io::Error::other)?;
     let (stream, address) = listener.accept().await?;
-    // Small answers must not wait for the peer's delayed acknowledgement.
+    // Small responses must not wait for the peer's delayed acknowledgement.
     stream.set_nodelay(true)?;
     Ok((stream, address, slot))
 }

@@ -1,4 +1,4 @@
-//! Servers and clients of this crate talking to each other over loopback.
+//! Servers and clients of this crate, connected over loopback.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -46,7 +46,7 @@ async fn serve(identity: &Identity, clients: &ClientCertificates, router: Router
 
 async fn whoami(Extension(peer): Extension<Peer>) -> String {
     peer.certificate.map_or_else(
-        || "nobody".to_owned(),
+        || "anonymous".to_owned(),
         |c| {
             format!(
                 "{} of {}",
@@ -57,12 +57,12 @@ async fn whoami(Extension(peer): Extension<Peer>) -> String {
     )
 }
 
-async fn ask(client: &HttpsClient, target: &Target) -> Result<String, ClientError> {
-    let answer = client
+async fn request_identity(client: &HttpsClient, target: &Target) -> Result<String, ClientError> {
+    let response = client
         .send(target, Request::get("/").body(Body::empty()).unwrap())
         .await?;
     Ok(String::from_utf8(
-        answer
+        response
             .into_body()
             .collect()
             .await
@@ -88,24 +88,29 @@ async fn server_knows_the_names_in_a_client_certificate() {
     let named = HttpsClient::new(&ca.trust(), Some(&user), running.tasks.clone()).unwrap();
     let nameless = HttpsClient::new(&ca.trust(), None, running.tasks.clone()).unwrap();
     assert_eq!(
-        ask(&named, &running.target).await.unwrap(),
+        request_identity(&named, &running.target).await.unwrap(),
         "ann of admins+staff"
     );
-    assert_eq!(ask(&nameless, &running.target).await.unwrap(), "nobody");
+    assert_eq!(
+        request_identity(&nameless, &running.target).await.unwrap(),
+        "anonymous"
+    );
     running.stop.cancel();
     running.tasks.close();
     running.tasks.wait().await;
 }
 
 #[tokio::test]
-async fn required_certificate_keeps_others_out() {
+async fn server_refuses_clients_without_a_required_certificate() {
     let (ca, other) = (authority(), authority());
     let server = ca.issue(&Leaf::server("server.test", validity())).unwrap();
-    let stranger = other.issue(&Leaf::user("ann", &[], validity())).unwrap();
+    let untrusted = other.issue(&Leaf::user("ann", &[], validity())).unwrap();
     let running = serve(&server, &ClientCertificates::Required(ca.trust()), app()).await;
-    for identity in [None, Some(&stranger)] {
+    for identity in [None, Some(&untrusted)] {
         let client = HttpsClient::new(&ca.trust(), identity, running.tasks.clone()).unwrap();
-        ask(&client, &running.target).await.unwrap_err();
+        request_identity(&client, &running.target)
+            .await
+            .unwrap_err();
     }
 }
 
@@ -118,40 +123,42 @@ async fn client_refuses_a_server_with_another_name_or_authority() {
     let running = serve(&server, &ClientCertificates::Ignored, app()).await;
     let client = HttpsClient::new(&ca.trust(), None, running.tasks.clone()).unwrap();
     assert!(matches!(
-        ask(&client, &running.target).await,
+        request_identity(&client, &running.target).await,
         Err(ClientError::Handshake { .. })
     ));
     let right_name = Target {
         server_name: "elsewhere.test".into(),
         ..running.target.clone()
     };
-    ask(&client, &right_name).await.unwrap();
+    request_identity(&client, &right_name).await.unwrap();
     let wary = HttpsClient::new(&other.trust(), None, running.tasks.clone()).unwrap();
     assert!(matches!(
-        ask(&wary, &right_name).await,
+        request_identity(&wary, &right_name).await,
         Err(ClientError::Handshake { .. })
     ));
 }
 
 #[tokio::test]
-async fn swapped_certificate_is_shown_to_the_next_caller() {
+async fn replaced_certificate_is_presented_to_the_next_client() {
     let (old, new) = (authority(), authority());
     let first = old.issue(&Leaf::server("server.test", validity())).unwrap();
     let second = new.issue(&Leaf::server("server.test", validity())).unwrap();
     let running = serve(&first, &ClientCertificates::Ignored, app()).await;
     let client = HttpsClient::new(&new.trust(), None, running.tasks.clone()).unwrap();
-    ask(&client, &running.target).await.unwrap_err();
+    request_identity(&client, &running.target)
+        .await
+        .unwrap_err();
     running
         .swap
         .replace(&second, &ClientCertificates::Ignored)
         .unwrap();
-    ask(&client, &running.target).await.unwrap();
+    request_identity(&client, &running.target).await.unwrap();
     let broken = Identity::from_pem("", "");
     running
         .swap
         .replace(&broken, &ClientCertificates::Ignored)
         .unwrap_err();
-    ask(&client, &running.target).await.unwrap();
+    request_identity(&client, &running.target).await.unwrap();
 }
 
 async fn echo(mut request: Request<Body>) -> http::Response<Body> {
@@ -170,7 +177,7 @@ async fn echo(mut request: Request<Body>) -> http::Response<Body> {
 }
 
 #[tokio::test]
-async fn upgrade_passes_through_a_proxy() {
+async fn proxy_forwards_an_upgrade() {
     let ca = authority();
     let identity = ca.issue(&Leaf::server("server.test", validity())).unwrap();
     let backend = serve(
@@ -185,8 +192,8 @@ async fn upgrade_passes_through_a_proxy() {
     let proxy = Router::new().fallback(move |mut request: Request<Body>| async move {
         assert!(upgrade::is_upgrade(request.headers()));
         let caller = upgrade::take(&mut request);
-        let answer = forward.send(&target, request).await.unwrap();
-        upgrade::join(caller, answer, &tasks, stop)
+        let response = forward.send(&target, request).await.unwrap();
+        upgrade::join(caller, response, &tasks, stop)
     });
     let front = serve(&identity, &ClientCertificates::Ignored, proxy).await;
     let request = Request::get("/")
@@ -194,9 +201,9 @@ async fn upgrade_passes_through_a_proxy() {
         .header(header::UPGRADE, "echo")
         .body(Body::empty())
         .unwrap();
-    let answer = client.send(&front.target, request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
-    let mut stream = hyper_util::rt::TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    let response = client.send(&front.target, request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let mut stream = hyper_util::rt::TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     stream.write_all(b"ping").await.unwrap();
     let mut back = [0; 4];
     stream.read_exact(&mut back).await.unwrap();
@@ -225,10 +232,10 @@ fn authority_survives_its_files_and_keys_are_private() {
 }
 
 #[test]
-fn who_is_believed_depends_on_the_authority_the_name_and_the_time() {
-    let (known, stranger) = (authority(), authority());
+fn certificate_is_accepted_by_authority_name_and_time() {
+    let (known, unknown) = (authority(), authority());
     let leaf = Leaf::server("server.test", validity());
-    let (good, strange) = (known.issue(&leaf).unwrap(), stranger.issue(&leaf).unwrap());
+    let (good, untrusted) = (known.issue(&leaf).unwrap(), unknown.issue(&leaf).unwrap());
     let trust = known.trust();
     let now = Timestamp::now();
     let later = now.checked_add(SignedDuration::from_hours(2)).unwrap();
@@ -237,9 +244,9 @@ fn who_is_believed_depends_on_the_authority_the_name_and_the_time() {
         (&good, "other.test", now, false),
         (&good, "no name", now, false),
         (&good, "server.test", later, false),
-        (&strange, "server.test", now, false),
+        (&untrusted, "server.test", now, false),
     ] {
-        let is_believed = believes(&trust, identity, name, time).unwrap();
-        assert_eq!(is_believed, expected, "{name} at {time}");
+        let is_accepted = believes(&trust, identity, name, time).unwrap();
+        assert_eq!(is_accepted, expected, "{name} at {time}");
     }
 }

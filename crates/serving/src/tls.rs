@@ -1,4 +1,4 @@
-//! rustls settings from identities and trust, swappable while a server runs.
+//! rustls settings from certificates and trusted authorities, replaceable while a server runs.
 //!
 //! Invariant: a swap takes effect for new handshakes only, and a broken identity never replaces a
 //! working one. Must not know: HTTP.
@@ -17,29 +17,29 @@ use tokio::sync::watch;
 
 use crate::pki::{Identity, PkiError, Trust};
 
-/// Why TLS settings could not be made.
+/// Why TLS settings could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("read certificates")]
     Pki(#[from] PkiError),
     #[error("use certificate")]
     Rustls(#[from] rustls::Error),
-    #[error("make the check of client certificates")]
+    #[error("create the verifier of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Which callers a server wants to see certificates from.
+/// Whether a server requires client certificates.
 #[derive(Debug, Clone)]
 pub enum ClientCertificates {
-    /// None is asked for.
+    /// The server does not request one.
     Ignored,
-    /// A caller may show one; a wrong one fails the handshake.
+    /// A client may present one; an invalid one fails the handshake.
     Optional(Trust),
-    /// A caller without one fails the handshake.
+    /// A client without one fails the handshake.
     Required(Trust),
 }
 
-/// The TLS settings of a server: what they are now, and news of changes.
+/// The current TLS settings of a server.
 #[derive(Clone)]
 pub struct TlsSource {
     current: watch::Receiver<Arc<ServerConfig>>,
@@ -51,7 +51,7 @@ impl TlsSource {
         Ok(Self::swappable(identity, clients)?.1)
     }
 
-    /// Settings that the holder of the [`TlsSwap`] may change.
+    /// Settings that the owner of the [`TlsSwap`] may replace.
     pub fn swappable(
         identity: &Identity,
         clients: &ClientCertificates,
@@ -71,7 +71,7 @@ impl fmt::Debug for TlsSource {
     }
 }
 
-/// The right to change a server's certificates.
+/// Replaces a server's certificates.
 pub struct TlsSwap {
     sender: watch::Sender<Arc<ServerConfig>>,
 }
@@ -95,7 +95,7 @@ impl fmt::Debug for TlsSwap {
     }
 }
 
-/// A client's settings: trusts `trust` alone, shows `identity` when asked.
+/// A client's settings: it trusts only `trust`, and presents `identity` on request.
 pub fn client_config(
     trust: &Trust,
     identity: Option<&Identity>,
@@ -110,8 +110,8 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// Whether callers who trust `trust` would believe, at this time, that whoever shows `identity` is the
-/// server `name`.
+/// Whether a client that trusts `trust` accepts `identity` at this time as the certificate of the server
+/// `name`.
 pub fn believes(
     trust: &Trust,
     identity: &Identity,

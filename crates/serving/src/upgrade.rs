@@ -1,13 +1,13 @@
-//! Passing an upgrade through: two upgraded connections become one pipe of bytes.
+//! Forwarding an upgrade: copies bytes between two upgraded connections.
 //!
-//! Invariant: bytes pass unread and unchanged, whatever protocol they speak.
+//! Invariant: bytes are not interpreted or changed, for any protocol.
 
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// Whether these request headers ask for another protocol.
+/// Whether these request headers request another protocol.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.contains_key(header::UPGRADE)
         && headers.get_all(header::CONNECTION).iter().any(|value| {
@@ -19,23 +19,23 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
         })
 }
 
-/// Takes the promise of an upgrade out of a request, before the request is sent on.
+/// Takes the future upgrade out of a request, before the request is forwarded.
 pub fn take<B>(request: &mut Request<B>) -> OnUpgrade {
     hyper::upgrade::on(request)
 }
 
-/// If `answer` switches protocols, copies bytes both ways until one side ends or `stop`. The answer
-/// that the caller must send on has no body then. Other answers pass as they are.
+/// If `response` switches protocols, copies bytes in both directions until one side ends or `stop`, and returns
+/// it without a body. Returns other responses unchanged.
 pub fn join(
     caller: OnUpgrade,
-    mut answer: Response<Incoming>,
+    mut response: Response<Incoming>,
     tasks: &TaskTracker,
     stop: CancellationToken,
 ) -> Response<axum::body::Body> {
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return answer.map(axum::body::Body::new);
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return response.map(axum::body::Body::new);
     }
-    let server = hyper::upgrade::on(&mut answer);
+    let server = hyper::upgrade::on(&mut response);
     tasks.spawn(async move {
         let copied = tokio::select! {
             () = stop.cancelled() => return,
@@ -45,7 +45,7 @@ pub fn join(
             tracing::debug!(error, "upgraded connection ended");
         }
     });
-    answer.map(|_| axum::body::Body::empty())
+    response.map(|_| axum::body::Body::empty())
 }
 
 async fn copy(

@@ -6,19 +6,19 @@ use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Bring up the single host, or say that it is up
+    /// Start Ferrovirt on this host, unless it is running
     Up(Up),
-    /// Stop every guest and everything else; keep what was defined
+    /// Stop all guests and everything else; keep all objects
     Down(Down),
-    /// Say what is up
+    /// Show whether Ferrovirt is up, and its VMs
     Status(Status),
-    /// Take everything down and forget all that was defined
+    /// Stop everything and delete all objects and data
     Reset(Reset),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct StateDir {
-    /// Where everything is kept
+    /// Directory of all data
     #[arg(
         long,
         env = "FERROVIRT_STATE_DIR",
@@ -32,7 +32,7 @@ pub struct StateDir {
 pub struct Up {
     #[command(flatten)]
     pub state: StateDir,
-    /// Go to the background once everything is up
+    /// Continue in the background once everything is up
     #[arg(long)]
     pub detach: bool,
     /// Address of the API server
@@ -57,10 +57,18 @@ pub struct Up {
     /// Name of this host as a Kubernetes node
     #[arg(long, default_value = "localhost", value_name = "NAME")]
     pub node_name: String,
-    /// What to log, in the syntax of tracing's filters
+    /// Log filter, in the syntax of tracing-subscriber's EnvFilter
     #[arg(long, env = "FERROVIRT_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// This is the process that `--detach` left behind
+    /// Format of log lines: text or json
+    #[arg(
+        long,
+        env = logging::FORMAT_VARIABLE,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub log_format: logging::Format,
+    /// This is the background process of `--detach`
     #[arg(long, hide = true, conflicts_with = "detach")]
     pub detached: bool,
 }
@@ -83,7 +91,7 @@ pub struct Status {
 pub struct Reset {
     #[command(flatten)]
     pub state: StateDir,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
 }

@@ -1,4 +1,4 @@
-//! Taking it down: the process, every guest, and what was made on the host.
+//! Stops the process and all guests, and removes everything created on the host.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use crate::{
     up::{Remembered, network},
 };
 
-/// For the process to end by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// For guests to power off.
-const GRACE: Duration = Duration::from_secs(30);
+/// Time limit for the process to end by itself.
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time that guests have to power off.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 pub(crate) fn down(flags: &cli::Down, printer: Printer) -> Result<()> {
     if !flags.state.state_dir.exists() {
         let dir = flags.state.state_dir.display();
-        printer.line(&format!("Nothing is up: there is no {dir}."));
+        printer.line(&format!("Ferrovirt is down: {dir} does not exist."));
         return Ok(());
     }
     let state = StateDir::open(&flags.state.state_dir)?;
@@ -29,7 +29,7 @@ pub(crate) fn down(flags: &cli::Down, printer: Printer) -> Result<()> {
     drop(lock);
     let kept = state.root().display();
     printer.line(&format!(
-        "Ferrovirt is down. What was defined is kept in {kept}; `ferrovirt reset` forgets it."
+        "Ferrovirt is down. All objects are kept in {kept}; `ferrovirt reset` deletes them."
     ));
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(crate) fn reset(flags: &cli::Reset, printer: Printer) -> Result<()> {
     let path = &flags.state.state_dir;
     if !path.exists() {
         printer.line(&format!(
-            "Nothing to forget: there is no {}.",
+            "Nothing to delete: {} does not exist.",
             path.display()
         ));
         return Ok(());
@@ -46,10 +46,10 @@ pub(crate) fn reset(flags: &cli::Reset, printer: Printer) -> Result<()> {
     let state = StateDir::open(path)?;
     if !flags.yes {
         let question = format!(
-            "This stops every virtual machine and deletes {} with all that was defined. Type yes:",
+            "This stops every virtual machine and deletes {} with all objects. Type yes:",
             state.root().display()
         );
-        if printer.ask(&question)? != "yes" {
+        if printer.prompt(&question)? != "yes" {
             bail!("nothing was changed");
         }
     }
@@ -57,17 +57,17 @@ pub(crate) fn reset(flags: &cli::Reset, printer: Printer) -> Result<()> {
     std::fs::remove_dir_all(state.root())
         .with_context(|| format!("delete {}", state.root().display()))?;
     drop(lock);
-    printer.line("Everything is gone.");
+    printer.line("Ferrovirt is down and all its data is deleted.");
     Ok(())
 }
 
-/// Ends the process if there is one, then everything that it left running.
+/// Stops the process if one runs, then all pods, and removes the network.
 fn take_down(state: &StateDir, printer: Printer) -> Result<Lock> {
     let lock = match state.lock()? {
         Locked::Ours(lock) => lock,
         Locked::Theirs(holder) => {
-            end(holder)?;
-            // The kernel gives the lock to us when the process is gone.
+            stop_process(holder)?;
+            // The kernel releases the lock when the process has ended.
             wait_for_lock(state)?
         }
     };
@@ -76,39 +76,39 @@ fn take_down(state: &StateDir, printer: Printer) -> Result<Lock> {
         .enable_all()
         .build()
         .context("start the runtime")?;
-    // Without settings nothing was ever brought up.
+    // Without settings there was no `up`.
     if let Ok(bytes) = std::fs::read(state.settings()) {
         let remembered: Remembered = serde_json::from_slice(&bytes).context("read the settings")?;
-        runtime.block_on(take_away(state, &remembered))?;
+        runtime.block_on(remove_pods_and_network(state, &remembered))?;
     }
     Ok(lock)
 }
 
-/// Pods first, then the network that they were on.
-async fn take_away(state: &StateDir, remembered: &Remembered) -> Result<()> {
+/// Removes pods first, then their network.
+async fn remove_pods_and_network(state: &StateDir, remembered: &Remembered) -> Result<()> {
     let settings = network::settings(&remembered.pod_cidr, state)?;
     let pods = PodNetwork::open(settings)
         .await
         .context("open the pod network")?;
-    embedded_node::teardown_all(&state.node(), &pods, GRACE)
+    embedded_node::teardown_all(&state.node(), &pods, GRACE_PERIOD)
         .await
         .context("stop the pods")?;
     pods.teardown().await.context("remove the pod network")?;
     pod_supervisor::cgroup::remove(&state.cgroup()).context("remove the control groups")
 }
 
-fn end(holder: Option<i32>) -> Result<()> {
+fn stop_process(holder: Option<i32>) -> Result<()> {
     let pid = holder.and_then(Pid::from_raw);
-    let pid = pid.context("find the running process: the lock names none")?;
+    let pid = pid.context("find the running process: the lock has no process id")?;
     match kill_process(pid, Signal::TERM) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-        Err(err) => Err(err).with_context(|| format!("stop process {}", pid.as_raw_nonzero())),
+        Err(error) => Err(error).with_context(|| format!("stop process {}", pid.as_raw_nonzero())),
     }
 }
 
 fn wait_for_lock(state: &StateDir) -> Result<Lock> {
-    let seconds = PATIENCE.as_secs();
-    Lock::wait(state, PATIENCE)?.with_context(|| {
+    let seconds = STOP_TIMEOUT.as_secs();
+    Lock::wait(state, STOP_TIMEOUT)?.with_context(|| {
         format!(
             "wait for the running process: it did not end within {seconds} s; end it with kill -9 \
              and try again"

@@ -1,9 +1,8 @@
-//! Who is who between the parts: three authorities that never sign for each other.
+//! The certificates of all components, from three separate authorities.
 //!
-//! One signs the API server and its users, one the front proxy (whoever holds its certificate is
-//! believed about users), one the servers behind the API server. The authorities are kept; leaf
-//! certificates are made at each start and live as long as their authority, since both lie on the
-//! same disk.
+//! One signs the API server and its users, one the front proxy (the holder of its certificate may name any
+//! user), one the servers behind the API server. The authorities are stored; leaf certificates are issued at
+//! each start with the lifetime of their authority, since both are on the same disk.
 
 use std::{
     io::Write as _,
@@ -21,17 +20,17 @@ const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
 /// Common name of the front proxy's certificate.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 
-/// Everything that the parts show each other.
+/// The certificates and authorities of all components.
 #[derive(Debug)]
 pub(crate) struct Identities {
-    /// Of the API server and its users.
+    /// The authority of the API server and its users.
     pub(crate) users: Trust,
     pub(crate) api_server: Identity,
     pub(crate) admin: Identity,
-    /// Of the front proxy.
+    /// The authority of the front proxy.
     pub(crate) proxies: Trust,
     pub(crate) front_proxy: Identity,
-    /// Of the servers behind the API server.
+    /// The authority of the servers behind the API server.
     pub(crate) servers: Trust,
     pub(crate) kubelet: Identity,
     pub(crate) kubelet_client: Identity,
@@ -48,12 +47,12 @@ pub(crate) struct Names<'a> {
     pub(crate) node_address: IpAddr,
 }
 
-pub(crate) fn load_or_make(dir: &Path, names: Names<'_>) -> Result<Identities> {
+pub(crate) fn load_or_create(dir: &Path, names: Names<'_>) -> Result<Identities> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .with_context(|| format!("make {}", dir.display()))?;
+        .with_context(|| format!("create {}", dir.display()))?;
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
     let authority = |name: &str| authority(dir, name, validity);
     let (users, proxies, servers) = (
@@ -93,10 +92,10 @@ pub(crate) fn token_key(dir: &Path) -> Result<SigningKey> {
     if path.exists() {
         let der = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         return SigningKey::from_pkcs8(&der)
-            .with_context(|| format!("load {}: remove it to make a new one", path.display()));
+            .with_context(|| format!("load {}: remove it to create a new one", path.display()));
     }
     let key = SigningKey::generate()?;
-    // Whole or not at all, and never for others to read.
+    // Replaced atomically, and readable only by root.
     let part = path.with_extension("part");
     std::fs::OpenOptions::new()
         .write(true)
@@ -118,7 +117,7 @@ fn authority(dir: &Path, name: &str, validity: Validity) -> Result<Authority> {
     if certificate.exists() && key.exists() {
         return Authority::load(&certificate, &key).with_context(|| {
             format!(
-                "load {}: remove it to make a new one",
+                "load {}: remove it to create a new one",
                 certificate.display()
             )
         });
@@ -130,7 +129,7 @@ fn authority(dir: &Path, name: &str, validity: Validity) -> Result<Authority> {
     Ok(authority)
 }
 
-/// Where the API server is reached: a wildcard means this host at least.
+/// Addresses in the API server's certificate; a wildcard includes at least the loopback address.
 fn addresses(listen: IpAddr) -> Vec<IpAddr> {
     let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     if !listen.is_unspecified() && !addresses.contains(&listen) {
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_key_is_kept_for_its_owner_alone() {
+    fn token_key_is_persistent_and_private() {
         let dir = tempfile::tempdir().expect("a directory");
         let made = token_key(dir.path()).expect("a key");
         let path = dir.path().join("service-accounts.key");

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::identities::Identities;
 
-/// Writes the file whole or not at all; only root can read it.
+/// Replaces the file atomically; only root can read it.
 pub(crate) fn write(path: &Path, listen: SocketAddr, identities: &Identities) -> Result<()> {
     let host = match listen.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,20 +1,21 @@
 //! All of Ferrovirt on one host: one process, one directory, one command.
 //!
-//! - [`cli`] is the command line; `run` leads from it to a command;
-//! - `up` joins the embedded API server, the embedded node and the components of `KubeVirt`, each
-//!   a task that talks through a `kube::Client` alone;
-//! - `state_dir` is where everything lies and who holds it;
-//! - `down`, `reset`, `status` work on the directory, with or without a running process.
+//! - [`cli`] is the command line; `run` dispatches it to a command;
+//! - `up` starts the embedded API server, the embedded kubelet and the components of `KubeVirt`, each a task
+//!   whose only connection to the others is a `kube::Client`;
+//! - `state_dir` has the paths of the state directory and its lock;
+//! - `down`, `reset`, `status` work on the directory, with or without a running process;
+//! - [`metrics`] lists the tables of metrics that the API server serves.
 //!
-//! **Invariants**: a guest does not notice this process die or come back; whatever is made on the
-//! host is found again from the state directory alone and is gone after `down`; this is the one
-//! place that knows every component, and no component knows this one.
+//! **Invariants**: guests survive the end and the restart of this process; everything created on the host can
+//! be found from the state directory alone and is removed by `down`; only this crate depends on every component,
+//! and no component depends on it.
 
 pub mod cli;
 mod down;
 mod identities;
 mod kubeconfig;
-mod logging;
+pub mod metrics;
 mod printer;
 mod requirements;
 mod run;

@@ -1,22 +1,22 @@
-//! What the host must offer, checked before anything is made.
+//! Requirements of the host, checked before anything is created.
 
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::net::TcpListener;
 
-/// Room for an unpacked launcher image and some guests.
+/// Enough for an unpacked launcher image and a few guests.
 const FREE_BYTES: u64 = 1 << 30;
 
-/// Root, and a kernel that can do what containers need.
+/// Checks for root and for the kernel features that containers need.
 pub(crate) fn host() -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "ferrovirt makes containers and networks and needs root: run it with sudo"
+        "ferrovirt creates containers and networks and needs root: run it with sudo"
     );
     let filesystems =
         std::fs::read_to_string("/proc/filesystems").context("read /proc/filesystems")?;
-    let overlay = filesystems.split_whitespace().any(|word| word == "overlay");
+    let overlay = filesystems.split_whitespace().any(|name| name == "overlay");
     ensure!(
         overlay,
         "the kernel has no overlay file system, which containers need: load it with `modprobe overlay`"
@@ -24,9 +24,10 @@ pub(crate) fn host() -> Result<()> {
     Ok(())
 }
 
-/// Enough room on the disk of the state directory.
-pub(crate) fn room(dir: &Path) -> Result<()> {
-    let stat = rustix::fs::statvfs(dir).with_context(|| format!("look at {}", dir.display()))?;
+/// Checks the free space on the disk of the state directory.
+pub(crate) fn free_space(dir: &Path) -> Result<()> {
+    let stat = rustix::fs::statvfs(dir)
+        .with_context(|| format!("read the free space of {}", dir.display()))?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     ensure!(
         free >= FREE_BYTES,
@@ -37,11 +38,11 @@ pub(crate) fn room(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The API server's port, taken before anything else is done.
+/// Opens the API server's port.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
-        Err(err) if err.kind() == std::io::ErrorKind::AddrInUse => {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             bail!(
                 "--listen {address}: another program listens there; stop it or give another \
                  address, such as --listen {}:{}",
@@ -49,6 +50,6 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
                 address.port().saturating_add(1),
             )
         }
-        Err(err) => Err(err).with_context(|| format!("--listen {address}")),
+        Err(error) => Err(error).with_context(|| format!("--listen {address}")),
     }
 }

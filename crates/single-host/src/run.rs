@@ -1,4 +1,4 @@
-//! From the command line to the command.
+//! Runs the command of a command line.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{cli::Command, down, printer::Printer, status, up};
 
-/// Runs a command to its end.
+/// Runs a command until it ends.
 pub fn run(command: &Command) -> Result<()> {
     let printer = Printer;
     match command {
@@ -17,12 +17,12 @@ pub fn run(command: &Command) -> Result<()> {
     }
 }
 
-/// Tells a failure to who ran the command: exit code 0 is success, 1 a failure that was explained.
+/// Prints the error of a failed command. Exit code 0 is success, 1 a reported failure.
 pub fn explain(ended: Result<()>) -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(err) => {
-            Printer.complaint(&format!("error: {err:#}"));
+        Err(error) => {
+            Printer.error(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

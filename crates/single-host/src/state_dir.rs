@@ -1,7 +1,7 @@
-//! Where everything lies, and who holds it.
+//! The state directory: its paths and its lock.
 //!
-//! **Invariant**: one process at a time; whoever holds the lock may change what is inside. The
-//! kernel gives the lock back when its holder dies, however it dies.
+//! **Invariant**: only the process that holds the lock changes the directory. The kernel releases the lock when
+//! the process ends, for whatever reason.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,32 +15,32 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
-/// The usual place, which has the usual names on the host.
-const USUAL: &str = "/var/lib/ferrovirt";
+/// The default path. Its bridge, table and cgroup have names without a suffix.
+const DEFAULT: &str = "/var/lib/ferrovirt";
 
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     root: PathBuf,
 }
 
-/// The right to change the directory, until dropped.
+/// The lock of the directory, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
 }
 
-/// Whether the lock could be had.
+/// The result of an attempt to lock.
 #[derive(Debug)]
 pub(crate) enum Locked {
     Ours(Lock),
-    /// By this process, if it could be read.
+    /// Another process has the lock: its process id, if known.
     Theirs(Option<i32>),
 }
 
 impl StateDir {
-    /// The directory of that path, made if missing; only root can look inside.
+    /// Opens the directory, and creates it if it is missing; only root has access.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let explain = || format!("make the state directory {}", path.display());
+        let explain = || format!("create the state directory {}", path.display());
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -99,9 +99,9 @@ impl StateDir {
         self.root.join("settings.json")
     }
 
-    /// Distinguishes what two directories make on one host: empty for the usual place.
+    /// Distinguishes the host objects of two state directories: empty for the default path.
     pub(crate) fn suffix(&self) -> String {
-        if self.root == Path::new(USUAL) {
+        if self.root == Path::new(DEFAULT) {
             return String::new();
         }
         let digest = Sha256::digest(self.root.as_os_str().as_encoded_bytes());
@@ -147,18 +147,18 @@ impl StateDir {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut text = String::new();
                 file.read_to_string(&mut text)
-                    .context("read who holds the lock")?;
+                    .context("read the process id in the lock")?;
                 return Ok(Locked::Theirs(text.trim().parse().ok()));
             }
-            Err(err) => return Err(err).context("lock the state directory"),
+            Err(error) => return Err(error).context("lock the state directory"),
         }
-        Ok(Locked::Ours(Lock::signed(file)?))
+        Ok(Locked::Ours(Lock::with_process_id(file)?))
     }
 }
 
 impl Lock {
-    /// Waits until whoever holds the lock has ended, then holds it; `None` after that time.
-    pub(crate) fn wait(dir: &StateDir, patience: Duration) -> Result<Option<Self>> {
+    /// Waits for the lock; `None` after the time-out.
+    pub(crate) fn wait(dir: &StateDir, limit: Duration) -> Result<Option<Self>> {
         let path = dir.root.join("lock");
         let file = OpenOptions::new()
             .read(true)
@@ -167,19 +167,19 @@ impl Lock {
             .with_context(|| format!("open {}", path.display()))?;
         let waiting = file.try_clone().context("wait for the lock")?;
         let (sender, receiver) = std::sync::mpsc::channel();
-        // The wait cannot be cut short, so it has a thread that may stay behind.
+        // `flock` cannot be interrupted, so it blocks a thread of its own, which may outlive this call.
         std::thread::spawn(move || sender.send(flock(&waiting, FlockOperation::LockExclusive)));
-        match receiver.recv_timeout(patience) {
+        match receiver.recv_timeout(limit) {
             Ok(locked) => {
                 locked.context("wait for the lock")?;
-                Ok(Some(Self::signed(file)?))
+                Ok(Some(Self::with_process_id(file)?))
             }
             Err(_elapsed) => Ok(None),
         }
     }
 
-    /// Writes down who holds it.
-    fn signed(mut file: File) -> Result<Self> {
+    /// Writes our process id into the lock file.
+    fn with_process_id(mut file: File) -> Result<Self> {
         file.set_len(0)
             .and_then(|()| file.rewind())
             .context("write the lock")?;
@@ -190,7 +190,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file gives the lock back as well.
+        // Closing the file releases the lock as well.
         let _closed_soon = flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -200,14 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_held_by_one_at_a_time() {
+    fn lock_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::create(dir.path()).unwrap();
         let Locked::Ours(lock) = state.lock().unwrap() else {
-            panic!("nobody has it")
+            panic!("the lock is free")
         };
         let Locked::Theirs(holder) = state.lock().unwrap() else {
-            panic!("it is taken")
+            panic!("the lock is held")
         };
         assert_eq!(holder, i32::try_from(std::process::id()).ok());
         drop(lock);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directories_share_no_name_on_the_host() {
+    fn directories_have_distinct_host_names() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (one, two) = (
             StateDir::open(one.path()).unwrap(),

@@ -1,4 +1,4 @@
-//! Saying what is up.
+//! Reports whether Ferrovirt is up, and its VMs.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -30,12 +30,12 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     guests_run_by: Option<Virtualization>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    virtual_machines: Vec<Machine>,
+    virtual_machines: Vec<Vm>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Machine {
+struct Vm {
     namespace: String,
     name: String,
     status: String,
@@ -71,11 +71,8 @@ fn describe(report: &Report, printer: Printer) {
     if let Some(guests) = &report.guests_run_by {
         printer.line(&format!("guests run by {guests}"));
     }
-    for machine in &report.virtual_machines {
-        printer.line(&format!(
-            "VM {}/{}: {}",
-            machine.namespace, machine.name, machine.status
-        ));
+    for vm in &report.virtual_machines {
+        printer.line(&format!("VM {}/{}: {}", vm.namespace, vm.name, vm.status));
     }
 }
 
@@ -108,19 +105,16 @@ fn report(flags: &cli::Status) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    report.virtual_machines = runtime.block_on(machines(&state))?;
+    report.virtual_machines = runtime.block_on(vms(&state))?;
     Ok(report)
 }
 
-async fn machines(state: &StateDir) -> Result<Vec<Machine>> {
+async fn vms(state: &StateDir) -> Result<Vec<Vm>> {
     let kubeconfig = Kubeconfig::read_from(state.kubeconfig()).context("read the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let api: Api<VirtualMachine> = Api::all(Client::try_from(config)?);
-    let list = api
-        .list(&ListParams::default())
-        .await
-        .context("ask the API server for VMs")?;
-    let one = |vm: VirtualMachine| Machine {
+    let list = api.list(&ListParams::default()).await.context("list VMs")?;
+    let one = |vm: VirtualMachine| Vm {
         namespace: vm.namespace().unwrap_or_default(),
         name: vm.name_any(),
         status: vm

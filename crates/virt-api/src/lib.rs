@@ -4,6 +4,7 @@
 //!   list;
 //! - `streams`: consoles and screens, connected byte by byte to the node of the guest;
 //! - `webhooks`: HTTP around the pure functions of `admission`;
+//! - `metrics`: the metrics of this crate and the path `/metrics`;
 //! - `caller`: the user of a request, and the access check.
 //!
 //! **Invariants**: stateless, any number of replicas; no request goes to a node whose certificate does
@@ -11,6 +12,7 @@
 
 mod caller;
 mod discovery;
+mod metrics;
 mod node;
 mod refusal;
 mod settings;
@@ -18,6 +20,7 @@ mod streams;
 mod verbs;
 mod webhooks;
 
+pub use self::metrics::METRICS;
 pub use installation::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
 pub use settings::{FrontProxy, Settings, run};
 pub use verbs::{ALL as VERBS, Entry, Level, Object};

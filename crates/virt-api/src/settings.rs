@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-use axum::{Router, routing::get};
+use ::metrics::Table;
+use axum::{Router, middleware, routing::get};
 use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use kube::Client;
@@ -11,7 +12,7 @@ use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{discovery, verbs, webhooks};
+use crate::{discovery, metrics, verbs, webhooks};
 
 pub struct Settings {
     pub client: Client,
@@ -29,6 +30,8 @@ pub struct Settings {
     /// The namespace of the administrator's configuration.
     pub namespace: String,
     pub clock: Clock,
+    /// Served to every caller at `/metrics`; without tables there is no such path.
+    pub metrics: Vec<&'static Table>,
 }
 
 impl fmt::Debug for Settings {
@@ -75,6 +78,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         cluster,
         namespace,
         clock,
+        metrics: tables,
     } = settings;
     let tasks = TaskTracker::new();
     let cluster = Configuration::new(cluster, namespace);
@@ -88,7 +92,11 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         tasks: tasks.clone(),
         stop: stop.clone(),
     };
-    Server::new(listener, tls, router(shared)).run(stop).await;
+    let mut router = router(shared);
+    if !tables.is_empty() {
+        router = router.route("/metrics", metrics::endpoint(tables));
+    }
+    Server::new(listener, tls, router).run(stop).await;
     tasks.close();
     tasks.wait().await;
 }
@@ -96,10 +104,12 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
 fn router(shared: Shared) -> Router {
     let mut router = Router::new().route("/healthz", get(|| async { "ok" }));
     router = webhooks::mount(discovery::mount(router));
+    let mut subresources = Router::new();
     for entry in verbs::ALL {
         for version in discovery::VERSIONS {
-            router = entry.mount(router, version);
+            subresources = entry.mount(subresources, version);
         }
     }
-    router.with_state(shared)
+    let subresources = subresources.route_layer(middleware::from_fn(metrics::record_request));
+    router.merge(subresources).with_state(shared)
 }

@@ -17,6 +17,7 @@ mod devices;
 mod failure_log;
 mod guest;
 pub mod launcher;
+mod metrics;
 mod node;
 pub mod pods_dir;
 mod prepare;
@@ -24,6 +25,7 @@ mod settings;
 mod streams;
 mod volumes;
 
+pub use self::metrics::METRICS;
 pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
 pub use devices::{DevicePlugins, HostDevice};
 pub use settings::{HandlerError, Settings, run};

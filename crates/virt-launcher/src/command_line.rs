@@ -155,12 +155,17 @@ fn start_logging() {
     let level = std::env::var(LOG_LEVEL)
         .ok()
         .and_then(|level| level.parse().ok());
-    tracing_subscriber::fmt()
-        .with_max_level(level.unwrap_or(LevelFilter::INFO))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    let format = std::env::var(logging::FORMAT_VARIABLE)
+        .ok()
+        .and_then(|format| format.parse().ok());
+    let style = logging::Style {
+        format: format.unwrap_or_default(),
+        colours: false,
+        modules: false,
+    };
+    let level: LevelFilter = level.unwrap_or(LevelFilter::INFO);
+    // A level is a valid filter.
+    let _valid = logging::start(&level.to_string(), style);
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-# The parts of #cloud-config that the tiny guest knows: hostname, bootcmd and runcmd. A command is a
-# line of shell, or a list in brackets.
+# The parts of #cloud-config that the tiny guest supports: hostname, bootcmd and runcmd. A command is
+# a line of shell, or a list in brackets.
 
 function bare(text) {
     sub(/^[ \t]+/, "", text)

@@ -1,5 +1,5 @@
-//! Objects of every kind, as JSON or YAML: the first byte says which. What can be read can be
-//! written, reads the same again, and is written the same again.
+//! Objects of every kind, as JSON or YAML by the first byte. An object that can be read can be written,
+//! and round-trips.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};

@@ -1,5 +1,5 @@
-//! Questions of a guest to its DHCP server: an answer fits into a frame, goes to the guest or to
-//! all, and can be read by the same rules.
+//! DHCP requests of a guest: a reply fits into a frame, goes to the guest or to the broadcast address,
+//! and can be parsed by the same rules.
 #![no_main]
 #![allow(dead_code, reason = "the server has other uses for its parts")]
 
@@ -8,11 +8,11 @@ use std::net::Ipv4Addr;
 use launcher_channel::{DhcpServer, Route};
 use libfuzzer_sys::fuzz_target;
 
-// The launcher is a program; its parser is taken as it lies there. (Its tests lie where only its own
-// crate finds them, which stops the formatter.)
+// The parser is private to the launcher, so its files are included. (rustfmt would look for their test
+// modules and fail.)
 #[rustfmt::skip]
-#[path = "../../../crates/virt-launcher/src/dhcp/answer.rs"]
-mod answer;
+#[path = "../../../crates/virt-launcher/src/dhcp/reply.rs"]
+mod reply;
 #[path = "../../../crates/virt-launcher/src/dhcp/options.rs"]
 mod options;
 
@@ -21,17 +21,17 @@ const FRAME: usize = 1500 - 28;
 
 fuzz_target!(|bytes: &[u8]| {
     let server = server();
-    let Some(answer) = answer::answer(bytes, &server, CLIENT) else {
+    let Some(reply) = reply::reply_to(bytes, &server, CLIENT) else {
         return;
     };
     assert!(
-        (300..=FRAME).contains(&answer.bytes.len()),
+        (300..=FRAME).contains(&reply.bytes.len()),
         "{}",
-        answer.bytes.len()
+        reply.bytes.len()
     );
-    assert!([server.address, Ipv4Addr::BROADCAST].contains(&answer.to));
-    assert_eq!(answer.bytes[28..34], CLIENT);
-    let kind = options::find(&answer.bytes[240..], 53).expect("a type of message");
+    assert!([server.address, Ipv4Addr::BROADCAST].contains(&reply.to));
+    assert_eq!(reply.bytes[28..34], CLIENT);
+    let kind = options::find(&reply.bytes[240..], 53).expect("a type of message");
     assert_eq!(kind.len(), 1);
 });
 

@@ -1,4 +1,4 @@
-//! Messages between a node's handler and a launcher: what is read can be written and reads the same.
+//! Messages between virt-handler and a launcher: a message that can be read round-trips.
 #![no_main]
 
 use launcher_channel::{FromLauncher, ToLauncher};

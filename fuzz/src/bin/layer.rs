@@ -1,5 +1,5 @@
-//! Layers of images, two on top of each other: whatever they hold, nothing appears beside the tree
-//! and nothing outlasts its limits. The first two bytes say where the second layer begins.
+//! Image layers, two on top of each other: with any content, no file appears outside the tree and the
+//! limits hold. The first two bytes are the offset of the second layer.
 #![no_main]
 #![allow(dead_code, reason = "the store has other uses for its parts")]
 
@@ -7,7 +7,7 @@ use std::{fs, os::unix::fs::symlink, path::PathBuf, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 
-// The store is taken apart: its registry client would bring TLS with it.
+// Files of the store are included: the whole crate would bring the registry client with TLS.
 #[path = "../../../crates/image-store/src/digest.rs"]
 mod digest;
 #[path = "../../../crates/image-store/src/error/unpack.rs"]
@@ -24,7 +24,7 @@ const LIMITS: unpack::Limits = unpack::Limits {
     entries: 200,
 };
 
-/// In memory where there is such a place.
+/// In memory (`/dev/shm`) where available.
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     let memory = PathBuf::from("/dev/shm");
     let base = if memory.is_dir() {
@@ -44,7 +44,7 @@ fuzz_target!(|bytes: &[u8]| {
     fs::create_dir_all(&*PLACE).expect("a place");
     let root = PLACE.join("tree");
     let tree = tree::Tree::create(&root).expect("a tree");
-    // A way out, as an earlier layer may have left it.
+    // A link out of the tree, as an earlier layer may have created it.
     symlink("../..", root.join("out")).expect("a link");
     let mut unpacker = unpack::Unpacker::new(&tree, LIMITS);
     for layer in [lower, upper] {

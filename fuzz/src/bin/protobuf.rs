@@ -1,9 +1,9 @@
-//! Bodies of requests in protobuf: what is read is an object of a kind, and can be written.
+//! Request bodies in protobuf: parsed input is an object with a kind, and can be written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-// The API server is taken apart: it would bring a database with it.
+// One file of the API server is included: the whole crate would bring SQLite.
 #[path = "../../../crates/embedded-api/src/request/protobuf.rs"]
 mod protobuf;
 

@@ -1,4 +1,4 @@
-//! Quantities: what is read is within bounds, and what is written reads the same.
+//! Quantities: parsed values are within bounds and round-trip.
 #![no_main]
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

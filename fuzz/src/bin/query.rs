@@ -1,4 +1,4 @@
-//! What users write into queries: selectors, JSON paths of columns; and addresses of networks.
+//! Short texts of users: selectors, JSON paths of columns, network addresses.
 #![no_main]
 
 use apimachinery::{

@@ -1,5 +1,5 @@
-//! Bodies of admission reviews, or only the object of one: both webhooks answer, the patch can be
-//! applied to what it is for, and a refusal says why.
+//! Bodies of admission reviews, or only the object of one: both webhooks respond, the patch applies to
+//! the object, and a rejection has a message.
 #![no_main]
 
 use admission::{review, review::Stage};

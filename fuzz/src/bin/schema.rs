@@ -1,5 +1,4 @@
-//! Schemas of definitions and objects under them: an array of a schema and an object. What was
-//! pruned and defaulted has nothing left to prune.
+//! CRD schemas and objects: an array of a schema and an object. Pruning and defaulting are idempotent.
 #![no_main]
 
 use apimachinery::schema::Schema;

@@ -1,11 +1,11 @@
-//! What a client sends for port forwarding: however it is cut into pieces, the same frames are read of
-//! it, and no header is longer than the bound. The first byte is the length of the pieces.
+//! Bytes of a client for port forwarding: cut into pieces of any length, they parse to the same frames,
+//! and no header exceeds the limit. The first byte is the length of the pieces.
 #![no_main]
 #![allow(dead_code, reason = "the node writes frames as well")]
 
 use libfuzzer_sys::fuzz_target;
 
-// Taken out of the node, which would bring an API's client and a network with it.
+// Files of the embedded node are included: the whole crate would bring a client and the network.
 #[path = "../../../crates/embedded-node/src/port_forward/inflate.rs"]
 mod inflate;
 #[path = "../../../crates/embedded-node/src/port_forward/spdy.rs"]
@@ -17,7 +17,7 @@ struct Malformed(&'static str);
 
 const LONGEST_HEADERS: usize = 16 << 10;
 
-/// All frames up to the first that contradicts itself, and whether there was one.
+/// All frames up to the first malformed one, and whether there was one.
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<spdy::Frame>, bool) {
     let mut reader = spdy::Reader::new();
     let mut frames = Vec::new();
@@ -43,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(whole, pieces, "the same frames");
     for frame in whole.0 {
         if let spdy::Frame::Open { headers, .. } = frame {
-            // A byte that is no text is read as three.
+            // An invalid byte becomes three bytes of UTF-8.
             let all: usize = headers
                 .iter()
                 .map(|(name, value)| name.len() + value.len())

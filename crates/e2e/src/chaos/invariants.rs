@@ -99,16 +99,16 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
             Liveness::Heartbeat => &self.nodes,
             Liveness::Lease => &self.leases,
         };
-        let said = list(api).await?.into_iter().map(|mut node| {
+        let report = list(api).await?.into_iter().map(|mut node| {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let name = name.to_owned();
-            let said = match word {
+            let report = match word {
                 Liveness::Heartbeat => node["metadata"]["annotations"][HEARTBEAT].take(),
                 Liveness::Lease => node["spec"]["renewTime"].take(),
             };
-            (name, said)
+            (name, report)
         });
-        Ok(said.collect())
+        Ok(report.collect())
     }
 
     /// Waits until the status is right; the error is the last problem.
@@ -167,7 +167,9 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         }
         let ask = http::Request::get("/readyz").body(Vec::new());
         let ask = self.test.client.request_text(ask.expect("a request"));
-        timeout(PATIENCE, ask).await.is_ok_and(|said| said.is_ok())
+        timeout(PATIENCE, ask)
+            .await
+            .is_ok_and(|report| report.is_ok())
     }
 
     async fn change_all(&self, number: u64) -> Result<(), String> {
@@ -188,8 +190,8 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
                 Liveness::Lease => &mark.leases,
             };
             let mut now = self.reports(word).await?.into_iter();
-            let is_new = now.any(|(name, said)| {
-                node.is_none_or(|node| node == name) && before.get(&name) != Some(&said)
+            let is_new = now.any(|(name, report)| {
+                node.is_none_or(|node| node == name) && before.get(&name) != Some(&report)
             });
             ensure(is_new, || format!("no {word:?} from {}", killed.target))?;
         }
@@ -246,19 +248,19 @@ fn of_pod(pod: &Value) -> Value {
 
 fn vm_is_right(vm: &Value) -> Result<(), String> {
     let status = &vm["status"];
-    let says = |holds: bool, what: &str| {
+    let ensure_vm = |holds: bool, what: &str| {
         ensure(holds, || {
             format!("{} {what}: {status}", vm["metadata"]["name"])
         })
     };
-    says(
+    ensure_vm(
         status["printableStatus"] == "Running",
-        "does not read Running",
+        "does not show Running",
     )?;
-    says(status["ready"] == true, "is not ready")?;
-    says(
+    ensure_vm(status["ready"] == true, "is not ready")?;
+    ensure_vm(
         status["desiredGeneration"] == vm["metadata"]["generation"],
-        "is of before",
+        "is stale",
     )
 }
 

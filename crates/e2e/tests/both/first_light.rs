@@ -92,9 +92,9 @@ async fn virtctl_vnc_proxies_on_a_local_port() {
     test.apply(&tiny_vm("viewed")).await;
     test.wait_vmi_phase("viewed", "Running").await;
     let mut proxy = test.virtctl_terminal(&["vnc", "viewed", "--proxy-only"]);
-    let said = proxy.expect("}").await;
-    let said: serde_json::Value = serde_json::from_str(&said).expect("it says the port");
-    let port = said["port"]
+    let output = proxy.expect("}").await;
+    let output: serde_json::Value = serde_json::from_str(&output).expect("it prints the port");
+    let port = output["port"]
         .as_u64()
         .and_then(|port| u16::try_from(port).ok());
     let port = port.expect("a port is a small number");

@@ -11,11 +11,11 @@ const KIND: &str = "VirtualMachineInstanceReplicaSet";
 /// Waits until this number of replicas is desired, exists, and is ready.
 async fn has(test: &TestNamespace, name: &str, count: u64) {
     let sets = test.objects(GROUP, "v1", KIND);
-    let says = move |set: &Value| {
+    let has_replicas = move |set: &Value| {
         let number = |field: &str| set["status"][field].as_u64().unwrap_or(0);
         number("replicas") == count && number("readyReplicas") == count
     };
-    wait_for(&sets, name, "as large as asked", says).await;
+    wait_for(&sets, name, "as large as requested", has_replicas).await;
 }
 
 async fn scale(test: &TestNamespace, name: &str, count: u32) {

@@ -46,8 +46,8 @@ async fn node_reports_missing_guest_requirements() {
         let about = format!("involvedObject.kind=Node,involvedObject.name=n1,reason={reason}");
         let found = events.list(&ListParams::default().fields(&about)).await;
         let found = found.expect("list events").items.into_iter();
-        let says = |event: DynamicObject| event.data["message"].to_string();
-        let all: Vec<String> = found.map(says).collect();
+        let message = |event: DynamicObject| event.data["message"].to_string();
+        let all: Vec<String> = found.map(message).collect();
         assert!(all.iter().any(|text| text.contains(remedy)), "{all:?}");
     }
 }

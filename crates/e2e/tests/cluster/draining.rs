@@ -56,7 +56,7 @@ async fn unmigratable_vm_blocks_drain_and_reports_it() {
     let first = test.wait_vmi_phase("bound", "Running").await;
     let failure = drain(&test, "bound", &node(&first), "5s").await.failure();
     assert!(
-        failure.contains("must be migrated and cannot be"),
+        failure.contains("must be migrated but is not migratable"),
         "{failure}"
     );
     let now = test.wait_vmi_phase("bound", "Running").await;

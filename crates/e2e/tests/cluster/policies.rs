@@ -8,11 +8,11 @@ use crate::{TestNamespace, test_namespace};
 
 /// Waits until the VMI reports why it has no pod, and returns the message.
 async fn has_no_pod(test: &TestNamespace, name: &str, expected: &str) -> String {
-    let says = |vmi: &Value| {
+    let is_refused = |vmi: &Value| {
         let text = message_of(vmi);
         text.is_some_and(|text| text.contains(expected))
     };
-    let vmi = wait_for(&test.vmis(), name, "refused", says).await;
+    let vmi = wait_for(&test.vmis(), name, "refused", is_refused).await;
     message_of(&vmi).unwrap_or_default()
 }
 
@@ -69,7 +69,10 @@ async fn pod_security_refusal_is_reported() {
         assert!(Instant::now() < until, "{failure}");
     }
     let text = has_no_pod(&test, "bold", "PodSecurity").await;
-    assert!(text.contains("hostPath"), "it says what for: {text}");
+    assert!(
+        text.contains("hostPath"),
+        "the message names the cause: {text}"
+    );
     assert_eq!(test.pod_list().await, []);
     drop(feature_gates);
 }

@@ -157,7 +157,7 @@ async fn handler_token_without_node_may_change_nothing() {
         .await
         .expect_err("the token names no node");
     assert!(
-        refused.contains("may change what is on its node"),
+        refused.contains("may change only objects of its node"),
         "{refused}"
     );
 }
@@ -183,7 +183,10 @@ async fn handler_may_change_vmis_of_its_own_node_only() {
                 .expect_err("what is wanted is the user's");
         } else {
             let refused = tried.expect_err("it is on another node");
-            assert!(refused.contains(&format!("this is on {own}")), "{refused}");
+            assert!(
+                refused.contains(&format!("this one is on {own}")),
+                "{refused}"
+            );
         }
     }
 }

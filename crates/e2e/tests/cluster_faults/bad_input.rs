@@ -138,11 +138,11 @@ async fn wait_event(test: &TestNamespace, namespace: &str, reason: &str, text: &
 /// Runs `virtctl why` until its output has this text.
 async fn why(test: &TestNamespace, name: &str, text: &[&str]) {
     until("explained", || async {
-        let said = test.virtctl(&["why", name]).await.stdout;
-        if text.iter().all(|word| said.contains(word)) {
+        let output = test.virtctl(&["why", name]).await.stdout;
+        if text.iter().all(|word| output.contains(word)) {
             Ok(())
         } else {
-            Err(said)
+            Err(output)
         }
     })
     .await;
@@ -228,9 +228,11 @@ async fn missing_permission_is_reported_and_vm_starts_once_restored() {
     let who = format!("--as=system:serviceaccount:{NAMESPACE}:kubevirt-controller");
     let may = ["auth", "can-i", "create", "pods", "--all-namespaces", &who];
     until("refused", || async {
-        let said = test.environment.kubectl(&may, b"").await;
-        let is_refused = said.stdout.trim() == "no";
-        is_refused.then_some(()).ok_or(said.stdout + &said.stderr)
+        let output = test.environment.kubectl(&may, b"").await;
+        let is_refused = output.stdout.trim() == "no";
+        is_refused
+            .then_some(())
+            .ok_or(output.stdout + &output.stderr)
     })
     .await;
 
@@ -278,7 +280,13 @@ async fn expired_certificate_authority_is_reported_and_replaced() {
     let put = put.expect("put it there").data["data"].clone();
     let is_replaced = |secret: &Value| secret["data"]["tls.crt"] != put["tls.crt"];
     wait_for(&secrets, "kubevirt-ca", "replaced", is_replaced).await;
-    wait_event(&test, NAMESPACE, "AuthorityExpired", "a new one was made").await;
+    wait_event(
+        &test,
+        NAMESPACE,
+        "AuthorityExpired",
+        "a new one was created",
+    )
+    .await;
 
     // The API server reaches virt-api, and virt-api the handlers, by their new certificates.
     let vm = tiny_vm("after");
@@ -316,8 +324,8 @@ async fn second_installation_is_refused() {
     ];
     let failure = test.environment.kubectl(&apply, list.as_bytes()).await;
     assert!(!failure.is_success, "{}", failure.stdout);
-    let says = "Ferrovirt is installed in namespace kubevirt";
-    assert!(failure.stderr.contains(says), "{}", failure.stderr);
+    let expected = "Ferrovirt is installed in namespace kubevirt";
+    assert!(failure.stderr.contains(expected), "{}", failure.stderr);
 
     // The first continues, and restores the objects that no webhook protects.
     let bindings = of_cluster(&test, "rbac.authorization.k8s.io", "ClusterRoleBinding");

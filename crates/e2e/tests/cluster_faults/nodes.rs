@@ -28,7 +28,7 @@ fn nodes(test: &TestNamespace) -> Api<DynamicObject> {
     Api::all_with(test.client.clone(), &kind)
 }
 
-fn says(object: &Value, kind: &str, status: &str) -> bool {
+fn has_condition(object: &Value, kind: &str, status: &str) -> bool {
     let mut all = object["status"]["conditions"]
         .as_array()
         .into_iter()
@@ -44,7 +44,7 @@ fn node(vmi: &Value) -> String {
 async fn node_says(test: &TestNamespace, node: &str, status: &str) {
     let what = format!("Ready={status}");
     wait_for(&nodes(test), node, &what, |node| {
-        says(node, "Ready", status)
+        has_condition(node, "Ready", status)
     })
     .await;
 }
@@ -52,7 +52,10 @@ async fn node_says(test: &TestNamespace, node: &str, status: &str) {
 /// Waits for a status of the VMI's `Ready` condition.
 async fn is_ready(test: &TestNamespace, name: &str, status: &str) -> Value {
     let what = format!("Ready={status}");
-    wait_for(&test.vmis(), name, &what, |vmi| says(vmi, "Ready", status)).await
+    wait_for(&test.vmis(), name, &what, |vmi| {
+        has_condition(vmi, "Ready", status)
+    })
+    .await
 }
 
 #[tokio::test]

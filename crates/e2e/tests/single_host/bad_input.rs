@@ -8,16 +8,16 @@ use crate::test_namespace;
 #[tokio::test]
 async fn second_up_reports_running_host_and_status_agrees() {
     let test = test_namespace().await;
-    let said = test.environment.start(&[]).await.success();
-    assert!(said.contains("up already"), "{said}");
-    assert!(said.contains("Guests run by "), "{said}");
-    let said = test
+    let output = test.environment.start(&[]).await.success();
+    assert!(output.contains("up already"), "{output}");
+    assert!(output.contains("Guests run by "), "{output}");
+    let output = test
         .environment
         .ferrovirt("status", &[], b"")
         .await
         .success();
-    assert!(said.contains("Ferrovirt is up"), "{said}");
-    assert!(said.contains("guests run by "), "{said}");
+    assert!(output.contains("Ferrovirt is up"), "{output}");
+    assert!(output.contains("guests run by "), "{output}");
     let json = test
         .environment
         .ferrovirt("status", &["--output=json"], b"")
@@ -39,12 +39,12 @@ async fn reset_asks_for_confirmation() {
         .await
         .failure();
     assert!(failure.contains("nothing was changed"), "{failure}");
-    let said = test
+    let output = test
         .environment
         .ferrovirt("status", &[], b"")
         .await
         .success();
-    assert!(said.contains("Ferrovirt is up"), "{said}");
+    assert!(output.contains("Ferrovirt is up"), "{output}");
 }
 
 #[tokio::test]

@@ -47,9 +47,9 @@ async fn until(test: &TestNamespace, command: &[&str], wanted: impl Fn(&str) -> 
     let until = Instant::now() + PATIENCE;
     loop {
         let outcome = test.kubectl(command).await;
-        let said = outcome.stdout.trim().to_owned();
-        if outcome.is_success && wanted(&said) {
-            return said;
+        let output = outcome.stdout.trim().to_owned();
+        if outcome.is_success && wanted(&output) {
+            return output;
         }
         assert!(Instant::now() < until, "{command:?}: {outcome:?}");
         sleep(INTERVAL).await;

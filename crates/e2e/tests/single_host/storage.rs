@@ -147,8 +147,8 @@ async fn guest_pauses_on_storage_failure_and_resumes_after_repair() {
 
     // One of its disks reports errors to the guest.
     let sealed = Sealed::seal(disk_of(&test, "reported").await);
-    let said = refused.shell(&write("vdd")).await;
-    assert!(said.contains("error"), "{said}");
+    let output = refused.shell(&write("vdd")).await;
+    assert!(output.contains("error"), "{output}");
     drop(sealed);
 
     // A disk that does not fit is not created, although space promised to it may go to others.

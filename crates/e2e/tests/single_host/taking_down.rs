@@ -17,8 +17,8 @@ async fn down_keeps_definitions_and_reset_leaves_nothing() {
     let state_dir = host.state_dir();
     let files = format!("files in {}", state_dir.display());
     assert_eq!(leftovers(&state_dir), [files]);
-    let said = host.ferrovirt("status", &[], b"").await.success();
-    assert!(said.contains("Ferrovirt is down"), "{said}");
+    let output = host.ferrovirt("status", &[], b"").await.success();
+    assert!(output.contains("Ferrovirt is down"), "{output}");
 
     // Its strategy is `Always`, so it runs again with the host.
     host.start(&[]).await.success();

@@ -22,7 +22,7 @@ pub(super) fn revision(db: &Connection) -> Result<u64, StoreError> {
     counter(db, "revision")
 }
 
-fn counter(db: &Connection, name: &str) -> Result<u64, StoreError> {
+pub(super) fn counter(db: &Connection, name: &str) -> Result<u64, StoreError> {
     let mut query = db.prepare_cached("SELECT value FROM counters WHERE name = ?1")?;
     Ok(query.query_row([name], |row| row.get(0))?)
 }

@@ -20,6 +20,7 @@ pub use self::error::StoreError;
 pub(crate) use self::{
     log::Change,
     object::{Collection, Event, EventKind, Key, More, Page, Position, Scope, Stored},
+    query::Statistics,
 };
 
 /// The location of the database.
@@ -48,6 +49,11 @@ impl Store {
             connections,
             live: broadcast::Sender::new(LIVE_EVENTS),
         })
+    }
+
+    /// Counts for the metrics.
+    pub(crate) async fn statistics(&self) -> Result<Statistics, StoreError> {
+        self.read(query::statistics).await
     }
 
     /// The latest revision.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::{Key, More, Page, Position, Scope, StoreError, Stored, log};
+use super::{Collection, Key, More, Page, Position, Scope, StoreError, Stored, log};
 
 pub(super) fn select(db: &Connection, key: &Key) -> Result<Option<Stored>, StoreError> {
     let mut query = db.prepare_cached(
@@ -27,6 +27,35 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
     Ok(Stored {
         revision: row.get(0)?,
         body: Bytes::from(row.get::<_, Vec<u8>>(1)?),
+    })
+}
+
+/// Counts for the metrics.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    pub(crate) revision: u64,
+    /// The log starts after this revision.
+    pub(crate) compacted: u64,
+    pub(crate) bytes: u64,
+    /// Number of objects, by resource.
+    pub(crate) objects: Vec<(Collection, u64)>,
+}
+
+pub(super) fn statistics(db: &Connection) -> Result<Statistics, StoreError> {
+    // Reads only the index of the primary key.
+    let mut query =
+        db.prepare_cached("SELECT grp, plural, COUNT(*) FROM objects GROUP BY grp, plural")?;
+    let rows = query.query_map([], |row| {
+        let (group, plural): (String, String) = (row.get(0)?, row.get(1)?);
+        Ok((Collection::new(&group, &plural), row.get(2)?))
+    })?;
+    let pages: u64 = db.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    let page_size: u64 = db.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    Ok(Statistics {
+        revision: log::revision(db)?,
+        compacted: log::counter(db, "compacted")?,
+        bytes: pages.saturating_mul(page_size),
+        objects: rows.collect::<Result<_, _>>()?,
     })
 }
 

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     api::Api,
     error::ApiError,
+    metrics::WATCHERS,
     registry::convert,
     request::Representation,
     store::{Event, EventKind, Position, Scope},
@@ -47,7 +48,9 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
         },
     };
     let now = Instant::now();
+    let resource = call.kind.resource().to_string();
     let watcher = Watcher {
+        _counted: WATCHERS.hold([&resource]),
         scope: read::scope(&call),
         deadline: Box::pin(sleep_until(
             now + call.query.timeout.unwrap_or(DEFAULT_TIMEOUT),
@@ -91,6 +94,8 @@ struct Watcher {
     ready: VecDeque<Bytes>,
     /// Column definitions are sent once.
     sent_columns: bool,
+    /// In the metric of open watches.
+    _counted: metrics::Held,
 }
 
 impl Watcher {

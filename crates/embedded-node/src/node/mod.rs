@@ -1,8 +1,8 @@
 //! The node: registers itself, watches pods, and runs one task per pod.
 //!
-//! [`shared`] is the state of all its tasks, [`workers`] starts and notifies the tasks of pods.
+//! [`state`] is the state of all its tasks, [`workers`] starts and notifies the tasks of pods.
 
-mod shared;
+mod state;
 mod workers;
 
 use std::{fs, sync::Arc};
@@ -23,7 +23,7 @@ use crate::{
     storage::{self, Storage},
 };
 
-pub(crate) use shared::{NodeSettings, Shared};
+pub(crate) use state::{NodeSettings, Shared};
 pub(crate) use workers::pod_dirs;
 use workers::{adopt_unknown, watch_pods};
 

@@ -1,4 +1,4 @@
-//! The components of `KubeVirt` as tasks of this process, each with a client of its own name.
+//! The components of `KubeVirt` as tasks of this process, each with a client for its own account.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -23,10 +23,10 @@ use crate::{
     state_dir::StateDir,
 };
 
-/// Objects of one kind that the controllers work on at once.
+/// Concurrent reconciles of each controller.
 const CONCURRENCY: usize = 8;
 
-/// What every part of `up` looks at.
+/// The context of all steps of `up`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host<'a> {
     pub(super) flags: &'a cli::Up,
@@ -36,12 +36,12 @@ pub(super) struct Host<'a> {
 }
 
 impl Host<'_> {
-    /// A client that may do everything, for what brings the host up.
+    /// A client with all rights, for the steps of `up`.
     pub(super) fn client(&self, name: &str) -> kube::Client {
         self.api.client(Identity::component(name), "default")
     }
 
-    /// A client for a component, which may do what is written of its account.
+    /// A client for a component, with the rights of its service account.
     fn account(&self, name: &str) -> kube::Client {
         let identity = Identity::service_account(NAMESPACE, name);
         self.api.client(identity, "default")
@@ -55,7 +55,7 @@ impl Host<'_> {
     }
 }
 
-/// Of the installation.
+/// The namespace of the installation.
 const NAMESPACE: &str = "kubevirt";
 
 pub(super) async fn start(
@@ -71,19 +71,22 @@ pub(super) async fn start(
     } else {
         AccelerationPolicy::Emulation
     };
-    let wanted = if kvm {
+    let launcher_acceleration = if kvm {
         launcher_pod::Acceleration::Kvm
     } else {
         launcher_pod::Acceleration::Emulation
     };
     let controller = virt_controller::Settings {
         client: host.account("kubevirt-controller"),
-        launcher: launcher_pod::Settings::defaults(&host.flags.launcher_image, wanted),
+        launcher: launcher_pod::Settings::defaults(
+            &host.flags.launcher_image,
+            launcher_acceleration,
+        ),
         acceleration,
         clock: Clock::system(),
         concurrency: CONCURRENCY,
-        // There is one process for one state directory, so one that comes back after a crash
-        // need not wait until its own lease runs out.
+        // A state directory has one process, so after a crash the next one need not wait until its own lease
+        // expires.
         election: Election {
             namespace: NAMESPACE.to_owned(),
             name: "virt-controller".to_owned(),
@@ -91,14 +94,14 @@ pub(super) async fn start(
         },
     };
     tasks.spawn(virt_controller::run(controller, stop.clone()));
-    install::labelled(&host.client("ferrovirt-up"), &host.flags.node_name).await
+    install::node_labelled(&host.client("ferrovirt-up"), &host.flags.node_name).await
 }
 
 async fn virt_api(
     host: &Host<'_>,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<()> {
-    let listener = local().await.context("listen for virt-api")?;
+    let listener = listen_locally().await.context("listen for virt-api")?;
     let address = listener.local_addr()?;
     let proxies = ClientCertificates::Optional(host.identities.proxies.clone());
     let settings = virt_api::Settings {
@@ -116,6 +119,8 @@ async fn virt_api(
         cluster: ClusterConfig::default(),
         namespace: NAMESPACE.to_owned(),
         clock: Clock::system(),
+        // The API server serves them, to users with the right.
+        metrics: Vec::new(),
     };
     tasks.spawn(virt_api::run(settings, stop.clone()));
     install::virt_api(host, address).await
@@ -126,7 +131,7 @@ async fn handler(
     capabilities: Capabilities,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<()> {
-    let listener = local().await.context("listen for virt-handler")?;
+    let listener = listen_locally().await.context("listen for virt-handler")?;
     let address = listener.local_addr()?;
     let callers = ClientCertificates::Required(host.identities.servers.clone());
     let settings = virt_handler::Settings {
@@ -142,15 +147,15 @@ async fn handler(
     };
     let (running, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
-        if let Err(err) = virt_handler::run(settings, running).await {
-            tracing::error!(error = error_chain(&err), "virt-handler ended");
+        if let Err(error) = virt_handler::run(settings, running).await {
+            tracing::error!(error = error_chain(&error), "virt-handler ended");
             all.cancel();
         }
     });
     Ok(())
 }
 
-/// A port that only this host reaches.
-async fn local() -> std::io::Result<TcpListener> {
+/// Opens a port that only this host can reach.
+async fn listen_locally() -> std::io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
 }

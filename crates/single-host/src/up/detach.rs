@@ -1,6 +1,7 @@
-//! Going to the background: the same program again, watched until it is up.
+//! The background process of `--detach`: the same program again, observed until it is up.
 
 use std::{
+    ffi::OsString,
     fs::OpenOptions,
     io::{BufRead, BufReader},
     os::unix::fs::OpenOptionsExt,
@@ -9,13 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cli, printer::Printer, state_dir::StateDir};
+use crate::{printer::Printer, state_dir::StateDir};
 
-/// The line by which the background process says that all is up.
+/// The line by which the background process reports that everything is up.
 const READY: &str = "ferrovirt: ready";
 
-/// Starts the background process and passes its progress on until it is up or has failed.
-pub(super) fn up(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> {
+/// Starts the background process and prints its progress until it is up or has failed.
+pub(super) fn up(state: &StateDir, printer: Printer) -> Result<()> {
     let path = state.log();
     let log = OpenOptions::new()
         .create(true)
@@ -26,7 +27,7 @@ pub(super) fn up(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<
     let begin = log.metadata().map_or(0, |meta| meta.len());
     let program = std::env::current_exe().context("find this program")?;
     let mut child = Command::new(program)
-        .args(arguments(flags))
+        .args(background_arguments(std::env::args_os().skip(1)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
@@ -43,35 +44,26 @@ pub(super) fn up(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<
     let status = child.wait().context("wait for the background process")?;
     bail!(
         "ferrovirt did not come up ({status}):\n{}",
-        last_words(&path, begin).unwrap_or_default()
+        log_tail(&path, begin).unwrap_or_default()
     )
 }
 
-fn arguments(flags: &cli::Up) -> Vec<std::ffi::OsString> {
-    let mut words: Vec<std::ffi::OsString> = vec!["up".into(), "--detached".into()];
-    let mut option = |name: &str, value: std::ffi::OsString| {
-        words.push(name.into());
-        words.push(value);
-    };
-    option("--state-dir", flags.state.state_dir.clone().into());
-    option("--listen", flags.listen.to_string().into());
-    if let Some(images) = &flags.images {
-        option("--images", images.clone().into());
-    }
-    option("--launcher-image", flags.launcher_image.clone().into());
-    option("--pod-cidr", flags.pod_cidr.clone().into());
-    option("--node-name", flags.node_name.clone().into());
-    if let Some(log) = &flags.log {
-        option("--log", log.into());
-    }
-    if flags.emulation {
-        words.push("--emulation".into());
-    }
-    words
+/// The arguments of this process with `--detached` in place of `--detach`: every other flag is passed
+/// on as it was given, and those from the environment are inherited with it.
+fn background_arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    arguments
+        .map(|argument| {
+            if argument == "--detach" {
+                "--detached".into()
+            } else {
+                argument
+            }
+        })
+        .collect()
 }
 
-/// What the failed process had to say, which is at the end of its log.
-fn last_words(path: &std::path::Path, begin: u64) -> Option<String> {
+/// The last lines that the failed process has logged.
+fn log_tail(path: &std::path::Path, begin: u64) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     let new = bytes.get(usize::try_from(begin).ok()?..)?;
     let text = String::from_utf8_lossy(new);
@@ -79,16 +71,75 @@ fn last_words(path: &std::path::Path, begin: u64) -> Option<String> {
     Some(lines.get(lines.len().saturating_sub(5)..)?.join("\n"))
 }
 
-/// In the background process: no terminal any more.
+/// Detaches the background process from the terminal.
 pub(super) fn leave_session() -> Result<()> {
     match rustix::process::setsid() {
-        // It leads a session already: somebody else took care of it.
+        // It already leads a session.
         Ok(_) | Err(rustix::io::Errno::PERM) => Ok(()),
-        Err(err) => Err(err).context("leave the terminal's session"),
+        Err(error) => Err(error).context("leave the terminal's session"),
     }
 }
 
-/// In the background process: the one who waits may go.
-pub(super) fn say_ready(printer: Printer) {
+/// Reports to the waiting foreground process that everything is up.
+pub(super) fn report_ready(printer: Printer) {
     printer.line(READY);
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, CommandFactory as _, Parser};
+
+    use super::*;
+    use crate::cli;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(subcommand)]
+        command: cli::Command,
+    }
+
+    fn parse(arguments: &[OsString]) -> Option<cli::Up> {
+        let program = Program::try_parse_from([&["ferrovirt".into()], arguments].concat());
+        match program.ok()?.command {
+            cli::Command::Up(flags) => Some(flags),
+            _ => None,
+        }
+    }
+
+    /// The argument with a value that differs from its default.
+    fn example(argument: &Arg) -> Vec<OsString> {
+        let flag = OsString::from(format!("--{}", argument.get_long().expect("a long name")));
+        if !argument.get_action().takes_values() {
+            return vec![flag];
+        }
+        let values = ["example", "127.0.0.9:1", "json"].map(OsString::from);
+        let mut examples = values.map(|value| vec![flag.clone(), value]).into_iter();
+        examples
+            .find(|example| parse(&[&["up".into()], &example[..]].concat()).is_some())
+            .expect("a valid example")
+    }
+
+    #[test]
+    fn background_process_gets_every_argument() {
+        let program = Program::command();
+        let up = program.find_subcommand("up").expect("the command up");
+        let show = |flags: &cli::Up| format!("{flags:?}");
+        let plain = ["up".into(), "--detach".into()];
+        let without = show(&parse(&plain).expect("valid arguments"));
+        let is_passed_on =
+            |argument: &&Arg| !matches!(argument.get_id().as_str(), "detach" | "detached" | "help");
+        for argument in up.get_arguments().filter(is_passed_on) {
+            let given = [&plain[..], &example(argument)].concat();
+            let flags = parse(&given).expect("valid arguments");
+            assert_ne!(show(&flags), without, "{argument:?} has no effect");
+            let expected = cli::Up {
+                detach: false,
+                detached: true,
+                ..flags
+            };
+            let passed = background_arguments(given.into_iter());
+            let found = parse(&passed).expect("valid arguments");
+            assert_eq!(show(&found), show(&expected), "{argument:?}");
+        }
+    }
 }

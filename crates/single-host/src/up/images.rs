@@ -1,14 +1,14 @@
-//! The images that pods are made of.
+//! The image store of the pods.
 
 use anyhow::{Context, Result};
 use image_store::ImageStore;
 
 use crate::{cli, state_dir::StateDir};
 
-/// Where an installation keeps its images, seen from the program's directory.
+/// The images of an installation, relative to the program's directory.
 const SHARE: &str = "../share/ferrovirt/images";
 
-/// Opens the store and makes the given layouts known.
+/// Opens the store and registers the layouts.
 pub(super) async fn open(flags: &cli::Up, state: &StateDir) -> Result<ImageStore> {
     let root = state.images();
     let store = tokio::task::spawn_blocking(move || ImageStore::open(root)).await??;
@@ -17,11 +17,11 @@ pub(super) async fn open(flags: &cli::Up, state: &StateDir) -> Result<ImageStore
         dir.is_dir().then_some(dir)
     });
     if let Some(dir) = flags.images.clone().or(installed) {
-        let known = store
+        let images = store
             .add_layouts(dir.clone())
             .await
             .with_context(|| format!("--images {}", dir.display()))?;
-        tracing::info!(dir = %dir.display(), images = ?known, "images from layouts");
+        tracing::info!(dir = %dir.display(), images = ?images, "images from layouts");
     }
     Ok(store)
 }

@@ -1,4 +1,4 @@
-//! The objects that make an API server into ours: kinds, webhooks, the aggregated API.
+//! Installs our kinds, roles, webhooks and the aggregated API in the API server.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
@@ -23,29 +23,29 @@ use sha2::{Digest as _, Sha256};
 use super::components::Host;
 use crate::printer::Printer;
 
-/// The name under which this program writes.
+/// The field manager of this program.
 const MANAGER: &str = "ferrovirt-up";
 const NAMESPACE: &str = "kubevirt";
-/// For the API server to take a new kind or service into use.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for the API server to serve a new kind or aggregated API.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Definitions that are read and written at once: one on each core of a small host, and one that
-/// waits for the disk.
-const AT_ONCE: usize = 3;
-/// On a definition: the sum of the text that it was made from.
+/// Definitions that are installed concurrently: one on each core of a small host, and one that waits for the
+/// disk.
+const CONCURRENCY: usize = 3;
+/// Annotation of a definition: the checksum of its source text.
 const SUM: &str = "ferrovirt.io/definition-sum";
 
-/// The kinds of `KubeVirt`. Those that are as they should be are left alone.
+/// Installs the kinds of `KubeVirt`; skips current ones.
 pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
     let client = host.client("ferrovirt-up");
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let found = api
         .list_metadata(&ListParams::default())
         .await
-        .context("look at the kinds that are there")?;
+        .context("list the installed kinds")?;
     let sums: BTreeMap<String, String> = found
         .into_iter()
-        .filter_map(|one| Some((one.name_any(), untouched_sum(&one.metadata)?)))
+        .filter_map(|one| Some((one.name_any(), unmodified_sum(&one.metadata)?)))
         .collect();
     let missing: Vec<(&str, &str, String)> = kubevirt_api::crds::ALL
         .iter()
@@ -59,7 +59,7 @@ pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
     printer.line(&format!("Installing {count} of {all} kinds ..."));
     stream::iter(missing)
         .map(Ok)
-        .try_for_each_concurrent(AT_ONCE, |(name, yaml, sum)| {
+        .try_for_each_concurrent(CONCURRENCY, |(name, yaml, sum)| {
             let client = client.clone();
             async move {
                 define(&client, name, yaml, &sum)
@@ -70,8 +70,8 @@ pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
         .await
 }
 
-/// What stands on a definition about its text, unless somebody else changed it since.
-fn untouched_sum(metadata: &ObjectMeta) -> Option<String> {
+/// The checksum in a definition's annotation, unless another writer has changed the spec.
+fn unmodified_sum(metadata: &ObjectMeta) -> Option<String> {
     let others = metadata.managed_fields.iter().flatten().any(|entry| {
         let fields = entry.fields_v1.as_ref();
         entry.manager.as_deref() != Some(MANAGER)
@@ -90,26 +90,26 @@ async fn define(client: &Client, name: &str, yaml: &'static str, sum: &str) -> R
     let read = tokio::task::spawn_blocking(move || serde_saphyr::from_str::<Value>(yaml));
     let mut object = read.await.context("read it")?.context("read it")?;
     object["metadata"]["annotations"][SUM] = sum.into();
-    let made = apply(client, &object).await?;
-    if IsTrue("Established").matches_object(Some(&made)) {
+    let applied = apply(client, &object).await?;
+    if IsTrue("Established").matches_object(Some(&applied)) {
         return Ok(());
     }
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let established = await_condition(api, name, kube::runtime::conditions::is_crd_established());
-    tokio::time::timeout(PATIENCE, established)
+    tokio::time::timeout(READY_TIMEOUT, established)
         .await
         .context("wait for it to be served")??;
     Ok(())
 }
 
-/// What users and components may do.
+/// Installs the roles of users and components.
 pub(super) async fn roles(host: &Host<'_>) -> Result<()> {
     let client = host.client("ferrovirt-up");
-    let home = roles::Environment::Host {
+    let environment = roles::Environment::Host {
         namespace: NAMESPACE,
         node: &host.flags.node_name,
     };
-    for object in roles::objects(home)? {
+    for object in roles::objects(environment)? {
         apply(&client, &object)
             .await
             .with_context(|| format!("install {}", roles::shown(&object)))?;
@@ -117,7 +117,7 @@ pub(super) async fn roles(host: &Host<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Webhooks and the aggregated API, answered at `address`.
+/// Installs webhooks and the aggregated API, which virt-api serves at `address`.
 pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()> {
     let client = host.client("ferrovirt-up");
     let bundle = STANDARD.encode(host.identities.servers.pem());
@@ -136,10 +136,10 @@ pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()>
         &bundle,
     ));
     for object in &objects {
-        let what = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        let object_name = format!("{} {}", object["kind"], object["metadata"]["name"]);
         apply(&client, object)
             .await
-            .with_context(|| format!("install {what}"))?;
+            .with_context(|| format!("install {object_name}"))?;
     }
     available(&client, "v1.subresources.kubevirt.io").await
 }
@@ -159,34 +159,40 @@ async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
     Ok(api.patch(&name, &parameters, &Patch::Apply(object)).await?)
 }
 
-/// Waits until the API server has seen the aggregated API answer.
+/// Waits until the API server reports the aggregated API as available.
 async fn available(client: &Client, name: &str) -> Result<()> {
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let waited =
-        tokio::time::timeout(PATIENCE, await_condition(api, name, IsTrue("Available"))).await;
+    let waited = tokio::time::timeout(
+        READY_TIMEOUT,
+        await_condition(api, name, IsTrue("Available")),
+    )
+    .await;
     match waited {
         Ok(found) => found.map(drop).context("watch the aggregated API"),
-        Err(_elapsed) => bail!("the aggregated API {name} did not answer in time; see the log"),
+        Err(_elapsed) => {
+            bail!("the aggregated API {name} did not become available in time; see the log")
+        }
     }
 }
 
-/// Waits until the node says that it takes guests, and which: the first one would be told that it
-/// lacks that, and wait.
-pub(super) async fn labelled(client: &Client, node: &str) -> Result<()> {
+/// Waits until the node's labels show that it can run guests. Otherwise the first guest would report missing
+/// node labels and wait.
+pub(super) async fn node_labelled(client: &Client, node: &str) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
-    let says_it = |node: Option<&Node>| {
+    let is_labelled = |node: Option<&Node>| {
         let Some(node) = node else { return false };
-        let (said, marks) = (node.labels(), node.annotations());
-        let mut names = said.keys();
-        said.get(labels::SCHEDULABLE)
+        let (labels, annotations) = (node.labels(), node.annotations());
+        let mut names = labels.keys();
+        labels
+            .get(labels::SCHEDULABLE)
             .is_some_and(|yes| yes == "true")
-            && (marks.contains_key(annotations::SKIP_NODE_LABELLER)
+            && (annotations.contains_key(annotations::SKIP_NODE_LABELLER)
                 || names.any(|name| name.starts_with(labels::MACHINE_TYPE_PREFIX)))
     };
-    match tokio::time::timeout(PATIENCE, await_condition(api, node, says_it)).await {
+    match tokio::time::timeout(READY_TIMEOUT, await_condition(api, node, is_labelled)).await {
         Ok(found) => found.map(drop).context("watch the node"),
-        Err(_elapsed) => bail!("node {node} did not say in time what guests it takes; see the log"),
+        Err(_elapsed) => bail!("node {node} did not report its capabilities in time; see the log"),
     }
 }
 
@@ -275,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sum_counts_only_on_what_nobody_else_changed() {
+    fn sum_of_a_modified_definition_is_ignored() {
         let read = |manager: &str, fields: Value| -> ObjectMeta {
             serde_json::from_value(json!({
                 "annotations": {SUM: "s"},
@@ -291,9 +297,9 @@ mod tests {
             ("kubectl-label", json!({"f:metadata": {}}), Some("s")),
             (MANAGER, json!({"f:spec": {}}), Some("s")),
         ] {
-            let found = untouched_sum(&read(manager, fields));
+            let found = unmodified_sum(&read(manager, fields));
             assert_eq!(found.as_deref(), expected, "{manager}");
         }
-        assert_eq!(untouched_sum(&ObjectMeta::default()), None);
+        assert_eq!(unmodified_sum(&ObjectMeta::default()), None);
     }
 }

@@ -1,7 +1,7 @@
-//! Bringing it all up: requirements, directory, network, API, node, components, in that order.
+//! `ferrovirt up`: requirements, directory, network, API, node, components, in that order.
 //!
-//! Each step may find what an earlier process left and goes on from there. Whatever fails before
-//! the API answers has changed nothing that the next `up` would trip over.
+//! Each step continues from the state that an earlier process left. A failure before the API server responds
+//! leaves nothing that breaks the next `up`.
 
 mod allocator;
 mod components;
@@ -27,23 +27,27 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cli, identities, kubeconfig, logging,
+    cli, identities, kubeconfig, metrics,
     printer::Printer,
     requirements,
     state_dir::{Lock, Locked, StateDir},
 };
 
-/// For a dying process to give back what it holds.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit for a terminating process to release the lock, and for a response of a running one.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What later commands need to know of the last `up`.
+/// The user of a terminal sees only what needs attention; a log file also has state changes.
+const FOREGROUND_FILTER: &str = "warn";
+const BACKGROUND_FILTER: &str = "info";
+
+/// Settings of the last `up` that later commands need.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Remembered {
     pub(crate) listen: std::net::SocketAddr,
     pub(crate) pod_cidr: String,
     pub(crate) node_name: String,
-    /// Not known before the host was looked at.
+    /// Unknown until the host was probed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) guests_run_by: Option<Virtualization>,
 }
@@ -78,25 +82,25 @@ impl std::fmt::Display for Virtualization {
 pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     requirements::host()?;
     let state = StateDir::create(&flags.state.state_dir)?;
-    requirements::room(state.root())?;
-    let Some(lock) = take(&state)? else {
+    requirements::free_space(state.root())?;
+    let Some(lock) = lock(&state)? else {
         let holder = match state.lock()? {
             Locked::Theirs(holder) => holder,
             Locked::Ours(_) => None,
         };
-        say_up_already(&state, holder, printer);
+        print_already_up(&state, holder, printer);
         return Ok(());
     };
     if flags.detach {
-        // Given back for the process that is started now.
+        // Released for the background process.
         drop(lock);
-        return detach::up(flags, &state, printer);
+        return detach::up(&state, printer);
     }
     if flags.detached {
         detach::leave_session()?;
     }
-    allocator::keep_small();
-    logging::start(flags.log.as_deref(), flags.detached)?;
+    allocator::configure();
+    start_logging(flags)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -107,46 +111,62 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     ended
 }
 
-/// The lock, unless a process that answers holds it. One that was just killed gives it back in a
-/// moment.
-fn take(state: &StateDir) -> Result<Option<Lock>> {
+/// Logs to standard error, which `--detach` redirects to a file.
+fn start_logging(flags: &cli::Up) -> Result<()> {
+    let default = if flags.detached {
+        BACKGROUND_FILTER
+    } else {
+        FOREGROUND_FILTER
+    };
+    let style = logging::Style {
+        format: flags.log_format,
+        colours: !flags.detached,
+        modules: true,
+    };
+    logging::start(flags.log.as_deref().unwrap_or(default), style)?;
+    Ok(())
+}
+
+/// The lock, unless a running process has it. A process that was just killed releases it within moments.
+fn lock(state: &StateDir) -> Result<Option<Lock>> {
     match state.lock()? {
         Locked::Ours(lock) => Ok(Some(lock)),
-        Locked::Theirs(_) if answers(state) => Ok(None),
-        Locked::Theirs(_) => Lock::wait(state, PATIENCE),
+        Locked::Theirs(_) if is_serving(state) => Ok(None),
+        Locked::Theirs(_) => Lock::wait(state, RELEASE_TIMEOUT),
     }
 }
 
-/// Whether a living process is behind the API server's port. The kernel takes connections for a
-/// dying one too, so an answer is asked for: TLS refuses what is not TLS.
-fn answers(state: &StateDir) -> bool {
-    remembered(state).is_some_and(|remembered| is_refused(remembered.listen).unwrap_or(false))
+/// Whether a running process serves the API server's port. The kernel also accepts connections for a terminating
+/// process, so a response is required: a TLS server rejects plain text.
+fn is_serving(state: &StateDir) -> bool {
+    remembered(state)
+        .is_some_and(|remembered| rejects_plain_text(remembered.listen).unwrap_or(false))
 }
 
 fn remembered(state: &StateDir) -> Option<Remembered> {
     serde_json::from_slice(&std::fs::read(state.settings()).ok()?).ok()
 }
 
-fn is_refused(listen: std::net::SocketAddr) -> std::io::Result<bool> {
-    let mut stream = std::net::TcpStream::connect_timeout(&listen, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn rejects_plain_text(listen: std::net::SocketAddr) -> std::io::Result<bool> {
+    let mut stream = std::net::TcpStream::connect_timeout(&listen, RELEASE_TIMEOUT)?;
+    stream.set_read_timeout(Some(RELEASE_TIMEOUT))?;
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
     Ok(stream.read(&mut [0; 16])? > 0)
 }
 
-fn say_up_already(state: &StateDir, holder: Option<i32>, printer: Printer) {
+fn print_already_up(state: &StateDir, holder: Option<i32>, printer: Printer) {
     let holder = holder
         .map(|pid| format!(" (process {pid})"))
         .unwrap_or_default();
     printer.line(&format!(
-        "Ferrovirt is up already in {}{holder}.",
+        "Ferrovirt is already up in {}{holder}.",
         state.root().display()
     ));
     let guests = remembered(state).and_then(|remembered| remembered.guests_run_by);
     if let Some(guests) = guests {
         printer.line(&format!("Guests run by {guests}."));
     }
-    say_next(state, printer);
+    print_next_steps(state, printer);
 }
 
 async fn run(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> {
@@ -154,12 +174,14 @@ async fn run(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> 
     let tasks = TaskTracker::new();
     let outcome = start(flags, state, printer, (&tasks, &stop)).await;
     if outcome.is_ok() {
-        say_next(state, printer);
-        tasks.spawn(allocator::give_back(stop.clone()));
+        print_next_steps(state, printer);
+        tasks.spawn(allocator::trim_periodically(stop.clone()));
         if flags.detached {
-            detach::say_ready(printer);
+            detach::report_ready(printer);
         } else {
-            printer.line("Ctrl+C ends this process; guests go on, `ferrovirt down` stops them.");
+            printer.line(
+                "Ctrl+C ends this process; guests keep running, `ferrovirt down` stops them.",
+            );
         }
         wait_for_end(&stop).await?;
     }
@@ -169,7 +191,7 @@ async fn run(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> 
     outcome
 }
 
-/// Starts everything; comes back when it all answers.
+/// Starts everything; returns when all components respond.
 async fn start(
     flags: &cli::Up,
     state: &StateDir,
@@ -188,7 +210,7 @@ async fn start(
         node: &flags.node_name,
         node_address,
     };
-    let identities = Arc::new(identities::load_or_make(&state.pki(), names)?);
+    let identities = Arc::new(identities::load_or_create(&state.pki(), names)?);
     remember(flags, state, listen, None)?;
 
     let settings = embedded_api::Settings {
@@ -207,6 +229,7 @@ async fn start(
     let api = EmbeddedApi::open_with(settings, accounts)
         .await
         .with_context(|| format!("open the database {}", state.database().display()))?;
+    api.serve_metrics(metrics::tables());
     api.run(tasks, stop.clone());
     let users = ClientCertificates::Optional(identities.users.clone());
     let tls = TlsSource::fixed(&identities.api_server, &users)?;
@@ -227,7 +250,7 @@ async fn start(
         network: pods,
         address: node_address,
     };
-    let capabilities = node::bring_up(&host, &parts, printer, (tasks, stop)).await?;
+    let capabilities = node::start(&host, &parts, printer, (tasks, stop)).await?;
     let guests = Virtualization::of(capabilities.facts());
     printer.line(&format!("Guests run by {guests}."));
     remember(flags, state, listen, Some(guests))?;
@@ -248,14 +271,14 @@ fn remember(
     };
     let text = serde_json::to_vec_pretty(&remembered)?;
     let path = state.settings();
-    // Whole or not at all: `status` reads it while this process may be killed.
+    // Replaced atomically: `status` may read it while this process is killed.
     let part = path.with_extension("part");
     std::fs::write(&part, text)
         .and_then(|()| std::fs::rename(&part, &path))
         .with_context(|| format!("write {}", path.display()))
 }
 
-fn say_next(state: &StateDir, printer: Printer) {
+fn print_next_steps(state: &StateDir, printer: Printer) {
     let kubeconfig = state.kubeconfig();
     printer.line(&format!(
         "Ferrovirt is up. Next:\n  export KUBECONFIG={}",
@@ -264,12 +287,12 @@ fn say_next(state: &StateDir, printer: Printer) {
     printer.line("  kubectl apply -f examples/vm-tiny.yaml\n  virtctl console tiny");
 }
 
-/// Until a person or the system asks to end, or a part gives up by itself.
+/// Waits for a signal to terminate, or for the end of a component.
 async fn wait_for_end(stop: &CancellationToken) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     tokio::select! {
         _ = terminate.recv() => Ok(()),
-        asked = tokio::signal::ctrl_c() => asked.context("listen for Ctrl+C"),
-        () = stop.cancelled() => bail!("a part ended by itself; the log says which"),
+        signal = tokio::signal::ctrl_c() => signal.context("listen for Ctrl+C"),
+        () = stop.cancelled() => bail!("a component ended by itself; see the log"),
     }
 }

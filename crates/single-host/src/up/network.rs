@@ -21,6 +21,6 @@ pub(super) async fn open(flags: &cli::Up, state: &StateDir) -> Result<PodNetwork
     let network = PodNetwork::open(settings(&flags.pod_cidr, state)?)
         .await
         .context("open the pod network")?;
-    network.ensure().await.context("make the pod network")?;
+    network.ensure().await.context("create the pod network")?;
     Ok(network)
 }

@@ -19,10 +19,10 @@ use virt_handler::{Capabilities, DevicePlugins, HostDevice};
 use super::{components::Host, probe};
 use crate::printer::Printer;
 
-/// Guests that may use a device at once: more than fit on a host.
+/// Guests that may use a device at the same time: more than a host can run.
 const MAX_DEVICES: u32 = 1000;
 
-/// What pods are made of and with.
+/// The parts of the node that pods need.
 #[derive(Debug, Clone)]
 pub(super) struct Parts {
     pub(super) images: ImageStore,
@@ -30,15 +30,15 @@ pub(super) struct Parts {
     pub(super) address: IpAddr,
 }
 
-/// Runs the node; finds out what its guests can have, unless that is known already.
-pub(super) async fn bring_up(
+/// Starts the node; probes its capabilities, unless they are known.
+pub(super) async fn start(
     host: &Host<'_>,
     parts: &Parts,
     printer: Printer,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<Capabilities> {
     let known = probe::known(host, parts).await?;
-    // While nothing is known of KVM, the device is there for the probe alone.
+    // Until KVM was probed, only the probe uses the device.
     let kvm = watch::Sender::new(known.as_ref().is_none_or(|known| known.facts().kvm));
     let plugins = DevicePlugins {
         dir: host.state.node().join("device-plugins"),
@@ -51,7 +51,7 @@ pub(super) async fn bring_up(
     let capabilities = if let Some(known) = known {
         known
     } else {
-        printer.line("Looking at what guests can have on this host (once) ...");
+        printer.line("Probing the capabilities of this host (once) ...");
         Box::pin(probe::probe(host, parts)).await?
     };
     kvm.send_replace(capabilities.facts().kvm);
@@ -65,7 +65,7 @@ async fn run(
 ) -> Result<()> {
     let listener = TcpListener::bind(SocketAddr::new(parts.address, 0))
         .await
-        .context("listen for the API server's questions about pods")?;
+        .context("listen for the API server's requests to the kubelet")?;
     let clients = ClientCertificates::Required(host.identities.servers.clone());
     let tls = TlsSource::fixed(&host.identities.kubelet, &clients)?;
     let program = std::env::current_exe().context("find this program")?;
@@ -85,31 +85,31 @@ async fn run(
     })?;
     let (stop, all) = (stop.clone(), stop.clone());
     tasks.spawn(async move {
-        if let Err(err) = node.run(stop).await {
-            tracing::error!(error = error_chain(&err), "the node ended");
+        if let Err(error) = node.run(stop).await {
+            tracing::error!(error = error_chain(&error), "the node ended");
             all.cancel();
         }
     });
     Ok(())
 }
 
-/// What the host itself asks, as far as pods can reach it.
+/// The host's DNS servers that pods can reach.
 fn resolver() -> Resolver {
     let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let words = |name: &str| -> Vec<String> {
+    let values = |name: &str| -> Vec<String> {
         text.lines()
             .filter_map(|line| line.trim().strip_prefix(name))
             .flat_map(str::split_whitespace)
             .map(ToOwned::to_owned)
             .collect()
     };
-    let nameservers = words("nameserver ")
+    let nameservers = values("nameserver ")
         .iter()
-        .filter_map(|word| word.parse::<IpAddr>().ok())
+        .filter_map(|value| value.parse::<IpAddr>().ok())
         .filter(|address| !address.is_loopback())
         .collect();
     Resolver {
         nameservers,
-        searches: words("search "),
+        searches: values("search "),
     }
 }

@@ -1,8 +1,7 @@
-//! Finding out what guests can have here, by really running one, once for each launcher image
-//! and boot of the host.
+//! Probes the capabilities of this host by running a guest, once for each launcher image and boot of the host.
 //!
-//! A throw-away pod of the launcher image runs `virt-launcher probe-node`. What it leaves is
-//! copied to a directory that only root can write, under a name that says what it is good for.
+//! A temporary pod of the launcher image runs `virt-launcher probe-node`. Its results are copied to a directory
+//! that only root can write, named after the image, the boot and the mode.
 
 use std::{
     os::unix::fs::{DirBuilderExt, chown},
@@ -26,10 +25,10 @@ use super::{components::Host, node::Parts};
 
 const NAMESPACE: &str = "kubevirt";
 const POD: &str = "node-probe";
-/// The probe bounds itself to about twenty seconds; unpacking the image comes before.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// The probe takes at most about twenty seconds; the image is unpacked before.
+const PROBE_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// What an earlier probe found, if it still holds.
+/// The results of an earlier probe, if they are still valid.
 pub(super) async fn known(host: &Host<'_>, parts: &Parts) -> Result<Option<Capabilities>> {
     let dir = directory(host, parts).await?;
     if !dir.join("node.json").exists() {
@@ -42,14 +41,14 @@ pub(super) async fn probe(host: &Host<'_>, parts: &Parts) -> Result<Capabilities
     let dir = directory(host, parts).await?;
     let work = host.state.capabilities().join("probe");
     remove(&work)?;
-    make(&work)?;
-    // The probe runs as the guests' user and must leave its files somewhere.
+    create(&work)?;
+    // The probe runs as the guests' user and needs a writable directory.
     let user = kubevirt_api::RUNTIME_USER;
     chown(&work, Some(user), Some(user)).context("give the probe its directory")?;
 
     let mut device = Device::Kvm;
     if host.flags.emulation {
-        device = Device::None("asked for by --emulation".to_owned());
+        device = Device::None("--emulation is set".to_owned());
     } else if !Path::new("/dev/kvm").exists() {
         device = Device::None("the host has no /dev/kvm".to_owned());
     }
@@ -62,25 +61,25 @@ pub(super) async fn probe(host: &Host<'_>, parts: &Parts) -> Result<Capabilities
     remove(&dir)?;
     let part = dir.with_extension("part");
     remove(&part)?;
-    make(&part)?;
+    create(&part)?;
     for name in ["capabilities.xml", "node.json"] {
         let from = work.join(name);
         if from.exists() {
-            std::fs::copy(&from, part.join(name)).with_context(|| format!("keep {name}"))?;
+            std::fs::copy(&from, part.join(name)).with_context(|| format!("store {name}"))?;
         }
     }
-    std::fs::rename(&part, &dir).context("keep what the probe found")?;
+    std::fs::rename(&part, &dir).context("store the results of the probe")?;
     remove(&work)?;
     Ok(Capabilities::load(&dir)?)
 }
 
-/// Whether the probe gets `/dev/kvm`, and if not, why.
+/// Whether the probe gets `/dev/kvm`, or the reason why not.
 enum Device {
     Kvm,
     None(String),
 }
 
-/// The directory for this image, this boot, this way of running.
+/// The directory for this image, this boot and this mode.
 async fn directory(host: &Host<'_>, parts: &Parts) -> Result<PathBuf> {
     let reference = &host.flags.launcher_image;
     let policy = PullPolicy::IfNotPresent;
@@ -90,13 +89,13 @@ async fn directory(host: &Host<'_>, parts: &Parts) -> Result<PathBuf> {
         .await;
     let image = image.with_context(|| {
         format!(
-            "find the launcher image {reference}: name the directory that has it by --images, or \
-             another image by --launcher-image"
+            "find the launcher image {reference}: set --images to the directory that has it, or \
+             --launcher-image to another image"
         )
     })?;
     let boot =
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").context("read the boot id")?;
-    let way = if host.flags.emulation {
+    let mode = if host.flags.emulation {
         "emulation"
     } else {
         "any"
@@ -106,7 +105,7 @@ async fn directory(host: &Host<'_>, parts: &Parts) -> Result<PathBuf> {
     Ok(host
         .state
         .capabilities()
-        .join(format!("{name}-{}-{way}", boot.trim())))
+        .join(format!("{name}-{}-{mode}", boot.trim())))
 }
 
 async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
@@ -115,7 +114,7 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
         let api = api.clone();
         async move {
             let deleted = kube::runtime::conditions::is_deleted(&uid);
-            tokio::time::timeout(PATIENCE, await_condition(api, POD, deleted)).await
+            tokio::time::timeout(PROBE_TIMEOUT, await_condition(api, POD, deleted)).await
         }
     };
     let remove_pod = async || -> Result<()> {
@@ -125,14 +124,14 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
                 .await?;
             gone(uid)
                 .await
-                .context("wait for an earlier probe to go")??;
+                .context("wait for the end of an earlier probe")??;
         }
         Ok(())
     };
     Box::pin(remove_pod())
         .await
         .context("remove an earlier probe")?;
-    let pod = pod(host, work, device).context("write the probe's pod")?;
+    let pod = pod(host, work, device).context("render the probe's pod")?;
     api.create(&PostParams::default(), &pod)
         .await
         .context("start the probe")?;
@@ -140,7 +139,8 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
         let phase = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     };
-    let waited = tokio::time::timeout(PATIENCE, await_condition(api.clone(), POD, ended)).await;
+    let waited =
+        tokio::time::timeout(PROBE_TIMEOUT, await_condition(api.clone(), POD, ended)).await;
     let pod = match waited {
         Ok(pod) => pod.context("watch the probe")?,
         Err(_elapsed) => api.get_opt(POD).await?,
@@ -158,9 +158,9 @@ async fn run(host: &Host<'_>, work: &Path, device: &Device) -> Result<()> {
             .await;
         let state = serde_json::to_string(&status.container_statuses).unwrap_or_default();
         bail!(
-            "the probe of this host did not succeed (phase {}, {state}): {}",
+            "the probe of this host failed (phase {}, {state}): {}",
             status.phase.as_deref().unwrap_or("unknown"),
-            log.unwrap_or_else(|err| format!("no log: {err}")),
+            log.unwrap_or_else(|error| format!("no log: {error}")),
         );
     }
     Box::pin(remove_pod()).await.context("remove the probe")
@@ -221,22 +221,22 @@ fn pod(host: &Host<'_>, work: &Path, device: &Device) -> Result<Pod> {
 
 fn read(dir: &Path) -> Result<serde_json::Value> {
     let path = dir.join("node.json");
-    let bytes = std::fs::read(&path).context("read what the probe found")?;
-    serde_json::from_slice(&bytes).context("understand what the probe found")
+    let bytes = std::fs::read(&path).context("read the results of the probe")?;
+    serde_json::from_slice(&bytes).context("parse the results of the probe")
 }
 
-fn make(dir: &Path) -> Result<()> {
+fn create(dir: &Path) -> Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .with_context(|| format!("make {}", dir.display()))
+        .with_context(|| format!("create {}", dir.display()))
 }
 
 fn remove(dir: &Path) -> Result<()> {
     match std::fs::remove_dir_all(dir) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
-            Err(err).with_context(|| format!("remove {}", dir.display()))
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", dir.display()))
         }
         _ => Ok(()),
     }

@@ -3,7 +3,6 @@
 
 use admission::kinds::eviction::{self, Decision, Lookup};
 use axum::{
-    Json,
     body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
@@ -16,12 +15,12 @@ use kube::{
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::Value;
 
-use super::{read, respond};
+use super::{read, respond, send};
 use crate::{refusal::Refusal, settings::Shared};
 
 pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
     match review(&shared, &body).await {
-        Ok(answer) => Json(answer).into_response(),
+        Ok(answer) => send(answer),
         Err(refusal) => refusal.into_response(),
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 
 use axum::{
-    Json,
     body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
@@ -13,12 +12,12 @@ use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{read, respond};
+use super::{read, respond, send};
 use crate::{refusal::Refusal, settings::Shared};
 
 pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
     match review(&shared, &body).await {
-        Ok(answer) => Json(answer).into_response(),
+        Ok(answer) => send(answer),
         Err(refusal) => refusal.into_response(),
     }
 }

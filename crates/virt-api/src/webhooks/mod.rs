@@ -8,9 +8,10 @@ mod lookup;
 
 use admission::review::Stage;
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, State},
+    middleware,
     response::{IntoResponse, Response},
     routing::post,
 };
@@ -24,21 +25,29 @@ use installation::{
     webhooks::{EVICTION_PATH, MUTATE, VALIDATE},
 };
 
-use crate::{refusal::Refusal, settings::Shared};
+use crate::{
+    metrics::{self, Allowed},
+    refusal::Refusal,
+    settings::Shared,
+};
 
 /// Objects are at most 3 MiB at the API server; a review holds up to two of them.
 const REVIEW_LIMIT: usize = 8 << 20;
 
-pub(crate) fn mount(mut router: Router<Shared>) -> Router<Shared> {
+pub(crate) fn mount(router: Router<Shared>) -> Router<Shared> {
+    let mut webhooks = Router::new();
     for webhook in MUTATE {
-        router = router.route(webhook.path, post(mutate));
+        webhooks = webhooks.route(webhook.path, post(mutate));
     }
     for webhook in VALIDATE {
-        router = router.route(webhook.path, post(validate));
+        webhooks = webhooks.route(webhook.path, post(validate));
     }
-    router = router.route(EVICTION_PATH, post(eviction::answer));
-    router = router.route(GUARD_PATH, post(guard::answer));
-    router.layer(DefaultBodyLimit::max(REVIEW_LIMIT))
+    webhooks = webhooks.route(EVICTION_PATH, post(eviction::answer));
+    webhooks = webhooks.route(GUARD_PATH, post(guard::answer));
+    webhooks = webhooks.route_layer(middleware::from_fn(metrics::record_review));
+    router
+        .merge(webhooks)
+        .layer(DefaultBodyLimit::max(REVIEW_LIMIT))
 }
 
 async fn mutate(State(shared): State<Shared>, body: Bytes) -> Response {
@@ -68,10 +77,9 @@ async fn answer(shared: &Shared, stage: Stage, body: &[u8]) -> Response {
     match found.await {
         Ok(related) => {
             let env = environment(&now);
-            Json(admission::review_with(
+            send(admission::review_with(
                 stage, &review, &cluster, env, &related,
             ))
-            .into_response()
         }
         Err(err) => Refusal::from(err).into_response(),
     }
@@ -90,6 +98,12 @@ fn respond(review: &Value, refused: Option<(u16, &str, String)>) -> Value {
         "kind": "AdmissionReview",
         "response": response,
     })
+}
+
+/// A response with its result for the metrics.
+fn send(review: Value) -> Response {
+    let allowed = Allowed(review["response"]["allowed"] == true);
+    (Extension(allowed), Json(review)).into_response()
 }
 
 fn read(body: &[u8]) -> Result<Value, Refusal> {

@@ -67,6 +67,7 @@ impl Environment {
             },
             namespace: "kubevirt".to_owned(),
             clock: Clock::system(),
+            metrics: vec![&virt_api::METRICS],
         };
         let stop = self.api.stop.clone();
         self.api.tasks.spawn(virt_api::run(settings, stop));

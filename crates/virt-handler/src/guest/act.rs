@@ -243,6 +243,7 @@ impl Reconciler for Guests {
             clock,
             ..
         } = &self.parts;
+        observe::count_phases(vmis);
         let pair = observe::pair(&client.0, vmis, pods, key).await;
         let Some(pair) = pair.map_err(|error| GuestError::Read(Box::new(error)))? else {
             self.sessions.remove(key);

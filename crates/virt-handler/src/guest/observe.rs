@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, Client, ResourceExt};
-use kubevirt_api::{VirtualMachineInstance, conditions};
+use kubevirt_api::{
+    VirtualMachineInstance, conditions, vmi_status::VirtualMachineInstancePhase as Phase,
+};
 use reconcile::{Key, Store};
 
-use crate::pods_dir::PodUid;
+use crate::{metrics, pods_dir::PodUid};
 
 /// The VMI of a key and its pod on this node.
 #[derive(Debug)]
@@ -93,6 +95,19 @@ pub(crate) fn unready(pod: &Pod) -> Option<Unready<'_>> {
         reason: ready.reason.as_deref(),
         message: ready.message.as_deref(),
     })
+}
+
+/// Publishes the number of VMIs in each phase.
+pub(crate) fn count_phases(vmis: &Store<VirtualMachineInstance>) {
+    let all = vmis.list();
+    for phase in Phase::KNOWN.iter().filter(|phase| !phase.is_empty()) {
+        let is_in = |vmi: &&Arc<VirtualMachineInstance>| {
+            let status = vmi.status.as_ref();
+            let current = status.and_then(|status| status.phase.as_ref());
+            current.is_some_and(|current| current.as_str() == *phase)
+        };
+        metrics::GUESTS.set([phase], all.iter().filter(is_in).count());
+    }
 }
 
 /// Whether all processes of the pod have ended.

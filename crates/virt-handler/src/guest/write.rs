@@ -14,6 +14,7 @@ use super::{
     act::Guests, error::GuestError, fragment::fragment, observe::Pair, outcome::failure, plan,
     status::StatusInput,
 };
+use crate::metrics;
 
 /// The field manager of the VMI's status.
 const MANAGER: &str = "virt-handler";
@@ -54,6 +55,7 @@ impl Guests {
 
     /// A rejected status would otherwise stay unnoticed: the VMI just stops changing.
     fn report_rejection(&self, vmi: &VirtualMachineInstance, error: &WriteError) {
+        metrics::REJECTED_STATUS_WRITES.increment([error.reason().as_str()]);
         let WriteError::Refused { message, .. } = error else {
             return;
         };

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     failure_log::FailureLog,
+    metrics,
     pods_dir::{PodUid, PodsDir},
 };
 
@@ -172,6 +173,7 @@ impl SessionTask {
         requests: &mut mpsc::Receiver<Call>,
         logs: &mut Logs,
     ) -> End {
+        let _counted = metrics::LAUNCHERS.hold([]);
         let (mut from, mut to) = stream.into_split();
         let (received, mut messages) = mpsc::channel(READ_AHEAD);
         // Reading is a separate future because reading a frame must not be cancelled half-way.

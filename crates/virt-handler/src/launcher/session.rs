@@ -14,7 +14,10 @@ use tokio::{
 use tracing::Instrument as _;
 
 use super::{connection::SessionTask, peer::Peer};
-use crate::pods_dir::{PodUid, PodsDir};
+use crate::{
+    metrics,
+    pods_dir::{PodUid, PodsDir},
+};
 
 /// Time limit of a request. Sync is the slowest: it creates disks and starts QEMU.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -54,6 +57,16 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// The value of the metric's label.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::NotConnected => "not_connected",
+            Self::TimedOut => "timed_out",
+            Self::UnexpectedReply => "unexpected_reply",
+            Self::Refused { .. } => "refused",
+        }
+    }
+
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -126,6 +139,13 @@ impl Session {
     }
 
     async fn exchange(&self, request: Request) -> Result<Reply, CallError> {
+        let reply = self.exchange_uncounted(request).await;
+        let result = reply.as_ref().map_or_else(CallError::label, |_| "done");
+        metrics::LAUNCHER_REQUESTS.increment([result]);
+        reply
+    }
+
+    async fn exchange_uncounted(&self, request: Request) -> Result<Reply, CallError> {
         if self.link.borrow().peer.is_none() {
             return Err(CallError::NotConnected);
         }

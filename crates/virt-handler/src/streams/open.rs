@@ -13,6 +13,7 @@ use super::{
     response::{device_error, error_response, guest_not_found},
     router::StreamsState,
 };
+use crate::metrics;
 
 /// The websocket sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
@@ -88,6 +89,7 @@ async fn open(
         .protocols([PROTOCOL])
         .on_upgrade(async move |socket| {
             let slot = state.streams.acquire(key, device.name);
+            let _counted = metrics::STREAMS.hold([device.name]);
             device::join(socket, stream, &slot.closed).await;
         })
 }

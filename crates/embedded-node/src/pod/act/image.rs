@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use image_store::{Credentials, Image, PullPolicy};
+use image_store::{Credentials, Image, ImageError, PullPolicy};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use reasons::Reason;
 use reconcile::EventType;
@@ -10,6 +10,7 @@ use reconcile::EventType;
 use crate::{
     Failure,
     documents::{self, Documents},
+    metrics,
     node::Shared,
 };
 
@@ -80,10 +81,13 @@ pub(crate) async fn pull(
     };
     let soon = tokio::time::timeout(NOTICEABLE, &mut pull).await;
     let (image, how) = if let Ok(image) = soon {
+        count(&image, "present");
         (image, "is present on this node")
     } else {
         normal(Reason::Pulling, format!("Pulling image {reference:?}"));
-        (pull.await, "was pulled and unpacked")
+        let image = pull.await;
+        count(&image, "pulled");
+        (image, "was pulled and unpacked")
     };
     let image = image.map_err(|error| {
         Failure::of(
@@ -97,6 +101,12 @@ pub(crate) async fn pull(
         format!("Container image {reference:?} {how}"),
     );
     Ok(image)
+}
+
+/// Counts an image in the metrics.
+pub(super) fn count(image: &Result<Image, ImageError>, result: &'static str) {
+    let result = if image.is_ok() { result } else { "failed" };
+    metrics::IMAGES.increment([result]);
 }
 
 #[cfg(test)]

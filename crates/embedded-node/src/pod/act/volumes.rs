@@ -49,6 +49,7 @@ pub(crate) async fn prepare_volumes(
                 .images
                 .ensure(reference, policy, credentials)
                 .await;
+            super::image::count(&image, "present");
             let what = format!("image of volume {name:?}");
             let image = image.map_err(|error| Failure::of(error.reason(), &what, &error))?;
             Ok::<_, Failure>((name, image))

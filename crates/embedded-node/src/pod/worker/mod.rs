@@ -53,7 +53,7 @@ pub(crate) async fn run(
     let span = tracing::info_span!(
         "pod",
         namespace = pod.metadata.namespace,
-        name = pod.metadata.name,
+        object = pod.metadata.name,
         uid = pod.metadata.uid,
     );
     let work = async { Worker::adopt(shared, pod, desired).await.run(stop).await };

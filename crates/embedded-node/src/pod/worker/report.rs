@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ::metrics::Held;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use reasons::Reason;
@@ -17,7 +18,7 @@ use super::{
     },
     ContainerTasks, Outcome, Worker,
 };
-use crate::{Addresses, Failure, probes};
+use crate::{Addresses, Failure, metrics, probes};
 
 /// A pod that starts within this time gets one write: Running.
 const QUIET_START: Duration = Duration::from_millis(250);
@@ -31,6 +32,8 @@ pub(super) struct Report {
     start_time: Timestamp,
     /// Keep the transition times.
     conditions: Vec<PodCondition>,
+    /// In the metric of pods by phase.
+    counted: Option<Held>,
 }
 
 impl Report {
@@ -39,7 +42,9 @@ impl Report {
         let status = pod.status.as_ref();
         let start_time = status.and_then(|status| status.start_time.as_ref());
         let conditions = status.and_then(|status| status.conditions.clone());
+        let phase = status.and_then(|status| status.phase.as_deref());
         Self {
+            counted: phase.map(|phase| metrics::PODS.hold([phase])),
             write: Task::new(Backoff::LOCAL),
             written: None,
             began: Instant::now(),
@@ -62,6 +67,8 @@ impl Report {
 
     pub(super) fn finish(&mut self, status: Value, result: Result<(), Failure>) {
         if result.is_ok() {
+            let phase = status.get("phase").and_then(Value::as_str);
+            self.counted = phase.map(|phase| metrics::PODS.hold([phase]));
             self.written = Some(status);
         }
         self.write.finish(result);

@@ -7,7 +7,7 @@ use reasons::Reason;
 use tokio::time::Instant;
 
 use super::{super::plan::Stage, Worker};
-use crate::{Failure, supervisor::Link};
+use crate::{Failure, metrics, supervisor::Link};
 
 /// A supervisor that dies sooner is not started again at once.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
@@ -96,6 +96,8 @@ impl Worker {
     fn publish_change(&self, now: &ContainerStatus) {
         match &now.state {
             State::Running { .. } => {
+                let kind = if now.attempt == 0 { "first" } else { "restart" };
+                metrics::CONTAINER_STARTS.increment([kind]);
                 self.publish_normal(Reason::Created, format!("Created container: {}", now.name));
                 self.publish_normal(Reason::Started, format!("Started container {}", now.name));
             }
