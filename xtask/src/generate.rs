@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use anyhow::{Context, bail};
-use kubevirt_api::crds::{self, definition};
+use kubevirt_api::crds::{self, manifests};
 
 use crate::{e2e_list, metrics_page, troubleshooting, workspace::root};
 
@@ -17,7 +17,7 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     let directory = crds_directory();
     let mut stale = Vec::new();
     let mut wanted = BTreeSet::new();
-    let definitions: Vec<_> = definition::render()
+    let definitions: Vec<_> = manifests::render()
         .context("render the definitions")?
         .into_iter()
         .collect();

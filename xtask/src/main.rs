@@ -8,6 +8,7 @@ mod bench;
 mod cache;
 mod chaos;
 mod check;
+mod circles;
 mod cluster;
 mod cpio;
 mod debian;

@@ -1,8 +1,9 @@
 //! Rules of this workspace that neither the compiler nor clippy checks.
 //!
 //! Every module has a `//!` text and a meaningful name; crates depend on their own ring and inner ones
-//! only; documents name existing files and functions. The longest files and functions are printed, but
-//! not limited.
+//! only; files of the two inner rings do not depend on each other in circles; documents name existing
+//! files and functions; a doc test is in a crate where doc tests run. The longest
+//! files and functions are printed, but not limited.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +14,17 @@ use anyhow::{Context as _, Result, ensure};
 use crate::debian::lines;
 use crate::printer::Printer;
 use crate::workspace::{Metadata, Package, metadata, root};
-use crate::{documents, failpoints};
+use crate::{circles, documents, failpoints};
 
 /// Names without a meaning.
 const MEANINGLESS: [&str; 9] = [
     "util", "utils", "common", "helper", "helpers", "types", "misc", "shared", "lib_util",
 ];
 const SHOWN: usize = 10;
+/// The sources whose doc tests run; other crates have `doctest = false`.
+const WITH_DOC_TESTS: &str = "crates/metrics/src";
+/// The rings whose files may not depend on each other in circles: `wire` and `domain`.
+const INNER_RINGS: usize = 2;
 
 /// A source file.
 struct Source {
@@ -42,7 +47,11 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
             .filter(|package| is_meaningless(&package.name))
             .map(|package| format!("crate {}: its name has no meaning", package.name)),
     );
-    faults.extend(outward_arrows(&metadata)?);
+    let rings = rings()?;
+    faults.extend(outward_arrows(&metadata, &rings));
+    for (name, _) in rings.iter().filter(|(_, ring)| **ring <= INNER_RINGS) {
+        faults.extend(circles_in(name, &sources));
+    }
     faults.extend(documents::faults(
         sources.iter().map(|source| source.text.as_str()),
     )?);
@@ -67,6 +76,14 @@ fn faults_of(source: &Source) -> Vec<String> {
     if !is_tests && !source.text.trim_start().starts_with("//!") {
         faults.push(format!("{shown}: no //! text at the top"));
     }
+    if let Some(line) = doc_test(&source.text)
+        && !source.path.starts_with(WITH_DOC_TESTS)
+    {
+        faults.push(format!(
+            "{shown}:{}: doc tests do not run; mark the block as text or write a test",
+            line + 1
+        ));
+    }
     let named = source.path.iter().filter_map(|part| part.to_str());
     if named
         .map(|part| part.trim_end_matches(".rs"))
@@ -81,11 +98,42 @@ fn is_meaningless(name: &str) -> bool {
     MEANINGLESS.contains(&name)
 }
 
-/// Dependencies of a crate on one in an outer ring.
-fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
+/// The first line of a block of code in a doc comment that `cargo test` would run, if there is one.
+fn doc_test(text: &str) -> Option<usize> {
+    let mut is_open = false;
+    text.lines().position(|line| {
+        let line = line.trim_start();
+        let comment = line.strip_prefix("///").or(line.strip_prefix("//!"));
+        let Some(language) = comment.and_then(|comment| comment.trim_start().strip_prefix("```"))
+        else {
+            return false;
+        };
+        is_open = !is_open;
+        let words = language.split(',').map(str::trim);
+        is_open
+            && !words
+                .clone()
+                .any(|word| matches!(word, "text" | "yaml" | "json" | "sh"))
+    })
+}
+
+fn circles_in(name: &str, sources: &[Source]) -> Vec<String> {
+    let base = Path::new("crates").join(name).join("src");
+    let own = sources.iter().filter_map(|source| {
+        let path = source.path.strip_prefix(&base).ok()?;
+        Some((path.to_str()?, source.text.as_str()))
+    });
+    circles::faults(name, &own.collect::<Vec<_>>())
+}
+
+fn rings() -> Result<BTreeMap<String, usize>> {
     let path = root().join("xtask/rings.txt");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let rings = parse_rings(&text);
+    Ok(parse_rings(&text))
+}
+
+/// Dependencies of a crate on one in an outer ring.
+fn outward_arrows(metadata: &Metadata, rings: &BTreeMap<String, usize>) -> Vec<String> {
     let in_rings = |package: &&Package| {
         package.manifest_path.parent().and_then(Path::parent) == Some(&root().join("crates"))
     };
@@ -111,7 +159,7 @@ fn outward_arrows(metadata: &Metadata) -> Result<Vec<String>> {
             )
         }));
     }
-    Ok(faults)
+    faults
 }
 
 /// Maps crate names to the numbers of their rings, the innermost first.
@@ -251,6 +299,21 @@ mod tests {
         assert_eq!(check("crates/a/src/util.rs", "//! Things.\n"), 1);
         assert_eq!(check("crates/a/src/common/x.rs", "fn a() {}\n"), 2);
         assert_eq!(check("crates/a/src/disk/tests.rs", "use super::*;\n"), 0);
+    }
+
+    #[test]
+    fn doc_test_is_a_fault() {
+        for (text, expected) in [
+            ("//! A.\n//!\n//! ```text\n//! a ```\n//! ```\n", None),
+            (
+                "//! A.\n\n    /// ```\n    /// a();\n    /// ```\n",
+                Some(2),
+            ),
+            ("/// ```yaml\n/// a: b\n/// ```\n\n/// ```no_run\n", Some(4)),
+            ("// ```\n// a\n// ```\n", None),
+        ] {
+            assert_eq!(doc_test(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -6,9 +6,12 @@ use kubevirt_api::{
         VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
     },
 };
-use reasons::{Reason, Subject};
+use reasons::Reason;
 
-use crate::{Finding, Observed, pods};
+use crate::{Finding, Observed, log};
+
+pub(crate) const OUT_OF_MEMORY: &str = "The guest's pod exceeded its memory limit, and the kernel \
+                                        killed it; raise the limit or remove it.";
 
 pub(crate) fn node_lost(observed: &Observed) -> Vec<Finding> {
     if ending(observed).is_none_or(|(reason, _)| Reason::NodeUnresponsive != *reason) {
@@ -60,36 +63,7 @@ pub(crate) fn postcopy_failed(observed: &Observed) -> Vec<Finding> {
 
 /// Out of memory according to virt-handler, where the pod does not report it.
 pub(crate) fn out_of_memory(observed: &Observed) -> Vec<Finding> {
-    ended(observed, Reason::OOMKilled, pods::OUT_OF_MEMORY)
-}
-
-/// Any other failure of the guest.
-pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
-    let reason = ending(observed).map(|(reason, _)| reason);
-    let is_explained = reason.is_some_and(|reason| {
-        let known = reason.parse::<Reason>();
-        known.is_ok_and(|known| known == Reason::StartFailed || known.subject() == Subject::Ended)
-    });
-    // Rules about conditions and pods explain these failures in more detail.
-    let is_explained = is_explained
-        || observed.problem(&Type::Synchronized).is_some()
-        || [pods::out_of_memory, pods::evicted]
-            .iter()
-            .any(|rule| !rule(observed).is_empty());
-    if observed.phase() != Some(Phase::Failed) || is_explained {
-        return Vec::new();
-    }
-    let found = vec![
-        Finding::new("The guest failed.")
-            .reason(reason.unwrap_or_default())
-            .evidence(
-                observed.vmi_object(),
-                "status.phase",
-                reason.unwrap_or("Failed"),
-            )
-            .next(observed.kubectl(&format!("describe vmi {}", observed.name))),
-    ];
-    pods::next_is_log(observed, found)
+    ended(observed, Reason::OOMKilled, OUT_OF_MEMORY)
 }
 
 /// A finding if the guest failed with this reason.
@@ -105,11 +79,11 @@ pub(crate) fn ended(observed: &Observed, reason: Reason, sentence: &str) -> Vec<
             )
             .next(observed.kubectl(&format!("describe vmi {}", observed.name)))
     });
-    pods::next_is_log(observed, found.into_iter().collect())
+    log::next_is_log(observed, found.into_iter().collect())
 }
 
 /// Reason and message of a guest that failed, as virt-handler reports them.
-fn ending(observed: &Observed) -> Option<(&str, &str)> {
+pub(crate) fn ending(observed: &Observed) -> Option<(&str, &str)> {
     let status = observed.own_vmi()?.status.as_ref()?;
     let reason = status.reason.as_deref()?;
     let ready = observed.condition(&Type::Ready);

@@ -23,6 +23,7 @@ mod components;
 mod deletion;
 mod ending;
 mod images;
+mod log;
 mod nodes;
 mod paused;
 mod pods;

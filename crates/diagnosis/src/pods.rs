@@ -10,9 +10,6 @@ pub(crate) const START: &[Reason] = &[
     Reason::RunContainerError,
     Reason::PostStartHookError,
 ];
-pub(crate) const OUT_OF_MEMORY: &str = "The guest's pod exceeded its memory limit, and the kernel \
-                                        killed it; raise the limit or remove it.";
-
 fn waiting(observed: &Observed, reasons: &[Reason], sentence: &str) -> Vec<Finding> {
     observed
         .waiting()
@@ -71,7 +68,7 @@ pub(crate) fn out_of_memory(observed: &Observed) -> Vec<Finding> {
     let found: Vec<Finding> = ended
         .map(|(pod, field)| {
             let pod = name_of(&pod.metadata);
-            Finding::new(OUT_OF_MEMORY)
+            Finding::new(ending::OUT_OF_MEMORY)
                 .because(reason)
                 .evidence(format!("pod/{pod}"), field, reason.as_str())
                 .next(observed.kubectl(&format!("describe pod {pod}")))
@@ -102,14 +99,4 @@ pub(crate) fn evicted(observed: &Observed) -> Vec<Finding> {
             .evidence(format!("pod/{pod}"), "status.reason", reason.as_str())
             .next(observed.kubectl(&format!("describe pod {pod}"))),
     ]
-}
-
-/// Replaces the next command by one that shows the pod's log, if there is a pod.
-pub(crate) fn next_is_log(observed: &Observed, mut found: Vec<Finding>) -> Vec<Finding> {
-    if let Some(pod) = observed.pod() {
-        for finding in &mut found {
-            finding.next = observed.kubectl(&format!("logs {}", name_of(&pod.metadata)));
-        }
-    }
-    found
 }

@@ -92,7 +92,7 @@ pub const TABLE: &[Rule] = &[
     // The VM.
     Rule::new("manual-recovery", Broken, "the VM needs manual recovery", vm::manual_recovery),
     Rule::new("crash-loop", Broken, "the guest ended repeatedly before it ran", vm::crash_loop),
-    Rule::new("guest-failed", Broken, "the guest failed", ending::failed),
+    Rule::new("guest-failed", Broken, "the guest failed", vmi::failed),
     Rule::new("not-ready", Broken, "the guest runs and is not ready", vmi::not_ready),
     Rule::new("restart-required", Notice, "changes take effect after a restart", vm::restart_required),
     Rule::new("eviction-blocked", Notice, "the guest should leave its node and cannot migrate", vmi::eviction_blocked),

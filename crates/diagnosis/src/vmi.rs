@@ -3,9 +3,9 @@
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
 };
-use reasons::Reason;
+use reasons::{Reason, Subject};
 
-use crate::{Finding, Observed, ending, paused::pause, pods, table::is_explained};
+use crate::{Finding, Observed, ending, log, paused::pause, pods, table::is_explained};
 
 const SYNCHRONIZED: &str = "status.conditions[Synchronized]";
 
@@ -127,13 +127,13 @@ pub(crate) fn start_refused(observed: &Observed) -> Vec<Finding> {
     if found.is_empty() {
         return ending::ended(observed, Reason::StartFailed, sentence);
     }
-    pods::next_is_log(observed, found)
+    log::next_is_log(observed, found)
 }
 
 pub(crate) fn pod_unreachable(observed: &Observed) -> Vec<Finding> {
     let sentence = "virt-handler or the launcher cannot work in the guest's pod";
     let found = not_synchronized(observed, POD, sentence);
-    pods::next_is_log(observed, found)
+    log::next_is_log(observed, found)
 }
 
 /// Any other reason why the VMI is not synchronized.
@@ -272,4 +272,33 @@ fn edit(observed: &Observed) -> String {
         None => format!("get vmi {} -o yaml", observed.name),
     };
     observed.kubectl(&command)
+}
+
+/// Any other failure of the guest.
+pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
+    let reason = ending::ending(observed).map(|(reason, _)| reason);
+    let is_explained = reason.is_some_and(|reason| {
+        let known = reason.parse::<Reason>();
+        known.is_ok_and(|known| known == Reason::StartFailed || known.subject() == Subject::Ended)
+    });
+    // Rules about conditions and pods explain these failures in more detail.
+    let is_explained = is_explained
+        || observed.problem(&Type::Synchronized).is_some()
+        || [pods::out_of_memory, pods::evicted]
+            .iter()
+            .any(|rule| !rule(observed).is_empty());
+    if observed.phase() != Some(Phase::Failed) || is_explained {
+        return Vec::new();
+    }
+    let found = vec![
+        Finding::new("The guest failed.")
+            .reason(reason.unwrap_or_default())
+            .evidence(
+                observed.vmi_object(),
+                "status.phase",
+                reason.unwrap_or("Failed"),
+            )
+            .next(observed.kubectl(&format!("describe vmi {}", observed.name))),
+    ];
+    log::next_is_log(observed, found)
 }

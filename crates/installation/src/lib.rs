@@ -11,47 +11,22 @@
 //! Pure: from [`Settings`] to JSON. **Invariants**: the same settings give the same objects; they contain no
 //! secrets, since the components create the certificates.
 
+mod accounts;
 pub mod guard;
 pub mod policy;
 pub mod registration;
+mod settings;
 pub mod webhooks;
 pub mod workloads;
+
+pub use accounts::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, HANDLER_SIGNER};
+pub use settings::Settings;
 
 use roles::{Environment, RolesError};
 use serde_json::{Value, json};
 
 /// The label of all objects of an installation.
 pub const COMPONENT_LABEL: &str = "kubevirt.io";
-/// Service accounts of the components.
-pub const API_ACCOUNT: &str = "kubevirt-apiserver";
-pub const CONTROLLER_ACCOUNT: &str = "kubevirt-controller";
-pub const HANDLER_ACCOUNT: &str = "kubevirt-handler";
-/// The signer of virt-handlers' certificates.
-pub const HANDLER_SIGNER: &str = "ferrovirt.io/virt-handler";
-
-/// The differences between installations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    pub namespace: String,
-    /// Image with the program `ferrovirt` and nothing else.
-    pub image: String,
-    /// Image of the virtual machines' pods.
-    pub launcher_image: String,
-    /// Replicas of virt-api and of virt-controller.
-    pub replicas: u8,
-}
-
-impl Settings {
-    /// The settings of `deploy/ferrovirt.yaml`.
-    pub fn usual() -> Self {
-        Self {
-            namespace: "kubevirt".to_owned(),
-            image: "docker.io/ferrovirt/ferrovirt:devel".to_owned(),
-            launcher_image: "docker.io/ferrovirt/virt-launcher:devel".to_owned(),
-            replicas: 2,
-        }
-    }
-}
 
 /// All objects except the definitions of kinds, whose names are given, in the order in which they are applied.
 pub fn objects(settings: &Settings, definitions: &[&str]) -> Result<Vec<Value>, RolesError> {

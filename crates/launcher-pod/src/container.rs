@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar};
 use model::{Guest, paths};
 
-use crate::pod::{CONTAINER, grace_seconds};
+use crate::compute::{CONTAINER, grace_seconds};
 use crate::volumes::Storage;
 use crate::{ClaimMode, Input, PodError, guest, probes, resources, security};
 

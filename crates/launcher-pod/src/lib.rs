@@ -11,6 +11,7 @@
 //!
 //! It must not know what happens inside the pod, nor whether the pod exists.
 
+mod compute;
 mod configured;
 mod container;
 mod error;
@@ -28,11 +29,12 @@ mod settings;
 mod surroundings;
 mod volumes;
 
+pub use compute::{CONTAINER, RUNTIME_USER};
 pub use error::PodError;
 pub use metadata::{label_value, pod_name};
 pub use networks::pod_interface_name;
 pub use overhead::memory_overhead;
-pub use pod::{CONTAINER, RUNTIME_USER, pod, provisioning_pod, provisioning_pod_name};
+pub use pod::{pod, provisioning_pod, provisioning_pod_name};
 pub use settings::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 pub use surroundings::{Claim, ClaimMode, Namespace, Surroundings};
 

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kubevirt_api::vmi_status::PersistentVolumeClaimInfo;
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, annotations, labels};
 
-use crate::pod::CONTAINER;
+use crate::compute::CONTAINER;
 use crate::{Feature, Input, PodError, guest, networks, overhead};
 
 /// Longest value of a label.

@@ -7,17 +7,10 @@ use kubevirt_api::{VirtualMachineInstance, annotations};
 use model::{Guest, VolumeSource, unsupported};
 
 use crate::{
-    ContainerDisks, Feature, Input, PodError, Settings, Surroundings, container, guest, init,
-    metadata, scheduling, security, volumes,
+    ContainerDisks, Feature, Input, PodError, Settings, Surroundings, compute::grace_seconds,
+    container, guest, init, metadata, scheduling, security, volumes,
 };
 
-/// Name of the one container.
-pub const CONTAINER: &str = "compute";
-/// User and group that everything in the pod runs as.
-pub const RUNTIME_USER: i64 = 107;
-
-/// Seconds that a guest has to shut down, unless the VMI sets them.
-const DEFAULT_GRACE: i64 = 30;
 /// Seconds that the pod gets beyond that, so that the launcher can still force a power-off.
 const POD_GRACE: i64 = 30;
 
@@ -143,14 +136,6 @@ fn service_account(guest: &Guest<'_>) -> Option<String> {
             _ => None,
         })
     })
-}
-
-/// Seconds that the guest may take to shut down.
-pub(crate) fn grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
-    vmi.spec
-        .termination_grace_period_seconds
-        .unwrap_or(DEFAULT_GRACE)
-        .max(0)
 }
 
 fn pull_secrets(guest: &Guest<'_>, settings: &Settings) -> Vec<LocalObjectReference> {

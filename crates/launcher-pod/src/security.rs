@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::Settings;
-use crate::pod::RUNTIME_USER;
+use crate::compute::RUNTIME_USER;
 
 pub(crate) fn pod_context(settings: &Settings) -> PodSecurityContext {
     let selinux_type = settings

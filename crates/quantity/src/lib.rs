@@ -4,6 +4,7 @@
 //! overflows. Out of scope: units; callers decide whether an amount counts bytes or CPUs.
 
 mod parse;
+mod units;
 
 #[cfg(test)]
 mod tests;
@@ -12,32 +13,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// The unit in billionths.
-const NANO: i128 = 1_000_000_000;
-
-/// The binary suffixes and their powers of two, the largest first.
-const BINARY: [(&str, u32); 6] = [
-    ("Ei", 60),
-    ("Pi", 50),
-    ("Ti", 40),
-    ("Gi", 30),
-    ("Mi", 20),
-    ("Ki", 10),
-];
-
-/// The decimal suffixes and their values in billionths, the largest first.
-const DECIMAL: [(&str, i128); 10] = [
-    ("E", NANO * 1_000_000_000_000_000_000),
-    ("P", NANO * 1_000_000_000_000_000),
-    ("T", NANO * 1_000_000_000_000),
-    ("G", NANO * 1_000_000_000),
-    ("M", NANO * 1_000_000),
-    ("k", NANO * 1_000),
-    ("", NANO),
-    ("m", 1_000_000),
-    ("u", 1_000),
-    ("n", 1),
-];
+use units::{BINARY, DECIMAL, NANO, div_ceil};
 
 /// A quantity as a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,15 +126,6 @@ impl fmt::Display for Amount {
             }
         }
         Ok(())
-    }
-}
-
-fn div_ceil(value: i128, by: i128) -> i128 {
-    let down = value.div_euclid(by);
-    if value.rem_euclid(by) == 0 {
-        down
-    } else {
-        down + 1
     }
 }
 

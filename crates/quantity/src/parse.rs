@@ -1,6 +1,6 @@
 //! Parsing of a quantity into billionths.
 
-use super::{BINARY, DECIMAL, NANO, div_ceil};
+use crate::units::{BINARY, DECIMAL, NANO, div_ceil};
 
 /// More digits carry no information and could overflow.
 const MAX_DIGITS: usize = 27;

@@ -7,25 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::directory::{Entry, Tree};
+use crate::error::SeedError;
 
 const SECTOR: usize = 2048;
 /// System area, then the two volume descriptors and their terminator.
 const FIRST_FREE: u32 = 19;
 /// 1 January 1980, midnight, in the seven bytes of a directory record.
 const RECORD_DATE: [u8; 7] = [80, 1, 1, 0, 0, 0, 0];
-
-/// Why an image cannot be rendered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SeedError {
-    #[error("put {path:?} on the seed image: not a relative path of at most seven plain names")]
-    Name { path: String },
-    #[error("put {path:?} on the seed image: the name is used twice")]
-    Duplicate { path: String },
-    #[error("label the seed image {label:?}: not 1 to 16 printable ASCII characters")]
-    Label { label: String },
-    #[error("render the seed image: its content exceeds 4 GiB")]
-    TooLarge,
-}
 
 /// Renders an image with that volume label. File names are relative paths with `/`.
 pub fn iso9660(label: &str, files: &[(&str, &[u8])]) -> Result<Vec<u8>, SeedError> {

@@ -8,7 +8,9 @@
 
 mod cloud_init;
 mod directory;
+mod error;
 mod iso9660;
 
 pub use cloud_init::{CloudInit, CloudInitError, Data, Flavour, cloud_init_files};
-pub use iso9660::{SeedError, iso9660};
+pub use error::SeedError;
+pub use iso9660::iso9660;

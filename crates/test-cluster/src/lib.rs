@@ -8,7 +8,7 @@
 use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, PostParams, TypeMeta};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,6 +33,13 @@ pub struct TestApi {
 impl TestApi {
     /// Starts the server with the custom kinds installed.
     pub async fn start(identity: Identity) -> Self {
+        let api = Self::without_kinds(identity).await;
+        api.install_kinds(|_| true).await;
+        api
+    }
+
+    /// Starts the server as Kubernetes is before the installation.
+    pub async fn without_kinds(identity: Identity) -> Self {
         let settings = Settings {
             database: Database::Memory,
             clock: Clock::tokio_from(start()),
@@ -43,17 +50,21 @@ impl TestApi {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         api.run(&tasks, stop.clone());
         let client = api.client(identity, NAMESPACE);
-        let cluster = Self {
+        Self {
             api,
             client,
             tasks,
             stop,
-        };
-        for (_, manifest) in kubevirt_api::crds::ALL {
-            let definition = serde_saphyr::from_str(manifest).unwrap();
-            cluster.create(definition).await.unwrap();
         }
-        cluster
+    }
+
+    /// Installs the custom kinds whose names, such as `virtualmachines.kubevirt.io`, are wanted.
+    pub async fn install_kinds(&self, is_wanted: impl Fn(&str) -> bool) {
+        let wanted = kubevirt_api::crds::ALL.iter();
+        for (_, manifest) in wanted.filter(|(name, _)| is_wanted(name)) {
+            let definition = serde_saphyr::from_str(manifest).unwrap();
+            self.create(definition).await.unwrap();
+        }
     }
 
     /// The HTTP routes, for clients that intercept requests.
@@ -61,15 +72,20 @@ impl TestApi {
         self.api.router()
     }
 
-    /// Creates an object of any kind, in [`NAMESPACE`] if its kind is namespaced and it names no
-    /// other namespace.
-    pub async fn create(&self, object: Value) -> Result<DynamicObject, kube::Error> {
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
-        let kind = ApiResource::from_gvk(&object.types.clone().unwrap().try_into().unwrap());
-        let api: Api<DynamicObject> = match &object.metadata.namespace {
+    /// The requests for objects of the kind and namespace of this one.
+    pub fn api_for(&self, object: &Value) -> Api<DynamicObject> {
+        let types: TypeMeta = serde_json::from_value(object.clone()).unwrap();
+        let kind = ApiResource::from_gvk(&types.try_into().unwrap());
+        match object["metadata"]["namespace"].as_str() {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &kind),
             None => Api::all_with(self.client.clone(), &kind),
-        };
+        }
+    }
+
+    /// Creates an object of any kind.
+    pub async fn create(&self, object: Value) -> Result<DynamicObject, kube::Error> {
+        let api = self.api_for(&object);
+        let object = serde_json::from_value(object).unwrap();
         api.create(&PostParams::default(), &object).await
     }
 

@@ -9,23 +9,18 @@
 use std::time::Duration;
 
 use diagnosis::{Cause, Diagnosis, diagnose};
-use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity};
-use jiff::Timestamp;
+use embedded_api::Identity;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-        PostParams,
-    },
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use launcher_pod::Acceleration;
 use reconcile::{Clock, Election};
 use serde_json::{Value, json};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use test_cluster::{NAMESPACE, TestApi, start};
 use virt_controller::{AccelerationPolicy, Settings};
 
-const NAMESPACE: &str = "default";
 const NODE: &str = "node1";
 const START: &str = "2026-11-21T12:00:00Z";
 /// In virtual time; nothing here takes that long unless it hangs.
@@ -34,10 +29,9 @@ const DEADLINE: Duration = Duration::from_mins(15);
 const STEPS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 struct Environment {
+    api: TestApi,
     client: Client,
     clock: Clock,
-    stop: CancellationToken,
-    tasks: TaskTracker,
 }
 
 impl Environment {
@@ -49,25 +43,12 @@ impl Environment {
     }
 
     async fn without_controllers() -> Self {
-        let settings = embedded_api::Settings {
-            database: Database::Memory,
-            clock: ApiClock::tokio_from(start()),
-            front_proxy: None,
-            kubelet: None,
-        };
-        let api = EmbeddedApi::open(settings).await.unwrap();
+        let api = TestApi::start(Identity::component("test")).await;
         let environment = Self {
-            client: api.client(Identity::component("test"), NAMESPACE),
+            client: api.client.clone(),
+            api,
             clock: Clock::starting_at(start()),
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
         };
-        api.run(&environment.tasks, environment.stop.clone());
-        for (_, manifest) in kubevirt_api::crds::ALL {
-            environment
-                .create(serde_saphyr::from_str(manifest).unwrap())
-                .await;
-        }
         let mut node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": NODE, "labels": {"kubevirt.io/schedulable": "true"}},
@@ -96,25 +77,12 @@ impl Environment {
                 identity: "test".to_owned(),
             },
         };
-        self.tasks
-            .spawn(virt_controller::run(settings, self.stop.clone()));
+        let stop = self.api.stop.clone();
+        self.api.tasks.spawn(virt_controller::run(settings, stop));
     }
 
     async fn end(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-
-    fn api(&self, object: &Value) -> Api<DynamicObject> {
-        let api_version = object["apiVersion"].as_str().unwrap();
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-        let resource = ApiResource::from_gvk(&kind);
-        match object["metadata"]["namespace"].as_str() {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        }
+        self.api.end().await;
     }
 
     fn of_kind(&self, kind: &str) -> Api<DynamicObject> {
@@ -126,12 +94,13 @@ impl Environment {
         if kind != "Node" {
             object["metadata"]["namespace"] = json!(NAMESPACE);
         }
-        self.api(&object)
+        self.api.api_for(&object)
     }
 
     async fn create(&self, object: Value) {
         let typed = serde_json::from_value(object.clone()).unwrap();
-        self.api(&object)
+        self.api
+            .api_for(&object)
             .create(&PostParams::default(), &typed)
             .await
             .unwrap();
@@ -320,10 +289,6 @@ impl Environment {
         let start = json!({"stateChangeRequests": [{"action": "Start"}]});
         self.patch_status("VirtualMachine", name, start).await;
     }
-}
-
-fn start() -> Timestamp {
-    START.parse().unwrap()
 }
 
 fn ready_node(status: &str, reason: &str) -> Value {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::field_set::{FieldSet, PathElement};
+use super::field_set::FieldSet;
+use super::items::{id, items_by_id};
+use super::path::PathElement;
 use crate::shape::{ListMerge, Type};
 
 /// The differences between two values.
@@ -110,45 +112,6 @@ fn both_lists<'a>(
     };
     let (old, new) = (side(old)?, side(new)?);
     (!(old.is_empty() && new.is_empty())).then_some((old, new))
-}
-
-/// The items with their identities; `None` for an atomic list, be it by its type or because its
-/// items do not have distinct keys.
-pub(super) fn items_by_id<'a>(
-    items: &'a [Value],
-    ty: Type<'_>,
-) -> Option<Vec<(PathElement, &'a Value)>> {
-    let list = ty.list();
-    if list == ListMerge::Atomic {
-        return None;
-    }
-    let out: Option<Vec<_>> = items
-        .iter()
-        .map(|item| Some((id(item, &list)?, item)))
-        .collect();
-    let out = out?;
-    let distinct: BTreeSet<&PathElement> = out.iter().map(|(id, _)| id).collect();
-    (distinct.len() == out.len()).then_some(out)
-}
-
-fn id(item: &Value, list: &ListMerge<'_>) -> Option<PathElement> {
-    match list {
-        ListMerge::Atomic => None,
-        ListMerge::Set => Some(PathElement::Value(item.to_string())),
-        ListMerge::Map(keys) => {
-            let fields = item.as_object()?;
-            let found: BTreeMap<String, Value> = keys
-                .iter()
-                .filter_map(|(key, default)| {
-                    Some((
-                        (*key).to_owned(),
-                        fields.get(*key).or(default.as_ref())?.clone(),
-                    ))
-                })
-                .collect();
-            (!found.is_empty()).then(|| PathElement::key(found))
-        }
-    }
 }
 
 /// An error message for the first keyed list or set with duplicate or keyless items.

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::managers::{Entry, Managers, Operation};
-use super::{Writer, empty_object, stripped};
+use super::writer::{Writer, empty_object, stripped};
 use crate::meta;
 
 /// Sets the managed fields of `new`, which is about to replace `live` (`None`: to be created) by a

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::compare::Comparison;
-use super::field_set::{FieldSet, PathElement};
-use super::{Writer, reset_set};
+use super::field_set::FieldSet;
+use super::path::PathElement;
+use super::writer::{Writer, reset_set};
 use crate::meta;
 use crate::violation::quoted;
 

@@ -6,39 +6,28 @@
 
 mod compare;
 mod field_set;
+mod items;
 mod managers;
+mod path;
+mod writer;
 
 pub mod managed;
 
 #[cfg(test)]
 mod tests;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use self::compare::{merge, remove_items, without_nulls};
 use self::managers::{Entry, Fields, Managers, Operation};
+use self::writer::{empty_object, reset_set, stripped};
 use crate::shape::Type;
 use crate::status::Cause;
 use crate::{Reason, Status, meta};
 
-pub use field_set::{FieldSet, PathElement};
-
-/// The writing manager, the endpoint and the time.
-#[derive(Debug, Clone, Copy)]
-pub struct Writer<'a> {
-    pub manager: &'a str,
-    /// Of the request, e.g. `kubevirt.io/v1`.
-    pub api_version: &'a str,
-    /// Empty for the object itself.
-    pub subresource: &'a str,
-    pub ty: Type<'a>,
-    /// Fields that this endpoint does not write, dropped from the applied configuration and from
-    /// the ownership: `&["status"]` on the object of a kind with a status subresource, `&["spec",
-    /// "metadata"]` on its status.
-    pub reset: &'a [&'a str],
-    pub now: Timestamp,
-}
+pub use field_set::FieldSet;
+pub use path::PathElement;
+pub use writer::Writer;
 
 /// How to treat fields that other managers own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,26 +131,6 @@ fn prune(merged: &Value, managers: &Managers, last: &FieldSet, ty: Type<'_>) -> 
     remove_items(merged, &removed, ty)
 }
 
-/// The state before creation: an object with only its type.
-fn empty_object(object: &Value) -> Value {
-    let mut out = serde_json::Map::new();
-    for key in ["apiVersion", "kind"] {
-        if let Some(value) = object.get(key) {
-            out.insert(key.to_owned(), value.clone());
-        }
-    }
-    Value::Object(out)
-}
-
-/// The object without its managed fields.
-fn stripped(object: &Value) -> Value {
-    let mut out = object.clone();
-    if out.get("metadata").is_some_and(Value::is_object) {
-        meta::set(&mut out, "managedFields", Value::Null);
-    }
-    out
-}
-
 const SYSTEM_FIELDS: [&str; 7] = [
     "uid",
     "resourceVersion",
@@ -200,14 +169,6 @@ fn reset(mut object: Value, live: Option<&Value>, fields: &[&str]) -> Value {
     } else {
         object
     }
-}
-
-fn reset_set(fields: &[&str]) -> FieldSet {
-    let mut out = FieldSet::default();
-    for field in fields {
-        out.insert(&[PathElement::Field((*field).to_owned())]);
-    }
-    out
 }
 
 fn conflict(lost: &[(Entry, FieldSet)]) -> Status {

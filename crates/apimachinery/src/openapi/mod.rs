@@ -18,6 +18,7 @@ use crate::Resource;
 use crate::discovery::fnv;
 
 use definitions::{Dialect, definitions};
+use paths::group_path;
 
 /// `/openapi/v2`.
 pub fn v2(resources: &[Resource], server_version: &str) -> Value {
@@ -77,13 +78,4 @@ fn of_version<'a>(resources: &'a [Resource], group: &str, version: &str) -> Vec<
         .iter()
         .filter(|r| r.group == group && r.version == version)
         .collect()
-}
-
-/// `api/v1` or `apis/group/version`.
-fn group_path(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        format!("api/{version}")
-    } else {
-        format!("apis/{group}/{version}")
-    }
 }

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::definitions::{Dialect, PATCH, STATUS, name_of};
-use super::group_path;
 use crate::resource::split_api_version;
 use crate::{Resource, Subresource};
 
@@ -317,4 +316,13 @@ fn camel(text: &str) -> String {
             first.chain(chars).collect::<Vec<char>>()
         })
         .collect()
+}
+
+/// `api/v1` or `apis/group/version`.
+pub(super) fn group_path(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
 }

@@ -4,12 +4,16 @@
 //! kinds, which serves strategic merge patches and server-side apply alike. Fields that neither
 //! describes merge as apply merges unknown data: objects by field, lists atomically.
 
+mod rule;
 mod table;
 
 use serde_json::Value;
 
+use self::rule::Merge;
 use self::table::{OBJECT_META, rule_of, shape_rule};
 use crate::schema::{ListType, Schema};
+
+pub use self::rule::Rule;
 
 /// The type at one position of an object.
 #[derive(Debug, Clone, Copy)]
@@ -22,29 +26,6 @@ pub enum Type<'a> {
     /// A position in a built-in kind.
     BuiltIn(&'static Rule),
     Unknown,
-}
-
-/// How one field of a built-in kind merges.
-#[derive(Debug)]
-pub struct Rule {
-    /// The shape of the value, or of the items of a list.
-    shape: &'static str,
-    merge: Merge,
-}
-
-#[derive(Debug)]
-enum Merge {
-    /// Objects by field, lists atomically.
-    Plain,
-    /// Atomic in apply; a strategic merge patch still merges objects.
-    Whole,
-    /// A list keyed by `patch` in patches and by `keys` in apply (none: atomic in apply).
-    Keyed {
-        patch: &'static str,
-        keys: &'static [&'static str],
-    },
-    /// A list of distinct scalars.
-    Set,
 }
 
 /// How a list merges in server-side apply.

@@ -1,6 +1,6 @@
 //! The merge rules of the built-in kinds.
 
-use super::{Merge, Rule};
+use super::rule::{Merge, Rule};
 
 const fn plain(shape: &'static str) -> Rule {
     Rule {

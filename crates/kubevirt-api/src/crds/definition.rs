@@ -5,8 +5,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kinds;
-
 /// One kind of object.
 #[derive(Debug)]
 pub(super) struct Definition {
@@ -219,27 +217,12 @@ impl Object {
     }
 }
 
-/// Name and text of every definition, in the order of names.
-pub fn render() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
-    let mut files = kinds::all()
-        .iter()
-        .map(|kind| {
-            let body = serde_saphyr::to_string(&kind.manifest())?;
-            let text =
-                format!("# Made by `cargo xtask generate` from the types of kubevirt-api.\n{body}");
-            Ok((kind.name(), text))
-        })
-        .collect::<Result<Vec<_>, serde_saphyr::ser::Error>>()?;
-    files.sort();
-    Ok(files)
-}
-
 impl Definition {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
     }
 
-    fn manifest(&self) -> Value {
+    pub(super) fn manifest(&self) -> Value {
         let versions: Vec<Value> = self
             .versions
             .iter()
@@ -319,6 +302,7 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crds::kinds;
 
     #[test]
     fn every_kind_stores_exactly_one_version() {

@@ -1,7 +1,7 @@
 //! The `CustomResourceDefinition` manifests: generated from the types, checked in under
 //! `deploy/crds`, and part of the binary so that a single host needs no files.
 //!
-//! The generator itself (feature `schema`) is in [`definition`] (the parts of a definition), `kinds`
+//! The generator itself (feature `schema`) is in [`manifests`], `definition` (the parts of a definition), `kinds`
 //! (one row a kind, one file a group), `rules` (CEL) and `structural` (from Rust types to schemas). Without the
 //! feature none of it is compiled: programs embed the manifests, not the schemas.
 //!
@@ -9,9 +9,11 @@
 //! the name of its definition.
 
 #[cfg(feature = "schema")]
-pub mod definition;
+mod definition;
 #[cfg(feature = "schema")]
 mod kinds;
+#[cfg(feature = "schema")]
+pub mod manifests;
 #[cfg(feature = "schema")]
 pub(crate) mod rules;
 #[cfg(feature = "schema")]
@@ -92,7 +94,7 @@ mod tests {
     #[cfg(feature = "schema")]
     #[test]
     fn checked_in_files_are_current() {
-        let rendered = definition::render().expect("definitions render");
+        let rendered = manifests::render().expect("definitions render");
         let names: BTreeSet<String> = rendered.iter().map(|(name, _)| name.clone()).collect();
         assert_eq!(
             names,

@@ -9,7 +9,7 @@ use kubevirt_api::access_credentials::AccessCredential;
 use kubevirt_api::volumes::{ContainerDiskSource, SysprepSource};
 use model::{Claim, CloudInit, Files, HostDisk, HostFileCreation, SeedPart, VolumeSource, paths};
 
-use super::{Storage, claim, copied_disk, empty_dir, mount, read_only, sub_path};
+use super::storage::{Storage, claim, copied_disk, empty_dir, mount, read_only, sub_path};
 use crate::{ClaimMode, ContainerDisks, Input, PodError, guest, init};
 
 const KERNEL_BOOT: &str = "kernel-boot-volume";

@@ -4,7 +4,7 @@
 
 use model::paths;
 
-use super::{Storage, claim, mount, sub_path};
+use super::storage::{Storage, claim, mount, sub_path};
 use crate::guest::{self, State};
 use crate::{Input, PodError};
 

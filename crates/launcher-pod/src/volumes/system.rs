@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 use kubevirt_api::annotations;
 use model::paths;
 
-use super::{HOST_TO_CONTAINER, Storage, empty_dir, mount, read_only};
+use super::storage::{HOST_TO_CONTAINER, Storage, empty_dir, mount, read_only};
 use crate::{ContainerDisks, Feature, Input, guest, init, networks};
 
 /// In every pod: name and mount path.

@@ -207,11 +207,10 @@ impl Fault {
 
 #[cfg(test)]
 mod tests {
-    use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity};
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use embedded_api::Identity;
     use kube::api::PostParams;
     use kubevirt_api::instancetype::VirtualMachineClusterInstancetype;
-    use tokio_util::{sync::CancellationToken, task::TaskTracker};
+    use test_cluster::TestApi;
 
     use super::*;
 
@@ -228,21 +227,8 @@ mod tests {
 
     #[tokio::test]
     async fn vm_is_expanded_by_its_instance_type() {
-        let settings = embedded_api::Settings {
-            database: Database::Memory,
-            clock: ApiClock::tokio_from("2026-01-02T03:04:05Z".parse().unwrap()),
-            front_proxy: None,
-            kubelet: None,
-        };
-        let api = EmbeddedApi::open(settings).await.unwrap();
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        api.run(&tasks, stop.clone());
-        let client = api.client(Identity::component("test"), "default");
-        let kinds = Api::<CustomResourceDefinition>::all(client.clone());
-        for (_, manifest) in kubevirt_api::crds::ALL {
-            let kind = serde_saphyr::from_str(manifest).unwrap();
-            kinds.create(&PostParams::default(), &kind).await.unwrap();
-        }
+        let api = TestApi::start(Identity::component("test")).await;
+        let client = api.client.clone();
         let spec = json!({ "cpu": { "guest": 3 }, "memory": { "guest": "1Gi" } });
         let spec = serde_json::from_value(spec).unwrap();
         let small = VirtualMachineClusterInstancetype::new("small", spec);
@@ -285,9 +271,7 @@ mod tests {
             .unwrap()
             .remove("instancetype");
         assert_eq!(run(&plain).await.unwrap(), plain);
-        stop.cancel();
-        tasks.close();
-        tasks.wait().await;
+        api.end().await;
     }
 
     #[test]

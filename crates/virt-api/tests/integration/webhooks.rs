@@ -10,56 +10,35 @@ mod sizes;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use cluster_config::ClusterConfig;
-use embedded_api::{Clock as ApiClock, Database, EmbeddedApi, Identity as User};
+use embedded_api::Identity as User;
 use installation::guard::GUARD_PATH;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, Error,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, EvictParams, GroupVersionKind, Patch,
-        PatchParams, PostParams,
-    },
+    api::{DeleteParams, DynamicObject, EvictParams, Patch, PatchParams},
 };
 use kubevirt_api::VirtualMachineInstance;
 use reconcile::Clock;
 use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Validity};
+use test_cluster::{NAMESPACE, TestApi};
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_api::{EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook};
 
-const NAMESPACE: &str = "default";
 /// The installation's own components may write what users may not.
 const CONTROLLER: &str = "kubevirt-controller";
 
 struct Environment {
+    api: TestApi,
     client: Client,
-    stop: CancellationToken,
-    tasks: TaskTracker,
 }
 
 impl Environment {
     async fn new() -> Self {
-        let settings = embedded_api::Settings {
-            database: Database::Memory,
-            clock: ApiClock::tokio_from("2026-01-02T03:04:05Z".parse().unwrap()),
-            front_proxy: None,
-            kubelet: None,
-        };
-        let api = EmbeddedApi::open(settings).await.unwrap();
-        let environment = Self {
-            client: api.client(User::component(CONTROLLER), NAMESPACE),
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-        };
-        api.run(&environment.tasks, environment.stop.clone());
-        for (_, manifest) in kubevirt_api::crds::ALL {
-            environment
-                .create(&serde_saphyr::from_str(manifest).unwrap())
-                .await
-                .unwrap();
-        }
+        let api = TestApi::start(User::component(CONTROLLER)).await;
+        let client = api.client.clone();
+        let environment = Self { api, client };
         environment.serve_webhooks().await;
         environment
     }
@@ -81,7 +60,7 @@ impl Environment {
             )
             .unwrap(),
             front_proxy: FrontProxy::default(),
-            nodes: HttpsClient::new(&authority.trust(), None, self.tasks.clone()).unwrap(),
+            nodes: HttpsClient::new(&authority.trust(), None, self.api.tasks.clone()).unwrap(),
             cluster: ClusterConfig {
                 component_users: vec![format!("*{CONTROLLER}"), CONTROLLER.to_owned()],
                 ..ClusterConfig::default()
@@ -90,8 +69,8 @@ impl Environment {
             clock: Clock::system(),
             metrics: vec![&virt_api::METRICS],
         };
-        let stop = self.stop.clone();
-        self.tasks.spawn(virt_api::run(settings, stop));
+        let stop = self.api.stop.clone();
+        self.api.tasks.spawn(virt_api::run(settings, stop));
         let bundle = STANDARD.encode(authority.trust().pem());
         for (kind, list) in [
             ("MutatingWebhookConfiguration", MUTATE.to_vec()),
@@ -142,35 +121,19 @@ impl Environment {
     }
 
     async fn end(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-
-    fn api(&self, object: &Value) -> Api<DynamicObject> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let api_version = text(&object["apiVersion"]);
-        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let kind = GroupVersionKind::gvk(group, version, &text(&object["kind"]));
-        let resource = ApiResource::from_gvk(&kind);
-        match object["metadata"]["namespace"].as_str() {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        }
+        self.api.end().await;
     }
 
     async fn create(&self, object: &Value) -> Result<DynamicObject, Error> {
-        let typed = serde_json::from_value(object.clone()).unwrap();
-        self.api(object)
-            .create(&PostParams::default(), &typed)
-            .await
+        self.api.create(object.clone()).await
     }
 
     async fn patch_status(&self, object: &Value, status: Value) -> Result<DynamicObject, Error> {
         let name = object["metadata"]["name"].as_str().unwrap();
         let patch = Patch::Merge(json!({ "status": status }));
         let parameters = PatchParams::default();
-        self.api(object)
+        self.api
+            .api_for(object)
             .patch_status(name, &parameters, &patch)
             .await
     }
@@ -318,7 +281,7 @@ async fn kinds_are_validated_with_related_objects() {
         .patch_status(&one, json!({ "phase": "Deployed" }))
         .await
         .unwrap();
-    let kubevirts = environment.api(&one);
+    let kubevirts = environment.api.api_for(&one);
     let parameters = DeleteParams::default();
     let deleted = kubevirts.delete("kubevirt", &parameters);
     let (_, message, _) = refused(deleted.await);
@@ -393,7 +356,7 @@ async fn evictions_mark_the_guest_and_are_postponed() {
 async fn installation_cannot_be_deleted_while_vms_exist() {
     let environment = Environment::new().await;
     let definition = |name: &str| {
-        environment.api(&json!({
+        environment.api.api_for(&json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": name},
         }))
@@ -422,21 +385,29 @@ async fn installation_cannot_be_deleted_while_vms_exist() {
     assert!(message.contains("1 VirtualMachine(s) and 0"), "{message}");
     assert!(message.contains(machines), "{message}");
     let answer = environment
-        .api(&ours)
+        .api
+        .api_for(&ours)
         .delete("kubevirt-controller", &delete)
         .await;
     assert_eq!(refused(answer.map(drop)).0, 403);
     let other = "virtualmachinepools.pool.kubevirt.io";
     definition(other).delete(other, &delete).await.unwrap();
     environment
-        .api(&theirs)
+        .api
+        .api_for(&theirs)
         .delete("somebodys", &delete)
         .await
         .unwrap();
 
-    environment.api(&vm).delete("kept", &delete).await.unwrap();
     environment
-        .api(&ours)
+        .api
+        .api_for(&vm)
+        .delete("kept", &delete)
+        .await
+        .unwrap();
+    environment
+        .api
+        .api_for(&ours)
         .delete("kubevirt-controller", &delete)
         .await
         .unwrap();

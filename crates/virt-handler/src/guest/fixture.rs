@@ -2,50 +2,36 @@
 
 use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
-use embedded_api::{Database, EmbeddedApi, Identity};
+use embedded_api::Identity;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, api::PostParams, runtime::watcher};
 use kubevirt_api::VirtualMachineInstance;
 use reconcile::{Clock, Store, Triggers, recorder, watch};
 use serde_json::json;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use test_cluster::TestApi;
 
 use super::{ClientHandle, Guests, GuestsParts};
 use crate::{capabilities::Capabilities, pods_dir::PodsDir};
 
 pub(crate) struct Fixture {
     pub(crate) client: Client,
-    tasks: TaskTracker,
-    stop: CancellationToken,
+    api: TestApi,
 }
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let api = EmbeddedApi::open(embedded_api::Settings {
-            database: Database::Memory,
-            clock: embedded_api::Clock::Wall,
-            front_proxy: None,
-            kubelet: None,
-        });
-        let identity = Identity::component("test");
+        let api = TestApi::without_kinds(Identity::component("test")).await;
         Self {
-            client: api.await.unwrap().client(identity, "default"),
-            tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
+            client: api.client.clone(),
+            api,
         }
     }
 
     /// Creates the VMI `default/a` in phase `Scheduled`, and its pod.
     pub(crate) async fn create_guest(&self) -> VirtualMachineInstance {
-        let kinds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let all = kubevirt_api::crds::ALL.iter();
-        let wanted = all.filter(|(name, _)| name.starts_with("virtualmachineinstances."));
-        for (_, manifest) in wanted {
-            let kind = serde_saphyr::from_str(manifest).unwrap();
-            kinds.create(&PostParams::default(), &kind).await.unwrap();
-        }
+        let is_wanted = |name: &str| name.starts_with("virtualmachineinstances.");
+        self.api.install_kinds(is_wanted).await;
         let vmi = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": {"name": "a"}, "spec": {"domain": {"devices": {}}},
@@ -78,22 +64,22 @@ impl Fixture {
         std::fs::write(dir.path().join("node.json"), r#"{"kvm": false}"#).unwrap();
         let clock = Clock::system();
         let (recorder, task) = recorder(self.client.clone(), "virt-handler", clock);
-        self.tasks.spawn(task.run(self.stop.clone()));
+        self.api.tasks.spawn(task.run(self.api.stop.clone()));
         let (vmis, pods) = (Store::new(), Store::new());
         let all = watcher::Config::default;
-        self.tasks.spawn(watch(
+        self.api.tasks.spawn(watch(
             self.client.clone(),
             all(),
             vmis.clone(),
             |_| (),
-            self.stop.clone(),
+            self.api.stop.clone(),
         ));
-        self.tasks.spawn(watch(
+        self.api.tasks.spawn(watch(
             self.client.clone(),
             all(),
             pods.clone(),
             |_| (),
-            self.stop.clone(),
+            self.api.stop.clone(),
         ));
         vmis.ready().await;
         pods.ready().await;
@@ -107,8 +93,8 @@ impl Fixture {
             recorder,
             clock,
             triggers: Triggers::new(),
-            tasks: self.tasks.clone(),
-            stop: self.stop.clone(),
+            tasks: self.api.tasks.clone(),
+            stop: self.api.stop.clone(),
         })
     }
 
@@ -125,8 +111,6 @@ impl Fixture {
     }
 
     pub(crate) async fn stop(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.api.end().await;
     }
 }

@@ -2,9 +2,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
-use embedded_api::{Database, EmbeddedApi, Identity};
+use embedded_api::Identity;
 use k8s_openapi::api::core::v1::{Event, Node};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{
@@ -16,6 +15,7 @@ use kube::{
 use kubevirt_api::{annotations, labels};
 use reconcile::{Clock, recorder};
 use serde_json::{Value, json};
+use test_cluster::{NAMESPACE, TestApi};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -29,18 +29,8 @@ use super::{
 };
 use crate::{capabilities::NodeFacts, guest::ClientHandle};
 
-const NAMESPACE: &str = "default";
-
-async fn server() -> Client {
-    let api = EmbeddedApi::open(embedded_api::Settings {
-        database: Database::Memory,
-        clock: embedded_api::Clock::Wall,
-        front_proxy: None,
-        kubelet: None,
-    })
-    .await
-    .unwrap();
-    api.client(Identity::component("test"), "default")
+async fn server() -> TestApi {
+    TestApi::without_kinds(Identity::component("test")).await
 }
 
 /// A report that follows the configuration until the guard is dropped.
@@ -67,7 +57,8 @@ fn reporter(client: &Client) -> (NodeReport, DropGuard) {
 }
 
 async fn labels_after(node: Value) -> BTreeMap<String, String> {
-    let client = server().await;
+    let api = server().await;
+    let client = api.client.clone();
     let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(node).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
@@ -105,13 +96,9 @@ async fn await_models(client: &Client, expected: &[&str]) {
 
 #[tokio::test]
 async fn labels_follow_configuration_changes() {
-    let client = server().await;
-    let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let all = kubevirt_api::crds::ALL.iter();
-    for (_, manifest) in all.filter(|(name, _)| name.contains("kubevirts.")) {
-        let kind = serde_saphyr::from_str(manifest).unwrap();
-        kinds.create(&PostParams::default(), &kind).await.unwrap();
-    }
+    let api = server().await;
+    let client = api.client.clone();
+    api.install_kinds(|name| name.contains("kubevirts.")).await;
     let node = serde_json::from_value(json!({"metadata": {"name": "here"}})).unwrap();
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.create(&PostParams::default(), &node).await.unwrap();
@@ -163,7 +150,8 @@ async fn labels_of_an_older_virt_handler_are_removed() {
 
 #[tokio::test]
 async fn missing_requirement_has_one_event_and_an_annotation() {
-    let client = server().await;
+    let api = server().await;
+    let client = api.client.clone();
     let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({"metadata": {"name": "here"}})).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();

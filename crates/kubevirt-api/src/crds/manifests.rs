@@ -1,0 +1,18 @@
+//! The manifests of all definitions.
+
+use super::kinds;
+
+/// Name and text of every definition, in the order of names.
+pub fn render() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
+    let mut files = kinds::all()
+        .iter()
+        .map(|kind| {
+            let body = serde_saphyr::to_string(&kind.manifest())?;
+            let text =
+                format!("# Made by `cargo xtask generate` from the types of kubevirt-api.\n{body}");
+            Ok((kind.name(), text))
+        })
+        .collect::<Result<Vec<_>, serde_saphyr::ser::Error>>()?;
+    files.sort();
+    Ok(files)
+}
