@@ -19,7 +19,7 @@ async fn scrape(api: &Running, user: Identity) -> (StatusCode, String) {
             let code = StatusCode::from_u16(status.code).expect("a code");
             (code, status.message)
         }
-        Err(error) => panic!("{error}"),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
 
