@@ -94,7 +94,8 @@ fn circles(sources: &[(&str, &str)]) -> Vec<Vec<String>> {
         .map(|(module, names)| {
             let targets = names.paths.iter();
             let targets = targets.filter_map(|path| resolve(&all, module, path));
-            (module, targets.filter(|target| target != module).collect())
+            let others = targets.filter(|target| target != module && all.contains_key(target));
+            (module, others.collect())
         })
         .collect();
     let reach: BTreeMap<&Module, BTreeSet<&Module>> = edges

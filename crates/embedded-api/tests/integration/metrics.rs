@@ -1,9 +1,11 @@
 //! The path `/metrics`.
+#![expect(clippy::panic, reason = "a test fails so")]
 
-use crate::support::*;
 use embedded_api::Identity;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+
+use crate::support::*;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
