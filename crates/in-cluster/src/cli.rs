@@ -25,7 +25,7 @@ pub struct Place {
     /// UID of that pod
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// Log filter, in the syntax of tracing-subscriber's EnvFilter
+    /// Log filter, such as info or virt_handler=debug
     #[arg(
         long,
         env = "FERROVIRT_LOG",

@@ -4,6 +4,7 @@
 mod access;
 mod clients;
 mod kinds;
+mod metrics;
 mod objects;
 mod other_servers;
 mod quotas;

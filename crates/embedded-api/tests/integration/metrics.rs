@@ -1,11 +1,9 @@
 //! The path `/metrics`.
 
-mod support;
-
+use crate::support::*;
 use embedded_api::Identity;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::*;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
