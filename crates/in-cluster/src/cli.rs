@@ -25,7 +25,7 @@ pub struct Place {
     /// UID of that pod
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// Log filter, such as info or virt_handler=debug
+    /// Log filter: a level such as info, or levels by module
     #[arg(
         long,
         env = "FERROVIRT_LOG",

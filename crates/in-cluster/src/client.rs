@@ -39,10 +39,10 @@ pub(crate) async fn in_pod(refused: Refused) -> Result<Client> {
     let config = Config::infer()
         .await
         .context("find the API server: this command is for a pod with a service account")?;
-    of(&config, refused)
+    of(&config, &refused)
 }
 
-fn of(config: &Config, refused: Refused) -> Result<Client> {
+fn of(config: &Config, refused: &Refused) -> Result<Client> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -142,7 +142,7 @@ mod tests {
         let serving = axum::serve(listener, responses);
         let (refused, mut reported) = rights::refusals();
         let config = Config::new(format!("http://{address}").parse().unwrap());
-        let client = of(&config, refused).unwrap();
+        let client = of(&config, &refused).unwrap();
         let requests = async {
             let list = |namespace| {
                 let api: Api<Pod> = Api::namespaced(client.clone(), namespace);

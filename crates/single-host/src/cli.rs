@@ -57,7 +57,7 @@ pub struct Up {
     /// Name of this host as a Kubernetes node
     #[arg(long, default_value = "localhost", value_name = "NAME")]
     pub node_name: String,
-    /// Log filter, such as info or virt_handler=debug
+    /// Log filter: a level such as info, or levels by module
     #[arg(long, env = "FERROVIRT_LOG", value_name = "FILTER")]
     pub log: Option<String>,
     /// Format of log lines: text or json

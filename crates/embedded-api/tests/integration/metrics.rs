@@ -13,14 +13,16 @@ async fn scrape(api: &Running, user: Identity) -> (StatusCode, String) {
     let request = http::Request::get("/metrics")
         .body(Vec::new())
         .expect("a request");
-    match client.request_text(request).await {
-        Ok(text) => (StatusCode::OK, text),
-        Err(kube::Error::Api(status)) => {
-            let code = StatusCode::from_u16(status.code).expect("a code");
-            (code, status.message)
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let response = client
+        .send(request.map(Into::into))
+        .await
+        .expect("a response");
+    let (head, body) = response.into_parts();
+    let bytes = body.collect_bytes().await.expect("a body");
+    (
+        head.status,
+        String::from_utf8(bytes.to_vec()).expect("text"),
+    )
 }
 
 #[tokio::test]
