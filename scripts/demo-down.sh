@@ -6,7 +6,7 @@ cd "$root"
 
 state=${FERROVIRT_STATE_DIR:-/var/lib/ferrovirt}
 if [ ! -e "$state" ]; then
-    echo "Nothing is up: there is no $state."
+    echo "Ferrovirt is not up: $state does not exist."
     exit
 fi
 need_root

@@ -39,7 +39,7 @@ pub(crate) async fn in_pod(refused: &Refused) -> Result<Client> {
     let config = Config::infer()
         .await
         .context("find the API server: this command is for a pod with a service account")?;
-    of(&config, &refused)
+    of(&config, refused)
 }
 
 fn of(config: &Config, refused: &Refused) -> Result<Client> {

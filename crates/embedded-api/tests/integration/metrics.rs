@@ -1,5 +1,4 @@
 //! The path `/metrics`.
-#![expect(clippy::panic, reason = "a test fails so")]
 
 use embedded_api::Identity;
 use http::{Method, StatusCode};
