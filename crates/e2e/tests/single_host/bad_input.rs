@@ -66,7 +66,7 @@ async fn up_without_root_is_refused() {
     let copy = host.base().join("ferrovirt");
     std::fs::copy(program("ferrovirt"), &copy).expect("copy the program");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(host.base(), open).expect("let nobody in");
+    std::fs::set_permissions(host.base(), open).expect("restrict the directory");
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.arg(&copy).args(host.up_arguments(&[]));
