@@ -9,7 +9,7 @@ use crate::test_namespace;
 async fn second_up_reports_running_host_and_status_agrees() {
     let test = test_namespace().await;
     let output = test.environment.start(&[]).await.success();
-    assert!(output.contains("up already"), "{output}");
+    assert!(output.contains("already up"), "{output}");
     assert!(output.contains("Guests run by "), "{output}");
     let output = test
         .environment
