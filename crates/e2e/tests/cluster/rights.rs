@@ -71,7 +71,7 @@ async fn may(test: &TestNamespace, asked: Value) -> bool {
 }
 
 /// A client with a token of virt-handler on `node`, as in its pod.
-async fn agent(test: &TestNamespace, node: &str) -> Client {
+async fn handler(test: &TestNamespace, node: &str) -> Client {
     let by_node = format!("--field-selector=spec.nodeName={node}");
     let list = [
         "get",
@@ -123,19 +123,19 @@ async fn patch(api: &Api<DynamicObject>, name: &str, change: &Value) -> Result<(
 #[tokio::test]
 async fn handler_may_change_its_own_node_only() {
     let test = test_namespace().await;
-    let agent = agent(&test, "n1").await;
-    label_node(&agent, "n1").await.expect("it is its own");
-    let refused = label_node(&agent, "n2").await.expect_err("it is another's");
-    assert!(refused.contains("this is on n2"), "{refused}");
+    let handler = handler(&test, "n1").await;
+    label_node(&handler, "n1").await.expect("it is its own");
+    let refused = label_node(&handler, "n2").await.expect_err("it is another node");
+    assert!(refused.contains("this one is on n2"), "{refused}");
 
     // It may not cordon even its own node.
     let kind = GroupVersionKind::gvk("", "v1", "Node");
-    let nodes: Api<DynamicObject> = Api::all_with(agent, &ApiResource::from_gvk(&kind));
+    let nodes: Api<DynamicObject> = Api::all_with(handler, &ApiResource::from_gvk(&kind));
     let cordon = json!({"spec": {"unschedulable": true}});
     let refused = patch(&nodes, "n1", &cordon)
         .await
-        .expect_err("it is not an agent's");
-    assert!(refused.contains("not its to change"), "{refused}");
+        .expect_err("the spec is not writable");
+    assert!(refused.contains("not its spec"), "{refused}");
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn handler_may_change_vmis_of_its_own_node_only() {
     let change = json!({"status": {"reason": "a test"}});
     for node in test.environment.nodes() {
         let api: Api<DynamicObject> =
-            Api::namespaced_with(agent(&test, &node).await, &test.namespace, &resource);
+            Api::namespaced_with(handler(&test, &node).await, &test.namespace, &resource);
         let tried = patch(&api, "held", &change).await;
         if node == own {
             tried.expect("it is on its own node");
