@@ -10,7 +10,7 @@ use std::{
 use tokio::process::Command;
 
 /// The time limit of a program; those that wait for guests have lower limits of their own.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// The output of a program and how it ended.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use std::{
     collections::HashSet,
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use host_net::{NetError, NetworkNamespace, in_namespace};
@@ -400,26 +400,21 @@ async fn invalid_settings_get_a_clear_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_are_attached_fast_in_sequence_and_concurrently() {
+async fn pods_attached_in_sequence_and_concurrently_have_distinct_addresses() {
     let host = Host::new().await;
     let network = host.network("pnet-f", "10.9.0.0/24").await;
     let mut pods = Vec::new();
     for number in 0..20 {
         pods.push(host.pod(&number.to_string()).await);
     }
-    let mut times = Vec::new();
+    let mut addresses = HashSet::new();
     for (number, pod) in pods.iter().take(10).enumerate() {
-        let start = Instant::now();
-        network
+        let added = network
             .add(&format!("one-{number}"), &pod.path, "eth0")
             .await
             .unwrap();
-        times.push(start.elapsed());
+        addresses.insert(address(&added));
     }
-    times.sort();
-    println!("add: median {:?}, slowest {:?}", times[5], times[9]);
-    assert!(times[5] < Duration::from_millis(20), "{times:?}");
-    let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for (number, pod) in pods.iter().skip(10).enumerate() {
         let (network, path) = (network.clone(), pod.path.clone());
@@ -432,10 +427,7 @@ async fn pods_are_attached_fast_in_sequence_and_concurrently() {
             )
         });
     }
-    let all: HashSet<_> = tasks.join_all().await.into_iter().collect();
-    println!("ten at once: {:?}", start.elapsed());
-    assert_eq!(all.len(), 10);
-    let start = Instant::now();
+    addresses.extend(tasks.join_all().await);
+    assert_eq!(addresses.len(), 20);
     network.teardown().await.unwrap();
-    println!("teardown of 20: {:?}", start.elapsed());
 }

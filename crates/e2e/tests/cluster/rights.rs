@@ -125,7 +125,9 @@ async fn handler_may_change_its_own_node_only() {
     let test = test_namespace().await;
     let handler = handler(&test, "n1").await;
     label_node(&handler, "n1").await.expect("it is its own");
-    let refused = label_node(&handler, "n2").await.expect_err("it is another node");
+    let refused = label_node(&handler, "n2")
+        .await
+        .expect_err("it is another node");
     assert!(refused.contains("this one is on n2"), "{refused}");
 
     // It may not cordon even its own node.
