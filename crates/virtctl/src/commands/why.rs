@@ -16,7 +16,7 @@ use crate::{
 /// The exit code if the VM does not exist or cannot be read.
 pub(crate) const UNKNOWN: u8 = 2;
 
-/// Prints the diagnosis; the exit code tells whether the VM is healthy.
+/// Prints the diagnosis; the exit code reports whether the VM is healthy.
 pub(crate) async fn why(
     cluster: &Cluster,
     printer: Printer,
