@@ -124,7 +124,7 @@ async fn measured(printer: &Printer, options: &Options) -> Result<Report> {
     if let Some(path) = &options.keep_log {
         host.copy_log(path)?;
     }
-    let outcome = outcome.with_context(|| host.last_words());
+    let outcome = outcome.with_context(|| host.end_of_log());
     host.take_down()?;
     outcome
 }

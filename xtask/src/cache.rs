@@ -4,11 +4,13 @@
 //! the cache, guarded by a lock that ends with its holder; older versions of an artefact are removed
 //! when a new one is finished.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use image_store::Digest;
+
+use crate::lock::{Lock, lock};
 
 /// The modification time of every built file: 1 January 2026; any fixed time will do.
 pub(crate) const EPOCH: u64 = 1_767_225_600;
@@ -17,7 +19,7 @@ pub(crate) const EPOCH: u64 = 1_767_225_600;
 #[derive(Debug)]
 pub(crate) struct Cache {
     root: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 /// The cache directory, for tasks that manage their own part of it.
@@ -41,9 +43,7 @@ impl Cache {
             fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         }
         let path = root.join("work/lock");
-        let lock = File::create(&path).with_context(|| format!("make {}", path.display()))?;
-        lock.lock()
-            .with_context(|| format!("lock {}", path.display()))?;
+        let lock = lock(&path)?;
         let cache = Self { root, _lock: lock };
         cache.sweep()?;
         Ok(cache)

@@ -1,6 +1,6 @@
 //! Finds circles of dependencies between the files of a crate.
 //!
-//! A file depends on the files that define the items it names. A re-export is no dependency, so a
+//! A file depends on the files that define the items it names. A re-export is not a dependency, so a
 //! `lib.rs` or `mod.rs` may be a table of contents: a path through a re-export leads to the file of the
 //! item. Tests do not count.
 //!
@@ -272,8 +272,8 @@ fn tokens(source: &str) -> Vec<String> {
         } else if let Some(length) = literal(rest) {
             length
         } else {
-            let word = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
-            let length = match word.unwrap_or(rest.len()) {
+            let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
+            let length = match end.unwrap_or(rest.len()) {
                 0 if rest.starts_with("::") => 2,
                 0 => first.len_utf8(),
                 length => length,

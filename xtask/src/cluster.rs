@@ -198,7 +198,7 @@ fn down(printer: &Printer) -> Result<()> {
 fn status(printer: &Printer) -> Result<ExitCode> {
     let place = Place::existing()?;
     let mut all_run = true;
-    let mut tell = |name: &str| -> Result<()> {
+    let mut print = |name: &str| -> Result<()> {
         let found = daemon::find(&place, name);
         all_run &= found.is_some();
         let text = found.map_or("does not run".to_owned(), |daemon| {
@@ -208,10 +208,10 @@ fn status(printer: &Printer) -> Result<ExitCode> {
         Ok(())
     };
     for part in control_plane::all() {
-        tell(part)?;
+        print(part)?;
     }
     for node in place.nodes() {
-        tell(&node.name())?;
+        print(&node.name())?;
     }
     Ok(if all_run {
         ExitCode::SUCCESS

@@ -68,7 +68,7 @@ struct TestFile {
     tests: Vec<String>,
 }
 
-/// The files of a directory that contain tests, by name.
+/// The files of a directory that contain tests, by name; those of a module's own directory are among them.
 fn test_files(directory: &Path) -> Result<Vec<TestFile>> {
     let entries =
         fs::read_dir(directory).with_context(|| format!("list {}", directory.display()))?;
@@ -78,6 +78,10 @@ fn test_files(directory: &Path) -> Result<Vec<TestFile>> {
     paths.sort();
     let mut found = Vec::new();
     for path in paths {
+        if path.is_dir() {
+            found.extend(test_files(&path)?);
+            continue;
+        }
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let tests = tests_of(&text);
         if !tests.is_empty() {

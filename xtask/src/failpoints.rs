@@ -16,8 +16,8 @@ pub(crate) fn faults<'a>(list: &str, sources: &[(&'a str, &'a str)]) -> Vec<Stri
         if !list.lines().any(|line| line == *name) {
             let path = paths.first().copied().unwrap_or_default();
             faults.push(format!(
-                "{path}: failpoint {name} is not in crates/failpoints/names.txt: give it a story, \
-                 then add it"
+                "{path}: failpoint {name} is not in crates/failpoints/names.txt: write a test that reaches \
+                 it, then add it"
             ));
         }
         if paths.len() > 1 {

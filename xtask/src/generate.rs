@@ -2,8 +2,10 @@
 //!
 //! These are the definitions of our kinds under `deploy/crds`, the manifest that installs all of it,
 //! `deploy/ferrovirt.yaml`, the list of end-to-end tests, the reference of reasons in the troubleshooting
-//! guide, and the reference of metrics. Their content comes from `kubevirt-api`, `installation`, `e2e`,
-//! `reasons`, `diagnosis` and the tables of metrics; this module only knows files.
+//! guide, the references of metrics and of the API server of a single host, and the schemas in the `OpenAPI` of
+//! virt-api. Their content comes from
+//! `kubevirt-api`, `installation`, `e2e`, `reasons`, `diagnosis`, `embedded-api` and the tables of metrics;
+//! this module only knows files.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -25,8 +27,13 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
     for (name, text) in [
         ("deploy/ferrovirt.yaml", manifest),
         ("docs/e2e-tests.md", e2e_list::page()?),
+        ("crates/virt-api/src/openapi/schemas.json", schemas()?),
         (troubleshooting::PAGE, troubleshooting::page()?),
         ("docs/reference/metrics.md", metrics_page::page()?),
+        (
+            "docs/reference/api-server.md",
+            embedded_api::reference::page(),
+        ),
     ] {
         let path = root().join(name);
         if fs::read_to_string(&path).is_ok_and(|found| found == text) {
@@ -93,6 +100,13 @@ fn manifest<'a>(definitions: impl Iterator<Item = &'a str>) -> anyhow::Result<St
         all.push_str(&serde_saphyr::to_string(&object).context("write an object as YAML")?);
     }
     Ok(all)
+}
+
+/// Schemas of the bodies of subresources.
+fn schemas() -> anyhow::Result<String> {
+    let schemas = crds::subresources::schemas();
+    let text = serde_json::to_string_pretty(&schemas).context("write the schemas of bodies")?;
+    Ok(text + "\n")
 }
 
 fn crds_directory() -> PathBuf {

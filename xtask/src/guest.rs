@@ -334,11 +334,11 @@ fn fix_times(raw: &Path) -> Result<()> {
     let disk = fs::File::options().read(true).write(true).open(raw)?;
     let mut boot = [0; 512];
     disk.read_exact_at(&mut boot, 0)?;
-    let word = |at: usize| -> Result<u64> {
+    let field = |at: usize| -> Result<u64> {
         let bytes = boot.get(at..at + 2).context("boot sector")?;
         Ok(u64::from(u16::from_le_bytes(bytes.try_into()?)))
     };
-    let (sector, reserved, entries, table) = (word(11)?, word(14)?, word(17)?, word(22)?);
+    let (sector, reserved, entries, table) = (field(11)?, field(14)?, field(17)?, field(22)?);
     ensure!(
         entries > 0 && table > 0,
         "the file system is not FAT12 or FAT16"

@@ -202,6 +202,10 @@ fn programs(built: &Path, copier: &Path) -> Result<Vec<Entry>> {
             "usr/bin/virt-launcher-monitor",
             Content::HardLink("usr/bin/virt-launcher".to_owned()),
         ),
+        entry(
+            "usr/bin/virt-probe",
+            Content::HardLink("usr/bin/virt-launcher".to_owned()),
+        ),
         executable("usr/bin/container-disk", copier.to_owned()),
     ])
 }

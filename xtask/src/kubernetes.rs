@@ -259,12 +259,12 @@ fn required_version(directory: &Path, module: &str) -> Result<String> {
 
 fn version_in(go_mod: &str, module: &str) -> Option<String> {
     go_mod.lines().find_map(|line| {
-        let words: Vec<&str> = line
+        let parts: Vec<&str> = line
             .trim()
             .trim_start_matches("require ")
             .split_whitespace()
             .collect();
-        match words.as_slice() {
+        match parts.as_slice() {
             [name, version, ..] if *name == module && version.starts_with('v') => {
                 Some((*version).to_owned())
             }

@@ -91,8 +91,8 @@ fn ask(program: &mut Command, registry: &str) -> Result<Option<Credentials>> {
         .with_context(|| format!("wait for {shown}"))?;
     if !output.status.success() {
         // Its output is not secret: it found no credentials.
-        let words = String::from_utf8_lossy(&output.stdout);
-        ensure!(words.contains(UNKNOWN), "{shown}: {}", words.trim());
+        let output = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.contains(UNKNOWN), "{shown}: {}", output.trim());
         return Ok(None);
     }
     let login: Login = serde_json::from_slice(&output.stdout)
@@ -132,7 +132,7 @@ mod tests {
         assert!(asked(unknown).expect("it answers").is_none());
         let error = asked("echo it is locked; exit 1").expect_err("it refuses");
         assert!(error.to_string().ends_with(": it is locked"), "{error}");
-        let error = asked("echo hunter2").expect_err("it is no answer");
+        let error = asked("echo hunter2").expect_err("it is not an answer");
         assert!(!error.to_string().contains("hunter2"), "{error}");
         let mut gone = Command::new("/nowhere/docker-credential-gone");
         let error = ask(&mut gone, "r").expect_err("it is gone");

@@ -4,6 +4,7 @@
 //! their inputs, so a second run takes no time, and an interrupted run leaves nothing that looks
 //! finished.
 
+mod architecture;
 mod bench;
 mod cache;
 mod chaos;
@@ -17,14 +18,18 @@ mod differential;
 mod documents;
 mod e2e_list;
 mod failpoints;
+mod finalizers;
 mod fuzz;
+mod fuzz_lock;
 mod generate;
 mod guest;
 mod image;
 mod kubernetes;
+mod lock;
 mod logins;
 mod metrics_page;
 mod parity;
+mod power_cut;
 mod printer;
 mod push;
 mod sbom;
@@ -79,6 +84,8 @@ enum Task {
     Differential(differential::Options),
     /// Run the controllers through randomised scenarios with faults and check how each ends.
     Simulate(simulate::Options),
+    /// Cut the power under the API's database at random points; no acknowledged write may be lost.
+    PowerCut(power_cut::Options),
     /// Kill all components around counting guests; no guest may be interrupted.
     Chaos(chaos::Options),
     /// Run a real Kubernetes with several nodes on this machine.
@@ -162,6 +169,7 @@ fn main() -> anyhow::Result<ExitCode> {
             bench: BenchTask::Controller(options),
         } => bench::controller(&printer, &options),
         Task::Simulate(options) => simulate::run(&options),
+        Task::PowerCut(options) => power_cut::run(&options),
         Task::Chaos(options) => chaos::run(&options),
         Task::Fuzz(options) => fuzz::run(&printer, &options),
         Task::Parity(options) => parity::run(&printer, &options),

@@ -32,7 +32,7 @@ use crate::printer::Printer;
 use crate::workspace::root;
 
 use facts::{Definition, Facts, TypeName};
-use fields::{Findings, Side, Strictness, Walk, word_differences};
+use fields::{Findings, Side, Strictness, Walk, value_differences};
 use node::{Definitions, Node};
 use report::{Gap, Report};
 
@@ -77,7 +77,7 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
 
 const KNOWN: &str = "known-gaps.txt";
 const KNOWN_HEAD: &str = "\
-# What our definitions and types lack or have differently, as `cargo xtask parity` tells it.
+# What our definitions and types lack or have differently, as `cargo xtask parity` reports it.
 # A test holds this list to be exact: take out what was closed (`cargo xtask parity --write-known`).
 ";
 
@@ -118,7 +118,7 @@ fn compare(facts: &Facts, groups: &[String]) -> Result<Report> {
         let group = name.0.split('/').next().unwrap_or_default();
         if is_wanted(group) {
             let is_shown = shown.contains(name);
-            judge(facts, &findings, name, rows, is_shown, &mut report);
+            classify(facts, &findings, name, rows, is_shown, &mut report);
         }
     }
     for kind in facts.kinds.iter().filter(|kind| is_wanted(&kind.group)) {
@@ -141,8 +141,9 @@ fn definitions(facts: &Facts) -> Result<BTreeMap<String, Value>> {
         let value = serde_saphyr::from_str(text).with_context(|| format!("read {name}"))?;
         Ok(((*name).to_owned(), value))
     };
-    let told = |(name, _): &&(&str, &str)| facts.kinds.iter().any(|kind| kind.name == *name);
-    crds::ALL.iter().filter(told).map(read).collect()
+    let is_described =
+        |(name, _): &&(&str, &str)| facts.kinds.iter().any(|kind| kind.name == *name);
+    crds::ALL.iter().filter(is_described).map(read).collect()
 }
 
 fn walk_definition(
@@ -231,7 +232,7 @@ fn walk_type(
 }
 
 /// Classifies each row of a type.
-fn judge(
+fn classify(
     facts: &Facts,
     findings: &Findings,
     name: &TypeName,
@@ -253,12 +254,12 @@ fn judge(
     let gap = |field: String, side: Side, what: &str| Gap {
         place: name.0.clone(),
         field,
-        side: Some(side.word()),
+        side: Some(side.as_str()),
         what: what.to_owned(),
     };
     let listed = facts.listed_kind(name).filter(|_| sides.is_empty());
     if let Some((_, alias)) = facts.alias(name).filter(|_| !is_seen(findings, rows)) {
-        judge_alias(name, alias, report);
+        classify_alias(name, alias, report);
         return;
     }
     if listed.is_some_and(|kind| !is_seen(findings, facts.rows_of(&kind))) {
@@ -325,20 +326,20 @@ fn is_seen(findings: &Findings, rows: &[usize]) -> bool {
 }
 
 /// A named scalar that no field uses; its values must be known, too.
-fn judge_alias(name: &TypeName, alias: &facts::Row, report: &mut Report) {
+fn classify_alias(name: &TypeName, alias: &facts::Row, report: &mut Report) {
     let group = alias.group();
     let ours = wire::ENUMERATIONS
         .iter()
         .find(|(of, what, _)| *of == group && *what == alias.type_name);
     let gaps = match ours {
-        _ if alias.words.is_empty() => Vec::new(),
-        Some((_, _, words)) => {
-            let words: Vec<&str> = words
+        _ if alias.values.is_empty() => Vec::new(),
+        Some((_, _, values)) => {
+            let values: Vec<&str> = values
                 .iter()
                 .copied()
-                .filter(|word| !word.is_empty())
+                .filter(|value| !value.is_empty())
                 .collect();
-            word_differences(&alias.words, &words)
+            value_differences(&alias.values, &values)
         }
         None => vec!["not there".to_owned()],
     };
@@ -346,7 +347,7 @@ fn judge_alias(name: &TypeName, alias: &facts::Row, report: &mut Report) {
     report.gaps.extend(gaps.into_iter().map(|what| Gap {
         place: name.0.clone(),
         field: name.1.clone(),
-        side: Some(Side::Type.word()),
+        side: Some(Side::Type.as_str()),
         what,
     }));
 }

@@ -156,11 +156,11 @@ fn listener() -> image_store::ProgressListener {
             Progress::Sent(sent) => {
                 let quarter = quarter(sent, size);
                 let mut quarters = quarters.lock();
-                let told = quarters.entry(digest.clone()).or_default();
-                if quarter <= *told {
+                let printed = quarters.entry(digest.clone()).or_default();
+                if quarter <= *printed {
                     return;
                 }
-                *told = quarter;
+                *printed = quarter;
                 format!("{}%", quarter * 25)
             }
         };

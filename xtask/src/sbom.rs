@@ -42,9 +42,9 @@ pub(crate) fn crates(package: &str, target: Option<&str>) -> Result<Vec<Part>> {
 /// Parses `name v1.2.3 (source)`, a tab, and the licence.
 fn read_crate(line: &str) -> Option<Part> {
     let (package, licence) = line.split_once('\t')?;
-    let mut words = package.split(' ');
-    let name = words.next()?;
-    let version = words.next()?.strip_prefix('v')?;
+    let mut parts = package.split(' ');
+    let name = parts.next()?;
+    let version = parts.next()?.strip_prefix('v')?;
     // cargo marks repeated crates behind their licence.
     let licence = licence.trim_end_matches("(*)").trim();
     Some(Part {

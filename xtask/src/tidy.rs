@@ -2,7 +2,8 @@
 //!
 //! Every module has a `//!` text and a meaningful name; crates depend on their own ring and inner ones
 //! only; files of the two inner rings do not depend on each other in circles; documents name existing
-//! files and functions; a doc test is in a crate where doc tests run. The longest
+//! files and functions; a doc test is in a crate where doc tests run; the lock file of the fuzz targets
+//! has the dependencies of our crates, and ARCHITECTURE.md describes every crate. The longest
 //! files and functions are printed, but not limited.
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::debian::lines;
 use crate::printer::Printer;
 use crate::workspace::{Metadata, Package, metadata, root};
-use crate::{circles, documents, failpoints};
+use crate::{architecture, circles, documents, failpoints, finalizers, fuzz_lock};
 
 /// Names without a meaning.
 const MEANINGLESS: [&str; 9] = [
@@ -25,6 +26,15 @@ const SHOWN: usize = 10;
 const WITH_DOC_TESTS: &str = "crates/metrics/src";
 /// The rings whose files may not depend on each other in circles: `wire` and `domain`.
 const INNER_RINGS: usize = 2;
+/// Files that apply without `reconcile::Fragment`: whole manifests, whose empty members have a meaning,
+/// and the simulated server. Controllers use the fragment, which leaves out empty members.
+const APPLIES: [&str; 5] = [
+    "crates/reconcile/src/apply.rs",
+    "crates/in-cluster/src/authority.rs",
+    "crates/single-host/src/up/install.rs",
+    "crates/simulation/src",
+    "xtask/src",
+];
 
 /// A source file.
 struct Source {
@@ -59,7 +69,15 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
     let list = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     let texts = sources.iter();
     let texts = texts.filter_map(|one| Some((one.path.to_str()?, one.text.as_str())));
-    faults.extend(failpoints::faults(&list, &texts.collect::<Vec<_>>()));
+    let texts: Vec<_> = texts.collect();
+    faults.extend(failpoints::faults(&list, &texts));
+    faults.extend(finalizers::faults(&texts));
+    let path = root().join("fuzz/Cargo.lock");
+    let lock = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    faults.extend(fuzz_lock::faults(&lock, &metadata));
+    let path = root().join("ARCHITECTURE.md");
+    let document = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    faults.extend(architecture::faults(&document, &metadata));
     show_longest(printer, &sources);
     ensure!(faults.is_empty(), "{}", faults.join("\n  "));
     Ok(())
@@ -68,6 +86,13 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
 fn faults_of(source: &Source) -> Vec<String> {
     let mut faults = Vec::new();
     let shown = source.path.display();
+    let may_apply = APPLIES.iter().any(|path| source.path.starts_with(path))
+        || source.path.iter().any(|part| part == "tests");
+    if source.text.contains("Patch::Apply(") && !may_apply {
+        faults.push(format!(
+            "{shown}: apply by reconcile::Fragment, which leaves out empty members"
+        ));
+    }
     // A `tests.rs` belongs to the module beside it.
     let is_tests = source
         .path
@@ -241,7 +266,7 @@ fn without_tests(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// Functions with their lengths. In formatted code the closing brace stands below the first letter.
+/// Functions with their lengths. In formatted code the closing brace is below the first letter.
 fn functions(text: &str) -> Vec<(usize, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -299,6 +324,9 @@ mod tests {
         assert_eq!(check("crates/a/src/util.rs", "//! Things.\n"), 1);
         assert_eq!(check("crates/a/src/common/x.rs", "fn a() {}\n"), 2);
         assert_eq!(check("crates/a/src/disk/tests.rs", "use super::*;\n"), 0);
+        let applies = "//! Text.\nPatch::Apply(body)\n";
+        assert_eq!(check("crates/a/src/disk.rs", applies), 1);
+        assert_eq!(check("crates/reconcile/src/apply.rs", applies), 0);
     }
 
     #[test]

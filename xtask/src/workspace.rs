@@ -27,6 +27,7 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// `None` for an ordinary one, else `dev` or `build`.
     pub(crate) kind: Option<String>,
+    pub(crate) optional: bool,
     /// Set for crates of this workspace.
     pub(crate) path: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! The program `virt-launcher`, also called `virt-launcher-monitor`.
+//! The program `virt-launcher`, also called `virt-launcher-monitor` and `virt-probe`.
 
 use std::process::ExitCode;
 

@@ -8,7 +8,11 @@ use std::{collections::HashMap, sync::Arc, thread};
 
 use kube_cel::{
     KubeCelExt as _,
-    cel::{self, Context, Program, objects::Key},
+    cel::{
+        self, Context, Program,
+        common::ast::{EntryExpr, Expr, LiteralValue},
+        objects::Key,
+    },
 };
 use serde_json::Value;
 
@@ -46,6 +50,77 @@ pub fn parse(source: &str) -> Result<Program, String> {
             .join()
             .unwrap_or_else(|_| Err("the parser panicked".to_owned()))
     })
+}
+
+/// Checks that a condition parses, uses these variables only and can be a boolean.
+pub fn check(condition: &str, variables: &[&str]) -> Result<(), String> {
+    let program = parse(condition)?;
+    let mut scope: Vec<&str> = variables.iter().chain(TYPES).copied().collect();
+    if let Some(unknown) = undeclared(&program.expression().expr, &mut scope) {
+        return Err(format!("undeclared reference to '{unknown}'"));
+    }
+    match &program.expression().expr {
+        Expr::Literal(literal) if !matches!(literal, LiteralValue::Boolean(_)) => {
+            Err("must evaluate to bool".to_owned())
+        }
+        Expr::List(_) | Expr::Map(_) => Err("must evaluate to bool".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// The names of types are values.
+const TYPES: &[&str] = &[
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+];
+
+/// The first name that is neither in scope nor declared by a loop around it.
+fn undeclared<'a>(expr: &'a Expr, scope: &mut Vec<&'a str>) -> Option<&'a str> {
+    match expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Struct(_) => None,
+        Expr::Ident(name) => (!scope.contains(&name.as_str())).then_some(name.as_str()),
+        Expr::Select(select) => undeclared(&select.operand.expr, scope),
+        Expr::List(list) => list
+            .elements
+            .iter()
+            .find_map(|item| undeclared(&item.expr, scope)),
+        Expr::Call(call) => {
+            let mut parts = call.args.iter().chain(call.target.as_deref());
+            parts.find_map(|part| undeclared(&part.expr, scope))
+        }
+        Expr::Map(map) => map.entries.iter().find_map(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                undeclared(&entry.key.expr, scope).or_else(|| undeclared(&entry.value.expr, scope))
+            }
+            EntryExpr::StructField(_) => None,
+        }),
+        Expr::Comprehension(one) => {
+            let outside = [&one.iter_range, &one.accu_init];
+            if let Some(name) = outside
+                .into_iter()
+                .find_map(|part| undeclared(&part.expr, scope))
+            {
+                return Some(name);
+            }
+            let before = scope.len();
+            scope.extend([one.iter_var.as_str(), one.accu_var.as_str()]);
+            scope.extend(one.iter_var2.as_deref());
+            let inside = [&one.loop_cond, &one.loop_step, &one.result];
+            let found = inside
+                .into_iter()
+                .find_map(|part| undeclared(&part.expr, scope));
+            scope.truncate(before);
+            found
+        }
+    }
 }
 
 /// Evaluates a condition over these named objects, or explains why it cannot be evaluated.
@@ -172,6 +247,30 @@ mod tests {
             "(",
         ] {
             assert!(evaluate(broken).is_err(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn conditions_are_checked_before_use() {
+        let check = |condition: &str| check(condition, &["request", "object"]).is_ok();
+        for good in [
+            "true",
+            "request.name == 'a'",
+            "object.items.all(x, x.size() > 0 && request.items.exists(y, y == x))",
+            "type(object) == map || has(request.a)",
+        ] {
+            assert!(check(good), "{good}");
+        }
+        for bad in [
+            "other.name == 'a'",
+            "object.all(x, z)",
+            "'text'",
+            "1",
+            "[&]",
+            "... [",
+            "{}",
+        ] {
+            assert!(!check(bad), "{bad}");
         }
     }
 

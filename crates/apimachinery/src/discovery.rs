@@ -131,6 +131,7 @@ pub fn from_resource_list(list: &Value) -> Vec<Resource> {
                     verbs: Vec::new(),
                     subresources: Vec::new(),
                     schema: Value::Null,
+                    takes_strategic_patches: false,
                 });
                 out.len() - 1
             });

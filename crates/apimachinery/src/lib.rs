@@ -28,6 +28,7 @@ pub mod rbac;
 
 pub mod discovery;
 pub mod openapi;
+pub mod protobuf;
 pub mod table;
 
 pub use resource::{GroupKind, GroupResource, Resource, Subresource};

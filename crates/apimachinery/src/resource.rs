@@ -26,6 +26,8 @@ pub struct Resource {
     /// `OpenAPI` v3 schema of the whole object, with optional `$defs` or `definitions` for its
     /// `$ref`s. `Value::Null` if the kind has none.
     pub schema: Value,
+    /// Whether the server takes strategic merge patches of this kind: of built-in kinds only.
+    pub takes_strategic_patches: bool,
 }
 
 /// `status`, `scale`, `log`, ...

@@ -85,6 +85,8 @@ pub enum Binding {
     Unknown(String),
 }
 
+const DEFAULT_DRAIN_TAINT: &str = "kubevirt.io/drain";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     Allowed,
@@ -244,6 +246,13 @@ impl ClusterConfig {
             .to_vec(),
             written: written.clone(),
         }
+    }
+
+    /// The key of the taint of nodes that are drained.
+    pub fn drain_taint(&self) -> &str {
+        let migrations = self.written.migrations.as_ref();
+        let key = migrations.and_then(|migrations| migrations.node_drain_taint_key.as_deref());
+        key.unwrap_or(DEFAULT_DRAIN_TAINT)
     }
 
     pub fn has_gate(&self, gate: &str) -> bool {

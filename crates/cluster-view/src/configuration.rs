@@ -16,6 +16,8 @@ use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 const KUBEVIRTS: &str = "kubevirts";
+/// The resource version while there is no object.
+const NO_OBJECT: &str = "0";
 
 /// Clones share the content.
 #[derive(Clone)]
@@ -25,6 +27,8 @@ pub struct Configuration {
 
 struct Inner {
     current: watch::Sender<Arc<ClusterConfig>>,
+    /// The resource version of the object that `current` was read from.
+    version: watch::Sender<String>,
     /// In effect while neither of the objects exists.
     initial: Arc<ClusterConfig>,
     namespace: String,
@@ -39,13 +43,20 @@ impl fmt::Debug for Configuration {
 }
 
 impl Configuration {
-    pub fn new(initial: ClusterConfig, namespace: String) -> Self {
+    /// The configuration of the installation in that namespace; the defaults until [`Self::ready`].
+    pub fn new(namespace: &str) -> Self {
+        Self::with_initial(ClusterConfig::default(), namespace)
+    }
+
+    /// `initial` is in effect while the installation has no configuration.
+    pub fn with_initial(initial: ClusterConfig, namespace: &str) -> Self {
         let initial = Arc::new(initial);
         Self {
             inner: Arc::new(Inner {
                 current: watch::Sender::new(Arc::clone(&initial)),
+                version: watch::Sender::new(NO_OBJECT.to_owned()),
                 initial,
-                namespace,
+                namespace: namespace.to_owned(),
                 maps: Store::new(),
                 kubevirts: Store::new(),
             }),
@@ -55,6 +66,12 @@ impl Configuration {
     /// The configuration in effect.
     pub fn now(&self) -> Arc<ClusterConfig> {
         Arc::clone(&self.inner.current.borrow())
+    }
+
+    /// The resource version of the `KubeVirt` object in effect, else that of the legacy config map, else `0`. A
+    /// client that changed the configuration waits until this is at least the version of its change.
+    pub fn resource_version(&self) -> String {
+        self.inner.version.borrow().clone()
     }
 
     /// Watches the objects until stopped.
@@ -94,11 +111,9 @@ impl Configuration {
         let inner = &self.inner;
         let map = inner.maps.get(&Key::new(&inner.namespace, legacy::NAME));
         let kubevirts = inner.kubevirts.list();
-        let kubevirt = kubevirts
-            .iter()
-            .find(|one| one.metadata.namespace.as_deref() == Some(&inner.namespace));
+        let kubevirt = in_effect(&kubevirts, &inner.namespace);
         let data = map.as_ref().and_then(|map| map.data.as_ref());
-        match read(&inner.initial, data, kubevirt.map(AsRef::as_ref)) {
+        match read(&inner.initial, data, kubevirt) {
             Ok(config) => {
                 let changed = inner.current.send_if_modified(|current| {
                     let changed = *current != config;
@@ -108,6 +123,15 @@ impl Configuration {
                 if changed {
                     tracing::info!("cluster configuration changed");
                 }
+                let versions = [
+                    kubevirt.and_then(|one| one.metadata.resource_version.clone()),
+                    map.as_ref()
+                        .and_then(|map| map.metadata.resource_version.clone()),
+                ];
+                let version = versions.into_iter().flatten().next();
+                inner
+                    .version
+                    .send_replace(version.unwrap_or_else(|| NO_OBJECT.to_owned()));
             }
             Err(error) => tracing::warn!(
                 error = %error,
@@ -115,6 +139,14 @@ impl Configuration {
             ),
         }
     }
+}
+
+/// The oldest object of the namespace, as for the status of an installation.
+fn in_effect<'a>(all: &'a [Arc<KubeVirt>], namespace: &str) -> Option<&'a KubeVirt> {
+    all.iter()
+        .map(AsRef::as_ref)
+        .filter(|one| one.metadata.namespace.as_deref() == Some(namespace))
+        .min_by_key(|one| (&one.metadata.creation_timestamp, &one.metadata.name))
 }
 
 fn read(

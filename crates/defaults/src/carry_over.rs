@@ -24,6 +24,27 @@ pub fn carry_over(raw: &mut Value, before: &Value, after: &Value) {
     }
 }
 
+/// Writes a quantity that is a JSON number with a fraction as text: schemas admit integers and text
+/// only, but clients also send fractions, which the types read.
+pub fn write_fractions_as_text(raw: &mut Value, typed: &Value) {
+    match (raw, typed) {
+        (Value::Object(raw), Value::Object(typed)) => {
+            for (key, raw) in raw {
+                if let Some(typed) = typed.get(key) {
+                    write_fractions_as_text(raw, typed);
+                }
+            }
+        }
+        (Value::Array(raw), Value::Array(typed)) => {
+            for (raw, typed) in raw.iter_mut().zip(typed) {
+                write_fractions_as_text(raw, typed);
+            }
+        }
+        (raw @ Value::Number(_), Value::String(_)) if raw.is_f64() => *raw = typed.clone(),
+        _ => {}
+    }
+}
+
 fn carry_object(
     raw: &mut Map<String, Value>,
     before: &Map<String, Value>,
@@ -64,6 +85,15 @@ mod tests {
                 "b": {},
             })
         );
+    }
+
+    #[test]
+    fn fractions_of_quantities_become_text() {
+        let mut raw = json!({"cpu": 2.2, "memory": 64, "ratio": 1.5, "list": [{"a": 0.5}]});
+        let typed = json!({"cpu": "2.2", "memory": "64", "ratio": 1.5, "list": [{"a": "0.5"}]});
+        write_fractions_as_text(&mut raw, &typed);
+        let expected = json!({"cpu": "2.2", "memory": 64, "ratio": 1.5, "list": [{"a": "0.5"}]});
+        assert_eq!(raw, expected);
     }
 
     #[test]

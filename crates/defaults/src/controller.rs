@@ -13,17 +13,6 @@ use crate::network;
 /// the template keep their identity by it.
 const FIRMWARE_NAMESPACE: Uuid = Uuid::from_u128(0x6a1a_24a1_4061_4607_8bf4_a396_3d0c_5895);
 
-/// Completes the copy of a template's spec; `path` is its path in violations.
-pub fn complete(
-    spec: &mut VirtualMachineInstanceSpec,
-    vm_name: &str,
-    config: &ClusterConfig,
-    path: &str,
-) -> Result<(), Vec<Violation>> {
-    set_firmware_uuid(spec, vm_name);
-    set_devices(spec, config, path)
-}
-
 /// Adds the default devices: disks, network, input.
 pub(crate) fn set_devices(
     spec: &mut VirtualMachineInstanceSpec,
@@ -39,13 +28,6 @@ pub(crate) fn set_devices(
 /// The firmware UUID of a guest whose template has none, derived from the VM's name.
 pub fn firmware_uuid(vm_name: &str) -> Uuid {
     Uuid::new_v5(&FIRMWARE_NAMESPACE, vm_name.as_bytes())
-}
-
-fn set_firmware_uuid(spec: &mut VirtualMachineInstanceSpec, vm_name: &str) {
-    let uuid = &mut spec.domain.firmware.get_or_insert_default().uuid;
-    if uuid.as_deref().unwrap_or_default().is_empty() {
-        *uuid = Some(firmware_uuid(vm_name).to_string());
-    }
 }
 
 /// Adds a disk for every volume without disk or filesystem, except memory dumps.
@@ -73,7 +55,7 @@ fn disk_for(volume: &Volume) -> Disk {
     }
 }
 
-fn set_input(spec: &mut VirtualMachineInstanceSpec) {
+pub(crate) fn set_input(spec: &mut VirtualMachineInstanceSpec) {
     let devices = &mut spec.domain.devices;
     if devices.autoattach_input_device == Some(true) && devices.inputs.is_empty() {
         devices.inputs.push(Input {
@@ -95,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn template_is_completed_and_existing_devices_are_kept() {
+    fn devices_are_added_and_existing_ones_are_kept() {
         let mut spec = VirtualMachineInstanceSpec {
             volumes: vec![
                 Volume {
@@ -115,7 +97,7 @@ mod tests {
             ..Disk::default()
         });
         spec.domain.devices.autoattach_input_device = Some(true);
-        complete(&mut spec, "tiny", &ClusterConfig::default(), "spec").expect("completes");
+        set_devices(&mut spec, &ClusterConfig::default(), "spec").expect("completes");
         let names: Vec<_> = spec
             .domain
             .devices
@@ -126,7 +108,5 @@ mod tests {
         assert_eq!(names, [("b", Some(1)), ("a", None)]);
         assert_eq!(spec.networks.len(), 1);
         assert_eq!(spec.domain.devices.inputs[0].name, "default-0");
-        let uuid = spec.domain.firmware.expect("firmware").uuid;
-        assert_eq!(uuid, Some(firmware_uuid("tiny").to_string()));
     }
 }

@@ -29,7 +29,7 @@ pub mod template;
 
 mod list;
 
-pub use carry_over::carry_over;
+pub use carry_over::{carry_over, write_fractions_as_text};
 pub use environment::Environment;
 pub use expand::expand;
 pub use list::summaries;

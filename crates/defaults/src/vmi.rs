@@ -57,6 +57,7 @@ pub const SPEC: &[Rule<Fill>] = &[
     Rule::new("default.features", Subject::VmiDefaults, "features that are present are enabled", always!(|draft| features::set_present(draft.spec))),
     Rule::new("default.timers", Subject::VmiDefaults, "timers that are listed are present", always!(|draft| features::set_timers(&mut draft.spec.domain))),
     Rule::new("default.disk-targets", Subject::VmiDefaults, "targets of disks, state of CD-ROM drives", always!(|draft| devices::set_targets(draft.spec))),
+    Rule::new("default.input-device", Subject::VmiDefaults, "a tablet, if an input device is to be attached and none is listed", always!(|draft| controller::set_input(draft.spec))),
     Rule::new("default.inputs", Subject::VmiDefaults, "bus and type of inputs", always!(|draft| devices::set_inputs(&mut draft.spec.domain.devices))),
     Rule::new("default.probes", Subject::VmiDefaults, "periods and thresholds of probes", always!(|draft| devices::set_probes(draft.spec))),
     Rule::new("default.hyperv", Subject::VmiDefaults, "enlightenments that others depend on", always!(|draft| features::complete_hyperv(&mut draft.spec.domain))),
@@ -111,16 +112,13 @@ pub fn set_spec(
     env: Environment<'_>,
     path: &str,
 ) -> Result<(), Vec<Violation>> {
-    let mut draft = Draft {
+    let draft = Draft {
         spec,
         config,
         env,
         path,
     };
-    for rule in SPEC {
-        (rule.apply)(&mut draft).map_err(|violation| vec![violation.reported_by(rule.id)])?;
-    }
-    Ok(())
+    fill(draft, SPEC)
 }
 
 /// Fills in the outline of a spec, for a VM whose instance type is expanded: everything except the
@@ -131,13 +129,23 @@ pub fn set_outline(
     env: Environment<'_>,
     path: &str,
 ) -> Result<(), Vec<Violation>> {
-    let mut draft = Draft {
+    let draft = Draft {
         spec,
         config,
         env,
         path,
     };
-    for rule in SPEC.iter().take_while(|rule| rule.id != AFTER_OUTLINE) {
+    fill(
+        draft,
+        SPEC.iter().take_while(|rule| rule.id != AFTER_OUTLINE),
+    )
+}
+
+fn fill<'a>(
+    mut draft: Draft<'_>,
+    rules: impl IntoIterator<Item = &'a Rule<Fill>>,
+) -> Result<(), Vec<Violation>> {
+    for rule in rules {
         (rule.apply)(&mut draft).map_err(|violation| vec![violation.reported_by(rule.id)])?;
     }
     Ok(())

@@ -10,7 +10,7 @@ use crate::{
     UNHEALTHY, VERSION, bind, register, serve_plugin,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[derive(Clone)]
 struct Registered(mpsc::Sender<RegisterRequest>);

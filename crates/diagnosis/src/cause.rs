@@ -56,7 +56,6 @@ pub struct Evidence {
     pub object: String,
     /// A path in it; empty for the object as a whole.
     pub field: String,
-    #[serde(rename = "says")]
     pub value: String,
 }
 

@@ -97,7 +97,7 @@ pub(crate) fn image(observed: &Observed) -> Vec<Finding> {
     let found = found.map(|(pod, container, reason, message)| {
         let name = name_of(&pod.metadata);
         let sentence = format!(
-            "The image {:?} of Ferrovirt's own pod {name} cannot be pulled; is the tag in the manifest right?",
+            "The image {:?} of Ferrovirt's own pod {name} cannot be pulled; is the tag in the manifest correct?",
             container.image
         );
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

@@ -19,13 +19,18 @@ pub(crate) fn node_lost(observed: &Observed) -> Vec<Finding> {
     }
     let reason = Reason::NodeUnresponsive;
     let node = observed.node_name().unwrap_or("of the guest");
+    let next = if observed.is_deleted_node(node) {
+        "kubectl get nodes".to_owned()
+    } else {
+        format!("kubectl describe node {node}")
+    };
     vec![
         Finding::new(format!(
             "Node {node} stopped reporting; the guest was marked Failed"
         ))
         .because(reason)
         .evidence(observed.vmi_object(), "status.reason", reason.as_str())
-        .next(format!("kubectl describe node {node}")),
+        .next(next),
     ]
 }
 
@@ -88,5 +93,6 @@ pub(crate) fn ending(observed: &Observed) -> Option<(&str, &str)> {
     let reason = status.reason.as_deref()?;
     let ready = observed.condition(&Type::Ready);
     let message = ready.map(Condition::message).unwrap_or_default();
+    let message = reasons::without_advice(reason, message);
     (observed.phase() == Some(Phase::Failed)).then_some((reason, message))
 }

@@ -26,6 +26,7 @@ mod images;
 mod log;
 mod nodes;
 mod paused;
+mod pod_images;
 mod pods;
 mod refusals;
 mod vm;

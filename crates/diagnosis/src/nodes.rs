@@ -40,7 +40,7 @@ pub(crate) fn gone(observed: &Observed) -> Vec<Finding> {
     let Some(name) = observed.node_name().filter(|_| !observed.is_final()) else {
         return Vec::new();
     };
-    if observed.nodes.is_none() || node(observed, name).is_some() {
+    if !observed.is_deleted_node(name) {
         return Vec::new();
     }
     vec![
@@ -129,8 +129,8 @@ pub(crate) fn handler_silent(observed: &Observed) -> Vec<Finding> {
     } else {
         return Vec::new();
     };
-    let next = "kubectl -n kubevirt get pods -l kubevirt.io=virt-handler -o wide";
-    vec![finding.next(next)]
+    let next = "get pods -l kubevirt.io=virt-handler -o wide";
+    vec![finding.next(observed.in_installation(next))]
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ enum Class {
 /// The scheduler names every obstacle; those that do not resolve with time come first.
 fn class(message: &str) -> Class {
     let has = |part: &str| message.contains(part);
-    if has("Insufficient devices.") || has("has no devices.") || has("claim") && has("device") {
+    if missing_device(message).is_some() || has("claim") && has("device") {
         Class::Device
     } else if has("node affinity")
         || has("node selector")
@@ -164,6 +164,18 @@ fn class(message: &str) -> Class {
     } else {
         Class::Other
     }
+}
+
+/// The device of which no node has enough: extended resources have a domain in their name.
+fn missing_device(message: &str) -> Option<&str> {
+    ["Insufficient ", "has no "].into_iter().find_map(|before| {
+        let mut names = message.match_indices(before).filter_map(|(at, _)| {
+            let rest = message.get(at + before.len()..)?;
+            let name = rest.split([' ', ',']).next()?;
+            Some(name.trim_end_matches('.'))
+        });
+        names.find(|name| name.contains('/'))
+    })
 }
 
 /// Why no node takes the pod, as the scheduler reports it.
@@ -211,11 +223,15 @@ fn found(observed: &Observed, wanted: Class, sentence: &str, next: String) -> Ve
 }
 
 pub(crate) fn device_missing(observed: &Observed) -> Vec<Finding> {
-    let sentence = "No node offers a device that the guest needs, such as /dev/kvm: the node does not \
-                    have it, or virt-handler does not run there.";
+    let device = obstacle(observed).and_then(|obstacle| missing_device(obstacle.message));
+    let device = device.map_or_else(String::new, |name| format!("{name}, "));
+    let sentence = format!(
+        "No node offers {device}a device that the guest needs: the node does not have it, all are in use, \
+         or its device plugin (for devices.kubevirt.io: virt-handler) does not run there."
+    );
     let next = "kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} \
                 {.status.allocatable}{\"\\n\"}{end}'";
-    let mut found = found(observed, Class::Device, sentence, next.to_owned());
+    let mut found = found(observed, Class::Device, &sentence, next.to_owned());
     for finding in &mut found {
         // virt-handler reports why.
         for node in observed.nodes.iter().flatten() {

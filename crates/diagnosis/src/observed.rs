@@ -12,14 +12,14 @@ use kubevirt_api::{
     conditions::{self, Condition as _},
     data_volume_status::DataVolume,
     vm::VirtualMachineRunStrategy as Strategy,
-    vm_status::{VirtualMachineCondition, VirtualMachineConditionType},
+    vm_status::{StateChangeRequestAction, VirtualMachineCondition, VirtualMachineConditionType},
     vmi::VirtualMachineInstanceSpec,
     vmi_status::{
         VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Type,
         VirtualMachineInstancePhase as Phase,
     },
 };
-use model::{Files, VolumeSource};
+use model::{Referenced, VolumeSource};
 use reasons::Reason;
 use serde::Deserialize;
 
@@ -50,10 +50,15 @@ pub struct Observed {
     pub unread: Vec<String>,
 }
 
+/// The namespace of an installation that was not found.
+const INSTALLATION: &str = "kubevirt";
+
 /// The components of Ferrovirt. Most users may not read them; then both lists are empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Installation {
+    /// Their namespace; empty if it was not found.
+    pub namespace: String,
     pub pods: Vec<Pod>,
     /// Warning events.
     pub events: Vec<Event>,
@@ -65,11 +70,25 @@ pub struct References {
     pub claims: BTreeMap<String, String>,
     pub data_volumes: BTreeMap<String, String>,
     pub secrets: BTreeMap<String, String>,
+    /// Secrets that only a pull needs, and only if the image is not public.
+    pub pull_secrets: BTreeMap<String, String>,
     pub config_maps: BTreeMap<String, String>,
     pub service_accounts: BTreeMap<String, String>,
 }
 
-/// The objects that a spec names; their fields start with `path`.
+impl References {
+    fn of(&mut self, object: Referenced) -> &mut BTreeMap<String, String> {
+        match object {
+            Referenced::Claim => &mut self.claims,
+            Referenced::DataVolume => &mut self.data_volumes,
+            Referenced::Secret => &mut self.secrets,
+            Referenced::ConfigMap => &mut self.config_maps,
+            Referenced::ServiceAccount => &mut self.service_accounts,
+        }
+    }
+}
+
+/// The objects that a spec needs; their fields start with `path`.
 pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
     let mut found = References::default();
     if let Some(name) = &spec.service_account_name {
@@ -81,85 +100,35 @@ pub fn references(spec: &VirtualMachineInstanceSpec, path: &str) -> References {
     }
     for (i, volume) in spec.volumes.iter().enumerate() {
         let source = VolumeSource::of(volume);
-        let field = format!("{path}.volumes[{i}].{}", source.member());
-        note_source(&mut found, &source, &field);
+        let needed = source.references().into_iter();
+        for reference in needed.filter(|reference| !reference.is_optional) {
+            let field = reference.field;
+            let field = format!("{path}.volumes[{i}].{}.{field}", source.member());
+            let names = match source {
+                VolumeSource::ContainerDisk(_) => &mut found.pull_secrets,
+                _ => found.of(reference.object),
+            };
+            note(names, reference.name, field);
+        }
+    }
+    let firmware = spec.domain.firmware.as_ref();
+    let kernel = firmware.and_then(|firmware| firmware.kernel_boot.as_ref()?.container.as_ref());
+    if let Some(secret) = kernel.and_then(|container| container.image_pull_secret.as_deref()) {
+        let field = format!("{path}.domain.firmware.kernelBoot.container.imagePullSecret");
+        note(&mut found.pull_secrets, secret, field);
+    }
+    for (i, credential) in spec.access_credentials.iter().enumerate() {
+        let key = credential.ssh_public_key.as_ref();
+        let key = key.and_then(|key| key.source.secret.as_ref());
+        let password = credential.user_password.as_ref();
+        let password = password.and_then(|password| password.source.secret.as_ref());
+        for (member, secret) in [("sshPublicKey", key), ("userPassword", password)] {
+            let name = secret.map_or("", |secret| secret.secret_name.as_str());
+            let field = format!("{path}.accessCredentials[{i}].{member}.source.secret.secretName");
+            note(&mut found.secrets, name, field);
+        }
     }
     found
-}
-
-/// The objects that a volume needs; those marked optional are not listed.
-fn note_source(found: &mut References, source: &VolumeSource<'_>, field: &str) {
-    match source {
-        VolumeSource::PersistentVolumeClaim(claim) => {
-            note(&mut found.claims, claim.name, format!("{field}.claimName"));
-        }
-        VolumeSource::Ephemeral(claim) => {
-            let field = format!("{field}.persistentVolumeClaim.claimName");
-            note(&mut found.claims, claim.name, field);
-        }
-        VolumeSource::DataVolume(claim) => {
-            note(&mut found.data_volumes, claim.name, format!("{field}.name"));
-        }
-        VolumeSource::CloudInit(seed) => {
-            let user = seed.user_data.secret.unwrap_or_default();
-            note(&mut found.secrets, user, format!("{field}.secretRef.name"));
-            let network = seed.network_data.secret.unwrap_or_default();
-            let field = format!("{field}.networkDataSecretRef.name");
-            note(&mut found.secrets, network, field);
-        }
-        VolumeSource::Files(files) => note_files(found, *files, field),
-        VolumeSource::ContainerDisk(disk) => {
-            let secret = disk.image_pull_secret.as_deref().unwrap_or_default();
-            note(
-                &mut found.secrets,
-                secret,
-                format!("{field}.imagePullSecret"),
-            );
-        }
-        VolumeSource::ServiceAccount(source) => {
-            let name = source.service_account_name.as_deref().unwrap_or_default();
-            let field = format!("{field}.serviceAccountName");
-            note(&mut found.service_accounts, name, field);
-        }
-        VolumeSource::HostDisk(_)
-        | VolumeSource::EmptyDisk(_)
-        | VolumeSource::DownwardMetrics
-        | VolumeSource::MemoryDump(_)
-        | VolumeSource::ContainerPath(_)
-        | VolumeSource::Missing => {}
-    }
-}
-
-/// Secrets and config maps whose files become a disk.
-fn note_files(found: &mut References, files: Files<'_>, field: &str) {
-    let is_needed = |optional: Option<bool>| optional != Some(true);
-    match files {
-        Files::Secret(source) if is_needed(source.optional) => {
-            let name = source.secret_name.as_deref().unwrap_or_default();
-            note(&mut found.secrets, name, format!("{field}.secretName"));
-        }
-        Files::ConfigMap(source) if is_needed(source.optional) => {
-            let name = source.name.as_deref().unwrap_or_default();
-            note(&mut found.config_maps, name, format!("{field}.name"));
-        }
-        Files::Sysprep(source) => {
-            if let Some(secret) = &source.secret {
-                note(
-                    &mut found.secrets,
-                    &secret.name,
-                    format!("{field}.secret.name"),
-                );
-            }
-            if let Some(map) = &source.config_map {
-                note(
-                    &mut found.config_maps,
-                    &map.name,
-                    format!("{field}.configMap.name"),
-                );
-            }
-        }
-        Files::Secret(_) | Files::ConfigMap(_) | Files::DownwardApi(_) => {}
-    }
 }
 
 fn note(names: &mut BTreeMap<String, String>, name: &str, at: String) {
@@ -184,6 +153,24 @@ impl Observed {
 
     pub(crate) fn virtctl(&self, arguments: &str) -> String {
         format!("virtctl -n {} {arguments}", self.namespace)
+    }
+
+    /// A command in the namespace of the installation.
+    pub(crate) fn in_installation(&self, arguments: &str) -> String {
+        let namespace = match self.installation.namespace.as_str() {
+            "" => INSTALLATION,
+            found => found,
+        };
+        format!("kubectl -n {namespace} {arguments}")
+    }
+
+    /// The command that shows the spec for a change.
+    pub(crate) fn edit(&self) -> String {
+        let command = match &self.vm {
+            Some(_) => format!("edit vm {}", self.name),
+            None => format!("get vmi {} -o yaml", self.name),
+        };
+        self.kubectl(&command)
     }
 
     pub(crate) fn vm_object(&self) -> String {
@@ -259,11 +246,7 @@ impl Observed {
         let condition = self.condition(kind)?;
         (condition.status() == conditions::FALSE).then(|| {
             let (reason, message) = (condition.reason(), condition.message());
-            let known = reason.parse::<Reason>();
-            (
-                reason,
-                known.map_or(message, |known| known.without_advice(message)),
-            )
+            (reason, reasons::without_advice(reason, message))
         })
     }
 
@@ -271,9 +254,7 @@ impl Observed {
     pub(crate) fn vm_failure(&self) -> Option<(&str, &str)> {
         let failure = self.vm_condition("Failure")?;
         let (reason, message) = (failure.reason(), failure.message());
-        let known = reason.parse::<Reason>();
-        let message = known.map_or(message, |known| known.without_advice(message));
-        Some((reason, message))
+        Some((reason, reasons::without_advice(reason, message)))
     }
 
     pub(crate) fn vm_condition(&self, kind: &str) -> Option<&VirtualMachineCondition> {
@@ -352,6 +333,14 @@ impl Observed {
         of_vmi.or(of_pod).filter(|name| !name.is_empty())
     }
 
+    /// The nodes were read, and none has this name.
+    pub(crate) fn is_deleted_node(&self, name: &str) -> bool {
+        let is_it = |node: &Node| name_of(&node.metadata) == name;
+        self.nodes
+            .as_ref()
+            .is_some_and(|nodes| !nodes.iter().any(is_it))
+    }
+
     pub(crate) fn was_not_read(&self, kind: &str) -> bool {
         self.unread.iter().any(|unread| unread.starts_with(kind))
     }
@@ -369,6 +358,17 @@ impl Observed {
 
     /// The latest event about an object with one of these reasons.
     pub(crate) fn event(&self, kind: &str, name: &str, reasons: &[Reason]) -> Option<&Event> {
+        self.event_with(kind, name, reasons, |_| true)
+    }
+
+    /// The latest event about an object with one of these reasons and such a message.
+    pub(crate) fn event_with(
+        &self,
+        kind: &str,
+        name: &str,
+        reasons: &[Reason],
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Option<&Event> {
         let about = self.events.iter().filter(|event| {
             let object = &event.involved_object;
             object.kind.as_deref() == Some(kind)
@@ -377,18 +377,28 @@ impl Observed {
                     .reason
                     .as_deref()
                     .is_some_and(|reason| reasons.iter().any(|known| *known == *reason))
+                && is_wanted(event.message.as_deref().unwrap_or_default())
         });
         about.max_by_key(|event| time_of(event))
     }
 
     /// Whether the guest is in the state that the spec requests.
     pub(crate) fn is_as_requested(&self) -> bool {
-        let wants_none = self.vm.is_some() && self.vmi.is_none();
-        match self.phase() {
-            Some(Phase::Running) => self.problem(&Type::Ready).is_none(),
-            None => wants_none && self.strategy() == Some(Strategy::Halted),
-            Some(_) => false,
+        let has_none = self.vm.is_some() && self.vmi.is_none();
+        match (self.phase(), self.strategy()) {
+            (Some(Phase::Running), _) => self.problem(&Type::Ready).is_none(),
+            (None, Some(Strategy::Halted)) => has_none,
+            (None, Some(Strategy::Manual)) => has_none && !self.is_start_requested(),
+            _ => false,
         }
+    }
+
+    /// A user has requested a start, and the VMI does not exist yet.
+    pub(crate) fn is_start_requested(&self) -> bool {
+        let status = self.vm.as_ref().and_then(|vm| vm.status.as_ref());
+        let requests = status.map_or(&[][..], |status| &status.state_change_requests);
+        let mut actions = requests.iter().map(|request| &request.action);
+        actions.any(|action| *action == StateChangeRequestAction::Start)
     }
 }
 

@@ -58,7 +58,7 @@ fn paused(observed: &Observed, reason: Reason, sentence: &str, next: String) -> 
                 .evidence(
                     observed.vmi_object(),
                     "status.conditions[Paused]",
-                    format!("{reason}: {}", condition.message()),
+                    format!("{reason}: {}", reason.without_advice(condition.message())),
                 )
                 .next(next)
         })

@@ -2,14 +2,43 @@
 
 use reasons::Reason;
 
-use crate::{Finding, Observed, ending, observed::name_of};
+use crate::{Finding, Observed, ending, observed::name_of, pod_images};
 
 pub(crate) const CONFIG: &[Reason] = &[Reason::CreateContainerConfigError];
 pub(crate) const START: &[Reason] = &[
     Reason::CreateContainerError,
     Reason::RunContainerError,
     Reason::PostStartHookError,
+    Reason::StartError,
 ];
+const NOT_STARTED: &str = "The node cannot start container {}.";
+
+/// Containers that ended without having run, because the pod does not start them again.
+fn never_ran(observed: &Observed) -> Vec<Finding> {
+    let ended = observed.containers().filter_map(|(pod, container, at)| {
+        let ended = container.state.as_ref()?.terminated.as_ref()?;
+        let reason = Reason::StartError;
+        if ended.reason.as_deref() != Some(reason.as_str()) {
+            return None;
+        }
+        let (pod, message) = (name_of(&pod.metadata), ended.message.as_deref());
+        let value = format!("{reason}: {}", message.unwrap_or_default());
+        let finding = Finding::new(NOT_STARTED.replace("{}", &container.name))
+            .because(reason)
+            .evidence(
+                format!("pod/{pod}"),
+                format!("{at}.state.terminated"),
+                value,
+            )
+            .next(observed.kubectl(&format!("describe pod {pod}")));
+        Some(finding)
+    });
+    ended.collect()
+}
+
+/// How container runtimes begin the message about the image of a volume.
+const IMAGE_NOT_MOUNTED: &str = "ImageVolumeMountFailed";
+
 fn waiting(observed: &Observed, reasons: &[Reason], sentence: &str) -> Vec<Finding> {
     observed
         .waiting()
@@ -31,7 +60,22 @@ pub(crate) fn config(observed: &Observed) -> Vec<Finding> {
 }
 
 pub(crate) fn start(observed: &Observed) -> Vec<Finding> {
-    waiting(observed, START, "The node cannot start container {}.")
+    let mut found = waiting(observed, START, NOT_STARTED);
+    found.extend(never_ran(observed));
+    for finding in &mut found {
+        let message = finding.evidence.first().map(|one| one.value.clone());
+        let message = message.unwrap_or_default();
+        if !message.contains(IMAGE_NOT_MOUNTED) {
+            continue;
+        }
+        let images = pod_images::of_guest(observed);
+        let mut named = images.iter().map(|(_, image)| image);
+        if let Some(image) = named.find(|image| pod_images::names(&message, image.reference)) {
+            let sentence = format!("The node cannot mount the {}.", image.lower());
+            finding.sentence = sentence;
+        }
+    }
+    found
 }
 
 pub(crate) fn crashing(observed: &Observed) -> Vec<Finding> {
@@ -85,18 +129,24 @@ pub(crate) fn evicted(observed: &Observed) -> Vec<Finding> {
         return Vec::new();
     };
     let reason = Reason::Evicted;
+    let name = name_of(&pod.metadata);
     let status = pod.status.as_ref();
-    if status.and_then(|status| status.reason.as_deref()) != Some(reason.as_str()) {
+    let in_status = status
+        .filter(|status| status.reason.as_deref() == Some(reason.as_str()))
+        .map(|status| ("status.reason", status.message.as_deref()));
+    // A pod whose containers end well when they are stopped keeps no reason, but the kubelet's event.
+    let in_event = || {
+        let event = observed.event("Pod", name, &[reason])?;
+        Some(("event", event.message.as_deref()))
+    };
+    let Some((field, message)) = in_status.or_else(in_event) else {
         return Vec::new();
-    }
-    let message = status
-        .and_then(|status| status.message.as_deref())
-        .unwrap_or_default();
-    let pod = name_of(&pod.metadata);
+    };
+    let message = message.unwrap_or_default().trim_end();
     vec![
         Finding::new(format!("The guest's pod was evicted: {message}"))
             .because(reason)
-            .evidence(format!("pod/{pod}"), "status.reason", reason.as_str())
-            .next(observed.kubectl(&format!("describe pod {pod}"))),
+            .evidence(format!("pod/{name}"), field, reason.as_str())
+            .next(observed.kubectl(&format!("describe pod {name}"))),
     ]
 }

@@ -97,11 +97,11 @@ fn finding(refusal: &Refusal<'_>, sentence: impl Into<String>, next: impl Into<S
 }
 
 pub(crate) fn webhook_certificate(observed: &Observed) -> Vec<Finding> {
-    let next = "kubectl -n kubevirt rollout restart deployment virt-api";
+    let next = observed.in_installation("rollout restart deployment virt-api");
     let sentence = "The certificate of virt-api is not valid, so the API server rejects all requests that need \
-                    it. virt-api renews it within half a minute, and at once when it restarts. Is the clock right?";
+                    it. virt-api renews it within half a minute, and at once when it restarts. Is the clock correct?";
     of_class(observed, Class::Certificate)
-        .map(|refusal| finding(&refusal, sentence, next))
+        .map(|refusal| finding(&refusal, sentence, &next))
         .collect()
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn forbidden(observed: &Observed) -> Vec<Finding> {
         .map(|refusal| {
             let (verb, resource) = missing_right(refusal.message).unwrap_or_default();
             let sentence = format!(
-                "virt-controller does not have the right to {verb} {resource}; its role in the manifest has it."
+                "virt-controller does not have the permission to {verb} {resource}; its role in the manifest has it."
             );
             finding(&refusal, sentence, next)
         })

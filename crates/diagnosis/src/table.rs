@@ -12,13 +12,13 @@ use crate::{
 #[rustfmt::skip]
 pub const TABLE: &[Rule] = &[
     // Deletion.
-    Rule::new("deleting-held", Broken, "the VM is being deleted, and a finalizer of another component blocks it", deletion::vm_held),
-    Rule::new("instance-deleting-held", Broken, "the VMI is being deleted, and a finalizer of another component blocks it", deletion::vmi_held),
+    Rule::new("deletion-blocked", Broken, "the VM is being deleted, and a finalizer of another component blocks it", deletion::vm_held),
+    Rule::new("instance-deletion-blocked", Broken, "the VMI is being deleted, and a finalizer of another component blocks it", deletion::vmi_held),
     Rule::new("stop-ignored", Broken, "the guest does not shut down", deletion::stop_ignored),
     Rule::new("deleting", Waiting, "the VM is being deleted", deletion::deleting),
     Rule::new("stopping", Waiting, "the guest is shutting down", deletion::stopping),
     // No component acts, or none has the right to.
-    Rule::new("component-hindered", Broken, "a component of Ferrovirt reports that it cannot work", components::unavailable).explains(components::REPORTED),
+    Rule::new("component-unavailable", Broken, "a component of Ferrovirt reports that it cannot work", components::unavailable).explains(components::REPORTED),
     Rule::new("component-image", Broken, "an image of Ferrovirt itself cannot be pulled", components::image).explains(images::PULLING),
     Rule::new("component-failing", Broken, "a component of Ferrovirt crashes repeatedly", components::failing).explains(&[R::CrashLoopBackOff]),
     Rule::new("name-taken", Broken, "another VMI has the name of the VM", vm::name_taken),
@@ -26,7 +26,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("webhook-certificate", Broken, "an admission webhook has an invalid certificate", refusals::webhook_certificate).explains(&[R::FailedCreate]),
     Rule::new("webhook-unreachable", Broken, "an admission webhook does not answer", refusals::webhook_unreachable).explains(&[R::FailedCreate]),
     Rule::new("quota-exceeded", Broken, "a resource quota is used up", refusals::quota).explains(&[R::FailedCreate]),
-    Rule::new("controller-forbidden", Broken, "virt-controller does not have a right that it needs", refusals::forbidden).explains(&[R::FailedCreate]),
+    Rule::new("controller-forbidden", Broken, "virt-controller does not have a permission that it needs", refusals::forbidden).explains(&[R::FailedCreate]),
     Rule::new("namespace-terminating", Broken, "the namespace is being deleted", refusals::namespace).explains(&[R::FailedCreate]),
     Rule::new("instance-refused", Broken, "the API server rejects the VMI", refusals::vmi).explains(&[R::FailedCreate]),
     Rule::new("feature-not-supported", Broken, "the VM asks for a feature that this version cannot run", vmi::not_supported).explains(&[R::FeatureNotSupported]),
@@ -53,7 +53,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("node-gone", Broken, "the guest's node does not exist any more", nodes::gone),
     Rule::new("node-not-ready", Broken, "the guest's node is not ready", nodes::not_ready),
     Rule::new("nodes-cordoned", Broken, "all nodes are cordoned", nodes::cordoned).explains(nodes::SCHEDULING),
-    Rule::new("agent-silent", Broken, "virt-handler on the guest's node does not report", nodes::handler_silent),
+    Rule::new("handler-silent", Broken, "virt-handler on the guest's node does not report", nodes::handler_silent),
     Rule::new("device-missing", Broken, "no node has a device that the guest needs", nodes::device_missing).explains(nodes::SCHEDULING),
     Rule::new("memory-short", Broken, "no node has enough free memory", nodes::memory_short).explains(nodes::SCHEDULING),
     Rule::new("cpu-short", Broken, "no node has enough free CPUs", nodes::cpu_short).explains(nodes::SCHEDULING),
@@ -77,7 +77,7 @@ pub const TABLE: &[Rule] = &[
     Rule::new("start-refused", Broken, "the hypervisor could not start the guest", vmi::start_refused).explains(vmi::START),
     Rule::new("pod-unreachable", Broken, "virt-handler or the launcher cannot work in the pod", vmi::pod_unreachable).explains(vmi::POD),
     Rule::new("node-lost", Broken, "the guest's node stopped reporting", ending::node_lost).explains(&[R::NodeUnresponsive]),
-    Rule::new("instance-complaint", Broken, "the VMI is blocked", vmi::blocked),
+    Rule::new("vmi-blocked", Broken, "the VMI is blocked", vmi::blocked),
     Rule::new("paused-io-error", Broken, "a disk error paused the guest", paused::io_error).explains(&[R::PausedIOError]),
     Rule::new("started-paused", Broken, "the guest was started paused", paused::started).explains(&[R::PausedByUser]),
     Rule::new("paused-by-user", Broken, "a user paused the guest", paused::by_user).explains(&[R::PausedByUser]),

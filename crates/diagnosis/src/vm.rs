@@ -2,10 +2,10 @@
 
 use kubevirt_api::{
     conditions::Condition as _, vm::VirtualMachineRunStrategy as Strategy,
-    vm_status::StateChangeRequestAction, vmi_status::VirtualMachineInstancePhase as Phase,
+    vmi_status::VirtualMachineInstancePhase as Phase,
 };
 
-use crate::{Finding, Observed, observed::time_of};
+use crate::{Finding, Observed, observed::time_of, pods};
 
 /// How long virt-controller may take to process a new VM, in seconds.
 const FIRST_RECONCILE: i64 = 30;
@@ -46,7 +46,7 @@ pub(crate) fn controller_silent(observed: &Observed) -> Vec<Finding> {
     vec![
         Finding::new("No controller has processed the VM; virt-controller does not run.")
             .evidence(observed.vm_object(), "status.conditions", "none")
-            .next("kubectl -n kubevirt get pods  # on a single host: ferrovirt status"),
+            .next(observed.in_installation("get pods  # on a single host: ferrovirt status")),
     ]
 }
 
@@ -73,7 +73,12 @@ pub(crate) fn crash_loop(observed: &Observed) -> Vec<Finding> {
         return Vec::new();
     };
     let count = failure.consecutive_fail_count.unwrap_or(0);
-    if count == 0 || observed.phase() == Some(Phase::Running) {
+    // The other strategies start a guest at a user's request only.
+    let is_restarted = matches!(
+        observed.strategy(),
+        Some(Strategy::Always | Strategy::RerunOnFailure)
+    );
+    if count == 0 || !is_restarted || observed.phase() == Some(Phase::Running) {
         return Vec::new();
     }
     let retry = failure.retry_after_timestamp.as_ref();
@@ -140,12 +145,8 @@ pub(crate) fn halted(observed: &Observed) -> Vec<Finding> {
 }
 
 pub(crate) fn not_started(observed: &Observed) -> Vec<Finding> {
-    let status = observed.vm.as_ref().and_then(|vm| vm.status.as_ref());
-    let requests = status.map_or(&[][..], |status| &status.state_change_requests);
-    let is_requested = requests
-        .iter()
-        .any(|request| request.action == StateChangeRequestAction::Start);
-    if observed.vmi.is_some() || observed.strategy() != Some(Strategy::Manual) || is_requested {
+    let is_manual = observed.strategy() == Some(Strategy::Manual);
+    if observed.vmi.is_some() || !is_manual || observed.is_start_requested() {
         return Vec::new();
     }
     vec![
@@ -160,6 +161,8 @@ pub(crate) fn ended_well(observed: &Observed) -> Vec<Finding> {
     let start = observed.virtctl(&format!("start {}", observed.name));
     match (observed.strategy(), observed.phase()) {
         (Some(Strategy::Always) | None, Some(Phase::Succeeded)) if observed.vm.is_some() => Vec::new(),
+        // An eviction asks the guest to shut down.
+        (_, Some(Phase::Succeeded)) if !pods::evicted(observed).is_empty() => Vec::new(),
         (strategy, Some(Phase::Succeeded)) => {
             let finding = Finding::new("The guest shut itself down.").evidence(
                 observed.vmi_object(),

@@ -1,7 +1,10 @@
 //! Problems that the conditions of a VMI report.
 
-use kubevirt_api::vmi_status::{
-    VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
+use kubevirt_api::{
+    vm::VirtualMachineRunStrategy as Strategy,
+    vmi_status::{
+        VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
+    },
 };
 use reasons::{Reason, Subject};
 
@@ -63,6 +66,7 @@ pub(crate) const POD: &[Reason] = &[
     Reason::LauncherStorage,
     Reason::LauncherUnavailable,
     Reason::PrepareFailed,
+    Reason::LimitsNotRaised,
     Reason::WrongGuest,
     Reason::Ending,
 ];
@@ -88,7 +92,7 @@ pub(crate) fn not_supported(observed: &Observed) -> Vec<Finding> {
         Finding::new(sentence)
             .because(reason)
             .evidence(object, field, message)
-            .next(edit(observed)),
+            .next(observed.edit()),
     ]
 }
 
@@ -225,6 +229,15 @@ pub(crate) fn eviction_blocked(observed: &Observed) -> Vec<Finding> {
 }
 
 pub(crate) fn starting(observed: &Observed) -> Vec<Finding> {
+    let next = observed.kubectl(&format!("get vmi {} --watch", observed.name));
+    if observed.phase() == Some(Phase::Succeeded) && observed.strategy() == Some(Strategy::Always) {
+        let sentence = "The guest shut itself down, and the VM starts it again.";
+        return vec![
+            Finding::new(sentence)
+                .evidence(observed.vmi_object(), "status.phase", "Succeeded")
+                .next(next),
+        ];
+    }
     let needs_vmi = observed.vm.is_some() && observed.vmi.is_none() && !observed.is_as_requested();
     if !observed.is_early() && !needs_vmi {
         return Vec::new();
@@ -241,7 +254,7 @@ pub(crate) fn starting(observed: &Observed) -> Vec<Finding> {
     vec![
         Finding::new("The guest is starting.")
             .evidence(observed.vmi_object(), "status.phase", phase)
-            .next(observed.kubectl(&format!("get vmi {} --watch", observed.name))),
+            .next(next),
     ]
 }
 
@@ -261,17 +274,8 @@ fn not_synchronized(observed: &Observed, reasons: &[Reason], sentence: &str) -> 
                 SYNCHRONIZED,
                 format!("{reason}: {message}"),
             )
-            .next(edit(observed)),
+            .next(observed.edit()),
     ]
-}
-
-/// The command that shows the spec for a change.
-fn edit(observed: &Observed) -> String {
-    let command = match &observed.vm {
-        Some(_) => format!("edit vm {}", observed.name),
-        None => format!("get vmi {} -o yaml", observed.name),
-    };
-    observed.kubectl(&command)
 }
 
 /// Any other failure of the guest.
@@ -284,7 +288,7 @@ pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
     // Rules about conditions and pods explain these failures in more detail.
     let is_explained = is_explained
         || observed.problem(&Type::Synchronized).is_some()
-        || [pods::out_of_memory, pods::evicted]
+        || [pods::out_of_memory, pods::evicted, pods::start]
             .iter()
             .any(|rule| !rule(observed).is_empty());
     if observed.phase() != Some(Phase::Failed) || is_explained {

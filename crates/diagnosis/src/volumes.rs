@@ -8,7 +8,7 @@ use k8s_openapi::{
 use kubevirt_api::data_volume_status::{DataVolume, DataVolumePhase};
 use reasons::Reason;
 
-use crate::{Finding, Observed};
+use crate::{Finding, Observed, images, observed::name_of};
 
 const WAIT_FOR_CONSUMER: &[Reason] = &[Reason::WaitForFirstConsumer];
 pub(crate) const PROVISIONING: &[Reason] = &[
@@ -24,7 +24,16 @@ const FAILURES: &[Reason] = &[
     Reason::ErrExceededQuota,
 ];
 
+/// Whether a start needs the objects of the spec: a VM that is off does not, and a guest that runs does
+/// not need them any more.
+fn is_needed(observed: &Observed) -> bool {
+    !observed.is_as_requested()
+}
+
 pub(crate) fn claim_missing(observed: &Observed) -> Vec<Finding> {
+    if !is_needed(observed) {
+        return Vec::new();
+    }
     let (names, object) = observed.references();
     missing(&names.claims, |name| {
         observed.claims.get(name).is_some_and(Option::is_none)
@@ -127,6 +136,9 @@ pub(crate) fn claim_pending(observed: &Observed) -> Vec<Finding> {
 }
 
 pub(crate) fn data_volume_missing(observed: &Observed) -> Vec<Finding> {
+    if !is_needed(observed) {
+        return Vec::new();
+    }
     let (names, object) = observed.references();
     let templates = observed
         .vm
@@ -146,7 +158,7 @@ pub(crate) fn data_volume_missing(observed: &Observed) -> Vec<Finding> {
             .because(Reason::FailedPvcNotFound)
             .evidence(&object, at, name)
             .evidence(format!("datavolume/{name}"), "", "not found")
-            .next(observed.kubectl("get datavolume,pvc"))
+            .next(observed.kubectl("get pvc"))
     })
     .collect()
 }
@@ -207,7 +219,11 @@ pub(crate) fn data_volume_importing(observed: &Observed) -> Vec<Finding> {
 }
 
 pub(crate) fn secret_missing(observed: &Observed) -> Vec<Finding> {
-    let (names, object) = observed.references();
+    let (mut names, object) = observed.references();
+    // A public image is pulled without its secret.
+    if images::is_waiting(observed) {
+        names.secrets.append(&mut names.pull_secrets);
+    }
     let wanted = Wanted {
         kind: "secret",
         names: &names.secrets,
@@ -246,16 +262,37 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn missing(&self, observed: &Observed, object: &str) -> Vec<Finding> {
+        if !is_needed(observed) {
+            return Vec::new();
+        }
         let kind = self.kind;
-        let is_missing = |name: &str| self.found.get(name).is_some_and(Option::is_none);
-        missing(self.names, is_missing)
-            .map(|(name, at)| {
-                Finding::new(format!("The {kind} {name:?} does not exist."))
-                    .evidence(object, at, name)
-                    .evidence(format!("{kind}/{name}"), "", "not found")
-                    .next(observed.kubectl(&format!("get {kind}")))
-            })
-            .collect()
+        let found =
+            self.names.iter().filter_map(|(name, at)| {
+                let finding = Finding::new(format!("The {kind} {name:?} does not exist."))
+                    .evidence(object, at.as_str(), name.as_str());
+                let finding = match self.found.get(name) {
+                    Some(Some(_)) => return None,
+                    Some(None) => finding.evidence(format!("{kind}/{name}"), "", "not found"),
+                    None => {
+                        let (event, message) = self.reported(observed, name)?;
+                        finding.evidence(event, Reason::FailedMount.as_str(), message)
+                    }
+                };
+                Some(finding.next(observed.kubectl(&format!("get {kind}"))))
+            });
+        found.collect()
+    }
+
+    /// The node's report that an object does not exist, which a user may read without the right to read
+    /// the object.
+    fn reported<'a>(&self, observed: &'a Observed, name: &str) -> Option<(String, &'a str)> {
+        let pod = name_of(&observed.pod()?.metadata);
+        let text = format!("{} {name:?} not found", self.kind);
+        let event = observed.event_with("Pod", pod, &[Reason::FailedMount], |message| {
+            message.contains(&text)
+        })?;
+        let message = event.message.as_deref().unwrap_or_default();
+        Some((format!("event of {pod}"), message))
     }
 }
 

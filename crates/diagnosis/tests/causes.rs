@@ -197,6 +197,55 @@ fn causes_name_the_reason_of_the_condition_and_its_remedy() {
     }
 }
 
+/// The conditions of a situation with the remedies that components write into their messages.
+fn with_remedies(mut situation: Value) -> Value {
+    for object in ["vm", "vmi"] {
+        let Some(status) = situation.pointer_mut(&format!("/{object}/status")) else {
+            continue;
+        };
+        let ending = status["reason"].as_str().unwrap_or_default().to_owned();
+        let conditions = status["conditions"].as_array_mut();
+        let conditions = conditions.map(Vec::as_mut_slice).unwrap_or_default();
+        let pause = conditions.iter().find(|one| one["type"] == "Paused");
+        let pause = pause.map(|one| one["reason"].as_str().unwrap_or_default().to_owned());
+        for condition in conditions {
+            let kind = condition["type"].as_str().unwrap_or_default();
+            let own = condition["reason"].as_str().unwrap_or_default();
+            // A guest is not ready because it is paused or has ended.
+            let reason = match (kind, own) {
+                ("Ready", "GuestNotRunning") => pause.as_deref().unwrap_or(&ending),
+                ("Ready" | "Paused" | "Synchronized" | "Failure", own) => own,
+                _ => continue,
+            };
+            if let Some(message) = condition["message"].as_str() {
+                let plain = reasons::without_advice(reason, message);
+                condition["message"] = reasons::advise(reason, plain).into();
+            }
+        }
+    }
+    situation
+}
+
+/// Components write the remedy into the message of a condition, and `why` prints it once.
+#[test]
+fn remedies_in_conditions_are_not_repeated() {
+    let file = file();
+    let mut advised = 0;
+    for case in &file.cases {
+        let plain = observed(&file, case);
+        let with_remedies = with_remedies(plain.clone());
+        advised += usize::from(plain != with_remedies);
+        let found = |situation: Value| {
+            let situation: Observed = serde_json::from_value(situation).expect("a situation");
+            let text = serde_json::to_string_pretty(&diagnose(&situation)).expect("a diagnosis");
+            // A removed remedy leaves its full stop.
+            text.replace(".\"", "\"").replace("..", ".")
+        };
+        assert_eq!(found(with_remedies), found(plain), "{case:?}");
+    }
+    assert!(advised > 20, "{advised} situations have a remedy");
+}
+
 /// A reason that a component writes to a VMI is named by `why`, whichever it is.
 #[test]
 fn every_reason_of_a_vmi_is_named_with_its_remedy() {
@@ -237,7 +286,10 @@ fn every_reason_of_a_vmi_is_named_with_its_remedy() {
 fn references_of_a_spec_have_their_fields() {
     let spec = json!({
         "serviceAccountName": "robot",
-        "domain": {},
+        "domain": {"firmware": {"kernelBoot": {"container": {
+            "image": "k", "kernelPath": "/k", "imagePullSecret": "kernel"}}}},
+        "accessCredentials": [{"sshPublicKey": {
+            "source": {"secret": {"secretName": "keys"}}, "propagationMethod": {"noCloud": {}}}}],
         "volumes": [
             { "name": "a", "persistentVolumeClaim": { "claimName": "data" } },
             { "name": "b", "ephemeral": { "persistentVolumeClaim": { "claimName": "base" } } },
@@ -256,9 +308,14 @@ fn references_of_a_spec_have_their_fields() {
     let names = |map: &BTreeMap<String, String>| map.keys().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(names(&found.claims), "base data");
     assert_eq!(names(&found.data_volumes), "import");
-    assert_eq!(names(&found.secrets), "net pull user");
+    assert_eq!(names(&found.secrets), "keys net user");
+    assert_eq!(names(&found.pull_secrets), "kernel pull");
     assert_eq!(names(&found.config_maps), "answers files");
     assert_eq!(names(&found.service_accounts), "robot token");
+    assert_eq!(
+        found.secrets["keys"],
+        "spec.accessCredentials[0].sshPublicKey.source.secret.secretName"
+    );
     assert_eq!(
         found.claims["base"],
         "spec.volumes[1].ephemeral.persistentVolumeClaim.claimName"

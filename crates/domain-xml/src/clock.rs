@@ -1,11 +1,40 @@
 //! The guest's clock and timers.
 
+use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::clock::{Clock, Timer};
 
 use crate::element::Element;
 
-pub(crate) fn render(clock: Option<&Clock>) -> Option<Element> {
-    let clock = clock?;
+pub(crate) fn render(vmi: &VirtualMachineInstance) -> Option<Element> {
+    let tsc = tsc_frequency(vmi).map(|frequency| {
+        Element::new("timer")
+            .attr("name", "tsc")
+            .attr("frequency", frequency)
+    });
+    match (&vmi.spec.domain.clock, tsc) {
+        (None, None) => None,
+        (None, tsc) => Some(render_clock(&Clock::default()).children(tsc)),
+        (Some(clock), tsc) => Some(render_clock(clock).children(tsc)),
+    }
+}
+
+/// The frequency that all nodes which may run the guest can give it, if the guest depends on it.
+fn tsc_frequency(vmi: &VirtualMachineInstance) -> Option<i64> {
+    let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;
+    let domain = &vmi.spec.domain;
+    let mut features = domain.cpu.iter().flat_map(|cpu| &cpu.features);
+    let is_invariant = features.any(|feature| {
+        feature.name == "invtsc" && matches!(feature.policy.as_deref(), Some("require" | "force"))
+    });
+    let hyperv = domain.features.as_ref().and_then(|all| all.hyperv.as_ref());
+    let reenlightenment = hyperv.and_then(|hyperv| hyperv.reenlightenment.as_ref());
+    let is_reenlightened = reenlightenment.is_some_and(|feature| feature.enabled != Some(false));
+    hints
+        .tsc_frequency
+        .filter(|frequency| *frequency > 0 && (is_invariant || is_reenlightened))
+}
+
+fn render_clock(clock: &Clock) -> Element {
     let base = match (&clock.timezone, &clock.utc) {
         (Some(zone), _) => Element::new("clock")
             .attr("offset", "timezone")
@@ -18,7 +47,7 @@ pub(crate) fn render(clock: Option<&Clock>) -> Option<Element> {
         }
         (None, None) => Element::new("clock").attr("offset", "utc"),
     };
-    Some(base.children(clock.timer.as_ref().map(timers).unwrap_or_default()))
+    base.children(clock.timer.as_ref().map(timers).unwrap_or_default())
 }
 
 fn timers(timer: &Timer) -> Vec<Element> {

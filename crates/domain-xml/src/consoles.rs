@@ -1,6 +1,6 @@
 //! Access to the guest for users and programs: serial console, screen, agent channel.
 
-use model::paths;
+use model::{Architecture, paths};
 
 use crate::element::Element;
 use crate::{Input, RenderError};
@@ -20,9 +20,12 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Element>, RenderError> {
             .as_ref()
             .and_then(|video| video.type_.as_deref());
         all.push(graphics(uid));
-        all.push(video_device(
-            video.filter(|kind| !kind.is_empty()).unwrap_or("vga"),
-        ));
+        let given = video.filter(|kind| !kind.is_empty());
+        all.push(match (given, input.guest.architecture) {
+            (Some(kind), _) => with_memory(kind),
+            (None, Architecture::Arm64 | Architecture::S390x) => video_device("virtio", None),
+            (None, Architecture::Amd64 | Architecture::Unknown(_)) => with_memory("vga"),
+        });
     }
     Ok(all)
 }
@@ -67,10 +70,14 @@ fn graphics(uid: &str) -> Element {
     Element::new("graphics").attr("type", "vnc").child(listen)
 }
 
-fn video_device(kind: &str) -> Element {
+fn with_memory(kind: &str) -> Element {
+    video_device(kind, Some(16_384))
+}
+
+fn video_device(kind: &str, kibibytes: Option<u32>) -> Element {
     let model = Element::new("model")
         .attr("type", kind)
         .attr("heads", 1)
-        .attr("vram", 16_384);
+        .attr_if("vram", kibibytes);
     Element::new("video").child(model)
 }

@@ -1,25 +1,25 @@
-//! Controllers, and the PCI Express ports kept free for devices plugged in later.
+//! Controllers, among them the PCI Express ports.
+
+use kubevirt_api::annotations;
+use model::Architecture;
 
 use crate::disks::Disk;
 use crate::element::Element;
 use crate::interfaces::Interface;
+use crate::layout::{self, Address, Layout, Placement};
 use crate::peripherals::Peripherals;
 use crate::{Input, virtio};
-
-/// A guest with at most this much memory gets fewer ports.
-const SMALL_GUEST: u64 = 2 << 30;
-/// Most ports that libvirt lays out below the root.
-const MAX_PORTS: usize = 31;
 
 #[derive(Debug)]
 pub(crate) struct Controllers {
     usb: &'static str,
     scsi: Option<&'static str>,
-    serial: Option<&'static str>,
-    /// PCI Express root ports, used and free.
-    ports: usize,
+    serial: &'static str,
+    /// Of the virtio controllers.
+    driver: Option<Element>,
     /// Without the 64-bit PCI hole.
     has_no_hole: bool,
+    pub(crate) layout: Layout,
 }
 
 pub(crate) fn of(
@@ -31,62 +31,97 @@ pub(crate) fn of(
 ) -> Controllers {
     let devices = &input.guest.vmi.spec.domain.devices;
     let has_hotplug = devices.disable_hotplug != Some(true);
-    let usb = disks.iter().any(Disk::is_usb) || peripherals.has_usb();
+    let architecture = input.guest.architecture;
+    let needs_usb = disks.iter().any(Disk::is_usb) || peripherals.has_usb();
+    let usb = needs_usb || architecture == Architecture::Arm64;
     let scsi = has_hotplug || disks.iter().any(Disk::is_scsi);
     let model = virtio::model(input.guest);
-    let serial = devices.autoattach_serial_console != Some(false);
-    let used = disks.iter().filter(|disk| disk.is_virtio()).count()
-        + interfaces.len()
-        + peripherals.pcie_devices()
-        + usize::from(usb)
-        + usize::from(scsi)
-        // The guest agent's channel needs the serial controller even without a console.
-        + 1;
-    let (total, least_free) = if memory <= SMALL_GUEST {
-        (8, 3)
-    } else {
-        (16, 6)
+    let annotation = |name: &str| {
+        let value = input.guest.vmi.metadata.annotations.as_ref()?.get(name)?;
+        Some(value.as_str())
     };
-    let free = if has_hotplug {
-        least_free.max(total - used.min(total))
+    let is_true = |name: &str| annotation(name) == Some("true");
+    let placement = if architecture == Architecture::S390x {
+        Placement::None
+    } else if is_true(annotations::PLACE_PCI_DEVICES_ON_ROOT_COMPLEX) {
+        Placement::RootComplex
+    } else if virtio::is_transitional(input.guest) {
+        Placement::Automatic
+    } else if has_hotplug {
+        Placement::Ports
     } else {
-        0
+        Placement::PortsWithoutHotplug
     };
-    let annotation = |name: &str| input.guest.vmi.metadata.annotations.as_ref()?.get(name);
+    let mut placed = layout::Devices {
+        interfaces: interfaces.iter().map(Interface::plug).collect(),
+        usb_controllers: usize::from(usb),
+        scsi_controllers: usize::from(scsi),
+        serial_controllers: 1,
+        disks: disks.iter().filter(|disk| disk.needs_address()).count(),
+        taken: interfaces
+            .iter()
+            .filter_map(Interface::taken_address)
+            .chain(disks.iter().filter_map(Disk::taken_address))
+            .collect(),
+        ..layout::Devices::default()
+    };
+    peripherals.count(&mut placed);
+    let slot_count = annotation(annotations::PCI_INTERFACE_SLOT_COUNT);
+    let slot_count = slot_count.and_then(|count| count.parse().ok());
     Controllers {
         usb: if usb { "qemu-xhci" } else { "none" },
-        scsi: scsi.then_some(model),
-        serial: serial.then_some(model),
-        ports: if has_hotplug {
-            (used + free).min(MAX_PORTS)
-        } else {
-            0
-        },
-        has_no_hole: annotation("kubevirt.io/disablePCIHole64")
-            .is_some_and(|value| value == "true"),
+        scsi: scsi.then_some(match architecture {
+            Architecture::S390x => "virtio-scsi",
+            _ => model,
+        }),
+        serial: model,
+        driver: virtio::driver(input.guest),
+        has_no_hole: is_true(annotations::DISABLE_PCI_HOLE64),
+        layout: layout::lay_out(&placed, placement, memory, slot_count),
     }
 }
 
 impl Controllers {
     pub(crate) fn render(&self) -> Vec<Element> {
+        let Layout {
+            ports,
+            usb,
+            scsi,
+            serial,
+            bridge,
+            ..
+        } = self.layout;
         let controller = |kind: &'static str, index: usize, model: &'static str| {
             Element::new("controller")
                 .attr("type", kind)
                 .attr("index", index)
                 .attr("model", model)
         };
-        let mut all = vec![controller("usb", 0, self.usb)];
-        all.extend(self.scsi.map(|model| controller("scsi", 0, model)));
-        all.extend(
-            self.serial
-                .map(|model| controller("virtio-serial", 0, model)),
-        );
-        if self.has_no_hole || self.ports > 0 {
+        let at = |element: Element, address: Option<Address>| {
+            element.children(address.map(Address::render))
+        };
+        let mut all = vec![at(controller("usb", 0, self.usb), usb)];
+        all.extend(self.scsi.map(|model| {
+            at(
+                controller("scsi", 0, model).children(self.driver.clone()),
+                scsi,
+            )
+        }));
+        // The channel of the guest agent needs it even without a console.
+        let channels = controller("virtio-serial", 0, self.serial);
+        all.push(at(channels.children(self.driver.clone()), serial));
+        if self.has_no_hole || ports > 0 {
             let hole = Element::new("pcihole64").attr("unit", "KiB").text(0);
             all.push(controller("pci", 0, "pcie-root").children(self.has_no_hole.then_some(hole)));
         }
-        // libvirt fills the ports in order; those left over are free for hotplug.
-        all.extend((1..=self.ports).map(|index| controller("pci", index, "pcie-root-port")));
+        all.extend((1..=ports).map(|index| controller("pci", index, "pcie-root-port")));
+        // Without an address libvirt would plug it into the first port that is free.
+        all.extend(bridge.map(|address| {
+            at(
+                controller("pci", ports + 1, "pcie-to-pci-bridge"),
+                Some(address),
+            )
+        }));
         all
     }
 }

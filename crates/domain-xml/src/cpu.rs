@@ -1,9 +1,11 @@
 //! Virtual CPUs: their number, topology and model.
 
 use kubevirt_api::domain::CpuFeature;
-use model::CpuModel;
+use model::{Architecture, CpuModel};
 
 use crate::element::Element;
+use crate::memory::Memory;
+use crate::numa::Cells;
 use crate::{Acceleration, Input, RenderError};
 
 #[derive(Debug)]
@@ -17,14 +19,24 @@ pub(crate) struct Processors<'a> {
     threads: u32,
     /// Virtual CPUs that the guest starts with.
     enabled: u32,
-    /// The guest's memory may grow, which libvirt permits only with a NUMA cell.
-    needs_cell: bool,
+    /// Bytes of memory of the one NUMA cell, if there must be one.
+    cell: Option<u64>,
+    /// The host's cells.
+    cells: Option<Cells>,
+    is_amd64: bool,
 }
 
-pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Processors<'a>, RenderError> {
+pub(crate) fn of<'a>(
+    input: &Input<'a>,
+    memory: &Memory,
+    cells: Option<Cells>,
+) -> Result<Processors<'a>, RenderError> {
     let topology = input.guest.topology;
     let (sockets, cores, threads) = (topology.sockets, topology.cores, topology.threads);
-    let max_sockets = topology.max_sockets.unwrap_or(sockets);
+    let is_arm64 = input.guest.architecture == Architecture::Arm64;
+    // CPUs of arm64 cannot be plugged in.
+    let max_sockets = topology.max_sockets.filter(|_| !is_arm64);
+    let max_sockets = max_sockets.unwrap_or(sockets);
     if max_sockets < sockets {
         return Err(RenderError::invalid(
             "spec.domain.cpu.maxSockets",
@@ -43,8 +55,7 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Processors<'a>, RenderError> {
         ));
     };
     let domain = &input.guest.vmi.spec.domain;
-    let memory = domain.memory.as_ref();
-    Ok(Processors {
+    let mut processors = Processors {
         model: input.guest.cpu_model,
         features: domain.cpu.as_ref().map_or(&[][..], |cpu| &cpu.features),
         acceleration: input.facts.acceleration,
@@ -52,8 +63,15 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Processors<'a>, RenderError> {
         cores,
         threads,
         enabled,
-        needs_cell: memory.is_some_and(|m| m.max_guest.is_some() && m.max_guest != m.guest),
-    })
+        cell: memory.needs_cell().then_some(memory.bytes),
+        cells,
+        is_amd64: input.guest.architecture == Architecture::Amd64,
+    };
+    let total = processors.total();
+    if let Some(cells) = &mut processors.cells {
+        cells.complete(total);
+    }
+    Ok(processors)
 }
 
 impl Processors<'_> {
@@ -80,7 +98,12 @@ impl Processors<'_> {
         vec![count, Element::new("vcpus").children(each)]
     }
 
-    pub(crate) fn render_cpu(&self, memory: u64) -> Element {
+    /// The NUMA cells, if they are the host's.
+    pub(crate) fn cells(&self) -> Option<&Cells> {
+        self.cells.as_ref()
+    }
+
+    pub(crate) fn render_cpu(&self) -> Element {
         let topology = Element::new("topology")
             .attr("sockets", self.sockets)
             .attr("cores", self.cores)
@@ -88,7 +111,7 @@ impl Processors<'_> {
         self.render_model()
             .child(topology)
             .children(self.render_features())
-            .children(self.needs_cell.then(|| self.render_cell(memory)))
+            .children(self.render_cells())
     }
 
     fn render_model(&self) -> Element {
@@ -116,12 +139,17 @@ impl Processors<'_> {
             .iter()
             .map(|f| render(&f.name, f.policy.as_deref()))
             .collect();
-        let is_named = matches!(self.model, CpuModel::Named(_));
+        let is_named = self.is_amd64 && matches!(self.model, CpuModel::Named(_));
         // Named models include mpx, which no current CPU has.
         if is_named && !self.features.iter().any(|feature| feature.name == "mpx") {
             features.push(render("mpx", Some("disable")));
         }
         features
+    }
+
+    fn render_cells(&self) -> Option<Element> {
+        let hosts = self.cells.as_ref().map(Cells::render);
+        hosts.or_else(|| self.cell.map(|memory| self.render_cell(memory)))
     }
 
     fn render_cell(&self, memory: u64) -> Element {

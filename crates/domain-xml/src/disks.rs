@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use kubevirt_api::disks::{DiskErrorPolicy, DriverCache, DriverIo};
-use model::{Bus, Target};
+use model::{Bus, PciAddress, Target};
 
 use crate::element::Element;
+use crate::io_threads::{Assigned, IoThreads};
+use crate::layout::{self, Address};
 use crate::sources::{self, Format, Location, Source};
-use crate::{DirectIo, Input, RenderError, virtio};
+use crate::{Allocation, BlockSizes, DirectIo, Input, Provisioning, RenderError, virtio};
 
 #[derive(Debug)]
 pub(crate) struct Disk<'a> {
@@ -19,17 +21,29 @@ pub(crate) struct Disk<'a> {
     source: Option<Source>,
     is_read_only: bool,
     cache: DriverCache,
+    provisioning: Provisioning,
+    allocation: Allocation,
     /// Model of a virtio disk.
     model: Option<&'static str>,
     queues: Option<u64>,
+    io_threads: Option<Assigned>,
+    iommu: Option<&'static str>,
+    /// The address that the user gave.
+    address: Option<PciAddress>,
+    blocks: Option<BlockSizes>,
 }
 
-pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Disk<'a>>, RenderError> {
+pub(crate) fn of<'a>(input: &Input<'a>, threads: &IoThreads) -> Result<Vec<Disk<'a>>, RenderError> {
     let disks = &input.guest.disks;
     let mut names = Names::reserve(input);
     let mut all = Vec::with_capacity(disks.len());
+    let mut threads = threads.disks.iter().copied();
     for disk in disks {
-        all.push(resolve(input, *disk, &mut names)?);
+        let resolved = resolve(input, *disk, &mut names)?;
+        all.push(Disk {
+            io_threads: threads.next().flatten(),
+            ..resolved
+        });
     }
     Ok(all)
 }
@@ -37,12 +51,37 @@ pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Disk<'a>>, RenderError> {
 /// The device name of each disk in the guest, by the name of its volume, in the order of the VMI.
 pub fn disk_targets(input: &Input<'_>) -> Result<Vec<(String, String)>, RenderError> {
     let named = |disk: Disk<'_>| (disk.parsed.name().to_owned(), disk.target);
-    Ok(of(input)?.into_iter().map(named).collect())
+    let disks = of(input, &IoThreads::default())?;
+    Ok(disks.into_iter().map(named).collect())
+}
+
+/// `addresses` are those of the disks that need one, in order.
+pub(crate) fn render(disks: &[Disk<'_>], addresses: &[Option<Address>]) -> Vec<Element> {
+    let mut addresses = addresses.iter().copied();
+    let rendered = disks.iter().map(|disk| {
+        let address = if disk.needs_address() {
+            addresses.next().flatten()
+        } else {
+            None
+        };
+        disk.render(address)
+    });
+    rendered.collect()
 }
 
 impl Disk<'_> {
     pub(crate) fn is_virtio(&self) -> bool {
         self.parsed.bus == Bus::Virtio
+    }
+
+    /// Whether the layout gives it a PCI address.
+    pub(crate) fn needs_address(&self) -> bool {
+        self.is_virtio() && self.address.is_none()
+    }
+
+    /// The PCI address that the user gave.
+    pub(crate) fn taken_address(&self) -> Option<PciAddress> {
+        self.address
     }
 
     pub(crate) fn is_scsi(&self) -> bool {
@@ -53,10 +92,14 @@ impl Disk<'_> {
         self.parsed.bus == Bus::Usb
     }
 
-    pub(crate) fn render(&self) -> Element {
+    fn render(&self, address: Option<Address>) -> Element {
+        let discard = match self.provisioning {
+            Provisioning::Thin => Some("unmap"),
+            Provisioning::Thick => None,
+        };
         let (device, discard) = match self.parsed.target {
-            Target::Disk => ("disk", Some("unmap")),
-            Target::Lun { .. } => ("lun", Some("unmap")),
+            Target::Disk => ("disk", discard),
+            Target::Lun { .. } => ("lun", discard),
             Target::CdRom { .. } if self.source.is_none() => ("cdrom", Some("unmap")),
             Target::CdRom { .. } => ("cdrom", None),
         };
@@ -71,7 +114,12 @@ impl Disk<'_> {
             .attr("error_policy", self.error_policy())
             .attr_if("io", self.io())
             .attr_if("discard", discard)
-            .attr_if("queues", self.queues);
+            .attr_if("queues", self.queues)
+            .attr_if("iommu", self.iommu);
+        let driver = match self.io_threads {
+            Some(threads) => threads.add_to(driver),
+            None => driver,
+        };
         let is_file = source.is_some_and(|source| matches!(source.location, Location::File(_)));
         let source = source.map(|source| match &source.location {
             Location::File(path) => Element::new("source").attr("file", path),
@@ -96,6 +144,8 @@ impl Disk<'_> {
             .children(serial.map(|serial| Element::new("serial").text(serial)))
             .alias(self.parsed.name())
             .children(self.is_scsi().then(|| self.render_scsi_address()))
+            .children(address.map(Address::render))
+            .children(self.address.map(layout::render_taken))
     }
 
     fn render_target(&self) -> Element {
@@ -113,6 +163,15 @@ impl Disk<'_> {
     }
 
     fn render_block_size(&self) -> Option<Element> {
+        if let Some(blocks) = self.blocks {
+            let discard = (blocks.discard > 0).then_some(blocks.discard);
+            return Some(
+                Element::new("blockio")
+                    .attr("logical_block_size", blocks.logical)
+                    .attr("physical_block_size", blocks.physical)
+                    .attr_if("discard_granularity", discard),
+            );
+        }
         let custom = self.parsed.spec.block_size.as_ref()?.custom.as_ref()?;
         Some(
             Element::new("blockio")
@@ -130,9 +189,10 @@ impl Disk<'_> {
             .attr("unit", self.number)
     }
 
-    /// A device that bypasses the page cache needs no threads.
+    /// A device, or an image without holes, that bypasses the page cache needs no threads.
     fn io(&self) -> Option<DriverIo> {
-        let is_native = is_device(self.source.as_ref()) && self.cache == DriverCache::None;
+        let is_allocated = is_device(self.source.as_ref()) || self.allocation == Allocation::Full;
+        let is_native = is_allocated && self.cache == DriverCache::None;
         let given = self.parsed.spec.io.clone();
         given.or_else(|| is_native.then_some(DriverIo::Native))
     }
@@ -172,6 +232,7 @@ fn resolve<'a>(
     let devices = &input.guest.vmi.spec.domain.devices;
     let is_virtio = disk.bus == Bus::Virtio;
     let (target, number) = names.next(disk.name(), is_virtio);
+    let volume = input.facts.volumes.get(disk.name());
     let is_multi_queue = is_virtio && devices.block_multi_queue == Some(true);
     Ok(Disk {
         target,
@@ -179,10 +240,34 @@ fn resolve<'a>(
         source,
         is_read_only,
         cache: cache(input, disk.spec),
+        provisioning: volume.map_or(Provisioning::Thin, |volume| volume.provisioning),
+        allocation: volume.map_or(Allocation::Sparse, |volume| volume.allocation),
         model: is_virtio.then(|| virtio::model(input.guest)),
         queues: is_multi_queue.then(|| input.guest.topology.vcpus()),
+        io_threads: None,
+        iommu: is_virtio.then(|| virtio::iommu(input.guest)).flatten(),
+        address: pci_address(&disk)?,
+        blocks: matched_blocks(input, disk.spec),
         parsed: disk,
     })
+}
+
+fn pci_address(disk: &model::Disk<'_>) -> Result<Option<PciAddress>, RenderError> {
+    let target = disk.spec.disk.as_ref();
+    let text = target.and_then(|target| target.pci_address.as_deref());
+    layout::taken(text, || disk.field("disk.pciAddress"))
+}
+
+/// The blocks of the disk's volume, if the guest is to see them.
+fn matched_blocks(input: &Input<'_>, spec: &kubevirt_api::disks::Disk) -> Option<BlockSizes> {
+    let matches = spec.block_size.as_ref()?.match_volume.as_ref()?;
+    let volume = input.facts.volumes.get(&spec.name);
+    let own = BlockSizes {
+        logical: input.facts.block_size,
+        physical: input.facts.block_size,
+        discard: 0,
+    };
+    (matches.enabled != Some(false)).then(|| volume.map_or(own, |volume| volume.blocks))
 }
 
 fn is_device(source: Option<&Source>) -> bool {

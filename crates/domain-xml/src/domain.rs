@@ -1,31 +1,32 @@
 //! The domain as a whole.
 
-use kubevirt_api::VirtualMachineInstance;
-use model::{Guest, ResourceList};
-
 use crate::element::Element;
 use crate::{
     Acceleration, Input, RenderError, clock, consoles, controllers, cpu, disks, features,
-    interfaces, os, peripherals,
+    interfaces, io_threads, memory, numa, os, peripherals, pinning, security,
 };
+use kubevirt_api::VirtualMachineInstance;
 
 /// Renders the XML for `virDomainDefineXML`.
 pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
     let vmi = input.guest.vmi;
-    let spec = &vmi.spec.domain;
-    let memory = guest_memory(input.guest)?;
-    let disks = disks::of(input)?;
+    let memory = memory::of(input.guest)?;
+    let io_threads = io_threads::of(input.guest)?;
+    let disks = disks::of(input, &io_threads)?;
     let interfaces = interfaces::of(input)?;
-    let peripherals = peripherals::of(input);
-    let controllers = controllers::of(input, &disks, &interfaces, &peripherals, memory);
-    let processors = cpu::of(input)?;
+    let peripherals = peripherals::of(input)?;
+    let controllers = controllers::of(input, &disks, &interfaces, &peripherals, memory.bytes);
+    let layout = &controllers.layout;
+    let pinning = pinning::of(input, &io_threads)?;
+    let cells = numa::of(input.guest, input.facts, pinning.as_ref(), memory.bytes)?;
+    let processors = cpu::of(input, &memory, cells)?;
 
     let devices = Element::new("devices")
         .children(controllers.render())
-        .children(disks.iter().map(disks::Disk::render))
-        .children(interfaces.iter().map(interfaces::Interface::render))
+        .children(disks::render(&disks, &layout.disks))
+        .children(interfaces::render(&interfaces, &layout.interfaces))
         .children(consoles::render(input)?)
-        .children(peripherals.render());
+        .children(peripherals.render(layout));
 
     let domain = Element::new("domain")
         .attr(
@@ -39,16 +40,19 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
         .child(Element::new("name").text(input.guest.domain_name()))
         .child(Element::new("uuid").text(os::uuid(vmi)?))
         .child(metadata(vmi)?)
-        .children(max_memory(input.guest, memory)?)
-        .child(bytes("memory", memory))
+        .children(memory.render(processors.cells()))
         .children(processors.render_vcpus())
+        .children(io_threads.render())
+        .children(pinning.as_ref().map(pinning::Pinning::render))
+        .children(processors.cells().map(numa::Cells::render_tuning))
         .child(os::sysinfo(input)?)
         .child(os::render(input)?)
         .children(features::render(input))
-        .child(processors.render_cpu(memory))
-        .children(clock::render(spec.clock.as_ref()))
+        .child(processors.render_cpu())
+        .children(clock::render(vmi))
         .children(on_reboot(vmi))
-        .child(devices);
+        .child(devices)
+        .children(security::render(input.guest));
 
     let xml = domain.to_xml();
     match xml
@@ -63,31 +67,11 @@ pub fn render(input: &Input<'_>) -> Result<String, RenderError> {
     }
 }
 
-/// Bytes of the guest's memory: the VMI's own field, else the request, else the limit.
-fn guest_memory(guest: &Guest<'_>) -> Result<u64, RenderError> {
-    let field = "spec.domain.memory.guest".to_owned();
-    let mut found = guest.memory()?.map(|bytes| (field.clone(), bytes));
-    for list in [ResourceList::Requests, ResourceList::Limits] {
-        if found.is_none() {
-            let amount = guest.resource(list, "memory")?;
-            found = amount.map(|amount| (list.field("memory"), amount.units()));
-        }
-    }
-    match found {
-        None => Err(RenderError::missing(field)),
-        Some((field, 0)) => Err(RenderError::invalid(field, "must be more than zero")),
-        Some((_, bytes)) => Ok(bytes),
-    }
-}
-
-/// Maximum for memory hotplug, if it is more than the guest starts with.
-fn max_memory(guest: &Guest<'_>, memory: u64) -> Result<Option<Element>, RenderError> {
-    let max = guest.max_memory()?.filter(|max| *max != memory);
-    Ok(max.map(|max| bytes("maxMemory", max).attr("slots", 0)))
-}
-
-fn bytes(name: &'static str, value: u64) -> Element {
-    Element::new(name).attr("unit", "b").text(value)
+/// The CPUs for everything in the pod except the guest's virtual CPUs; empty if there are no such.
+pub fn separate_cpus(input: &Input<'_>) -> Result<Vec<u32>, RenderError> {
+    let io_threads = io_threads::of(input.guest)?;
+    let pinning = pinning::of(input, &io_threads)?;
+    Ok(pinning.map_or_else(Vec::new, |pinning| pinning.emulator().to_vec()))
 }
 
 /// The VMI's UID, which identifies the owner of a domain.

@@ -14,12 +14,15 @@ pub enum RenderError {
     /// The facts lack the interface; the VMI is correct.
     #[error("render interface {interface:?}: it is not plumbed into the pod")]
     NotPlumbed { interface: String },
+    /// The status lacks the address; the VMI is correct.
+    #[error("render the vsock device: status.VSOCKCID is not set yet")]
+    NoVsockAddress,
 }
 
 impl RenderError {
     /// Whether other facts may resolve it; otherwise the VMI has to change.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::NotPlumbed { .. })
+        matches!(self, Self::NotPlumbed { .. } | Self::NoVsockAddress)
     }
 
     pub(crate) fn missing(field: impl Into<String>) -> Self {

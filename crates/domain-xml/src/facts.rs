@@ -26,6 +26,12 @@ pub struct Facts {
     /// Seconds between balloon statistics; 0 for none.
     pub balloon_stats_seconds: u32,
     pub efi: EfiFirmware,
+    /// Block size of the file systems with the pod's own files.
+    pub block_size: u32,
+    /// The pod's own CPUs; of no importance to a guest that shares them.
+    pub cpus: Vec<HostCpu>,
+    /// The host's NUMA cells.
+    pub cells: Vec<HostCell>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +52,51 @@ pub enum DirectIo {
 pub struct VolumeFacts {
     pub mode: VolumeMode,
     pub direct_io: DirectIo,
+    pub blocks: BlockSizes,
+    pub provisioning: Provisioning,
+    pub allocation: Allocation,
+}
+
+/// Whether freed space may be returned to the storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provisioning {
+    Thin,
+    /// The claim is marked as preallocated: space that a guest discards stays allocated.
+    Thick,
+}
+
+/// How much of an image's size is allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    Sparse,
+    Full,
+}
+
+/// Sizes of the blocks that the storage reads, writes and discards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockSizes {
+    pub logical: u32,
+    pub physical: u32,
+    /// Zero if the storage has none.
+    pub discard: u32,
+}
+
+/// A CPU of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostCpu {
+    pub id: u32,
+    /// The lowest of the CPUs that share its core.
+    pub core: u32,
+    /// Its NUMA cell.
+    pub cell: u32,
+}
+
+/// A NUMA cell of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCell {
+    pub id: u32,
+    /// Distance of other cells, by cell.
+    pub distances: BTreeMap<u32, u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +147,15 @@ pub struct EfiFirmware {
     pub vars: String,
     pub secure_code: String,
     pub secure_vars: String,
+    /// For guests with AMD SEV-SNP; it keeps no variables.
+    pub snp_code: String,
+    /// For guests with Intel TDX; it keeps no variables.
+    pub tdx_code: String,
+    /// The same with signed boot loaders only.
+    pub tdx_secure_code: String,
+    /// For guests of arm64.
+    pub arm64_code: String,
+    pub arm64_vars: String,
 }
 
 impl EfiFirmware {
@@ -106,6 +166,11 @@ impl EfiFirmware {
             vars: "/usr/share/OVMF/OVMF_VARS_4M.fd".into(),
             secure_code: "/usr/share/OVMF/OVMF_CODE_4M.secboot.fd".into(),
             secure_vars: "/usr/share/OVMF/OVMF_VARS_4M.ms.fd".into(),
+            snp_code: "/usr/share/ovmf/OVMF.amdsev.fd".into(),
+            tdx_code: "/usr/share/ovmf/OVMF.inteltdx.fd".into(),
+            tdx_secure_code: "/usr/share/ovmf/OVMF.inteltdx.secboot.fd".into(),
+            arm64_code: "/usr/share/AAVMF/AAVMF_CODE.fd".into(),
+            arm64_vars: "/usr/share/AAVMF/AAVMF_VARS.fd".into(),
         }
     }
 }

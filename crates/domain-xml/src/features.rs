@@ -2,6 +2,8 @@
 
 use kubevirt_api::features::{FeatureHyperv, FeatureState, Features};
 
+use model::{Architecture, Guest};
+
 use crate::element::Element;
 use crate::{Acceleration, Input};
 
@@ -11,29 +13,36 @@ const TB_CACHE: u32 = 32;
 
 pub(crate) fn render(input: &Input<'_>) -> Option<Element> {
     let given = input.guest.vmi.spec.domain.features.as_ref();
+    let guest = input.guest;
+    let is_amd64 = guest.architecture == Architecture::Amd64;
     let features = Element::new("features")
-        .children(given.map_or_else(|| vec![Element::new("acpi")], render_switches))
+        .children(render_switches(given, guest.architecture))
         .children(given.and_then(render_hyperv))
-        .children(given.and_then(render_kvm))
+        .children(render_kvm(given, guest.has_dedicated_cpus() && is_amd64))
         .children(
             given
                 .and_then(|f| f.pvspinlock.as_ref())
                 .map(|s| state("pvspinlock", s.enabled)),
         )
-        .child(Element::new("vmport").attr("state", "off"))
+        .children(is_amd64.then(|| Element::new("vmport").attr("state", "off")))
+        .children(has_no_counters(guest).then(|| Element::new("pmu").attr("state", "off")))
         .children((input.facts.acceleration == Acceleration::Emulation).then(tcg));
     (!features.is_empty()).then_some(features)
 }
 
 /// Features that are present or absent.
-fn render_switches(features: &Features) -> Vec<Element> {
+fn render_switches(features: Option<&Features>, architecture: Architecture<'_>) -> Vec<Element> {
     let on = |state: Option<Option<bool>>| state.is_some_and(|enabled| enabled != Some(false));
-    let acpi = features
-        .acpi
-        .as_ref()
-        .is_none_or(|acpi| acpi.enabled != Some(false));
-    let apic = on(features.apic.as_ref().map(|apic| apic.enabled));
-    let smm = on(features.smm.as_ref().map(|smm| smm.enabled));
+    let acpi = features.and_then(|features| features.acpi.as_ref());
+    let acpi = acpi.is_none_or(|acpi| acpi.enabled != Some(false));
+    let apic = features.and_then(|features| features.apic.as_ref());
+    let apic = on(apic.map(|apic| apic.enabled));
+    let smm = features.and_then(|features| features.smm.as_ref());
+    let smm = on(smm.map(|smm| smm.enabled));
+    // Machines of s390x have none of them.
+    if architecture == Architecture::S390x {
+        return Vec::new();
+    }
     [("acpi", acpi), ("apic", apic), ("smm", smm)]
         .into_iter()
         .filter(|(_, on)| *on)
@@ -44,9 +53,19 @@ fn render_switches(features: &Features) -> Vec<Element> {
         .collect()
 }
 
-fn render_kvm(features: &Features) -> Option<Element> {
-    let hidden = features.kvm.as_ref()?.hidden;
-    Some(Element::new("kvm").child(state("hidden", Some(hidden == Some(true)))))
+fn render_kvm(features: Option<&Features>, has_own_cpus: bool) -> Option<Element> {
+    let given = features.and_then(|features| features.kvm.as_ref());
+    let hidden = given.map(|kvm| state("hidden", Some(kvm.hidden == Some(true))));
+    let dedicated = has_own_cpus.then(|| state("hint-dedicated", Some(true)));
+    let kvm = Element::new("kvm").children(hidden).children(dedicated);
+    (!kvm.is_empty()).then_some(kvm)
+}
+
+/// Performance counters cost realtime guests their latency; TDX does not permit them.
+fn has_no_counters(guest: &Guest<'_>) -> bool {
+    let domain = &guest.vmi.spec.domain;
+    let security = domain.launch_security.as_ref();
+    guest.is_realtime() || security.is_some_and(|security| security.tdx.is_some())
 }
 
 fn render_hyperv(features: &Features) -> Option<Element> {

@@ -1,8 +1,9 @@
 //! Network interfaces.
 
-use model::{Binding, LinkState, Unsupported};
+use model::{Architecture, Binding, LinkState, PciAddress, Unsupported};
 
 use crate::element::Element;
+use crate::layout::{self, Address, Plug};
 use crate::{Acceleration, Input, InterfaceFacts, RenderError, virtio};
 
 #[derive(Debug)]
@@ -11,12 +12,26 @@ pub(crate) struct Interface<'a> {
     facts: &'a InterfaceFacts,
     model: &'a str,
     driver: Option<Driver>,
+    /// The address that the user gave.
+    address: Option<PciAddress>,
+    rom: Rom,
+}
+
+/// The interface's boot ROM.
+#[derive(Debug, PartialEq, Eq)]
+enum Rom {
+    /// Only a guest that may boot from the network needs it.
+    ForBoot,
+    Never,
+    /// The machine has no such ROMs.
+    Unknown,
 }
 
 #[derive(Debug)]
 struct Driver {
     name: &'static str,
-    queues: u32,
+    queues: Option<u32>,
+    iommu: Option<&'static str>,
 }
 
 pub(crate) fn of<'a>(input: &Input<'a>) -> Result<Vec<Interface<'a>>, RenderError> {
@@ -43,25 +58,54 @@ fn resolve<'a>(
         interface: interface.name().to_owned(),
     })?;
     let queues = input.guest.queues(&interface);
+    let is_virtio = interface.emulated_model().is_none();
+    let iommu = is_virtio.then(|| virtio::iommu(input.guest)).flatten();
+    let address = interface.spec.pci_address.as_deref();
     Ok(Interface {
         facts,
         model: interface
             .emulated_model()
             .unwrap_or_else(|| virtio::model(input.guest)),
-        driver: queues.map(|queues| Driver {
+        address: layout::taken(address, || interface.field("pciAddress"))?,
+        rom: match input.guest.architecture {
+            Architecture::S390x => Rom::Unknown,
+            _ if input.guest.is_confidential() => Rom::Never,
+            _ => Rom::ForBoot,
+        },
+        driver: (queues.is_some() || iommu.is_some()).then_some(Driver {
             // Only KVM has the vhost device.
             name: match input.facts.acceleration {
                 Acceleration::Kvm => "vhost",
                 Acceleration::Emulation => "qemu",
             },
             queues,
+            iommu,
         }),
         parsed: interface,
     })
 }
 
+pub(crate) fn render(interfaces: &[Interface<'_>], addresses: &[Option<Address>]) -> Vec<Element> {
+    let all = interfaces.iter().zip(addresses);
+    all.map(|(interface, address)| interface.render(*address))
+        .collect()
+}
+
 impl Interface<'_> {
-    pub(crate) fn render(&self) -> Element {
+    /// The PCI address that the user gave.
+    pub(crate) fn taken_address(&self) -> Option<PciAddress> {
+        self.address
+    }
+
+    pub(crate) fn plug(&self) -> Plug {
+        match self.parsed.emulated_model() {
+            _ if self.address.is_some() => Plug::Taken,
+            None | Some("e1000e" | "igb") => Plug::Express,
+            Some(_) => Plug::Conventional,
+        }
+    }
+
+    fn render(&self, address: Option<Address>) -> Element {
         let target = Element::new("target")
             .attr("dev", &self.facts.tap)
             .attr("managed", "no");
@@ -69,10 +113,12 @@ impl Interface<'_> {
         let order = spec
             .boot_order
             .map(|order| Element::new("boot").attr("order", order));
-        // Only a guest that may boot from the network needs a boot ROM.
-        let rom = order
-            .is_none()
-            .then(|| Element::new("rom").attr("enabled", "no"));
+        let has_no_rom = match self.rom {
+            Rom::ForBoot => order.is_none(),
+            Rom::Never => true,
+            Rom::Unknown => false,
+        };
+        let rom = has_no_rom.then(|| Element::new("rom").attr("enabled", "no"));
         let is_down = self.parsed.link == LinkState::Down;
         let acpi = spec.acpi_index.filter(|index| *index > 0);
         Element::new("interface")
@@ -86,6 +132,8 @@ impl Interface<'_> {
             .children(is_down.then(|| Element::new("link").attr("state", "down")))
             .children(rom)
             .children(acpi.map(|index| Element::new("acpi").attr("index", index)))
+            .children(address.map(Address::render))
+            .children(self.address.map(layout::render_taken))
             .alias(self.parsed.name())
     }
 }
@@ -94,6 +142,7 @@ impl Driver {
     fn render(&self) -> Element {
         Element::new("driver")
             .attr("name", self.name)
-            .attr("queues", self.queues)
+            .attr_if("queues", self.queues)
+            .attr_if("iommu", self.iommu)
     }
 }

@@ -5,8 +5,8 @@
 //! place (`element`).
 //!
 //! **Invariants**: the same input gives the same text; a field that this crate does not render is
-//! refused with its path, never left out; every user-named device has an alias `ua-<name>`. libvirt
-//! assigns PCI addresses.
+//! refused with its path, never left out; every user-named device has an alias `ua-<name>`; devices
+//! that a guest finds by their PCI address have the one that `layout` gives them.
 //!
 //! It must not know which process creates the files that the XML names ([`model::paths`] defines
 //! their paths), nor anything about the host beyond the facts.
@@ -22,15 +22,21 @@ mod error;
 mod facts;
 mod features;
 mod interfaces;
+mod io_threads;
+mod layout;
+mod memory;
+mod numa;
 mod os;
 mod peripherals;
+mod pinning;
+mod security;
 mod sources;
 mod virtio;
 
 pub use disks::disk_targets;
-pub use domain::render;
+pub use domain::{render, separate_cpus};
 pub use error::RenderError;
 pub use facts::{
-    Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts, VolumeFacts,
-    VolumeMode,
+    Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
+    InterfaceFacts, Provisioning, SmbiosFacts, VolumeFacts, VolumeMode,
 };

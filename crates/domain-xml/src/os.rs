@@ -1,14 +1,22 @@
 //! Identity and boot: UUID, SMBIOS, machine, firmware, kernel.
 
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::domain::Chassis;
 use kubevirt_api::firmware::{Firmware, KernelBoot};
 use model::{Architecture, Bootloader, Unsupported, paths};
 
 use crate::element::Element;
-use crate::{EfiFirmware, Input, RenderError};
+use crate::{Input, RenderError};
 
-/// Machine type of guests that name none.
-const DEFAULT_MACHINE: &str = "q35";
+/// What libvirt calls an architecture, and the machine type of guests that name none.
+fn platform(architecture: Architecture<'_>) -> Result<(&'static str, &'static str), RenderError> {
+    match architecture {
+        Architecture::Amd64 => Ok(("x86_64", "q35")),
+        Architecture::Arm64 => Ok(("aarch64", "virt")),
+        Architecture::S390x => Ok(("s390x", "s390-ccw-virtio")),
+        Architecture::Unknown(_) => Err(Unsupported::architecture().into()),
+    }
+}
 
 pub(crate) fn uuid(vmi: &VirtualMachineInstance) -> Result<&str, RenderError> {
     let firmware = vmi.spec.domain.firmware.as_ref();
@@ -37,11 +45,38 @@ pub(crate) fn sysinfo(input: &Input<'_>) -> Result<Element, RenderError> {
         .map(|(name, value)| Element::new("entry").attr("name", name).text(value));
     Ok(Element::new("sysinfo")
         .attr("type", "smbios")
-        .child(Element::new("system").children(system)))
+        .child(Element::new("system").children(system))
+        .children(
+            input
+                .guest
+                .vmi
+                .spec
+                .domain
+                .chassis
+                .as_ref()
+                .and_then(chassis),
+        ))
+}
+
+fn chassis(chassis: &Chassis) -> Option<Element> {
+    let entries = [
+        ("manufacturer", &chassis.manufacturer),
+        ("version", &chassis.version),
+        ("serial", &chassis.serial),
+        ("asset", &chassis.asset),
+        ("sku", &chassis.sku),
+    ];
+    let entries = entries.into_iter().filter_map(|(name, value)| {
+        let value = value.as_deref().filter(|value| !value.is_empty())?;
+        Some(Element::new("entry").attr("name", name).text(value))
+    });
+    let chassis = Element::new("chassis").children(entries);
+    (!chassis.is_empty()).then_some(chassis)
 }
 
 pub(crate) fn render(input: &Input<'_>) -> Result<Element, RenderError> {
     let spec = &input.guest.vmi.spec;
+    let (arch, default_machine) = platform(input.guest.architecture)?;
     let machine = spec
         .domain
         .machine
@@ -49,18 +84,13 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Element, RenderError> {
         .and_then(|machine| machine.type_.as_deref());
     let machine = machine
         .filter(|machine| !machine.is_empty())
-        .unwrap_or(DEFAULT_MACHINE);
-    let arch = match input.guest.architecture {
-        Architecture::Amd64 => "x86_64",
-        Architecture::Arm64 | Architecture::S390x | Architecture::Unknown(_) => {
-            return Err(Unsupported::architecture().into());
-        }
-    };
+        .unwrap_or(default_machine);
     let firmware = spec.domain.firmware.as_ref();
     let kind = Element::new("type")
         .attr("arch", arch)
         .attr("machine", machine)
         .text("hvm");
+    let has_smbios = input.guest.architecture != Architecture::S390x;
     let is_paused = spec.start_strategy == Some(kubevirt_api::vmi::StartStrategy::Paused);
     let boot_menu = Element::new("bootmenu")
         .attr("enable", "yes")
@@ -70,38 +100,60 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Element, RenderError> {
         .children(loader(input))
         .children(kernel(firmware)?)
         .children(is_paused.then_some(boot_menu))
-        .child(Element::new("smbios").attr("mode", "sysinfo"))
+        .children(firmware.and_then(acpi))
+        .children(has_smbios.then(|| Element::new("smbios").attr("mode", "sysinfo")))
         .children(bios(input.guest.bootloader)))
 }
 
 fn loader(input: &Input<'_>) -> Vec<Element> {
-    let (secure, files) = match input.guest.bootloader {
-        Bootloader::Bios { .. } => return Vec::new(),
-        Bootloader::Efi { is_secure, .. } => {
-            let EfiFirmware {
-                code,
-                vars,
-                secure_code,
-                secure_vars,
-            } = &input.facts.efi;
-            if is_secure {
-                ("yes", (secure_code, secure_vars))
-            } else {
-                ("no", (code, vars))
-            }
-        }
+    let Bootloader::Efi { is_secure, .. } = input.guest.bootloader else {
+        return Vec::new();
     };
-    let (code, vars) = files;
-    vec![
+    let efi = &input.facts.efi;
+    let security = input.guest.vmi.spec.domain.launch_security.as_ref();
+    let has_snp = security.is_some_and(|security| security.snp.is_some());
+    let has_tdx = security.is_some_and(|security| security.tdx.is_some());
+    let loader = |kind: &str, is_secure: bool, code: &str| {
         Element::new("loader")
             .attr("readonly", "yes")
-            .attr("secure", secure)
-            .attr("type", "pflash")
-            .text(code),
-        Element::new("nvram")
-            .attr("template", vars)
-            .text(paths::nvram(input.guest.name())),
-    ]
+            .attr("secure", if is_secure { "yes" } else { "no" })
+            .attr("type", kind)
+            .text(code)
+    };
+    // Firmware that is measured at the start keeps no variables.
+    if has_snp {
+        return vec![loader("rom", is_secure, &efi.snp_code)];
+    }
+    if has_tdx {
+        let code = if is_secure {
+            &efi.tdx_secure_code
+        } else {
+            &efi.tdx_code
+        };
+        return vec![loader("rom", false, code)];
+    }
+    let (code, vars) = match (input.guest.architecture, is_secure) {
+        (Architecture::Arm64, _) => (&efi.arm64_code, &efi.arm64_vars),
+        (_, true) => (&efi.secure_code, &efi.secure_vars),
+        (_, false) => (&efi.code, &efi.vars),
+    };
+    let nvram = Element::new("nvram")
+        .attr("template", vars)
+        .text(paths::nvram(input.guest.name()));
+    vec![loader("pflash", is_secure, code), nvram]
+}
+
+/// Tables from the files of secrets.
+fn acpi(firmware: &Firmware) -> Option<Element> {
+    let acpi = firmware.acpi.as_ref()?;
+    let tables = [("slic", &acpi.slic_name_ref), ("msdm", &acpi.msdm_name_ref)];
+    let tables = tables.into_iter().filter_map(|(kind, volume)| {
+        let volume = volume.as_deref().filter(|volume| !volume.is_empty())?;
+        let file = format!("{}/{kind}.bin", paths::secret(volume));
+        Some(Element::new("table").attr("type", kind).text(file))
+    });
+    let acpi = Element::new("acpi").children(tables);
+    (!acpi.is_empty()).then_some(acpi)
 }
 
 fn bios(bootloader: Bootloader) -> Option<Element> {

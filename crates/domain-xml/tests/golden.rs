@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use domain_xml::{
-    Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, RenderError, SmbiosFacts,
-    VolumeFacts, VolumeMode, render,
+    Acceleration, Allocation, BlockSizes, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input,
+    InterfaceFacts, Provisioning, RenderError, SmbiosFacts, VolumeFacts, VolumeMode, render,
 };
 use kubevirt_api::VirtualMachineInstance;
 use model::Supported;
@@ -24,6 +24,9 @@ fn facts() -> Facts {
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: 10,
         efi: EfiFirmware::debian(),
+        block_size: 4096,
+        cpus: Vec::new(),
+        cells: Vec::new(),
     }
 }
 
@@ -107,6 +110,101 @@ fn emulated_guest_has_a_small_cache_of_translated_code() {
     insta::assert_snapshot!(xml);
 }
 
+/// The `driver` of the disk of a claim.
+fn driver_of(volume: VolumeFacts) -> String {
+    let mut object = vmi();
+    let claim = json!([{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]);
+    set(&mut object, "/spec/volumes", claim);
+    set(&mut object, "/spec/domain/firmware/kernelBoot", Value::Null);
+    let volumes = [("d".to_owned(), volume)].into();
+    let facts = Facts { volumes, ..facts() };
+    let xml = render_with(&object, &facts).unwrap();
+    line(&xml, "<driver name=\"qemu\"").to_owned()
+}
+
+fn line<'a>(xml: &'a str, start: &str) -> &'a str {
+    let mut lines = xml.lines().map(str::trim);
+    lines.find(|line| line.starts_with(start)).unwrap()
+}
+
+#[test]
+fn preallocated_volumes_keep_their_space_and_need_no_threads() {
+    let thin = VolumeFacts {
+        mode: VolumeMode::Filesystem,
+        direct_io: DirectIo::Supported,
+        blocks: BlockSizes {
+            logical: 512,
+            physical: 512,
+            discard: 0,
+        },
+        provisioning: Provisioning::Thin,
+        allocation: Allocation::Sparse,
+    };
+    assert_eq!(
+        driver_of(thin),
+        r#"<driver name="qemu" type="raw" cache="none" error_policy="stop" discard="unmap"/>"#
+    );
+    let full = VolumeFacts {
+        allocation: Allocation::Full,
+        ..thin
+    };
+    assert_eq!(
+        driver_of(full),
+        r#"<driver name="qemu" type="raw" cache="none" error_policy="stop" io="native" discard="unmap"/>"#
+    );
+    let thick = VolumeFacts {
+        provisioning: Provisioning::Thick,
+        ..full
+    };
+    assert_eq!(
+        driver_of(thick),
+        r#"<driver name="qemu" type="raw" cache="none" error_policy="stop" io="native"/>"#
+    );
+    let cached = VolumeFacts {
+        direct_io: DirectIo::Unsupported,
+        ..thick
+    };
+    assert_eq!(
+        driver_of(cached),
+        r#"<driver name="qemu" type="raw" cache="writethrough" error_policy="stop"/>"#
+    );
+}
+
+#[test]
+fn guest_that_depends_on_the_tsc_gets_its_frequency() {
+    let tsc = |spec: Value, hints: Value| {
+        let mut object = vmi();
+        for (key, value) in spec.as_object().unwrap() {
+            set(&mut object, &format!("/spec/domain/{key}"), value.clone());
+        }
+        set(&mut object, "/status", json!({"topologyHints": hints}));
+        let xml = render_with(&object, &facts()).unwrap();
+        let clock = xml.split_once("<clock").map(|(_, rest)| rest);
+        let clock = clock.and_then(|rest| rest.split_once("</clock>"));
+        clock.map(|(inner, _)| inner.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let hints = json!({"tscFrequency": 2_000_000_000});
+    let invariant = json!({"cpu": {
+        "cores": 1, "sockets": 1, "threads": 1, "model": "host-model",
+        "features": [{"name": "invtsc", "policy": "require"}],
+    }});
+    let timer = "<timer name=\"tsc\" frequency=\"2000000000\"/>";
+    let rendered = tsc(invariant.clone(), hints.clone()).unwrap();
+    assert_eq!(rendered, format!("offset=\"utc\"> {timer}"));
+    // Beside other timers.
+    let mut windows = json!({"clock": {"timer": {"hpet": {"present": false}}}});
+    windows["features"] = json!({"hyperv": {"reenlightenment": {"enabled": true}}});
+    let rendered = tsc(windows, hints.clone()).unwrap();
+    assert!(
+        rendered.ends_with(&format!("<timer name=\"hpet\" present=\"no\"/> {timer}")),
+        "{rendered}"
+    );
+    assert_eq!(tsc(invariant.clone(), json!({})), None, "unknown frequency");
+    let mut optional = invariant;
+    optional["cpu"]["features"][0]["policy"] = "optional".into();
+    assert_eq!(tsc(optional, hints), None, "not required");
+}
+
 #[test]
 fn every_kind_of_disk() {
     let mut object = vmi();
@@ -162,6 +260,7 @@ fn every_kind_of_volume() {
     let disk = |name: &&str| match *name {
         "lun" => json!({"name": name, "lun": {"bus": "scsi"}}),
         "answers" => json!({"name": name, "cdrom": {"bus": "sata"}}),
+        "raw" => json!({"name": name, "disk": {"bus": "virtio"}, "blockSize": {"matchVolume": {}}}),
         _ => json!({"name": name, "disk": {"bus": "virtio"}}),
     };
     let mut object = vmi();
@@ -185,7 +284,18 @@ fn every_kind_of_volume() {
             {"name": "answers", "sysprep": {"configMap": {"name": "i"}}},
         ]),
     );
-    let volume = |mode, direct_io| VolumeFacts { mode, direct_io };
+    let blocks = BlockSizes {
+        logical: 512,
+        physical: 4096,
+        discard: 65536,
+    };
+    let volume = |mode, direct_io| VolumeFacts {
+        mode,
+        direct_io,
+        blocks,
+        provisioning: Provisioning::Thin,
+        allocation: Allocation::Sparse,
+    };
     let facts = Facts {
         volumes: [
             ("image", VolumeMode::Filesystem, DirectIo::Unsupported),
@@ -294,7 +404,7 @@ fn bare_guest() {
         &mut object,
         "/spec/domain/devices",
         json!({
-            "autoattachSerialConsole": false, "autoattachGraphicsDevice": false,
+            "autoattachSerialConsole": false, "logSerialConsole": false, "autoattachGraphicsDevice": false,
             "autoattachMemBalloon": false, "disableHotplug": true,
             "useVirtioTransitional": true,
             "disks": [{"name": "d", "disk": {"bus": "virtio"}}],
@@ -308,18 +418,196 @@ fn bare_guest() {
     insta::assert_snapshot!(render_with(&object, &emulated()).unwrap());
 }
 
+/// A host with two cells of two cores with two threads; the pod has all but the first core.
+fn with_cpus() -> Facts {
+    let cpu = |id| HostCpu {
+        id,
+        core: id / 2,
+        cell: id / 4,
+    };
+    let cell = |id, other| HostCell {
+        id,
+        distances: [(id, 10), (other, 21)].into(),
+    };
+    Facts {
+        cpus: (2..8).map(cpu).collect(),
+        cells: vec![cell(0, 1), cell(1, 0)],
+        ..facts()
+    }
+}
+
+#[test]
+fn guest_with_cpus_and_pages_of_its_own() {
+    let mut object = vmi();
+    set(
+        &mut object,
+        "/spec/domain/cpu",
+        json!({
+            "sockets": 1, "cores": 2, "threads": 2, "model": "host-passthrough",
+            "dedicatedCpuPlacement": true, "isolateEmulatorThread": true,
+            "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "0-1"},
+        }),
+    );
+    set(
+        &mut object,
+        "/spec/domain/memory",
+        json!({"guest": "130Mi", "hugepages": {"pageSize": "2Mi"}}),
+    );
+    set(&mut object, "/spec/domain/ioThreadsPolicy", json!("auto"));
+    set(
+        &mut object,
+        "/spec/domain/devices/disks/0/dedicatedIOThread",
+        json!(true),
+    );
+    insta::assert_snapshot!(render_with(&object, &with_cpus()).unwrap());
+}
+
+#[test]
+fn guest_with_huge_pages_and_a_pool_of_io_threads() {
+    let mut object = vmi();
+    set(
+        &mut object,
+        "/spec/domain/memory",
+        json!({"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}),
+    );
+    set(
+        &mut object,
+        "/spec/domain/ioThreadsPolicy",
+        json!("supplementalPool"),
+    );
+    set(
+        &mut object,
+        "/spec/domain/ioThreads",
+        json!({"supplementalPoolThreadCount": 2}),
+    );
+    set(&mut object, "/spec/domain/devices/tpm", json!({}));
+    set(
+        &mut object,
+        "/spec/domain/devices/autoattachVSOCK",
+        json!(true),
+    );
+    let error = render_with(&object, &facts()).unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    set(&mut object, "/status/VSOCKCID", json!(77));
+    insta::assert_snapshot!(render_with(&object, &facts()).unwrap());
+    set(
+        &mut object,
+        "/metadata/annotations",
+        json!({"kubevirt.io/memfd": "false"}),
+    );
+    let xml = render_with(&object, &facts()).unwrap();
+    assert!(
+        xml.contains("<hugepages/>") && !xml.contains("memfd"),
+        "{xml}"
+    );
+}
+
+#[test]
+fn identity_tables_and_addresses() {
+    let devices = "/spec/domain/devices";
+    let mut object = vmi();
+    set(
+        &mut object,
+        "/spec/domain/chassis",
+        json!({"manufacturer": "ACME", "version": "2", "serial": "c-1", "asset": "a-1", "sku": ""}),
+    );
+    set(
+        &mut object,
+        "/spec/domain/firmware/acpi",
+        json!({"slicNameRef": "slic", "msdmNameRef": "msdm"}),
+    );
+    set(
+        &mut object,
+        "/spec/volumes",
+        json!([
+            {"name": "d", "containerDisk": {"image": "a"}},
+            {"name": "slic", "secret": {"secretName": "s"}},
+            {"name": "msdm", "secret": {"secretName": "m"}},
+        ]),
+    );
+    set(
+        &mut object,
+        &format!("{devices}/disks/0"),
+        json!({"name": "d", "disk": {"bus": "virtio", "pciAddress": "0000:05:00.0"},
+               "blockSize": {"matchVolume": {}}}),
+    );
+    set(
+        &mut object,
+        &format!("{devices}/interfaces/0"),
+        json!({"name": "default", "masquerade": {}, "pciAddress": "0000:0c:00.0", "acpiIndex": 7}),
+    );
+    insta::assert_snapshot!(render_with(&object, &facts()).unwrap());
+    check_errors([(
+        with(
+            &format!("{devices}/interfaces/0/pciAddress"),
+            json!("0000:0c:20.0"),
+        ),
+        "spec.domain.devices.interfaces[0].pciAddress: \"0000:0c:20.0\" is not a PCI address; use the \
+         form 0000:81:01.0",
+    )]);
+}
+
+#[test]
+fn guests_of_other_architectures() {
+    let devices = "/spec/domain/devices";
+    let mut object = with("/spec/architecture", json!("arm64"));
+    set(&mut object, "/spec/domain/machine", json!({"type": "virt"}));
+    set(&mut object, "/spec/domain/firmware/kernelBoot", Value::Null);
+    set(
+        &mut object,
+        "/spec/domain/firmware/bootloader",
+        json!({"efi": {"secureBoot": false}}),
+    );
+    set(
+        &mut object,
+        "/spec/domain/cpu",
+        json!({"model": "host-passthrough", "sockets": 2, "maxSockets": 8}),
+    );
+    insta::assert_snapshot!("arm64", render_with(&object, &facts()).unwrap());
+    let mut object = with("/spec/architecture", json!("s390x"));
+    set(&mut object, "/spec/domain/machine", Value::Null);
+    set(&mut object, "/spec/domain/launchSecurity", json!({}));
+    set(&mut object, &format!("{devices}/rng"), json!({}));
+    set(
+        &mut object,
+        &format!("{devices}/watchdog"),
+        json!({"name": "dog", "diag288": {"action": "poweroff"}}),
+    );
+    insta::assert_snapshot!("s390x", render_with(&object, &facts()).unwrap());
+}
+
+#[test]
+fn confidential_guests() {
+    for (name, secure, security) in [
+        (
+            "sev-es",
+            false,
+            json!({"sev": {"policy": {"encryptedState": true}, "session": "c2Vz",
+            "dhCert": "Y2VydA=="}}),
+        ),
+        ("snp", false, json!({"snp": {}})),
+        ("tdx", true, json!({"tdx": {}})),
+    ] {
+        let mut object = with("/spec/domain/launchSecurity", security);
+        set(
+            &mut object,
+            "/metadata/annotations",
+            json!({"kubevirt.io/qgs-socket-path": "/run/qgs.socket"}),
+        );
+        set(&mut object, "/spec/domain/firmware/kernelBoot", Value::Null);
+        set(
+            &mut object,
+            "/spec/domain/firmware/bootloader",
+            json!({"efi": {"secureBoot": secure}}),
+        );
+        insta::assert_snapshot!(name, render_with(&object, &facts()).unwrap());
+    }
+}
+
 #[test]
 fn unsupported_fields_are_named() {
     let devices = "/spec/domain/devices";
     check_errors([
-        (
-            with("/spec/architecture", json!("arm64")),
-            "not supported yet: spec.architecture: use amd64",
-        ),
-        (
-            with(&format!("{devices}/tpm"), json!({})),
-            "not supported yet: spec.domain.devices.tpm: leave it out",
-        ),
         (
             with(
                 "/spec/volumes/0",
@@ -350,7 +638,7 @@ fn unsupported_fields_are_named() {
         ),
         (
             with("/spec/architecture", json!("mips")),
-            "not supported yet: spec.architecture: use amd64",
+            "not supported yet: spec.architecture: use amd64, arm64 or s390x",
         ),
     ]);
 }

@@ -157,7 +157,7 @@ impl Cluster {
         processes().into_iter().find(|process| {
             let line = command_line(*process);
             let is_kubelet = line.first().is_some_and(|program| program == "kubelet");
-            is_kubelet && line.iter().any(|word| word.contains(&environment))
+            is_kubelet && line.iter().any(|argument| argument.contains(&environment))
         })
     }
 }

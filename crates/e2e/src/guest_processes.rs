@@ -115,7 +115,10 @@ fn guests() -> Vec<GuestProcess> {
             return None;
         }
         let line = command_line(pid);
-        let given = line.iter().skip_while(|word| *word != "-name").nth(1)?;
+        let given = line
+            .iter()
+            .skip_while(|argument| *argument != "-name")
+            .nth(1)?;
         let domain = given.strip_prefix("guest=")?.split(',').next()?;
         Some(GuestProcess {
             domain: domain.to_owned(),

@@ -92,8 +92,8 @@ impl Inventory {
             if !table.contains(suffix) {
                 continue;
             }
-            let words: Vec<&str> = ["list"].into_iter().chain(table.split(' ')).collect();
-            for rule in lines(&nft(&words)) {
+            let parts: Vec<&str> = ["list"].into_iter().chain(table.split(' ')).collect();
+            for rule in lines(&nft(&parts)) {
                 let rule = without_variable_parts(rule.trim());
                 self.add(format!("rule {table}: {rule}"));
             }
@@ -148,14 +148,14 @@ impl Inventory {
 
 /// A rule without its counters and without ports that change with every start of the host.
 fn without_variable_parts(rule: &str) -> String {
-    let mut words = rule.split(' ');
+    let mut parts = rule.split(' ');
     let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        match word {
+    while let Some(part) = parts.next() {
+        match part {
             // `packets N bytes N` follows.
-            "counter" => drop(words.nth(3)),
-            word if word.starts_with("127.0.0.1:") => kept.push("127.0.0.1"),
-            word => kept.push(word),
+            "counter" => drop(parts.nth(3)),
+            part if part.starts_with("127.0.0.1:") => kept.push("127.0.0.1"),
+            part => kept.push(part),
         }
     }
     kept.join(" ")

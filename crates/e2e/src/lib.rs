@@ -6,6 +6,7 @@
 //!   pod network; `cluster` is the test cluster;
 //! - `test_namespace` gives each test a namespace in an environment that the tests of a process share;
 //! - `manifests` builds the VMs of the tests;
+//! - `explained` checks the answers of `virtctl why`;
 //! - `waiting` watches objects until a condition holds;
 //! - `console` is a guest's serial console over a websocket; `terminal` drives a program through pipes;
 //! - `processes` finds processes of a pod, to kill them;
@@ -35,6 +36,7 @@ mod cluster;
 mod console;
 mod counting;
 mod environment;
+mod explained;
 mod feature_gates;
 mod guest_processes;
 mod host;
@@ -55,13 +57,16 @@ pub use cluster::{Cluster, Disconnected, NAMESPACE};
 pub use console::Console;
 pub use counting::{keeps_counting, rounds, start_counting};
 pub use environment::Environment;
+pub use explained::{Answer, answer};
 pub use feature_gates::FeatureGates;
 pub use guest_processes::GuestProcesses;
 pub use host::Host;
 pub use inventory::{Inventory, differences, stable_inventory};
 pub use leftovers::leftovers;
 pub use manifests::{VmManifest, claim, replica_set, tiny_vm};
-pub use processes::{find_in_pod, kill, kill_in_pod, limit_memory, processes_of_pod};
+pub use processes::{
+    find_in_pod, kill, kill_in_pod, limit_memory, processes_of_pod, suspend_in_pod,
+};
 pub use programs::{Outcome, images, program, run};
 pub use registry::Registry;
 pub use terminal::Terminal;

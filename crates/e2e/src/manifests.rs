@@ -150,6 +150,10 @@ impl VmManifest {
         self
     }
 
+    pub fn into_object(self) -> Value {
+        self.0
+    }
+
     pub fn manifest(&self) -> Vec<u8> {
         self.0.to_string().into_bytes()
     }

@@ -56,6 +56,16 @@ pub fn kill_in_pod(uid: &str, name: &str) -> i32 {
     pid
 }
 
+/// `kill -STOP` of the processes with these names in the pod: they exist and do nothing.
+pub fn suspend_in_pod(uid: &str, names: &[&str]) {
+    for (process, name) in processes_of_pod(uid) {
+        if names.contains(&name.as_str()) {
+            let process = Pid::from_raw(process).expect("a process has a number above zero");
+            kill_process(process, Signal::STOP).expect("suspend a process of ours");
+        }
+    }
+}
+
 /// The one process of that name in the pod.
 #[track_caller]
 pub fn find_in_pod(uid: &str, name: &str) -> i32 {

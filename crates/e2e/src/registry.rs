@@ -37,16 +37,34 @@ impl Registry {
         }
     }
 
+    /// Host and port.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// The reference of an image in this registry.
     pub fn name(&self, image: &str) -> String {
-        format!("127.0.0.1:{}/{image}", self.port)
+        format!("{}/{image}", self.address())
     }
 
     pub async fn up(&mut self) {
+        self.up_with("").await;
+    }
+
+    /// Starts the registry for users with a password, and there are none.
+    pub async fn up_for_users(&mut self) {
+        let users = self.data.path().join("users");
+        std::fs::write(&users, "").expect("write the list of users");
+        let users = users.display();
+        let auth = format!("auth: {{htpasswd: {{realm: test, path: {users}}}}}\n");
+        self.up_with(&auth).await;
+    }
+
+    async fn up_with(&mut self, more: &str) {
         let settings = self.data.path().join("settings.yaml");
         let data = self.data.path().join("data");
         let text = format!(
-            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"127.0.0.1:{}\"}}\n",
+            "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"127.0.0.1:{}\"}}\n{more}",
             data.display(),
             self.port
         );

@@ -14,7 +14,7 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
@@ -32,7 +32,8 @@ pub struct TestNamespace<H: Environment> {
     pub namespace: String,
     pub client: Client,
     began: Instant,
-    _teller: SemaphorePermit<'static>,
+    /// A second namespace of a test has none.
+    _slot: Option<SemaphorePermit<'static>>,
 }
 
 impl<H: Environment> std::fmt::Debug for TestNamespace<H> {
@@ -48,23 +49,28 @@ impl<H: Environment> TestNamespace<H> {
     /// Creates a namespace in the shared environment.
     pub async fn create() -> Self {
         let slot = SLOTS.acquire().await.expect("it is never closed");
-        Self::create_in(H::shared().await, slot).await
+        Self::create_in(H::shared().await, Some(slot)).await
     }
 
     /// Creates a namespace in the given environment.
     pub async fn on(environment: Arc<H>) -> Self {
         let slot = SLOTS.acquire().await.expect("it is never closed");
-        Self::create_in(environment, slot).await
+        Self::create_in(environment, Some(slot)).await
+    }
+
+    /// Creates a second namespace for a test.
+    pub async fn beside(&self) -> Self {
+        Self::create_in(Arc::clone(&self.environment), None).await
     }
 
     /// Creates a namespace for a test that breaks its environment: no other test runs beside it.
     pub async fn create_exclusive() -> Self {
         let slots = SLOTS.acquire_many(AT_ONCE).await;
         let slot = slots.expect("it is never closed");
-        Self::create_in(H::disposable().await, slot).await
+        Self::create_in(H::disposable().await, Some(slot)).await
     }
 
-    async fn create_in(environment: Arc<H>, slot: SemaphorePermit<'static>) -> Self {
+    async fn create_in(environment: Arc<H>, slot: Option<SemaphorePermit<'static>>) -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(1);
         let began = Instant::now();
         let client = environment.client().await;
@@ -85,7 +91,7 @@ impl<H: Environment> TestNamespace<H> {
             namespace,
             client,
             began,
-            _teller: slot,
+            _slot: slot,
         }
     }
 
@@ -130,6 +136,19 @@ impl<H: Environment> TestNamespace<H> {
         self.kubectl_with(&["apply", "--filename=-"], text.as_bytes())
             .await
             .success();
+    }
+
+    /// Applies several VMs at once.
+    pub async fn apply_all(&self, vms: impl IntoIterator<Item = VmManifest>) {
+        let items: Vec<Value> = vms.into_iter().map(VmManifest::into_object).collect();
+        self.apply_object(&json!({"apiVersion": "v1", "kind": "List", "items": items}))
+            .await;
+    }
+
+    /// Deletes VMs without waiting for their ends.
+    pub async fn delete_vms(&self, names: &[&str]) {
+        let delete = ["delete", "vm", "--wait=false", "--ignore-not-found"];
+        self.kubectl(&[&delete[..], names].concat()).await.success();
     }
 
     pub fn vms(&self) -> Api<DynamicObject> {

@@ -11,7 +11,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use axum::body::Body;
-use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceSettings, Settings};
 use http::{Request, header};
 use serde_json::Value;
 use tower::ServiceExt as _;
@@ -23,6 +23,7 @@ async fn main() {
         clock: Clock::Wall,
         front_proxy: None,
         kubelet: None,
+        services: ServiceSettings::usual(),
     })
     .await
     .unwrap();

@@ -44,7 +44,7 @@ pub(crate) async fn proxy(
         .parse::<Uri>()
         .map_err(|_| Status::bad_request("the path is not valid"))?;
     *request.version_mut() = http::Version::HTTP_11;
-    set_user_headers(identity, &mut request);
+    set_user_headers(identity, &mut request)?;
     let answer = send(api, &to.backend, request).await?;
     Ok(match caller {
         Some(caller) => upgrade::join(caller, answer, &api.tasks, api.stopping.clone()),
@@ -66,8 +66,9 @@ pub(crate) async fn send(
     })
 }
 
-/// Sets the user headers of an authenticating proxy.
-pub(crate) fn set_user_headers(identity: &Identity, request: &mut Request) {
+/// Sets the user headers of an authenticating proxy. An identity that headers cannot carry is an
+/// error: the other server would authorize another one.
+pub(crate) fn set_user_headers(identity: &Identity, request: &mut Request) -> Result<(), ApiError> {
     let headers = request.headers_mut();
     let claims: Vec<HeaderName> = headers
         .keys()
@@ -82,29 +83,34 @@ pub(crate) fn set_user_headers(identity: &Identity, request: &mut Request) {
     }
     headers.remove(header::AUTHORIZATION);
     headers.remove(header::HOST);
-    if let Ok(user) = HeaderValue::from_str(&identity.user) {
-        headers.insert(USER, user);
-    }
+    headers.insert(USER, header_value(&identity.user)?);
     for group in &identity.groups {
-        if let Ok(group) = HeaderValue::from_str(group) {
-            headers.append(GROUP, group);
-        }
+        headers.append(GROUP, header_value(group)?);
     }
-    if !identity.uid.is_empty()
-        && let Ok(uid) = HeaderValue::from_str(&identity.uid)
-    {
-        headers.insert(UID, uid);
+    if !identity.uid.is_empty() {
+        headers.insert(UID, header_value(&identity.uid)?);
     }
     for (key, values) in &identity.extra {
-        let name = format!("x-remote-extra-{}", encoded(key));
-        let Ok(name) = name.parse::<HeaderName>() else {
-            continue;
-        };
-        let values = values.iter().filter_map(|v| HeaderValue::from_str(v).ok());
-        values.for_each(|value| {
-            headers.append(name.clone(), value);
-        });
+        let name: HeaderName = format!("x-remote-extra-{}", encoded(key))
+            .parse()
+            .map_err(|_| unusable(key))?;
+        for value in values {
+            headers.append(name.clone(), header_value(value)?);
+        }
     }
+    Ok(())
+}
+
+fn header_value(text: &str) -> Result<HeaderValue, ApiError> {
+    HeaderValue::from_str(text).map_err(|_| unusable(text))
+}
+
+fn unusable(text: &str) -> ApiError {
+    Status::bad_request(format!(
+        "the user's attribute {text:?} has characters that HTTP headers do not allow: use a \
+         credential without control characters"
+    ))
+    .into()
 }
 
 /// Percent-encodes characters that header names do not allow.
@@ -123,4 +129,31 @@ fn encoded(key: &str) -> String {
 
 fn hex_digit(half: u8) -> char {
     char::from_digit(u32::from(half), 16).unwrap_or('0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_is_forwarded_whole_or_not_at_all() {
+        let mut request = Request::default();
+        let user = Identity::new("jörg", &["büro"]);
+        set_user_headers(&user, &mut request).expect("headers");
+        let sent = |name| request.headers()[name].as_bytes();
+        assert_eq!(sent("x-remote-user"), "jörg".as_bytes());
+        assert_eq!(sent("x-remote-group"), "büro".as_bytes());
+        let mut with_extra = Identity::new("a", &[]);
+        with_extra
+            .extra
+            .insert("k".to_owned(), vec!["a\nb".to_owned()]);
+        for identity in [
+            Identity::new("a\nb", &[]),
+            Identity::new("a", &["b\r\n"]),
+            with_extra,
+        ] {
+            let result = set_user_headers(&identity, &mut Request::default());
+            assert!(result.is_err(), "{identity:?}");
+        }
+    }
 }

@@ -20,9 +20,10 @@ use crate::{
     backend,
     clock::Clock,
     error::ApiError,
-    quota,
+    plugins, quota,
     registry::{Aggregated, Backend, Registry, Served},
     router,
+    services::{self, ServiceSettings},
     store::{Collection, Database, Scope, Store, StoreError},
     tokens::{KeyError, SigningKey, Tokens},
     upkeep,
@@ -41,6 +42,7 @@ pub struct Settings {
     pub front_proxy: Option<serving::Identity>,
     /// For kubelets: logs and streams of pods.
     pub kubelet: Option<KubeletClient>,
+    pub services: ServiceSettings,
 }
 
 /// How to connect to the nodes' kubelets.
@@ -90,6 +92,8 @@ pub(crate) struct Parts {
     pub tokens: Tokens,
     pub root_ca: Option<String>,
     pub quota_gate: quota::Gate,
+    pub services: ServiceSettings,
+    pub service_gate: services::Gate,
     /// The tables served at `/metrics`, unless they are this crate's own.
     pub metrics: OnceLock<Vec<&'static Table>>,
     /// Held while the served kinds are being recomputed.
@@ -152,11 +156,11 @@ impl Api {
                 .as_u64()
                 .and_then(|port| u16::try_from(port).ok());
             let (group, version) = (text(&spec["group"]), text(&spec["version"]));
-            let resources = known
+            let before = known
                 .iter()
                 .find(|one| one.group == group && one.version == version)
-                .map(|one| one.resources.clone())
-                .unwrap_or_default();
+                .map(|one| (one.resources.clone(), Arc::clone(&one.documents)));
+            let (resources, documents) = before.unwrap_or_default();
             aggregated.push(Aggregated {
                 group,
                 version,
@@ -167,6 +171,7 @@ impl Api {
                     ca_bundle: text(&spec["caBundle"]),
                 },
                 resources,
+                documents,
             });
         }
         self.registry.set_aggregated(aggregated);
@@ -184,6 +189,11 @@ impl Api {
         ] {
             self.ensure("namespaces", "", name).await?;
             self.ensure("serviceaccounts", name, "default").await?;
+        }
+        plugins::priority::bootstrap(self).await?;
+        // The service is repaired later if this fails, for example because of a webhook.
+        if let Err(error) = upkeep::server_service::bootstrap(self).await {
+            tracing::warn!(%error, "writing the service `kubernetes` failed, will retry");
         }
         access::bootstrap::make(self).await
     }
@@ -258,6 +268,8 @@ impl EmbeddedApi {
             tokens: Tokens::new(key),
             root_ca,
             quota_gate: quota::Gate::default(),
+            services: settings.services,
+            service_gate: services::Gate::default(),
             metrics: OnceLock::new(),
             loading: Mutex::default(),
         }));
@@ -273,6 +285,16 @@ impl EmbeddedApi {
         if self.api.metrics.set(tables).is_err() {
             tracing::error!("metrics are set twice");
         }
+    }
+
+    /// Keeps copies of the database until `stop`.
+    pub fn keep_copies(
+        &self,
+        copies: upkeep::copies::Copies,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) {
+        tasks.spawn(upkeep::copies::run(self.api.clone(), copies, stop));
     }
 
     /// The service for requests. Put it behind a [`serving::Server`] with optional client
@@ -298,6 +320,8 @@ impl EmbeddedApi {
         tasks.spawn(upkeep::periodic::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::services::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::accounts::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::server_service::run(api.clone(), stop.clone()));
+        tasks.spawn(upkeep::endpoints::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::roles::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::budgets::run(api.clone(), stop.clone()));
         tasks.spawn(upkeep::quotas::run(api.clone(), stop.clone()));

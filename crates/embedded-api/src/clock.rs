@@ -12,6 +12,8 @@ pub enum Clock {
     Wall,
     /// Starts at a given time and follows tokio's clock, so that tests can pause it.
     Tokio { start: Timestamp, origin: Instant },
+    /// Always the same time, so that tests can compare timestamps however long they take.
+    Fixed(Timestamp),
 }
 
 impl Clock {
@@ -26,6 +28,7 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match self {
             Self::Wall => Timestamp::now(),
+            Self::Fixed(time) => *time,
             Self::Tokio { start, origin } => {
                 let passed =
                     SignedDuration::try_from(origin.elapsed()).unwrap_or(SignedDuration::MAX);

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use apimachinery::{
-    Resource, Status,
+    Resource,
     discovery::{self, Half},
     openapi,
 };
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use crate::{
     api::Api,
     error::ApiError,
-    metrics,
+    health, metrics,
     registry::{Origin, document_schema},
     request::negotiate,
-    router::{self, text},
+    router,
     store::{Collection, Scope},
     tokens,
     verbs::read::json_response,
@@ -32,6 +32,7 @@ pub(crate) async fn serve(
     api: &Api,
     method: &Method,
     path: &str,
+    query: &str,
     headers: &HeaderMap,
 ) -> Result<Option<Response>, ApiError> {
     if *method != Method::GET && *method != Method::HEAD {
@@ -40,9 +41,8 @@ pub(crate) async fn serve(
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let aggregated = negotiate::wants_aggregated_discovery(headers);
     let found = match parts.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => {
-            api.store.revision().await?;
-            return Ok(Some(text(StatusCode::OK, "ok")));
+        [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => {
+            return Ok(Some(health::serve(api, endpoint, check, query).await));
         }
         ["metrics"] => return metrics::serve(api).await.map(Some),
         ["version"] => Some(version()),
@@ -57,8 +57,8 @@ pub(crate) async fn serve(
         ["apis", group, version] => {
             discovery::resource_list(&api.registry.resources(), group, version)
         }
-        ["openapi", "v2"] => Some(openapi_v2(api, headers).await?),
-        ["openapi", "v3"] => Some(openapi::v3_index(&described(api, None).await?)),
+        ["openapi", "v2"] => return openapi_v2(api, headers).await.map(Some),
+        ["openapi", "v3"] => Some(openapi_index(api).await?),
         ["openapi", "v3", "api", version] => openapi_v3(api, "", version).await?,
         ["openapi", "v3", "apis", group, version] => openapi_v3(api, group, version).await?,
         _ => return Ok(None),
@@ -88,18 +88,45 @@ fn aggregate(api: &Api, half: Half) -> Response {
     response
 }
 
-async fn openapi_v2(api: &Api, headers: &HeaderMap) -> Result<Value, ApiError> {
-    let accept = headers
-        .get(header::ACCEPT)
-        .and_then(|accept| accept.to_str().ok());
-    let json = accept.is_none_or(|accept| accept.contains("json") || accept.contains("*/*"));
-    if !json {
-        return Err(Status::not_acceptable(&["application/json"]).into());
+/// kubectl asks for protobuf, as the document is large.
+async fn openapi_v2(api: &Api, headers: &HeaderMap) -> Result<Response, ApiError> {
+    let mut document = openapi::v2(&described(api, None).await?, VERSION);
+    for one in api.registry.all_aggregated() {
+        let prefix = format!("/apis/{}/{}/", one.group, one.version);
+        openapi::merge(&mut document, &one.documents.v2, &prefix);
     }
-    Ok(openapi::v2(&described(api, None).await?, VERSION))
+    if !negotiate::prefers(headers, &openapi::V2_PROTOBUF) {
+        return Ok(json_response(
+            StatusCode::OK,
+            Body::from(document.to_string()),
+        ));
+    }
+    let body = openapi::to_protobuf(&document);
+    let mut response = Response::new(Body::from(body));
+    let media = HeaderValue::from_static(openapi::V2_PROTOBUF[0]);
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    Ok(response)
+}
+
+async fn openapi_index(api: &Api) -> Result<Value, ApiError> {
+    let mut index = openapi::v3_index(&described(api, None).await?);
+    let aggregated = api.registry.all_aggregated();
+    let described = aggregated.iter().filter(|one| !one.documents.v3.is_null());
+    let others = openapi::index_of(described.map(|one| {
+        let path = format!("apis/{}/{}", one.group, one.version);
+        (path, one.documents.v3.to_string())
+    }));
+    for (path, entry) in others["paths"].as_object().into_iter().flatten() {
+        index["paths"][path] = entry.clone();
+    }
+    Ok(index)
 }
 
 async fn openapi_v3(api: &Api, group: &str, version: &str) -> Result<Option<Value>, ApiError> {
+    if let Some(other) = api.registry.aggregated(group, version) {
+        let document = &other.documents.v3;
+        return Ok((!document.is_null()).then(|| document.clone()));
+    }
     let resources = described(api, Some(GroupVersion { group, version })).await?;
     Ok(openapi::v3(&resources, group, version, VERSION))
 }
@@ -116,7 +143,7 @@ async fn described(api: &Api, only: Option<GroupVersion<'_>>) -> Result<Vec<Reso
     let wanted = |group: &str, version: &str| {
         only.is_none_or(|only| only == GroupVersion { group, version })
     };
-    let mut resources = api.registry.resources_with(|kind| match &kind.origin {
+    let mut resources = api.registry.own_resources(|kind| match &kind.origin {
         _ if !wanted(&kind.group, &kind.version) => Value::Null,
         Origin::BuiltIn(_) => document_schema(kind),
         Origin::Custom(custom) => schemas

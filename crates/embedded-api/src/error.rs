@@ -12,7 +12,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::{store::StoreError, verbs};
+use crate::{encode::OwnJson, store::StoreError, verbs};
 
 /// An error response.
 #[derive(Debug, Clone)]
@@ -124,6 +124,9 @@ impl From<StoreError> for ApiError {
             StoreError::Compacted { wanted, oldest } => {
                 Status::too_old_resource_version(wanted, oldest).into()
             }
+            StoreError::Future { wanted, latest } => {
+                Status::too_large_resource_version(wanted, latest).into()
+            }
             StoreError::DiskFull => {
                 tracing::error!("the disk that holds the API's database is full");
                 Status::new(
@@ -172,6 +175,7 @@ impl IntoResponse for ApiError {
             StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
+        response.extensions_mut().insert(OwnJson);
         if let Kind::Status(status) = &*self.0
             && let Some(seconds) = status.retry_after_seconds()
         {

@@ -8,11 +8,15 @@
 //! - `kinds` has defaults and validation of the built-in ones;
 //! - `request` parses requests, `router` dispatches them, `verbs` execute them, `span` traces them;
 //! - `auth` authenticates, `tokens` issues tokens of service accounts, `access` authorizes;
-//! - `admission`, `aggregate`, `logs` call other servers, located by `backend`;
+//! - `admission`, `aggregate`, `conversion`, `logs` call other servers, located by `backend`;
+//! - [`reference`] renders the list of served kinds as a page;
+//! - `encode` writes answers as protobuf or YAML;
+//! - `health` answers health checks;
 //! - `documents` serves discovery and `OpenAPI`, `metrics` the metrics of the process;
+//! - `services` assigns cluster IPs and node ports;
 //! - `plugins` complete new objects from other objects, `disruption` limits evictions;
-//! - `upkeep` collects garbage, empties namespaces, aggregates roles, counts budgets, expires
-//!   events, compacts the log.
+//! - `upkeep` collects garbage, maintains endpoints, empties namespaces, aggregates roles, counts
+//!   budgets, expires events, compacts the log, copies the database.
 //!
 //! Invariants: no object is kept in memory between requests, except the rules of roles; every write
 //! goes through `verbs::write` or the deletion in `verbs::delete`; every request is authenticated
@@ -37,12 +41,17 @@ mod verbs;
 mod admission;
 mod aggregate;
 mod backend;
+mod conversion;
 mod disruption;
 mod documents;
+mod encode;
+mod health;
 mod logs;
 mod metrics;
 mod plugins;
 mod quota;
+pub mod reference;
+mod services;
 
 mod upkeep;
 
@@ -51,5 +60,7 @@ pub use api::{EmbeddedApi, KubeletClient, OpenError, ServiceAccounts, Settings};
 pub use auth::Identity;
 pub use clock::Clock;
 pub use error::ApiError;
-pub use store::{Database, StoreError};
+pub use services::ServiceSettings;
+pub use store::{Contents, Database, StoreError, back_up, inspect, restore};
 pub use tokens::{KeyError, SigningKey};
+pub use upkeep::copies::Copies;

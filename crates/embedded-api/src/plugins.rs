@@ -1,7 +1,9 @@
-//! Built-in mutating admission from other objects: the storage class of a claim (PVC), the service
-//! account of a pod.
+//! Built-in admission from other objects: the storage class of a claim (PVC), the service account and
+//! the priority of a pod.
 //!
 //! Invariant: values set by the client stay.
+
+pub(crate) mod priority;
 
 use apimachinery::{Status, meta};
 use serde_json::{Value, json};
@@ -29,9 +31,44 @@ pub(crate) async fn complete(api: &Api, call: &Call, object: &mut Value) -> Resu
     if call.kind.is("", "persistentvolumeclaims") {
         class(api, object).await?;
     } else if call.kind.is("", "pods") {
+        refuse_runtime_class(call, object)?;
+        priority::of_pod(api, call, object).await?;
         account(api, call, object).await?;
+    } else if call.kind.is("scheduling.k8s.io", "priorityclasses") {
+        priority::of_class(api, call, object).await?;
     }
     Ok(())
+}
+
+/// Completes an object that is about to be updated.
+pub(crate) async fn complete_update(
+    api: &Api,
+    call: &Call,
+    live: &Value,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    if call.kind.is("scheduling.k8s.io", "priorityclasses") {
+        priority::of_class(api, call, object).await?;
+    }
+    if call.kind.is("", "pods") && object["spec"].is_object() {
+        // Clients that do not know these fields must be able to replace a pod.
+        for field in ["priority", "preemptionPolicy"] {
+            if object["spec"][field].is_null() && !live["spec"][field].is_null() {
+                object["spec"][field] = live["spec"][field].clone();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// This server has no runtime classes.
+fn refuse_runtime_class(call: &Call, pod: &Value) -> Result<(), ApiError> {
+    let class = pod["spec"]["runtimeClassName"].as_str().unwrap_or_default();
+    if class.is_empty() {
+        return Ok(());
+    }
+    let why = format!("pod rejected: RuntimeClass {class:?} not found");
+    Err(Status::forbidden(call.kind.resource(), meta::name(pod), &why).into())
 }
 
 /// Assigns the newest default storage class to a claim without one.
@@ -126,7 +163,7 @@ fn mount_token(api: &Api, spec: &mut Value, account: &Value) {
     let is_new = there.is_none();
     let mut is_used = false;
     for list in ["initContainers", "containers"] {
-        let containers = spec[list].as_array_mut();
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             is_used |= mount(container, &name);
         }
@@ -149,7 +186,7 @@ fn mount(container: &mut Value, volume: &str) -> bool {
 }
 
 fn push(object: &mut Value, list: &str, item: Value) {
-    match object[list].as_array_mut() {
+    match object.get_mut(list).and_then(Value::as_array_mut) {
         Some(items) => items.push(item),
         None => object[list] = json!([item]),
     }

@@ -16,11 +16,14 @@ use crate::{
     aggregate,
     api::Api,
     auth::{self, Identity},
-    documents,
+    documents, encode,
     error::ApiError,
     logs,
     metrics::Labels,
-    request::{Format, Payload, Query, Representation, ResourcePath},
+    request::{
+        Accepted, Encoding, Format, Offer, Payload, Query, Representation, ResourcePath,
+        query::FieldValidation,
+    },
     span, tokens,
     verbs::{self, Call},
 };
@@ -32,16 +35,19 @@ pub(crate) fn router(api: Api) -> Router {
 async fn answer(State(api): State<Api>, request: Request) -> Response {
     let (span, started) = (span::new(&request), Instant::now());
     let labels = Labels::of(&api, &request);
-    let routed = Box::pin(route(&api, request))
+    let mut encoding = Encoding::negotiate(request.headers());
+    let routed = Box::pin(route(&api, request, &mut encoding))
         .instrument(span.clone())
         .await;
     let mut response = routed.unwrap_or_else(span::respond);
+    response = encode::respond(response, encoding).await;
     labels.record(response.status(), started.elapsed());
     span::log_response(&span, &mut response, started);
     response
 }
 
-async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
+/// Sets `encoding` to that of the answer, once the kind is known.
+async fn route(api: &Api, request: Request, encoding: &mut Encoding) -> Result<Response, ApiError> {
     let caller = auth::authenticate(api, request.extensions(), request.headers()).await?;
     let identity = access::impersonate(api, caller, request.headers()).await?;
     span::record_user(&identity);
@@ -51,7 +57,9 @@ async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
     if let Some(aggregated) = aggregate::owner(api, path) {
         return aggregate::proxy(api, &identity, &aggregated, request).await;
     }
-    if let Some(response) = documents::serve(api, request.method(), path, request.headers()).await?
+    let query = request.uri().query().unwrap_or_default();
+    if let Some(response) =
+        documents::serve(api, request.method(), path, query, request.headers()).await?
     {
         return Ok(response);
     }
@@ -69,8 +77,8 @@ async fn route(api: &Api, request: Request) -> Result<Response, ApiError> {
         return Ok(no_such_path());
     }
     let warnings: Vec<String> = kind.deprecation.iter().cloned().collect();
-    let mut call = call(kind, path, identity, &request)?;
-    call.query.watch |= watches;
+    let call = call(kind, path, identity, &request, watches)?;
+    *encoding = call.encoding;
     span::record_call(&call);
     let dispatched = dispatch(api, call, request).await;
     Ok(verbs::warn(
@@ -96,15 +104,22 @@ fn call(
     path: ResourcePath,
     identity: Identity,
     request: &Request,
+    watches: bool,
 ) -> Result<Call, ApiError> {
-    let query = Query::parse(request.method(), request.uri())?;
-    let mut representation = Representation::negotiate(request.headers());
-    if query.table {
-        representation = Ok(Representation::Table);
-    }
+    let mut query = Query::parse(request.method(), request.uri())?;
+    query.watch |= watches;
+    let offer = Offer {
+        protobuf: !kind.is_custom() || path.subresource.as_deref() == Some("scale"),
+        table: !verbs::reviews::is_review(&kind),
+        watch: query.watch && path.name.is_none() && *request.method() == Method::GET,
+    };
     // Logs and streams are not objects, so the `Accept` header does not apply.
-    if let Some("log" | "exec" | "attach" | "portforward") = path.subresource.as_deref() {
-        representation = Ok(Representation::Object);
+    let mut accepted = match path.subresource.as_deref() {
+        Some("log" | "exec" | "attach" | "portforward") => Accepted::JSON,
+        _ => Accepted::negotiate(request.headers(), offer)?,
+    };
+    if query.table {
+        accepted.representation = Representation::Table;
     }
     let user_agent = request.headers().get(header::USER_AGENT);
     Ok(Call {
@@ -113,7 +128,8 @@ fn call(
         name: path.name,
         subresource: path.subresource,
         query,
-        representation: representation?,
+        representation: accepted.representation,
+        encoding: accepted.encoding,
         identity,
         user_agent: user_agent
             .and_then(|v| v.to_str().ok())
@@ -123,19 +139,23 @@ fn call(
 }
 
 async fn dispatch(api: &Api, mut call: Call, request: Request) -> Result<Response, ApiError> {
-    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let method = request.method().clone();
     if call.kind.is("", "pods")
         && let Some(subresource @ ("log" | "exec" | "attach" | "portforward")) =
             call.subresource.as_deref()
     {
         return match subresource {
-            "log" => logs::stream(api, &call, &uri).await,
+            "log" => logs::stream(api, &call, request).await,
             verb => verbs::streams::connect(api, &call, verb, request).await,
         };
     }
     let (parts, body) = request.into_parts();
     let payload = Payload::read(&parts.headers, body).await?;
-    if verbs::reviews::is_review(&call) {
+    if payload.format == Format::Protobuf {
+        // Its decoder skips unknown fields.
+        call.query.field_validation = FieldValidation::Ignore;
+    }
+    if verbs::reviews::is_review(&call.kind) {
         write_only(&call, &method)?;
         return verbs::reviews::answer(api, &call, &payload).await;
     }
@@ -249,8 +269,8 @@ fn write_only(call: &Call, method: &Method) -> Result<(), ApiError> {
 }
 
 /// Plain text, for health checks.
-pub(crate) fn text(code: StatusCode, text: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
+pub(crate) fn text(code: StatusCode, text: impl Into<Body>) -> Response {
+    let mut response = Response::new(text.into());
     *response.status_mut() = code;
     let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);

@@ -84,32 +84,8 @@ pub(crate) async fn fetch(
 
 /// The names in the pod's volumes, environment and pull secrets.
 pub(crate) fn names(pod: &Pod) -> Names {
-    let mut names = Names::default();
+    let mut names = names_of_volumes(pod);
     let Some(spec) = &pod.spec else { return names };
-    for volume in spec.volumes.iter().flatten() {
-        if let Some(source) = &volume.config_map {
-            names.config_maps.insert(source.name.clone());
-        }
-        if let Some(name) = volume
-            .secret
-            .as_ref()
-            .and_then(|source| source.secret_name.clone())
-        {
-            names.secrets.insert(name);
-        }
-        let parts = volume
-            .projected
-            .iter()
-            .flat_map(|source| source.sources.iter().flatten());
-        for part in parts {
-            names
-                .config_maps
-                .extend(part.config_map.as_ref().map(|map| map.name.clone()));
-            names
-                .secrets
-                .extend(part.secret.as_ref().map(|secret| secret.name.clone()));
-        }
-    }
     for container in spec
         .containers
         .iter()
@@ -143,5 +119,36 @@ pub(crate) fn names(pod: &Pod) -> Names {
             .flatten()
             .map(|reference| reference.name.clone()),
     );
+    names
+}
+
+/// The names in the pod's volumes.
+pub(crate) fn names_of_volumes(pod: &Pod) -> Names {
+    let mut names = Names::default();
+    let Some(spec) = &pod.spec else { return names };
+    for volume in spec.volumes.iter().flatten() {
+        if let Some(source) = &volume.config_map {
+            names.config_maps.insert(source.name.clone());
+        }
+        if let Some(name) = volume
+            .secret
+            .as_ref()
+            .and_then(|source| source.secret_name.clone())
+        {
+            names.secrets.insert(name);
+        }
+        let parts = volume
+            .projected
+            .iter()
+            .flat_map(|source| source.sources.iter().flatten());
+        for part in parts {
+            names
+                .config_maps
+                .extend(part.config_map.as_ref().map(|map| map.name.clone()));
+            names
+                .secrets
+                .extend(part.secret.as_ref().map(|secret| secret.name.clone()));
+        }
+    }
     names
 }

@@ -78,18 +78,18 @@ async fn container_logs(
     let status = disk::read(&dir).ok().flatten();
     let status =
         status.and_then(|all| all.containers.into_iter().find(|one| one.name == container));
-    let Some(status) = status else {
-        let message = format!("container {container:?} in pod {name:?} is waiting to start");
-        return refuse(StatusCode::BAD_REQUEST, message);
-    };
     let which = if query.previous {
         WhichRun::Previous
     } else {
         WhichRun::Latest
     };
-    let Some(attempt) = attempt(&status, which) else {
-        let message =
-            format!("previous terminated container {container:?} in pod {name:?} not found");
+    let Some(attempt) = status.and_then(|status| attempt(&status, which)) else {
+        let message = match which {
+            WhichRun::Previous => {
+                format!("previous terminated container {container:?} in pod {name:?} not found")
+            }
+            WhichRun::Latest => waiting(&pod, &container),
+        };
         return refuse(StatusCode::BAD_REQUEST, message);
     };
     let (sender, receiver) = mpsc::channel(CHUNKS);
@@ -111,6 +111,28 @@ async fn container_logs(
         Some((Ok::<_, io::Error>(chunk), receiver))
     });
     Body::from_stream(chunks).into_response()
+}
+
+/// Why a container has no log yet, as a kubelet writes it.
+fn waiting(pod: &Pod, container: &str) -> String {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let status = pod.status.as_ref();
+    let all = status.into_iter().flat_map(|status| {
+        [&status.container_statuses, &status.init_container_statuses]
+            .into_iter()
+            .flatten()
+            .flatten()
+    });
+    let reason = all
+        .filter(|one| one.name == container)
+        .find_map(|one| one.state.as_ref()?.waiting.as_ref()?.reason.clone());
+    let start = format!("container {container:?} in pod {name:?} is waiting to start");
+    match reason.as_deref() {
+        None | Some("") => start,
+        Some("ErrImagePull") => format!("{start}: trying and failing to pull image"),
+        Some("ImagePullBackOff") => format!("{start}: image can't be pulled"),
+        Some(reason) => format!("{start}: {reason}"),
+    }
 }
 
 /// The future output of the container, without its past output.
@@ -275,5 +297,32 @@ impl Changes {
 
     async fn next(&mut self) -> io::Result<()> {
         self.events.next().await.transpose().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn container_without_a_log_names_its_reason() {
+        for (reason, expected) in [
+            (json!("ContainerCreating"), ": ContainerCreating"),
+            (json!("ErrImagePull"), ": trying and failing to pull image"),
+            (json!("ImagePullBackOff"), ": image can't be pulled"),
+            (json!(null), ""),
+        ] {
+            let state = json!({"waiting": {"reason": reason}});
+            let status = json!({"name": "c", "image": "", "imageID": "", "ready": false,
+                "restartCount": 0, "state": state});
+            let pod = serde_json::from_value(json!({
+                "metadata": {"name": "p"}, "status": {"containerStatuses": [status]},
+            }));
+            let message = waiting(&pod.unwrap(), "c");
+            let start = "container \"c\" in pod \"p\" is waiting to start";
+            assert_eq!(message.strip_prefix(start), Some(expected));
+        }
     }
 }

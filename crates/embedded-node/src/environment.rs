@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+use k8s_openapi::{
+    api::core::v1::{Container, EnvVar, EnvVarSource, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kubevirt_api::quantity::Amount;
 use reasons::Reason;
 
 use crate::{
@@ -19,11 +23,15 @@ pub(crate) struct Facts<'a> {
     pub(crate) node_name: &'a str,
     pub(crate) host_ip: IpAddr,
     pub(crate) pod_ips: &'a [IpAddr],
+    /// The node's allocatable resources, which stand for a container's missing limits.
+    pub(crate) allocatable: &'a BTreeMap<String, Quantity>,
+    /// The variables of services.
+    pub(crate) services: &'a BTreeMap<String, String>,
 }
 
 const CONFIG: Reason = Reason::CreateContainerConfigError;
 
-/// The variables of the image, then `envFrom`, then `env`; later ones win.
+/// The variables of the image, then of services, then `envFrom`, then `env`; later ones win.
 pub(crate) fn render(
     facts: &Facts<'_>,
     container: &Container,
@@ -34,6 +42,7 @@ pub(crate) fn render(
         .filter_map(|line| line.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
+    all.extend(facts.services.clone());
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
         let (found, optional, source) = if let Some(map) = &from.config_map_ref {
@@ -95,37 +104,42 @@ fn referenced_value(
             .divisor
             .as_ref()
             .map(|quantity| quantity.0.as_str());
-        return resource_value(container, &resource.resource, divisor).map(Some);
+        return resource_value(facts, container, (&resource.resource, divisor)).map(Some);
     }
-    let (found, key, optional, (kind, name)) = if let Some(map) = &source.config_map_key_ref {
-        (
-            facts.documents.config_map(&map.name),
-            &map.key,
-            map.optional,
-            ("configmap", &map.name),
-        )
-    } else if let Some(secret) = &source.secret_key_ref {
-        (
-            facts.documents.secret(&secret.name),
-            &secret.key,
-            secret.optional,
-            ("secret", &secret.name),
-        )
-    } else {
-        return Err(Failure::new(
-            CONFIG,
-            "an environment variable has an empty valueFrom",
-        ));
-    };
+    let (found, key, optional, ((resource, kind), name)) =
+        if let Some(map) = &source.config_map_key_ref {
+            (
+                facts.documents.config_map(&map.name),
+                &map.key,
+                map.optional,
+                (("configmap", "ConfigMap"), &map.name),
+            )
+        } else if let Some(secret) = &source.secret_key_ref {
+            (
+                facts.documents.secret(&secret.name),
+                &secret.key,
+                secret.optional,
+                (("secret", "Secret"), &secret.name),
+            )
+        } else {
+            return Err(Failure::new(
+                CONFIG,
+                "an environment variable has an empty valueFrom",
+            ));
+        };
     let known = found.is_some();
     match found.and_then(|mut data| data.remove(key)) {
         Some(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
         None if optional == Some(true) => Ok(None),
-        None if !known => Err(Failure::new(CONFIG, format!("{kind} {name:?} not found"))),
-        None => Err(Failure::new(
+        None if !known => Err(Failure::new(
             CONFIG,
-            format!("couldn't find key {key} in {kind} {name:?}"),
+            format!("{resource} {name:?} not found"),
         )),
+        None => {
+            let namespace = facts.pod.metadata.namespace.as_deref().unwrap_or_default();
+            let message = format!("couldn't find key {key} in {kind} {namespace}/{name}");
+            Err(Failure::new(CONFIG, message))
+        }
     }
 }
 
@@ -177,11 +191,12 @@ pub(crate) fn field_value(facts: &Facts<'_>, path: &str) -> Result<String, Failu
     })
 }
 
-/// A container resource such as `limits.cpu`, in units of the divisor.
+/// A container resource such as `limits.cpu`, in units of the divisor. A missing limit is what the node
+/// can allocate.
 pub(crate) fn resource_value(
+    facts: &Facts<'_>,
     container: &Container,
-    path: &str,
-    divisor: Option<&str>,
+    (path, divisor): (&str, Option<&str>),
 ) -> Result<String, Failure> {
     let (side, name) = match path.split_once('.') {
         Some(("limits", name)) => (Side::Limits, name),
@@ -193,13 +208,26 @@ pub(crate) fn resource_value(
             ));
         }
     };
-    let millis = amount(container, side, name)?.map_or(0, kubevirt_api::quantity::Amount::millis);
+    let own = amount(container, side, name)?
+        .map(Amount::millis)
+        .filter(|millis| *millis > 0);
+    let millis = match (own, side) {
+        (Some(millis), _) => millis,
+        (None, Side::Requests) => 0,
+        (None, Side::Limits) => {
+            let node = facts.allocatable.get(name).map(Amount::parse);
+            let node = node
+                .transpose()
+                .map_err(|error| Failure::of(CONFIG, "read the node's resources", &error))?;
+            node.map_or(0, Amount::millis)
+        }
+    };
     let divisor = match divisor {
         None | Some("" | "0") => 1000,
         Some("1m") => 1,
         Some(text) => {
-            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.to_owned());
-            kubevirt_api::quantity::Amount::parse(&quantity)
+            let quantity = Quantity(text.to_owned());
+            Amount::parse(&quantity)
                 .map_err(|error| Failure::of(CONFIG, "divisor", &error))?
                 .millis()
                 .max(1)
@@ -276,6 +304,12 @@ mod tests {
             node_name: "node",
             host_ip: [127, 0, 0, 1].into(),
             pod_ips: &[[10, 0, 0, 2].into()],
+            allocatable: &BTreeMap::new(),
+            services: &[
+                ("A".to_owned(), "service".to_owned()),
+                ("WEB_SERVICE_HOST".to_owned(), "10.96.0.2".to_owned()),
+            ]
+            .into(),
         };
         let container: Container = serde_json::from_value(json!({
             "name": "c",
@@ -304,6 +338,7 @@ mod tests {
             ("NAME", "p"),
             ("PATH", "/bin"),
             ("P_k", "v"),
+            ("WEB_SERVICE_HOST", "10.96.0.2"),
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(got, expected.into());
@@ -317,5 +352,71 @@ mod tests {
             (error.reason, &*error.message),
             (CONFIG, "configmap \"other\" not found")
         );
+    }
+
+    fn with_facts<T>(work: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "n"},
+        }))
+        .unwrap();
+        let map = serde_json::from_value(json!({"data": {"k": "v"}})).unwrap();
+        let documents = Documents {
+            config_maps: [("m".into(), map)].into(),
+            ..Documents::default()
+        };
+        let node = [("cpu", "4"), ("memory", "8Gi")];
+        let node = node.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+        work(&Facts {
+            pod: &pod,
+            documents: &documents,
+            node_name: "node",
+            host_ip: [127, 0, 0, 1].into(),
+            pod_ips: &[],
+            allocatable: &node.into(),
+            services: &BTreeMap::new(),
+        })
+    }
+
+    #[test]
+    fn missing_limit_is_what_the_node_can_allocate() {
+        let container: Container = serde_json::from_value(json!({
+            "name": "c", "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "1"}},
+        }))
+        .unwrap();
+        for (path, divisor, expected) in [
+            ("limits.cpu", None, "4"),
+            ("limits.cpu", Some("1m"), "4000"),
+            ("requests.cpu", None, "1"),
+            ("requests.memory", None, "0"),
+            ("limits.memory", Some("1Mi"), "64"),
+            ("limits.ephemeral-storage", None, "0"),
+        ] {
+            let found = with_facts(|facts| resource_value(facts, &container, (path, divisor)));
+            assert_eq!(found.unwrap(), expected, "{path}");
+        }
+        let empty: Container = serde_json::from_value(json!({"name": "c"})).unwrap();
+        let memory = with_facts(|facts| resource_value(facts, &empty, ("limits.memory", None)));
+        assert_eq!(memory.unwrap(), (8_u64 << 30).to_string());
+    }
+
+    #[test]
+    fn missing_key_is_named_as_by_a_kubelet() {
+        for (reference, expected) in [
+            (
+                json!({"configMapKeyRef": {"name": "m", "key": "x"}}),
+                "couldn't find key x in ConfigMap n/m",
+            ),
+            (
+                json!({"secretKeyRef": {"name": "s", "key": "x"}}),
+                "secret \"s\" not found",
+            ),
+        ] {
+            let container: Container = serde_json::from_value(json!({
+                "name": "c", "env": [{"name": "X", "valueFrom": reference}],
+            }))
+            .unwrap();
+            let error = with_facts(|facts| render(facts, &container, &[])).unwrap_err();
+            assert_eq!((error.reason, &*error.message), (CONFIG, expected));
+        }
     }
 }

@@ -18,6 +18,10 @@ mod environment;
 mod error;
 #[expect(unsafe_code, reason = "a terminal is registered by its descriptor")]
 mod exec;
+mod hooks;
+mod host_ports;
+mod hostname;
+mod hosts;
 mod logs;
 mod metrics;
 mod node;
@@ -35,12 +39,13 @@ mod slots;
 mod storage;
 mod streams;
 mod supervisor;
+mod sysctls;
 mod teardown;
 mod tokens;
 mod volumes;
 
 pub use self::metrics::METRICS;
 pub use error::{Failure, NodeError};
-pub use node::EmbeddedNode;
+pub use node::{EmbeddedNode, recorded_pods};
 pub use settings::{Addresses, Endpoint, Images, Network, Resolver, ServiceOffer, Settings};
 pub use teardown::{TeardownError, teardown_all};

@@ -1,4 +1,4 @@
-//! CPU, memory and pod slots of the node: a pod is bound only if its requests fit.
+//! CPU, memory, host ports and pod slots of the node: a pod is bound only if its requests fit.
 //!
 //! **Invariant.** An admitted pod counts at once, before the watch delivers that it is bound: pods
 //! admitted at the same time never exceed the capacity together.
@@ -15,7 +15,10 @@ use k8s_openapi::{
 use kubevirt_api::quantity::Amount;
 use parking_lot::Mutex;
 
-use crate::resources::{Side, amount};
+use crate::{
+    host_ports::{self, HostPort},
+    resources::{Side, amount},
+};
 
 /// The counted resources beside pods, in thousandths.
 const COUNTED: [&str; 2] = ["cpu", "memory"];
@@ -24,9 +27,25 @@ const PODS: &str = "pods";
 /// The amounts of [`COUNTED`].
 type Amounts = [u128; COUNTED.len()];
 
+/// What a pod occupies.
+#[derive(Debug, Clone)]
+struct Slot {
+    amounts: Amounts,
+    ports: Vec<HostPort>,
+}
+
+impl Slot {
+    fn of(pod: &Pod) -> Self {
+        Self {
+            amounts: requests(pod),
+            ports: host_ports::of(pod),
+        }
+    }
+}
+
 /// Pods that were admitted and are not yet observed as bound, by UID.
 #[derive(Debug, Default)]
-pub(crate) struct Slots(Mutex<HashMap<String, Amounts>>);
+pub(crate) struct Slots(Mutex<HashMap<String, Slot>>);
 
 impl Slots {
     /// Admits a pod, or returns a scheduler's message about the missing resource. May be repeated for
@@ -41,9 +60,18 @@ impl Slots {
             .collect();
         let mut admitted = self.0.lock();
         admitted.retain(|uid, _| uid != own && waiting.contains(uid.as_str()));
-        let mut all: Vec<Amounts> = bound.map(|pod| requests(pod)).collect();
-        all.extend(admitted.values());
-        all.push(requests(pod));
+        let mut all: Vec<Slot> = bound.map(|pod| Slot::of(pod)).collect();
+        all.extend(admitted.values().cloned());
+        let slot = Slot::of(pod);
+        if all
+            .iter()
+            .any(|other| host_ports::conflict(&slot.ports, &other.ports))
+        {
+            let message = "0/1 nodes are available: 1 node(s) didn't have free ports for the \
+                           requested pod ports";
+            return Err(message.into());
+        }
+        all.push(slot.clone());
 
         let allocatable = node.status.as_ref();
         let allocatable = allocatable.and_then(|status| status.allocatable.as_ref());
@@ -55,13 +83,12 @@ impl Slots {
             return Err("0/1 nodes are available: 1 Too many pods".into());
         }
         for (at, name) in COUNTED.into_iter().enumerate() {
-            let sum: u128 = all.iter().map(|amounts| amounts[at]).sum();
-            let requested = all.last().is_some_and(|own| own[at] > 0);
-            if requested && sum > limit(name) {
+            let sum: u128 = all.iter().map(|slot| slot.amounts[at]).sum();
+            if slot.amounts[at] > 0 && sum > limit(name) {
                 return Err(format!("0/1 nodes are available: 1 Insufficient {name}"));
             }
         }
-        admitted.insert(own.to_owned(), requests(pod));
+        admitted.insert(own.to_owned(), slot);
         Ok(())
     }
 
@@ -192,6 +219,27 @@ mod tests {
         // A pod without requests is admitted on an overcommitted node.
         let full = [bound(pod("full", &wants("9", "9Gi")), "Running")];
         check(&full, wants("0", "0"), "");
+    }
+
+    #[test]
+    fn taken_host_port_keeps_a_pod_unscheduled() {
+        let spec = |port: u16| {
+            let port = json!({"containerPort": 80, "hostPort": port});
+            json!({"containers": [{"name": "c", "ports": [port]}]})
+        };
+        let slots = Slots::default();
+        let (one, two) = (pod("one", &spec(80)), pod("two", &spec(80)));
+        let waiting = [Arc::new(one.clone()), Arc::new(two.clone())];
+        slots.admit(&one, &node(), &waiting).unwrap();
+        let message = slots.admit(&two, &node(), &waiting).unwrap_err();
+        assert_eq!(
+            message,
+            "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports"
+        );
+        let (runs, ended) = (bound(one.clone(), "Running"), bound(one, "Succeeded"));
+        slots.admit(&two, &node(), &[runs]).unwrap_err();
+        slots.admit(&two, &node(), &[ended]).unwrap();
+        slots.admit(&pod("three", &spec(81)), &node(), &[]).unwrap();
     }
 
     #[test]

@@ -100,7 +100,14 @@ async fn teardown(
     let sandbox = sandbox.and_then(|bytes| serde_json::from_slice::<Sandbox>(&bytes).ok());
     if let Ok((mut link, _)) = Link::open(&dir).await {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let sent = supervisor::request(&dir, &Request::Shutdown { grace_ms }).await;
+        let sent = supervisor::request(
+            &dir,
+            &Request::Shutdown {
+                grace_ms,
+                held: Vec::new(),
+            },
+        )
+        .await;
         let ended = async { while link.next().await.is_ok() {} };
         if sent.is_err() || tokio::time::timeout(grace + TIMEOUT, ended).await.is_err() {
             tracing::warn!(uid, "pod supervisor did not end in time and is killed");

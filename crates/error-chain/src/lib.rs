@@ -5,12 +5,13 @@
 use std::error::Error;
 
 /// The message of the error and of its sources, joined by colons. Leaves out a source whose text
-/// the line already contains: many errors repeat their source.
+/// the line already contains: many errors repeat their source. Leaves out the `Debug` form of a
+/// source, which the errors of `kube` append in brackets.
 pub fn error_chain(error: &dyn Error) -> String {
-    let mut line = error.to_string();
+    let mut line = message(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let text = cause.to_string();
+        let text = message(cause);
         if !line.contains(&text) {
             line.push_str(": ");
             line.push_str(&text);
@@ -18,6 +19,15 @@ pub fn error_chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     line
+}
+
+/// The error's own text.
+fn message(error: &dyn Error) -> String {
+    let text = error.to_string();
+    match error.source() {
+        Some(source) => text.replace(&format!(" ({source:?})"), ""),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -43,6 +53,28 @@ mod tests {
             let source = self.source.as_deref()?;
             Some(source)
         }
+    }
+
+    /// An error in the form of `kube::Error::Api`.
+    #[derive(Debug)]
+    struct WithDump(Layer);
+
+    impl fmt::Display for WithDump {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "ApiError: {} ({:?})", self.0, self.0)
+        }
+    }
+
+    impl Error for WithDump {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
+
+    #[test]
+    fn debug_form_of_a_source_is_left_out() {
+        let error = WithDump(layers(&["forbidden"]));
+        assert_eq!(error_chain(&error), "ApiError: forbidden");
     }
 
     fn layers(texts: &[&'static str]) -> Layer {

@@ -2,7 +2,7 @@
 
 mod encode;
 
-use net_plan::nft::{Action, Family, HookKind, Table};
+use net_plan::nft::{Action, Family, HookKind, Match, Rule, Table};
 use rustix::io::Errno;
 
 use crate::{
@@ -151,16 +151,29 @@ fn add_chains(batch: &mut Batch, table: &Table) {
                 chain.name,
                 title(table)
             );
-            let module = match rule.action {
-                Action::Masquerade => Some("nft_masq"),
-                Action::DestinationNat(_) | Action::DestinationNatTo(_) | Action::SourceNat(_) => {
-                    Some("nft_nat")
-                }
-                Action::Accept | Action::Drop | Action::Return | Action::Jump(_) => None,
-            };
-            batch.push_requiring(encode::new_rule(table, chain, rule), name, module);
+            batch.push_requiring(encode::new_rule(table, chain, rule), name, module(rule));
         }
     }
+}
+
+/// The kernel module that a rule needs, besides the usual ones.
+fn module(rule: &Rule) -> Option<&'static str> {
+    let of_match = |one: &Match| match one {
+        Match::DestinationIsLocal => Some("nft_fib_ipv4"),
+        Match::OneClientOf { .. } => Some("nft_hash"),
+        _ => None,
+    };
+    rule.matches
+        .iter()
+        .find_map(of_match)
+        .or(match rule.action {
+            Action::Masquerade => Some("nft_masq"),
+            Action::DestinationNat(_) | Action::DestinationNatTo(_) | Action::SourceNat(_) => {
+                Some("nft_nat")
+            }
+            Action::Reject => Some("nft_reject_ipv4"),
+            Action::Accept | Action::Drop | Action::Return | Action::Jump(_) => None,
+        })
 }
 
 fn commit_error(subject: &Subject, refusal: Refusal) -> NetError {

@@ -285,7 +285,7 @@ async fn connect(
     .unwrap();
     in_namespace(from.clone(), move |_| {
         let to: SocketAddr = to.parse().unwrap();
-        let limit = Duration::from_secs(5);
+        let limit = Duration::from_mins(1);
         let mut near = TcpStream::connect_timeout(&to, limit).map_err(NetError::Socket)?;
         let (mut far, source) = listener.accept().map_err(NetError::Socket)?;
         far.set_read_timeout(Some(limit)).unwrap();
@@ -564,6 +564,14 @@ async fn nft_lists_every_kind_of_rule_as_planned() {
                 ),
                 rule(
                     &[Match::InputInterface("fifteen-letters".to_owned())],
+                    Action::Accept,
+                ),
+                rule(&[Match::DestinationIsLocal, tcp(80, 80)], Action::Reject),
+                rule(
+                    &[Match::OneClientOf {
+                        many: 3,
+                        seed: 0x00ab_cdef,
+                    }],
                     Action::Accept,
                 ),
             ],

@@ -4,9 +4,9 @@
 //! registries, as trees are named by their content.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 
 use crate::digest::Digest;
 use crate::error::StoreError;
@@ -62,22 +62,7 @@ impl References {
                 path: self.path.clone(),
                 source,
             })?;
-        replace_file(&self.path, &bytes)
+        durable_file::replace(&self.path, &bytes, 0o644)
             .map_err(|source| StoreError::io("write", self.path.clone(), source))
     }
-}
-
-/// Replaces a file atomically and durably.
-pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = File::create(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    path.parent().map_or(Ok(()), sync_directory)
-}
-
-/// Makes renames within a directory durable.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }

@@ -3,7 +3,6 @@
 use std::{pin::pin, time::Duration};
 
 use anyhow::{Context, Result};
-use cluster_config::ClusterConfig;
 use error_chain::error_chain;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
@@ -59,8 +58,8 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         tls,
         front_proxy,
         nodes: handlers.clone(),
-        cluster: ClusterConfig::default(),
-        namespace: process.namespace.clone(),
+        cluster: process.cluster.clone(),
+        neighbours: Vec::new(),
         clock: Clock::system(),
         metrics: metrics::api(),
     };

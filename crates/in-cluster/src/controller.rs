@@ -1,6 +1,7 @@
 //! `ferrovirt controller`.
 
 use anyhow::Result;
+use operator::Environment;
 use reconcile::{Clock, Election};
 use virt_controller::{AccelerationPolicy, Settings};
 
@@ -11,19 +12,34 @@ const CONCURRENCY: usize = 8;
 
 pub(crate) async fn run(process: &Process, flags: &cli::Controller) -> Result<()> {
     health::serve(process, flags.port, metrics::controller()).await?;
+    let election = |name: &str| Election {
+        namespace: process.namespace.clone(),
+        name: name.to_owned(),
+        // A pod runs one process at a time, so a restarted one need not wait for its own lease.
+        identity: flags.place.pod.clone(),
+    };
+    let operator = operator::Settings {
+        client: process.client.clone(),
+        clock: Clock::system(),
+        election: election("virt-operator"),
+        environment: Environment::Cluster,
+        launcher_image: flags.launcher_image.clone(),
+    };
+    process
+        .tasks
+        .spawn(operator::run(operator, process.stop.clone()));
     let acceleration = launcher_pod::Acceleration::Kvm;
     let settings = Settings {
         client: process.client.clone(),
-        launcher: launcher_pod::Settings::defaults(&flags.launcher_image, acceleration),
+        launcher: launcher_pod::Settings {
+            variables: flags.place.log_format.variables(),
+            ..launcher_pod::Settings::defaults(&flags.launcher_image, acceleration)
+        },
         acceleration: AccelerationPolicy::ByNodes,
         clock: Clock::system(),
+        cluster: process.cluster.clone(),
         concurrency: CONCURRENCY,
-        election: Election {
-            namespace: process.namespace.clone(),
-            name: "virt-controller".to_owned(),
-            // A pod runs one process at a time, so a restarted one need not wait for its own lease.
-            identity: flags.place.pod.clone(),
-        },
+        election: election("virt-controller"),
     };
     virt_controller::run(settings, process.stop.clone()).await;
     Ok(())

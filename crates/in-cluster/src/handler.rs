@@ -39,7 +39,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         listener,
         address: SocketAddr::new(flags.address, flags.port),
         tls,
-        namespace: process.namespace.clone(),
+        cluster: process.cluster.clone(),
         clock: Clock::system(),
     };
     virt_handler::run(settings, process.stop.clone())

@@ -1,12 +1,14 @@
-//! The server for the kubelet's probes and for Prometheus.
+//! The server for the kubelet's probes, for Prometheus, and for tools that wait for a configuration.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use ::metrics::{CONTENT_TYPE, Table, render};
 use anyhow::{Context, Result};
-use axum::{Router, routing::get};
-use http::header;
+use axum::{Json, Router, routing::get};
+use cluster_view::Configuration;
+use http::{StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use serving::{Authority, ClientCertificates, Leaf, Server, TlsSource, Validity};
 use tokio::net::TcpListener;
 
@@ -16,23 +18,38 @@ use crate::run::Process;
 /// self-signed and outlives the pod.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 365 * 10);
 
-/// Serves `/healthz` and `/metrics` to every caller until the process stops.
+/// Serves `/livez`, `/healthz` and `/metrics` to every caller until the process stops.
 pub(crate) async fn serve(process: &Process, port: u16, tables: Vec<&'static Table>) -> Result<()> {
     let listener = listen(port).await?;
     let validity = Validity::starting(Timestamp::now(), LIFETIME);
     let identity =
         Authority::create("health", validity)?.issue(&Leaf::server("health", validity))?;
     let tls = TlsSource::fixed(&identity, &ClientCertificates::Ignored)?;
+    let router = router(process.client.clone(), process.cluster.clone(), tables);
     process
         .tasks
-        .spawn(Server::new(listener, tls, router(tables)).run(process.stop.clone()));
+        .spawn(Server::new(listener, tls, router).run(process.stop.clone()));
     Ok(())
 }
 
-fn router(tables: Vec<&'static Table>) -> Router {
+fn router(client: Client, configuration: Configuration, tables: Vec<&'static Table>) -> Router {
+    let health = move || {
+        let (client, configuration) = (client.clone(), configuration.clone());
+        async move {
+            let health = cluster_view::health(&client, &[configuration]).await;
+            let code = if health.is_healthy {
+                StatusCode::OK
+            } else {
+                StatusCode::INTERNAL_SERVER_ERROR
+            };
+            (code, Json(health.body))
+        }
+    };
     let metrics = move || async move { ([(header::CONTENT_TYPE, CONTENT_TYPE)], render(&tables)) };
     Router::new()
-        .route("/healthz", get(|| async { "ok" }))
+        // A restart of the pod does not help against an unreachable API server, so the kubelet does not ask for it.
+        .route("/livez", get(|| async { "ok" }))
+        .route("/healthz", get(health))
         .route("/metrics", get(metrics))
 }
 
@@ -45,13 +62,52 @@ pub(crate) async fn listen(port: u16) -> Result<TcpListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use axum::body::Body;
     use http::Request;
     use http_body_util::BodyExt as _;
+    use serde_json::{Value, json};
     use tower::ServiceExt as _;
 
     use super::*;
     use crate::metrics;
+
+    /// An API server that answers requests for its version with that code.
+    fn server(code: u16) -> Client {
+        let version = r#"{"major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "",
+            "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}"#;
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| async move {
+            assert_eq!(request.uri().path(), "/version");
+            let response = http::Response::builder().status(code);
+            Ok::<_, Infallible>(response.body(Body::from(version)).unwrap())
+        });
+        Client::new(service, "kubevirt")
+    }
+
+    #[tokio::test]
+    async fn health_reports_the_configuration_and_the_api_server() {
+        for (code, status, expected) in [
+            (200, 200, json!({"connectivity": "ok", "config": "0"})),
+            (503, 500, json!({"connectivity": "failed", "config": null})),
+        ] {
+            let router = router(server(code), Configuration::new("kubevirt"), Vec::new());
+            let get = |path: &str| {
+                let request = Request::get(path).body(Body::empty()).unwrap();
+                router.clone().oneshot(request)
+            };
+            assert_eq!(get("/livez").await.unwrap().status(), 200);
+            let response = get("/healthz").await.unwrap();
+            assert_eq!(response.status(), status);
+            let bytes = response.into_body().collect().await.unwrap().to_bytes();
+            let found: Value = serde_json::from_slice(&bytes).unwrap();
+            let found = json!({
+                "connectivity": found["apiserver"]["connectivity"],
+                "config": found["config-resource-version"],
+            });
+            assert_eq!(found, expected);
+        }
+    }
 
     #[tokio::test]
     async fn each_component_serves_its_metrics() {
@@ -62,7 +118,8 @@ mod tests {
         ] {
             assert_eq!(::metrics::problems(&tables), Vec::<String>::new());
             let request = Request::get("/metrics").body(Body::empty()).unwrap();
-            let response = router(tables).oneshot(request).await.unwrap();
+            let router = router(server(200), Configuration::new("kubevirt"), tables);
+            let response = router.oneshot(request).await.unwrap();
             let media_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap();
             assert_eq!(media_type, CONTENT_TYPE);
             let bytes = response.into_body().collect().await.unwrap().to_bytes();

@@ -1,6 +1,7 @@
 //! Runs the component of a command line until the kubelet stops it.
 
 use anyhow::{Context, Result};
+use cluster_view::Configuration;
 use installation::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT};
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,6 +23,8 @@ pub(crate) struct Process {
     pub(crate) component: &'static str,
     pub(crate) account: &'static str,
     pub(crate) notices: Notices,
+    /// The administrator's configuration, kept current by the component.
+    pub(crate) cluster: Configuration,
     pub(crate) namespace: String,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -62,6 +65,7 @@ async fn component(command: &Command, place: &Place) -> Result<()> {
         component,
         account,
         notices,
+        cluster: Configuration::new(&place.namespace),
         namespace: place.namespace.clone(),
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),

@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 
-use crate::registration::SERVICE;
+use crate::webhooks::SERVICE;
 
 /// The path of the webhook.
 pub const GUARD_PATH: &str = "/installation-validate-delete";

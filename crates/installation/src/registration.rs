@@ -2,14 +2,18 @@
 
 use serde_json::{Value, json};
 
-use crate::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
+use crate::webhooks::{EVICT, MUTATE, SERVICE, VALIDATE, Webhook};
 
-/// The service that API servers call.
-pub const SERVICE: &str = "virt-api";
 /// The port that pods of virt-api serve on.
 pub const PORT: u16 = 8443;
 const GROUP: &str = "subresources.kubevirt.io";
 const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
+
+const METRICS_SERVICE: &str = "kubevirt-prometheus-metrics";
+/// Of pods that serve metrics.
+pub(crate) const METRICS_LABEL: &str = "prometheus.kubevirt.io";
+/// Their port, by name.
+pub(crate) const METRICS_PORT: &str = "metrics";
 
 /// The service of virt-api's pods.
 pub fn service(namespace: &str) -> Value {
@@ -22,6 +26,24 @@ pub fn service(namespace: &str) -> Value {
         "spec": {
             "selector": {"kubevirt.io": SERVICE},
             "ports": [{"name": "https", "port": 443, "targetPort": PORT, "protocol": "TCP"}],
+        },
+    })
+}
+
+/// The service behind which Prometheus finds the metrics of all components.
+pub(crate) fn metrics_service(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": METRICS_SERVICE, "namespace": namespace,
+            "labels": {"kubevirt.io": "", METRICS_LABEL: "true"},
+        },
+        "spec": {
+            "clusterIP": "None",
+            "selector": {METRICS_LABEL: "true"},
+            "ports": [{
+                "name": METRICS_PORT, "port": 443, "targetPort": METRICS_PORT, "protocol": "TCP",
+            }],
         },
     })
 }
@@ -45,7 +67,7 @@ pub(crate) fn api_services(namespace: &str) -> Vec<Value> {
 /// The webhook configurations, with one `more` validating webhook; virt-api adds its authority.
 pub(crate) fn webhook_configurations(namespace: &str, more: Value) -> Vec<Value> {
     let listed = |list: &[Webhook]| -> Vec<Value> {
-        list.iter().map(|one| webhook(one, namespace)).collect()
+        list.iter().map(|one| one.registration(namespace)).collect()
     };
     let configuration = |kind: &str, name: &str, webhooks: Vec<Value>| {
         json!({
@@ -67,28 +89,4 @@ pub(crate) fn webhook_configurations(namespace: &str, more: Value) -> Vec<Value>
             validating,
         ),
     ]
-}
-
-fn webhook(webhook: &Webhook, namespace: &str) -> Value {
-    let mut one = json!({
-        "name": webhook.name,
-        "clientConfig": {
-            "service": {
-                "name": SERVICE, "namespace": namespace, "path": webhook.path, "port": 443,
-            },
-        },
-        "rules": [{
-            "apiGroups": [webhook.group], "apiVersions": webhook.versions,
-            "operations": webhook.operations, "resources": webhook.resources,
-            "scope": "*",
-        }],
-        "sideEffects": if webhook.side_effects { "NoneOnDryRun" } else { "None" },
-        "failurePolicy": "Fail", "timeoutSeconds": 10,
-        "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
-    });
-    if let Some(prefix) = webhook.prefix {
-        let expression = format!("request.name.startsWith('{prefix}')");
-        one["matchConditions"] = json!([{ "name": "only-ours", "expression": expression }]);
-    }
-    one
 }

@@ -1,5 +1,10 @@
 //! The table of webhooks.
 
+use serde_json::{Value, json};
+
+/// The service that API servers call.
+pub const SERVICE: &str = "virt-api";
+
 /// One webhook, with the fields of its registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Webhook {
@@ -13,6 +18,33 @@ pub struct Webhook {
     pub prefix: Option<&'static str>,
     /// Whether a review changes other objects.
     pub side_effects: bool,
+}
+
+impl Webhook {
+    /// Its entry in a webhook configuration, without the authority that signs virt-api's certificate.
+    pub fn registration(&self, namespace: &str) -> Value {
+        let mut one = json!({
+            "name": self.name,
+            "clientConfig": {
+                "service": {
+                    "name": SERVICE, "namespace": namespace, "path": self.path, "port": 443,
+                },
+            },
+            "rules": [{
+                "apiGroups": [self.group], "apiVersions": self.versions,
+                "operations": self.operations, "resources": self.resources,
+                "scope": "*",
+            }],
+            "sideEffects": if self.side_effects { "NoneOnDryRun" } else { "None" },
+            "failurePolicy": "Fail", "timeoutSeconds": 10,
+            "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
+        });
+        if let Some(prefix) = self.prefix {
+            let expression = format!("request.name.startsWith('{prefix}')");
+            one["matchConditions"] = json!([{ "name": "only-ours", "expression": expression }]);
+        }
+        one
+    }
 }
 
 const WRITES: &[&str] = &["CREATE", "UPDATE"];

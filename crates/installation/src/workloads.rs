@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, Settings, registration::PORT};
+use crate::{
+    API_ACCOUNT, CONTROLLER_ACCOUNT, HANDLER_ACCOUNT, Settings,
+    registration::{METRICS_LABEL, METRICS_PORT, PORT},
+};
 
 pub const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
 /// The program in its image.
@@ -200,13 +203,13 @@ fn selector(name: &str) -> Value {
 
 /// `KubeVirt`'s service monitor selects pods by the second label and scrapes the port `metrics`.
 fn pod_labels(name: &str) -> Value {
-    json!({"kubevirt.io": name, "prometheus.kubevirt.io": "true"})
+    json!({"kubevirt.io": name, METRICS_LABEL: "true"})
 }
 
 /// One port serves probes, metrics and the API of virt-api: server-side apply does not allow a second
 /// name for it.
 fn metrics_port() -> Value {
-    json!({"name": "metrics", "containerPort": PORT, "protocol": "TCP"})
+    json!({"name": METRICS_PORT, "containerPort": PORT, "protocol": "TCP"})
 }
 
 fn metadata(settings: &Settings, name: &str) -> Value {
@@ -229,7 +232,7 @@ fn from_field(name: &str, path: &str) -> Value {
 
 fn healthy(period: u32, failures: u32) -> Value {
     json!({
-        "httpGet": {"path": "/healthz", "port": PORT, "scheme": "HTTPS"},
+        "httpGet": {"path": "/livez", "port": PORT, "scheme": "HTTPS"},
         "periodSeconds": period, "timeoutSeconds": 10, "failureThreshold": failures,
     })
 }
@@ -243,4 +246,27 @@ fn apart(name: &str) -> Value {
             "labelSelector": {"matchLabels": selector(name)},
         },
     }]}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_service_selects_a_named_port_of_every_component() {
+        let settings = Settings::usual();
+        let service = crate::registration::metrics_service(&settings.namespace);
+        assert_eq!(service["metadata"]["name"], "kubevirt-prometheus-metrics");
+        let selector = service["spec"]["selector"].as_object().expect("a selector");
+        let port = &service["spec"]["ports"][0]["targetPort"];
+        let all = objects(&settings);
+        let templates = all.iter().map(|object| &object["spec"]["template"]);
+        let templates: Vec<&Value> = templates.filter(|template| !template.is_null()).collect();
+        assert_eq!(templates.len(), 3);
+        for template in templates {
+            let labels = &template["metadata"]["labels"];
+            assert!(selector.iter().all(|(name, value)| labels[name] == *value));
+            assert_eq!(template["spec"]["containers"][0]["ports"][0]["name"], *port);
+        }
+    }
 }

@@ -202,7 +202,7 @@ fn from_data_volume(spec: &DataVolumeSpec, namespace: &str) -> Step {
             lookup(SourceKind::DataSource, or(own, namespace), &source.name)
         }
         _ => ignorable(
-            "the source of the DataVolume is no PVC, VolumeSnapshot or DataSource".to_owned(),
+            "the source of the DataVolume is not a PVC, VolumeSnapshot or DataSource".to_owned(),
         ),
     }
 }

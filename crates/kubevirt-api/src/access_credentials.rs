@@ -28,8 +28,10 @@ pub struct AccessCredential {
 #[serde(rename_all = "camelCase", default)]
 pub struct SshPublicKeyAccessCredential {
     /// Where the keys come from.
+    #[serde(deserialize_with = "null_as_default")]
     pub source: SshPublicKeyAccessCredentialSource,
     /// How the keys get into the guest; exactly one way.
+    #[serde(deserialize_with = "null_as_default")]
     pub propagation_method: SshPublicKeyAccessCredentialPropagationMethod,
 }
 
@@ -39,8 +41,10 @@ pub struct SshPublicKeyAccessCredential {
 #[serde(rename_all = "camelCase", default)]
 pub struct UserPasswordAccessCredential {
     /// Where the passwords come from.
+    #[serde(deserialize_with = "null_as_default")]
     pub source: UserPasswordAccessCredentialSource,
     /// How the passwords get into the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub propagation_method: UserPasswordAccessCredentialPropagationMethod,
 }
 
@@ -99,6 +103,7 @@ pub struct UserPasswordAccessCredentialPropagationMethod {
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessCredentialSecretSource {
     /// Name of the secret, in the namespace of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub secret_name: String,
 }
 
@@ -137,5 +142,6 @@ pub struct QemuGuestAgentUserPasswordAccessCredentialPropagation {}
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizedKeysFile {
     /// Path of the file in the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub file_path: String,
 }

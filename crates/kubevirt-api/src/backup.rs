@@ -17,7 +17,9 @@ use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineBackup {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineBackupSpec,
     pub status: Option<VirtualMachineBackupStatus>,
 }
@@ -41,6 +43,7 @@ pub struct VirtualMachineBackupSpec {
     /// (apiGroup `backup.kubevirt.io`, kind `VirtualMachineBackupTracker`) for what changed since
     /// its last checkpoint.
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [{"rule": "has(self.apiGroup)", "message": "apiGroup is needed: kubevirt.io for a VM, backup.kubevirt.io for a tracker"}, {"rule": "!has(self.apiGroup) || self.apiGroup in ['kubevirt.io', 'backup.kubevirt.io']", "message": "apiGroup must be kubevirt.io for a VM or backup.kubevirt.io for a tracker"}, {"rule": "!has(self.apiGroup) || self.apiGroup != 'kubevirt.io' || self.kind == 'VirtualMachine'", "message": "kind must be VirtualMachine with apiGroup kubevirt.io"}, {"rule": "!has(self.apiGroup) || self.apiGroup != 'backup.kubevirt.io' || self.kind == 'VirtualMachineBackupTracker'", "message": "kind must be VirtualMachineBackupTracker with apiGroup backup.kubevirt.io"}, {"rule": "self.name != ''", "message": "name must not be empty"}])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub source: TypedLocalObjectReference,
     /// Push (the default) writes the disks into the claim; Pull offers them over the network and
     /// uses the claim as scratch space.
@@ -102,6 +105,7 @@ pub struct VirtualMachineBackupStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct BackupVolumeInfo {
     /// Volume of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_name: String,
     /// Where its data can be fetched.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,7 +121,9 @@ pub struct BackupVolumeInfo {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineBackupTracker {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineBackupTrackerSpec,
     pub status: Option<VirtualMachineBackupTrackerStatus>,
 }
@@ -139,6 +145,7 @@ kind!(VirtualMachineBackupTracker {
 pub struct VirtualMachineBackupTrackerSpec {
     /// The VM: apiGroup `kubevirt.io`, kind `VirtualMachine` and its name.
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [{"rule": "has(self.apiGroup) && self.apiGroup == 'kubevirt.io'", "message": "apiGroup must be kubevirt.io"}, {"rule": "self.kind == 'VirtualMachine'", "message": "kind must be VirtualMachine"}, {"rule": "self.name != ''", "message": "name must not be empty"}])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub source: TypedLocalObjectReference,
 }
 

@@ -19,7 +19,9 @@ use crate::{resource::kind, tolerant::null_as_default};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CDIConfig {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: CdiConfigSpec,
     pub status: Option<CdiConfigStatus>,
 }

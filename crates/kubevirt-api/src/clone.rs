@@ -13,14 +13,18 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
+use crate::{
+    conditions::condition, open_enum::open_enum, resource::kind, tolerant::null_as_default,
+};
 
 /// Makes a new VM from a VM or a snapshot, with its own disks.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineClone {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineCloneSpec,
     pub status: Option<VirtualMachineCloneStatus>,
 }
@@ -41,6 +45,7 @@ kind!(VirtualMachineClone {
 pub struct VirtualMachineCloneSpec {
     /// What to copy: apiGroup `kubevirt.io` and kind `VirtualMachine`, or apiGroup
     /// `snapshot.kubevirt.io` and kind `VirtualMachineSnapshot`, and the name.
+    #[serde(deserialize_with = "null_as_default")]
     pub source: TypedLocalObjectReference,
     /// The new VM: apiGroup `kubevirt.io`, kind `VirtualMachine` and its name; a name is generated
     /// when this is left out.
@@ -148,9 +153,10 @@ pub struct VirtualMachineCloneStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     /// Ready or Progressing.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: ConditionType,
     /// True, False or Unknown.
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,6 +173,8 @@ pub struct Condition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(Condition, ConditionType);
 
 open_enum! {
     /// How the volumes of a clone are named.

@@ -1,17 +1,13 @@
-//! Conditions of VMs and VMIs, and the only code that changes a list of them.
+//! The shape of conditions, and the only code that changes a list of them. Each kind declares its
+//! conditions beside its types, by `condition!`.
 //!
 //! Pure: the time comes from the caller. Invariants: a type appears once; `lastTransitionTime`
 //! changes only when `status` does; lists are in one fixed order, so that equal content means equal
 //! lists and no unnecessary writes.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-use crate::{
-    replica_set::{
-        VirtualMachineInstanceReplicaSetCondition, VirtualMachineInstanceReplicaSetConditionType,
-    },
-    vm_status::{VirtualMachineCondition, VirtualMachineConditionType},
-    vmi_status::{VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType},
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{self as meta, Time},
+    jiff::Timestamp,
 };
 
 pub const TRUE: &str = "True";
@@ -24,6 +20,9 @@ pub const POD_UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
 /// Message of a VMI whose pod is reported as not ready without a reason, as happens to all pods of a node
 /// that stopped reporting.
 pub const OUT_OF_REACH: &str = "the pod is not ready: its node stopped reporting";
+
+/// The message of a VMI whose pod is being deleted.
+pub const POD_TERMINATING: &str = "the pod is being deleted";
 
 /// The value of a condition, without its history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,24 +66,19 @@ pub trait Condition: Clone + PartialEq {
 
     fn new(kind: Self::Type) -> Self;
     fn kind(&self) -> &Self::Type;
-    fn parts(&mut self) -> Parts<'_>;
     fn status(&self) -> &str;
+    /// Empty for none, as is the message.
     fn reason(&self) -> &str;
     fn message(&self) -> &str;
+    /// Sets another status, and the time since which it holds.
+    fn set_status(&mut self, status: &str, now: &Time);
+    fn explain(&mut self, reason: &str, message: &str);
 }
 
-/// Mutable access to what [`set`] writes.
-#[derive(Debug)]
-pub struct Parts<'a> {
-    pub status: &'a mut String,
-    pub reason: &'a mut Option<String>,
-    pub message: &'a mut Option<String>,
-    pub last_transition_time: &'a mut Option<Time>,
-}
-
+/// Implements [`Condition`] for a struct of a kind, with the enumeration of its types.
 macro_rules! condition {
     ($condition:ident, $kind:ident) => {
-        impl Condition for $condition {
+        impl $crate::conditions::Condition for $condition {
             type Type = $kind;
 
             fn new(kind: $kind) -> Self {
@@ -98,15 +92,6 @@ macro_rules! condition {
                 &self.type_
             }
 
-            fn parts(&mut self) -> Parts<'_> {
-                Parts {
-                    status: &mut self.status,
-                    reason: &mut self.reason,
-                    message: &mut self.message,
-                    last_transition_time: &mut self.last_transition_time,
-                }
-            }
-
             fn status(&self) -> &str {
                 &self.status
             }
@@ -118,20 +103,68 @@ macro_rules! condition {
             fn message(&self) -> &str {
                 self.message.as_deref().unwrap_or_default()
             }
+
+            fn set_status(
+                &mut self,
+                status: &str,
+                now: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
+            ) {
+                status.clone_into(&mut self.status);
+                self.last_transition_time = Some(now.clone());
+            }
+
+            fn explain(&mut self, reason: &str, message: &str) {
+                let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+                self.reason = filled(reason);
+                self.message = filled(message);
+            }
         }
     };
 }
 
-condition!(VirtualMachineCondition, VirtualMachineConditionType);
-condition!(
-    VirtualMachineInstanceCondition,
-    VirtualMachineInstanceConditionType
-);
+pub(crate) use condition;
 
-condition!(
-    VirtualMachineInstanceReplicaSetCondition,
-    VirtualMachineInstanceReplicaSetConditionType
-);
+/// The conditions of backups and templates.
+impl Condition for meta::Condition {
+    type Type = String;
+
+    fn new(kind: String) -> Self {
+        Self {
+            type_: kind,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            message: String::new(),
+            observed_generation: None,
+            reason: String::new(),
+            status: String::new(),
+        }
+    }
+
+    fn kind(&self) -> &String {
+        &self.type_
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
+
+    fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    fn message(&self) -> &str {
+        &self.message
+    }
+
+    fn set_status(&mut self, status: &str, now: &Time) {
+        status.clone_into(&mut self.status);
+        self.last_transition_time = now.clone();
+    }
+
+    fn explain(&mut self, reason: &str, message: &str) {
+        reason.clone_into(&mut self.reason);
+        message.clone_into(&mut self.message);
+    }
+}
 
 /// Finds a condition by its type.
 pub fn find<'a, C: Condition>(list: &'a [C], kind: &C::Type) -> Option<&'a C> {
@@ -154,13 +187,10 @@ pub fn set<C: Condition>(list: &mut Vec<C>, kind: C::Type, value: &ConditionValu
     let old = find(list, &kind).cloned();
     remove(list, &kind);
     let mut condition = old.unwrap_or_else(|| C::new(kind));
-    let parts = condition.parts();
-    if parts.status != value.status {
-        value.status.clone_into(parts.status);
-        *parts.last_transition_time = Some(now.clone());
+    if condition.status() != value.status {
+        condition.set_status(value.status, now);
     }
-    *parts.reason = filled(value.reason);
-    *parts.message = filled(value.message);
+    condition.explain(value.reason, value.message);
     list.push(condition);
     sort(list);
 }
@@ -175,16 +205,13 @@ pub fn sort<C: Condition>(list: &mut [C]) {
     list.sort_by(|a, b| a.kind().cmp(b.kind()));
 }
 
-fn filled(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::Timestamp;
-
     use super::*;
-    use VirtualMachineInstanceConditionType as Kind;
+    use crate::vmi_status::{
+        VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Kind,
+    };
+    use crate::{backup, clone, export, kubevirt, migration_request, pool, replica_set, snapshot};
 
     fn at(second: i64) -> Time {
         Time(Timestamp::from_second(second).expect("in range"))
@@ -267,5 +294,43 @@ mod tests {
         remove(&mut list, &Kind::Ready);
         assert!(list.is_empty());
         assert!(!is_false(&list, &Kind::Ready));
+    }
+
+    fn check_kind<C: Condition<Type: From<&'static str>> + std::fmt::Debug>() {
+        let value = ConditionValue::fails("Why", "because");
+        let mut list: Vec<C> = Vec::new();
+        set(&mut list, C::Type::from("Ready"), &value, &at(1));
+        let before = list.clone();
+        set(&mut list, C::Type::from("Ready"), &value, &at(2));
+        assert_eq!(list, before);
+        let [condition] = &list[..] else {
+            panic!("{list:?}");
+        };
+        let found = (condition.status(), condition.reason(), condition.message());
+        assert_eq!(found, (FALSE, "Why", "because"));
+        set(
+            &mut list,
+            C::Type::from("Ready"),
+            &ConditionValue::holds(),
+            &at(2),
+        );
+        assert!(is_true(&list, &C::Type::from("Ready")));
+        assert_eq!((list[0].reason(), list[0].message()), ("", ""));
+    }
+
+    #[test]
+    fn conditions_of_every_kind_can_be_set() {
+        check_kind::<crate::vm_status::VirtualMachineCondition>();
+        check_kind::<VirtualMachineInstanceCondition>();
+        check_kind::<replica_set::VirtualMachineInstanceReplicaSetCondition>();
+        check_kind::<migration_request::VirtualMachineInstanceMigrationCondition>();
+        check_kind::<kubevirt::KubeVirtCondition>();
+        check_kind::<pool::VirtualMachinePoolCondition>();
+        check_kind::<clone::Condition>();
+        check_kind::<export::Condition>();
+        check_kind::<snapshot::Condition>();
+        check_kind::<meta::Condition>();
+        let backup = backup::VirtualMachineBackupStatus::default();
+        assert!(!is_true(&backup.conditions, &"Complete".to_owned()));
     }
 }

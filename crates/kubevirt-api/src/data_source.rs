@@ -16,7 +16,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSource {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: DataSourceSpec,
     pub status: Option<DataSourceStatus>,
 }
@@ -36,6 +38,7 @@ kind!(DataSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSourceSpec {
     /// The image.
+    #[serde(deserialize_with = "null_as_default")]
     pub source: DataSourceSource,
 }
 
@@ -61,8 +64,10 @@ pub struct DataSourceSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSourceRefSourceDataSource {
     /// Its namespace.
+    #[serde(deserialize_with = "null_as_default")]
     pub namespace: String,
     /// Its name.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -88,7 +93,7 @@ pub struct DataSourceStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataSourceCondition {
     /// Ready.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: DataSourceConditionType,
     #[serde(flatten)]
     pub state: ConditionState,
@@ -100,6 +105,7 @@ pub struct DataSourceCondition {
 #[serde(rename_all = "camelCase", default)]
 pub struct ConditionState {
     /// True, False or Unknown.
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// When `status` last changed.
     #[serde(skip_serializing_if = "Option::is_none")]

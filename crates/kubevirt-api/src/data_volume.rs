@@ -30,6 +30,7 @@ pub struct DataVolumeTemplateSpec {
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-preserve-unknown-fields" = true), extend("nullable" = true)))]
     pub metadata: Option<ObjectMeta>,
     /// What the data volume is filled with and how large it is.
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: DataVolumeSpec,
     /// Always empty; kept for old objects.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,11 +124,13 @@ pub struct DataVolumeSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceRef {
     /// Kind of the object: `DataSource`.
+    #[serde(deserialize_with = "null_as_default")]
     pub kind: String,
     /// Namespace of the object; that of the data volume when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Name of the object.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -172,8 +175,10 @@ pub struct StorageSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeCheckpoint {
     /// Snapshot that the step starts from; empty for the first.
+    #[serde(deserialize_with = "null_as_default")]
     pub previous: String,
     /// Snapshot that the step ends with.
+    #[serde(deserialize_with = "null_as_default")]
     pub current: String,
 }
 
@@ -183,6 +188,7 @@ pub struct DataVolumeCheckpoint {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceHttp {
     /// Address of the file, http or https.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
     /// Secret with `accessKeyId` and `secretKey`, the user's name and password.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,6 +216,7 @@ pub struct DataVolumeSourceHttp {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceS3 {
     /// Address of the object.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
     /// Secret with `accessKeyId` and `secretKey`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,6 +232,7 @@ pub struct DataVolumeSourceS3 {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceGcs {
     /// Address of the object, gs:// or https://.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
     /// Secret with the credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -262,8 +270,10 @@ pub struct DataVolumeSourceRegistry {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourcePvc {
     /// Namespace of the claim.
+    #[serde(deserialize_with = "null_as_default")]
     pub namespace: String,
     /// Name of the claim.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -285,8 +295,10 @@ pub struct DataVolumeBlankImage {}
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceImageIo {
     /// Address of the engine.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
     /// Id of the disk.
+    #[serde(deserialize_with = "null_as_default")]
     pub disk_id: String,
     /// Secret with `accessKeyId` and `secretKey`, the user's name and password.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -333,8 +345,10 @@ pub struct DataVolumeSourceVddk {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSourceSnapshot {
     /// Namespace of the snapshot.
+    #[serde(deserialize_with = "null_as_default")]
     pub namespace: String,
     /// Name of the snapshot.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 

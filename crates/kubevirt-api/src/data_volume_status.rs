@@ -15,7 +15,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolume {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: DataVolumeSpec,
     pub status: Option<DataVolumeStatus>,
 }
@@ -60,9 +62,10 @@ pub struct DataVolumeStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeCondition {
     /// Ready, Bound or Running.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: DataVolumeConditionType,
     /// True, False or Unknown.
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// When `status` last changed.
     #[serde(skip_serializing_if = "Option::is_none")]

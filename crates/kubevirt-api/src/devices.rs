@@ -124,6 +124,7 @@ pub struct Devices {
 #[serde(rename_all = "camelCase", default)]
 pub struct Watchdog {
     /// Name of the device.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Watchdog card for PCs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,9 +143,10 @@ pub struct Input {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<InputBus>,
     /// Kind of device.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: InputType,
     /// Name of the device.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -160,6 +162,7 @@ pub struct Rng {}
 #[serde(rename_all = "camelCase", default)]
 pub struct Gpu {
     /// Name of the device, unique in the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Resource of the device, as nodes offer it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,8 +203,10 @@ pub struct PanicDevice {
 #[serde(rename_all = "camelCase", default)]
 pub struct Filesystem {
     /// Name of the volume to share with the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Shares it over virtio-fs; the tag to mount is the name.
+    #[serde(deserialize_with = "null_as_default")]
     pub virtiofs: FilesystemVirtiofs,
 }
 
@@ -211,6 +216,7 @@ pub struct Filesystem {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostDevice {
     /// Name of the device, unique in the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Resource of the device, as nodes offer it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -238,6 +244,7 @@ pub struct ClientPassthroughDevices {}
 #[serde(rename_all = "camelCase", default)]
 pub struct SoundDevice {
     /// Name of the device.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// ich9 (the default) or ac97.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "schema")]
 use crate::crds::rules;
+use crate::tolerant::null_as_default;
 use crate::{features::FeatureState, open_enum::open_enum};
 
 /// A disk as the guest sees it: one of disk, lun and cdrom.
@@ -15,6 +16,7 @@ use crate::{features::FeatureState, open_enum::open_enum};
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::at_most_one(&["disk", "lun", "cdrom"])])))]
 pub struct Disk {
     /// Name of the volume that it shows.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// An ordinary disk.
     #[serde(skip_serializing_if = "Option::is_none")]

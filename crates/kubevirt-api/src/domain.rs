@@ -39,6 +39,7 @@ pub struct DomainSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub features: Option<Features>,
     /// Disks, interfaces and everything else that is plugged in.
+    #[serde(deserialize_with = "null_as_default")]
     pub devices: Devices,
     /// How disks share I/O threads: shared, auto or `supplementalPool`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,6 +204,7 @@ pub struct LaunchSecurity {
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuFeature {
     /// Name as libvirt knows it.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// force, require (the default), optional, disable or forbid.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -29,7 +29,7 @@ const MAX_DIGITS: usize = 19;
 #[serde(transparent)]
 pub struct Duration(pub String);
 
-/// The text is no duration.
+/// The text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotADuration {
     text: String,
@@ -39,7 +39,7 @@ impl fmt::Display for NotADuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no duration; write numbers with units, such as 90s, 5m or 1h30m",
+            "{:?} is not a duration; write numbers with units, such as 90s, 5m or 1h30m",
             self.text
         )
     }

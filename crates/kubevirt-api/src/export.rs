@@ -11,7 +11,10 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default};
+use crate::{
+    conditions::condition, duration::Duration, open_enum::open_enum, resource::kind,
+    tolerant::null_as_default,
+};
 
 /// Offers the disks and the definition of a VM, a snapshot, a claim or a backup for download over
 /// HTTPS while it exists.
@@ -19,7 +22,9 @@ use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExport {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineExportSpec,
     pub status: Option<VirtualMachineExportStatus>,
 }
@@ -41,6 +46,7 @@ pub struct VirtualMachineExportSpec {
     /// What to offer, in the same namespace: a `PersistentVolumeClaim` (apiGroup ""), a
     /// `VirtualMachine` (`kubevirt.io`), a `VirtualMachineSnapshot` (`snapshot.kubevirt.io`) or a
     /// `VirtualMachineBackup` (`backup.kubevirt.io`).
+    #[serde(deserialize_with = "null_as_default")]
     pub source: TypedLocalObjectReference,
     /// Secret whose key token is the password of the download; one is made when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,6 +107,7 @@ pub struct VirtualMachineExportLinks {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportLink {
     /// Certificates to check the server with, as PEM.
+    #[serde(deserialize_with = "null_as_default")]
     pub cert: String,
     /// Disks.
     #[serde(
@@ -131,9 +138,10 @@ pub struct VirtualMachineExportLink {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportManifest {
     /// Contents.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: ExportManifestType,
     /// Where it is.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
 }
 
@@ -143,6 +151,7 @@ pub struct VirtualMachineExportManifest {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportVolume {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// The forms in which it is offered.
     #[serde(
@@ -159,8 +168,10 @@ pub struct VirtualMachineExportVolume {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportVolumeFormat {
     /// raw, gzip, dir or tar.gz.
+    #[serde(deserialize_with = "null_as_default")]
     pub format: ExportVolumeFormat,
     /// Where it is.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
 }
 
@@ -170,6 +181,7 @@ pub struct VirtualMachineExportVolumeFormat {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportBackup {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Endpoints.
     #[serde(
@@ -186,8 +198,10 @@ pub struct VirtualMachineExportBackup {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineExportBackupEndpoint {
     /// map lists the changed blocks, data has them.
+    #[serde(deserialize_with = "null_as_default")]
     pub endpoint: ExportBackupEndpoint,
     /// Where it is.
+    #[serde(deserialize_with = "null_as_default")]
     pub url: String,
 }
 
@@ -197,9 +211,10 @@ pub struct VirtualMachineExportBackupEndpoint {
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     /// What it is about.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: ConditionType,
     /// True, False or Unknown.
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,6 +231,8 @@ pub struct Condition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(Condition, ConditionType);
 
 open_enum! {
     /// Phases of an export.

@@ -1,5 +1,6 @@
 //! Firmware, boot loader and direct kernel boot.
 
+use crate::tolerant::null_as_default;
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,7 @@ pub struct Efi {
 #[serde(rename_all = "camelCase", default)]
 pub struct KernelBootContainer {
     /// Name of the image.
+    #[serde(deserialize_with = "null_as_default")]
     pub image: String,
     /// Secret with the credentials for the registry.
     #[serde(skip_serializing_if = "Option::is_none")]

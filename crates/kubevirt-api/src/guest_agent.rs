@@ -58,6 +58,7 @@ pub struct VirtualMachineInstanceGuestAgentInfo {
 #[serde(rename_all = "camelCase", default)]
 pub struct GuestAgentCommandInfo {
     /// Name of the command.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Whether the agent may carry it out.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,6 +89,7 @@ pub struct VirtualMachineInstanceGuestOSUserList {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceGuestOsUser {
     /// Name of the user.
+    #[serde(deserialize_with = "null_as_default")]
     pub user_name: String,
     /// Windows domain.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,14 +136,19 @@ pub struct VirtualMachineInstanceFileSystemList {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceFileSystem {
     /// Name of the device in the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub disk_name: String,
     /// Where it is mounted.
+    #[serde(deserialize_with = "null_as_default")]
     pub mount_point: String,
     /// Its type, such as ext4.
+    #[serde(deserialize_with = "null_as_default")]
     pub file_system_type: String,
     /// Bytes in use.
+    #[serde(deserialize_with = "null_as_default")]
     pub used_bytes: i64,
     /// Bytes in all.
+    #[serde(deserialize_with = "null_as_default")]
     pub total_bytes: i64,
     /// Disks that it lies on.
     #[serde(
@@ -160,5 +167,6 @@ pub struct VirtualMachineInstanceFileSystemDisk {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// Bus of the disk.
+    #[serde(deserialize_with = "null_as_default")]
     pub bus_type: String,
 }

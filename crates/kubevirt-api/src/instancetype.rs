@@ -20,7 +20,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstancetype {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineInstancetypeSpec,
 }
 
@@ -38,7 +40,9 @@ kind!(VirtualMachineInstancetype {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineClusterInstancetype {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineInstancetypeSpec,
 }
 
@@ -65,8 +69,10 @@ pub struct VirtualMachineInstancetypeSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
     /// CPUs of the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub cpu: CpuInstancetype,
     /// Memory of the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub memory: MemoryInstancetype,
     /// GPUs to hand through.
     #[serde(
@@ -105,6 +111,7 @@ pub struct VirtualMachineInstancetypeSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuInstancetype {
     /// Number of vCPUs; the preference turns them into sockets, cores and threads.
+    #[serde(deserialize_with = "null_as_default")]
     pub guest: u32,
     /// CPU model that the guest sees, such as host-model.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,6 +142,7 @@ pub struct CpuInstancetype {
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryInstancetype {
     /// Memory that the guest sees, such as 4Gi.
+    #[serde(deserialize_with = "null_as_default")]
     pub guest: Quantity,
     /// Backs the memory with huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    cluster_config::KubeVirtConfiguration, duration::Duration, open_enum::open_enum,
-    resource::kind, tolerant::null_as_default,
+    cluster_config::KubeVirtConfiguration, conditions::condition, duration::Duration,
+    open_enum::open_enum, resource::kind, tolerant::null_as_default,
 };
 
 /// One installation of the system: its components, configuration and status.
@@ -20,7 +20,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeVirt {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: KubeVirtSpec,
     pub status: Option<KubeVirtStatus>,
 }
@@ -228,14 +230,17 @@ pub struct CustomizeComponents {
 pub struct CustomizeComponentsPatch {
     /// Name of the object, or * for all of the kind.
     #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub resource_name: String,
     /// Kind of the object, such as Deployment.
     #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub resource_type: String,
     /// The patch, as JSON in a text.
+    #[serde(deserialize_with = "null_as_default")]
     pub patch: String,
     /// How the patch is written: json, merge or strategic.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: PatchType,
 }
 
@@ -351,15 +356,19 @@ pub struct KubeVirtStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct GenerationStatus {
     /// Group of the object.
+    #[serde(deserialize_with = "null_as_default")]
     pub group: String,
     /// Resource of the object, such as deployments.
+    #[serde(deserialize_with = "null_as_default")]
     pub resource: String,
     /// Namespace of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Name of the object.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// The generation.
+    #[serde(deserialize_with = "null_as_default")]
     pub last_generation: i64,
     /// Hash of the content, for objects without a generation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -372,10 +381,11 @@ pub struct GenerationStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeVirtCondition {
     /// What it is about.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: KubeVirtConditionType,
     /// True, False or Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// Not in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -392,6 +402,8 @@ pub struct KubeVirtCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(KubeVirtCondition, KubeVirtConditionType);
 
 open_enum! {
     /// States of an installation.

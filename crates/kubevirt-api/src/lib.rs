@@ -71,7 +71,7 @@ pub use kubevirt::KubeVirt;
 pub use migration_request::VirtualMachineInstanceMigration;
 pub use preset::VirtualMachineInstancePreset;
 pub use replica_set::VirtualMachineInstanceReplicaSet;
-pub use resource::{API_VERSION, GROUP, VERSION};
+pub use resource::{API_VERSION, COMPATIBLE_VERSION, GROUP, VERSION};
 pub use vm::VirtualMachine;
 pub use vmi::VirtualMachineInstance;
 

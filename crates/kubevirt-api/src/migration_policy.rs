@@ -15,7 +15,9 @@ use crate::{migration::ExperimentalMigrationOptions, resource::kind, tolerant::n
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationPolicy {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: MigrationPolicySpec,
     pub status: Option<MigrationPolicyStatus>,
 }
@@ -29,12 +31,13 @@ kind!(MigrationPolicy {
     status: MigrationPolicyStatus,
 });
 
-/// Whom it concerns and what it sets.
+/// The VMIs it applies to and its settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationPolicySpec {
-    /// Which VMs it concerns; both selectors must match.
+    /// The VMIs it applies to; both selectors must match.
+    #[serde(deserialize_with = "null_as_default")]
     pub selectors: Selectors,
     /// Slows the guest down when its memory changes faster than it can be copied.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use crate::crds::rules;
 use crate::{
-    migration::VirtualMachineInstanceMigrationState, open_enum::open_enum, resource::kind,
-    tolerant::null_as_default,
+    conditions::condition, migration::VirtualMachineInstanceMigrationState, open_enum::open_enum,
+    resource::kind, tolerant::null_as_default,
 };
 
 /// The wish to move a running guest to another node. Deleting it while it runs cancels the move.
@@ -20,7 +20,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceMigration {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineInstanceMigrationSpec,
     pub status: Option<VirtualMachineInstanceMigrationStatus>,
 }
@@ -69,10 +71,10 @@ pub struct VirtualMachineInstanceMigrationSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceMigrationSource {
     /// Text that both ends have in common, unique to this move.
-    #[serde(rename = "migrationID")]
+    #[serde(deserialize_with = "null_as_default", rename = "migrationID")]
     pub migration_id: String,
     /// Address of the receiving end, as host and port.
-    #[serde(rename = "connectURL")]
+    #[serde(deserialize_with = "null_as_default", rename = "connectURL")]
     pub connect_url: String,
 }
 
@@ -82,7 +84,7 @@ pub struct VirtualMachineInstanceMigrationSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceMigrationTarget {
     /// Text that both ends have in common, unique to this move.
-    #[serde(rename = "migrationID")]
+    #[serde(deserialize_with = "null_as_default", rename = "migrationID")]
     pub migration_id: String,
 }
 
@@ -125,10 +127,11 @@ pub struct VirtualMachineInstanceMigrationStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceMigrationCondition {
     /// What it is about.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: VirtualMachineInstanceMigrationConditionType,
     /// True, False or Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// Not in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -145,6 +148,11 @@ pub struct VirtualMachineInstanceMigrationCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(
+    VirtualMachineInstanceMigrationCondition,
+    VirtualMachineInstanceMigrationConditionType
+);
 
 /// When a phase of a migration was entered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -15,6 +15,7 @@ use crate::{open_enum::open_enum, tolerant::null_as_default};
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["pod", "multus", "resourceClaim"])])))]
 pub struct Network {
     /// Name that interfaces refer to.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// The pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +47,7 @@ pub struct PodNetwork {
 #[serde(rename_all = "camelCase", default)]
 pub struct MultusNetwork {
     /// `NetworkAttachmentDefinition`, as name or namespace/name.
+    #[serde(deserialize_with = "null_as_default")]
     pub network_name: String,
     /// Makes it take the place of the pod network.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,6 +74,7 @@ pub struct ClaimRequest {
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::at_most_one(&["bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding"])])))]
 pub struct Interface {
     /// Name of the network that it joins.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// virtio (the default), e1000, e1000e, igb, `ne2k_pci`, pcnet or rtl8139.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +187,7 @@ pub struct InterfacePasstBinding {}
 #[serde(rename_all = "camelCase", default)]
 pub struct PluginBinding {
     /// Name under which the administrator registered the binding.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 
@@ -199,6 +203,7 @@ pub struct Port {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Number from 1 to 65535.
+    #[serde(deserialize_with = "null_as_default")]
     pub port: i32,
 }
 
@@ -208,10 +213,13 @@ pub struct Port {
 #[serde(rename_all = "camelCase", default)]
 pub struct PortRange {
     /// TCP or UDP.
+    #[serde(deserialize_with = "null_as_default")]
     pub protocol: String,
     /// First port.
+    #[serde(deserialize_with = "null_as_default")]
     pub start: i32,
     /// Last port, not below the first.
+    #[serde(deserialize_with = "null_as_default")]
     pub end: i32,
 }
 
@@ -246,8 +254,10 @@ pub struct DhcpOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct DhcpPrivateOptions {
     /// Number of the option, from 224 to 254.
+    #[serde(deserialize_with = "null_as_default")]
     pub option: i64,
     /// Text sent as its value.
+    #[serde(deserialize_with = "null_as_default")]
     pub value: String,
 }
 

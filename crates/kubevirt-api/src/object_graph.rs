@@ -23,6 +23,7 @@ pub struct ObjectGraphNode {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
     /// The object.
+    #[serde(deserialize_with = "null_as_default")]
     pub object_reference: TypedObjectReference,
     /// What it is in the graph.
     #[serde(

@@ -13,7 +13,9 @@ use crate::{duration::Duration, open_enum::open_enum, resource::kind, tolerant::
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Plugin {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: PluginSpec,
     pub status: Option<PluginStatus>,
 }
@@ -112,6 +114,7 @@ pub struct DomainHook {
 pub struct CelDomainHook {
     /// CEL expression that gives the changed definition.
     #[cfg_attr(feature = "schema", schemars(extend("minLength" = 1)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub expression: String,
 }
 
@@ -123,6 +126,7 @@ pub struct SidecarDomainHook {
     /// Socket that the program listens on: `/var/run/kubevirt-plugin/`, the plugin's name, and a
     /// file that ends in .sock.
     #[cfg_attr(feature = "schema", schemars(extend("minLength" = 1)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub socket_path: String,
 }
 
@@ -133,6 +137,7 @@ pub struct SidecarDomainHook {
 pub struct NodeHook {
     /// Socket on the node that the program listens on.
     #[cfg_attr(feature = "schema", schemars(extend("minLength" = 1)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub socket: String,
     /// The moments at which it is called.
     #[serde(deserialize_with = "null_as_default")]
@@ -156,6 +161,7 @@ pub struct NodeHook {
 pub struct AdmissionReference {
     /// Its name.
     #[cfg_attr(feature = "schema", schemars(extend("minLength" = 1)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 

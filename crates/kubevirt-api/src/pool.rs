@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default,
-    vm::VirtualMachineSpec,
+    conditions::condition, duration::Duration, open_enum::open_enum, resource::kind,
+    tolerant::null_as_default, vm::VirtualMachineSpec,
 };
 
 /// Keeps a number of VMs from one template, each with its own name and disks.
@@ -21,7 +21,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachinePool {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachinePoolSpec,
     pub status: Option<VirtualMachinePoolStatus>,
 }
@@ -46,8 +48,10 @@ pub struct VirtualMachinePoolSpec {
     pub replicas: Option<i32>,
     /// Labels by which the pool knows its VMs; must match the template's labels and may not be
     /// changed.
+    #[serde(deserialize_with = "null_as_default")]
     pub selector: LabelSelector,
     /// The VM that each member is made like.
+    #[serde(deserialize_with = "null_as_default")]
     pub virtual_machine_template: VirtualMachineTemplateSpec,
     /// Stops the pool from making, changing or removing VMs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -249,9 +253,10 @@ pub struct VirtualMachinePoolStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachinePoolCondition {
     /// `ReplicaFailure` or `ReplicaPaused`.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: VirtualMachinePoolConditionType,
     /// True, False or Unknown.
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -268,6 +273,8 @@ pub struct VirtualMachinePoolCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(VirtualMachinePoolCondition, VirtualMachinePoolConditionType);
 
 open_enum! {
     /// Types of conditions of pools.

@@ -24,7 +24,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachinePreference {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachinePreferenceSpec,
 }
 
@@ -42,7 +44,9 @@ kind!(VirtualMachinePreference {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineClusterPreference {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachinePreferenceSpec,
 }
 
@@ -335,6 +339,7 @@ pub struct PreferenceRequirements {
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuPreferenceRequirement {
     /// Number of vCPUs.
+    #[serde(deserialize_with = "null_as_default")]
     pub guest: u32,
 }
 
@@ -344,6 +349,7 @@ pub struct CpuPreferenceRequirement {
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryPreferenceRequirement {
     /// Memory, such as 2Gi.
+    #[serde(deserialize_with = "null_as_default")]
     pub guest: Quantity,
 }
 

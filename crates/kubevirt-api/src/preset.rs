@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "schema")]
 use crate::crds::rules;
+use crate::tolerant::null_as_default;
 use crate::{domain::DomainSpec, resource::kind};
 
 /// Defaults for instances with certain labels.
@@ -15,7 +16,9 @@ use crate::{domain::DomainSpec, resource::kind};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstancePreset {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineInstancePresetSpec,
 }
 
@@ -34,6 +37,7 @@ kind!(VirtualMachineInstancePreset {
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::rule("has(self.domain)", "give domain, the settings that the preset stands for")])))]
 pub struct VirtualMachineInstancePresetSpec {
     /// Labels of the instances that are meant.
+    #[serde(deserialize_with = "null_as_default")]
     pub selector: LabelSelector,
     /// Machine settings that such an instance was given where it had none.
     #[serde(skip_serializing_if = "Option::is_none")]

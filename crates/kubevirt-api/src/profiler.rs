@@ -22,6 +22,7 @@ pub struct ClusterProfilerRequest {
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     pub continue_: Option<String>,
     /// Pods in a page.
+    #[serde(deserialize_with = "null_as_default")]
     pub page_size: i64,
 }
 

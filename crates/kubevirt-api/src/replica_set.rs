@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    open_enum::open_enum, resource::kind, tolerant::null_as_default,
+    conditions::condition, open_enum::open_enum, resource::kind, tolerant::null_as_default,
     vm::VirtualMachineInstanceTemplateSpec,
 };
 
@@ -15,7 +15,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceReplicaSet {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineInstanceReplicaSetSpec,
     pub status: Option<VirtualMachineInstanceReplicaSetStatus>,
 }
@@ -39,8 +41,10 @@ pub struct VirtualMachineInstanceReplicaSetSpec {
     pub replicas: Option<i32>,
     /// Labels of the guests that belong to the set. The template must carry them; the selector
     /// cannot be changed.
+    #[serde(deserialize_with = "null_as_default")]
     pub selector: LabelSelector,
     /// The instance that is made for each guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub template: VirtualMachineInstanceTemplateSpec,
     /// Leaves the guests alone while true: none is made, none removed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,10 +79,11 @@ pub struct VirtualMachineInstanceReplicaSetStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceReplicaSetCondition {
     /// What it is about.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: VirtualMachineInstanceReplicaSetConditionType,
     /// True, False or Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// Not in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +100,11 @@ pub struct VirtualMachineInstanceReplicaSetCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(
+    VirtualMachineInstanceReplicaSetCondition,
+    VirtualMachineInstanceReplicaSetConditionType
+);
 
 open_enum! {
     /// Aspects of the state of a set; the order is that of lists of conditions.

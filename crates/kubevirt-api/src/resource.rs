@@ -4,6 +4,9 @@
 //! Objects read in another version are written back in the one named here: all versions of a kind
 //! share one schema.
 
+/// The version of `KubeVirt` whose API and behaviour this is. Clients compare it with their own version.
+pub const COMPATIBLE_VERSION: &str = "v1.9.0";
+
 pub const GROUP: &str = "kubevirt.io";
 pub const VERSION: &str = "v1";
 pub const API_VERSION: &str = "kubevirt.io/v1";

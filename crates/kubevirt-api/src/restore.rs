@@ -20,7 +20,9 @@ use crate::{open_enum::open_enum, resource::kind, snapshot::Condition, tolerant:
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineRestore {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineRestoreSpec,
     pub status: Option<VirtualMachineRestoreStatus>,
 }
@@ -41,8 +43,10 @@ kind!(VirtualMachineRestore {
 pub struct VirtualMachineRestoreSpec {
     /// The VM to restore: apiGroup `kubevirt.io`, kind `VirtualMachine` and a name. A name that no
     /// VM has makes a new one.
+    #[serde(deserialize_with = "null_as_default")]
     pub target: TypedLocalObjectReference,
     /// Snapshot in the same namespace to take the data from.
+    #[serde(deserialize_with = "null_as_default")]
     pub virtual_machine_snapshot_name: String,
     /// What to do about a target that is still running: `WaitGracePeriod` (the default) waits five
     /// minutes for it to stop, `StopTarget` stops it, `FailImmediate` fails at once,
@@ -141,10 +145,13 @@ pub struct VirtualMachineRestoreStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeRestore {
     /// Volume of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_name: String,
     /// The claim made for it.
+    #[serde(deserialize_with = "null_as_default")]
     pub persistent_volume_claim: String,
     /// `VolumeSnapshot` that the data came from.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_snapshot_name: String,
     /// Data volume that the claim belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]

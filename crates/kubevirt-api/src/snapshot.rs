@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    duration::Duration, open_enum::open_enum, resource::kind, tolerant::null_as_default,
-    vm::VirtualMachineSpec, vm_status::VirtualMachineStatus,
+    conditions::condition, duration::Duration, open_enum::open_enum, resource::kind,
+    tolerant::null_as_default, vm::VirtualMachineSpec, vm_status::VirtualMachineStatus,
 };
 
 /// A copy of a VM's definition and disks as of one moment, kept under a name; a
@@ -22,7 +22,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineSnapshot {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineSnapshotSpec,
     pub status: Option<VirtualMachineSnapshotStatus>,
 }
@@ -43,6 +45,7 @@ kind!(VirtualMachineSnapshot {
 pub struct VirtualMachineSnapshotSpec {
     /// The VM: apiGroup `kubevirt.io`, kind `VirtualMachine` and its name, in the namespace of the
     /// snapshot.
+    #[serde(deserialize_with = "null_as_default")]
     pub source: TypedLocalObjectReference,
     /// What deleting this object does to the copied data: Delete (the default) removes it, Retain
     /// keeps the content object and its volume snapshots.
@@ -131,8 +134,10 @@ pub struct SnapshotVolumesLists {
 #[serde(rename_all = "camelCase", default)]
 pub struct SourceIndication {
     /// The indication.
+    #[serde(deserialize_with = "null_as_default")]
     pub indication: Indication,
     /// What it means, for people.
+    #[serde(deserialize_with = "null_as_default")]
     pub message: String,
 }
 
@@ -155,9 +160,10 @@ pub struct Error {
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     /// Ready, Progressing or Failure.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: ConditionType,
     /// True, False or Unknown.
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// When it was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,13 +181,17 @@ pub struct Condition {
     pub message: Option<String>,
 }
 
+condition!(Condition, ConditionType);
+
 /// The copy behind a snapshot: the VM's definition and one volume snapshot for each of its disks.
 /// Made by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineSnapshotContent {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineSnapshotContentSpec,
     pub status: Option<VirtualMachineSnapshotContentStatus>,
 }
@@ -204,6 +214,7 @@ pub struct VirtualMachineSnapshotContentSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_machine_snapshot_name: Option<String>,
     /// The definition as it was.
+    #[serde(deserialize_with = "null_as_default")]
     pub source: SourceSpec,
     /// The disks that were copied.
     #[serde(
@@ -247,8 +258,10 @@ pub struct VirtualMachine {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeBackup {
     /// Volume of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_name: String,
     /// The claim at the time of the snapshot, from which it is created again.
+    #[serde(deserialize_with = "null_as_default")]
     pub persistent_volume_claim: PersistentVolumeClaim,
     /// `VolumeSnapshot` that holds the data.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -299,6 +312,7 @@ pub struct VirtualMachineSnapshotContentStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
     /// Name of the `VolumeSnapshot`.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_snapshot_name: String,
     /// When it was taken.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,9 @@ use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageProfile {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: StorageProfileSpec,
     pub status: Option<StorageProfileStatus>,
 }
@@ -88,6 +90,7 @@ pub struct ClaimPropertySet {
     #[cfg_attr(feature = "schema", schemars(extend("maxItems" = 4)))]
     pub access_modes: Vec<String>,
     /// Block or Filesystem.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_mode: String,
 }
 

@@ -127,10 +127,13 @@ pub struct UnpauseOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct AddVolumeOptions {
     /// Name of the volume and of its disk.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// The disk as the guest is to see it.
+    #[serde(deserialize_with = "null_as_default")]
     pub disk: Disk,
     /// Claim or data volume to attach.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_source: HotplugVolumeSource,
     /// All checks the request without carrying it out.
     #[serde(
@@ -147,6 +150,7 @@ pub struct AddVolumeOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct RemoveVolumeOptions {
     /// Name of the volume to take away.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// All checks the request without carrying it out.
     #[serde(
@@ -202,6 +206,7 @@ pub struct EvacuateCancelOptions {
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-list-type" = "atomic")))]
     pub dry_run: Vec<String>,
     /// Node that the guest was to leave.
+    #[serde(deserialize_with = "null_as_default")]
     pub evacuation_node_name: String,
 }
 
@@ -220,6 +225,7 @@ pub struct FreezeUnfreezeTimeout {
 #[serde(rename_all = "camelCase", default)]
 pub struct ScreenshotOptions {
     /// Moves the guest's pointer first, to wake its screen.
+    #[serde(deserialize_with = "null_as_default")]
     pub move_cursor: bool,
 }
 
@@ -229,6 +235,7 @@ pub struct ScreenshotOptions {
 #[serde(rename_all = "camelCase", default)]
 pub struct VSOCKOptions {
     /// Port in the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub target_port: u32,
     /// Whether the guest's end speaks TLS.
     #[serde(rename = "useTLS", skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,9 @@ use crate::{open_enum::open_enum, resource::kind, tolerant::null_as_default};
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineTemplate {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineTemplateSpec,
     pub status: Option<VirtualMachineTemplateStatus>,
 }
@@ -47,6 +49,7 @@ pub struct VirtualMachineTemplateSpec {
     /// value where a number or a truth value goes. A namespace without a parameter in it is left
     /// out of VMs that are made.
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-preserve-unknown-fields" = true)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub virtual_machine: RawExtension,
     /// What may be filled in.
     #[serde(
@@ -54,17 +57,18 @@ pub struct VirtualMachineTemplateSpec {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub parameters: Vec<Parameter>,
-    /// Shown to who made a VM of it; parameters are filled in here too.
+    /// Shown to the user who creates a VM from it; parameters are filled in here too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A value that is filled in where its name stands.
+/// A value that replaces its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Parameter {
     /// Letters, digits and _; the VM refers to it as `${NAME}`.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// What a user interface calls it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,10 +79,10 @@ pub struct Parameter {
     /// Default value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Makes a value up when there is none: expression, from the pattern in `from`.
+    /// Generates a value when there is none: `expression`, from the pattern in `from`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generate: Option<Generator>,
-    /// Pattern of a made-up value: characters in brackets and how many in braces, such as
+    /// Pattern of a generated value: characters in brackets and how many in braces, such as
     /// `web-[a-z0-9]{6}`; \\w, \\d, \\a and \\A stand for word characters, digits, letters with
     /// digits, and signs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +119,9 @@ pub struct VirtualMachineTemplateStatus {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineTemplateRequest {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineTemplateRequestSpec,
     pub status: Option<VirtualMachineTemplateRequestStatus>,
 }
@@ -136,6 +142,7 @@ kind!(VirtualMachineTemplateRequest {
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::immutable("the spec of a request", "delete it and create another")])))]
 pub struct VirtualMachineTemplateRequestSpec {
     /// The VM to copy.
+    #[serde(deserialize_with = "null_as_default")]
     pub virtual_machine_ref: VirtualMachineReference,
     /// Name of the template; that of the request when unset.
     #[serde(skip_serializing_if = "Option::is_none")]

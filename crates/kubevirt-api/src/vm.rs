@@ -18,7 +18,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachine {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineSpec,
     pub status: Option<VirtualMachineStatus>,
 }
@@ -55,6 +57,7 @@ pub struct VirtualMachineSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preference: Option<PreferenceMatcher>,
     /// The instance that is made at each start.
+    #[serde(deserialize_with = "null_as_default")]
     pub template: VirtualMachineInstanceTemplateSpec,
     /// Data volumes made together with the VM and owned by it; refer to them by name in the
     /// template's volumes.

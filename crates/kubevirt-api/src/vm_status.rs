@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    conditions::condition,
     open_enum::open_enum,
     subresource_bodies::{AddVolumeOptions, RemoveVolumeOptions},
     tolerant::null_as_default,
@@ -101,10 +102,11 @@ pub struct VirtualMachineStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineCondition {
     /// What it is about.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: VirtualMachineConditionType,
     /// True, False or Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// Not in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,12 +124,15 @@ pub struct VirtualMachineCondition {
     pub message: Option<String>,
 }
 
+condition!(VirtualMachineCondition, VirtualMachineConditionType);
+
 /// A start or stop that a user requested.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineStateChangeRequest {
     /// What to do.
+    #[serde(deserialize_with = "null_as_default")]
     pub action: StateChangeRequestAction,
     /// Options, such as paused.
     #[serde(
@@ -159,8 +164,10 @@ pub struct VirtualMachineVolumeRequest {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeSnapshotStatus {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Whether a snapshot takes it.
+    #[serde(deserialize_with = "null_as_default")]
     pub enabled: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -189,8 +196,10 @@ pub struct VirtualMachineStartFailure {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineMemoryDumpRequest {
     /// Claim that the dump goes to.
+    #[serde(deserialize_with = "null_as_default")]
     pub claim_name: String,
     /// How far the dump is.
+    #[serde(deserialize_with = "null_as_default")]
     pub phase: MemoryDumpPhase,
     /// Whether the claim is to be released.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,9 @@ use crate::{
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstance {
+    #[serde(deserialize_with = "null_as_default")]
     pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "null_as_default")]
     pub spec: VirtualMachineInstanceSpec,
     pub status: Option<VirtualMachineInstanceStatus>,
 }
@@ -49,6 +51,7 @@ pub struct VirtualMachineInstanceSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// The virtual hardware: CPU, memory, firmware, devices.
+    #[serde(deserialize_with = "null_as_default")]
     pub domain: DomainSpec,
     /// Labels a node must have to run the guest.
     #[serde(
@@ -191,6 +194,7 @@ pub struct Probe {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceResourceClaim {
     /// Name that devices refer to.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Claim that exists already, in the namespace of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,8 +210,10 @@ pub struct VirtualMachineInstanceResourceClaim {
 #[serde(rename_all = "camelCase", default)]
 pub struct UtilityVolume {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Claim that is attached, in the namespace of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub claim_name: String,
     /// Attaches the claim read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,6 +229,7 @@ pub struct UtilityVolume {
 #[serde(rename_all = "camelCase", default)]
 pub struct VMISelector {
     /// Name of the instance.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
 }
 

@@ -21,6 +21,7 @@ use crate::{open_enum::open_enum, tolerant::null_as_default};
 #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::exactly_one(&["hostDisk", "persistentVolumeClaim", "cloudInitNoCloud", "cloudInitConfigDrive", "sysprep", "containerDisk", "ephemeral", "emptyDisk", "dataVolume", "configMap", "secret", "downwardAPI", "serviceAccount", "downwardMetrics", "memoryDump", "containerPath"])])))]
 pub struct Volume {
     /// Name that disks and filesystems refer to.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// A disk image in a file on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,9 +79,10 @@ pub struct Volume {
 #[serde(rename_all = "camelCase", default)]
 pub struct HostDisk {
     /// Path on the node.
+    #[serde(deserialize_with = "null_as_default")]
     pub path: String,
     /// Disk (must exist) or `DiskOrCreate`.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: HostDiskType,
     /// Size of a new image.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,6 +98,7 @@ pub struct HostDisk {
 #[serde(rename_all = "camelCase", default)]
 pub struct PvcVolumeSource {
     /// Name of the claim, in the namespace of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub claim_name: String,
     /// Mounts the claim read-only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,6 +179,7 @@ pub struct SysprepSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerDiskSource {
     /// Name of the image.
+    #[serde(deserialize_with = "null_as_default")]
     pub image: String,
     /// Secret with the credentials for the registry.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,6 +209,7 @@ pub struct EphemeralVolumeSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct EmptyDiskSource {
     /// Size of the disk, for example `2Gi`.
+    #[serde(deserialize_with = "null_as_default")]
     pub capacity: Quantity,
 }
 
@@ -214,6 +219,7 @@ pub struct EmptyDiskSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct DataVolumeSource {
     /// Name of the data volume, or of the claim it made.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Attached and removable while the guest runs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -290,6 +296,7 @@ pub struct DownwardMetricsVolumeSource {}
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryDumpVolumeSource {
     /// Name of the claim, in the namespace of the VM.
+    #[serde(deserialize_with = "null_as_default")]
     pub claim_name: String,
     /// Mounts the claim read-only; dumps need it writable.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -306,6 +313,7 @@ pub struct MemoryDumpVolumeSource {
 pub struct ContainerPathVolumeSource {
     /// Absolute path in the pod's main container, without "..".
     #[cfg_attr(feature = "schema", schemars(extend("x-kubernetes-validations" = [rules::rule("self.startsWith('/')", "give an absolute path, one that begins with /"), rules::rule("!self.contains('..')", "give a path without ..")]), length(max = 4096)))]
+    #[serde(deserialize_with = "null_as_default")]
     pub path: String,
     /// Always true: the guest cannot write.
     #[serde(skip_serializing_if = "Option::is_none")]

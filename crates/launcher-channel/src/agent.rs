@@ -13,6 +13,17 @@ pub struct Agent {
     pub interfaces: Vec<AgentInterface>,
     /// `frozen` while file systems are frozen.
     pub freeze: Option<String>,
+    /// Whether the guest has its keys and passwords; `None` if there are none for the agent.
+    pub credentials: Option<AgentCredentials>,
+}
+
+/// The end of the last attempt to set keys and passwords.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AgentCredentials {
+    Set,
+    /// With a sentence for users.
+    Failed(String),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

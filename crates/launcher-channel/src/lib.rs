@@ -1,25 +1,30 @@
 //! The messages between `virt-handler` and `virt-launcher`, and how they are framed.
 //!
 //! The launcher listens on a unix socket in its pod; the handler connects, one connection at a
-//! time. The handler sends [`Request`]s, and the launcher answers each with one [`Reply`] of the same
-//! number. The launcher also sends its [`GuestState`] after every change. The launcher knows nothing
+//! time. The handler sends [`Request`]s, and the launcher answers each with a [`Reply`] of the same
+//! number; a binary answer comes as several, each with a [`Part`]. The launcher also sends its [`GuestState`] after every change. The launcher knows nothing
 //! of Kubernetes; the handler renders everything that it needs into a [`GuestPlan`].
 //!
 //! **Invariants**: both ends may be killed at any byte; every request may be repeated; a frame has at
 //! most [`MAX_FRAME`] bytes; unknown members are ignored, so that the two ends may differ in version.
 
 mod agent;
+mod content;
 mod frame;
 mod message;
 mod plan;
 
 pub use agent::{
-    Agent, AgentCommand, AgentDisk, AgentFileSystem, AgentInterface, AgentOs, AgentQuestion,
-    AgentReport, AgentUser,
+    Agent, AgentCommand, AgentCredentials, AgentDisk, AgentFileSystem, AgentInterface, AgentOs,
+    AgentQuestion, AgentReport, AgentUser,
 };
+pub use content::{MAX_PART, Part};
 pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_frame};
 pub use message::{DomainState, FromLauncher, GuestState, Reply, Request, StopReason, ToLauncher};
-pub use plan::{Backing, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare, Route, SeedFile};
+pub use plan::{
+    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare,
+    PrivateOption, Route, SeedFile,
+};
 
 /// The launcher's socket, as a path inside the pod.
 pub const SOCKET_PATH: &str = "/var/run/kubevirt/sockets/launcher-sock";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Agent, AgentQuestion, AgentReport, GuestPlan};
+use crate::{Agent, AgentCredentials, AgentQuestion, AgentReport, GuestPlan, Part};
 
 /// A numbered request from the handler.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,10 +34,35 @@ pub enum Request {
     Reset,
     /// Queries the guest agent. The reply is [`Reply::Agent`].
     AskAgent(AgentQuestion),
+    /// Takes a picture of the guest's first screen. The replies are [`Reply::Part`]s of a PNG image.
+    #[serde(rename_all = "camelCase")]
+    Screenshot {
+        /// Moves the guest's pointer first, to wake the screen.
+        move_cursor: bool,
+    },
     /// The handler has recorded the final state: the launcher may exit.
     Release,
     /// Requests the current state.
     State,
+}
+
+impl Request {
+    /// The name for logs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Sync(_) => "sync",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Shutdown { .. } => "shutdown",
+            Self::Destroy => "destroy",
+            Self::SoftReboot => "soft reboot",
+            Self::Reset => "reset",
+            Self::AskAgent(_) => "guest agent query",
+            Self::Screenshot { .. } => "screenshot",
+            Self::Release => "release",
+            Self::State => "state",
+        }
+    }
 }
 
 /// From the launcher: the reply to a request, or a new state.
@@ -53,6 +78,8 @@ pub enum FromLauncher {
 pub enum Reply {
     Done(GuestState),
     Agent(Box<AgentReport>),
+    /// A part of a binary answer; the reply to its request is complete with the last part.
+    Part(Part),
     /// `reason` is a stable CamelCase reason, `message` a sentence for users. With `retry`, the same
     /// request may succeed later.
     Refused {
@@ -105,6 +132,9 @@ impl GuestState {
         self.machine.iter_mut().for_each(cut);
         if let Some(agent) = &mut self.agent {
             agent.freeze.iter_mut().for_each(cut);
+            if let Some(AgentCredentials::Failed(message)) = &mut agent.credentials {
+                cut(message);
+            }
             agent.missing.truncate(MAX_ITEMS);
             agent.missing.iter_mut().for_each(cut);
             agent.interfaces.truncate(MAX_ITEMS);
@@ -198,6 +228,7 @@ mod tests {
                     100
                 ],
                 freeze: Some(long()),
+                credentials: Some(AgentCredentials::Failed(long())),
             })),
             ..GuestState::default()
         };

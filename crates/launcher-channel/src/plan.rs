@@ -26,6 +26,12 @@ pub struct GuestPlan {
     /// Output of the guest's serial console is copied to the pod's log.
     #[serde(default)]
     pub console_to_log: bool,
+    /// Keys and passwords that the guest agent sets.
+    #[serde(default)]
+    pub credentials: Vec<Credential>,
+    /// CPUs for everything in the pod except the guest's virtual CPUs; empty for no such limit.
+    #[serde(default)]
+    pub separate_cpus: Vec<u32>,
     /// Grace period of a shutdown that the end of the pod (SIGTERM) triggers.
     pub grace_seconds: u64,
 }
@@ -116,6 +122,28 @@ pub enum FileSource {
     /// The first of these files that exists in the pod (a mounted secret); if none does, the start is
     /// refused.
     FirstOf(Vec<String>),
+    /// A JSON object, with the public keys in all files of these directories (mounted secrets) as one
+    /// more member.
+    #[serde(rename_all = "camelCase")]
+    WithKeys {
+        object: String,
+        member: String,
+        directories: Vec<String>,
+    },
+}
+
+/// The files of a mounted secret that the guest agent sets in the guest, and sets again when they
+/// change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Credential {
+    /// Public keys of these users.
+    Keys {
+        directory: String,
+        users: Vec<String>,
+    },
+    /// Passwords; the names of the files are the users.
+    Passwords { directory: String },
 }
 
 /// A `DHCPv4` server on one in-pod bridge, for one guest.
@@ -138,6 +166,29 @@ pub struct DhcpServer {
     pub routes: Vec<Route>,
     pub mtu: u16,
     pub host_name: String,
+    #[serde(default)]
+    pub boot: DhcpBoot,
+    #[serde(default)]
+    pub ntp: Vec<Ipv4Addr>,
+    /// Options that the user gave by number.
+    #[serde(default)]
+    pub private: Vec<PrivateOption>,
+}
+
+/// What a guest that boots from the network loads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DhcpBoot {
+    pub server: Option<String>,
+    pub file: Option<String>,
+}
+
+/// An option of the range for private use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrivateOption {
+    pub code: u8,
+    pub value: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

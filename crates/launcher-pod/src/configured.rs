@@ -28,6 +28,10 @@ impl Settings {
         self.selinux_type = text(&written.selinux_launcher_type).or(self.selinux_type);
         if let Some(developer) = &written.developer_configuration {
             self.node_selectors.extend(developer.node_selectors.clone());
+            let verbosity = developer.log_verbosity.as_ref();
+            self.log_verbosity = verbosity
+                .and_then(|all| all.virt_launcher)
+                .or(self.log_verbosity);
             let positive = |number: Option<i64>| {
                 let number = u32::try_from(number?).ok();
                 number.filter(|number| *number > 0)

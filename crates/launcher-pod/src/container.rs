@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar};
+use kubevirt_api::{annotations, labels};
 use model::{Guest, paths};
 
 use crate::compute::{CONTAINER, grace_seconds};
@@ -16,6 +17,9 @@ const ENVIRONMENT: [(&str, &str); 3] = [
     ("XDG_CONFIG_HOME", paths::PRIVATE),
     ("XDG_RUNTIME_DIR", "/var/run"),
 ];
+const DEFAULT_VERBOSITY: u64 = 2;
+/// A higher verbosity of the launcher includes the log of libvirt.
+const LIBVIRT_LOGS_ABOVE: u64 = 5;
 /// Directories that other nodes share: a migrated guest finds its disks there.
 const SHARED_PATHS: &str = "SHARED_FILESYSTEM_PATHS";
 
@@ -53,7 +57,34 @@ fn environment(input: &Input<'_>) -> Vec<EnvVar> {
     if !shared.is_empty() {
         all.push(variable(SHARED_PATHS, &shared));
     }
+    all.extend(log_variables(input));
+    let settings = input.settings.variables.iter();
+    all.extend(settings.map(|(name, value)| variable(name, value)));
     all
+}
+
+/// How much the launcher and libvirt log: labels and an annotation of the VMI, else the cluster's setting.
+fn log_variables(input: &Input<'_>) -> Vec<EnvVar> {
+    let meta = &input.guest.vmi.metadata;
+    let label = |key: &str| meta.labels.as_ref()?.get(key);
+    let verbosity = label(labels::LOG_VERBOSITY).and_then(|level| level.parse().ok());
+    let verbosity = verbosity.or(input.settings.log_verbosity);
+    let is_debugged = label(labels::DEBUG_LOGS).is_some_and(|value| value == "true")
+        || verbosity.is_some_and(|level| level > LIBVIRT_LOGS_ABOVE);
+    let filters = meta.annotations.as_ref();
+    let filters = filters.and_then(|all| all.get(annotations::LIBVIRT_LOG_FILTERS));
+    let verbosity = verbosity.filter(|level| *level != DEFAULT_VERBOSITY);
+    let all = [
+        (
+            "VIRT_LAUNCHER_LOG_VERBOSITY",
+            verbosity.map(|level| level.to_string()),
+        ),
+        ("LIBVIRT_DEBUG_LOGS", is_debugged.then(|| "1".to_owned())),
+        ("LIBVIRT_LOG_FILTERS", filters.cloned()),
+    ];
+    let given = all.into_iter();
+    let given = given.filter_map(|(name, value)| Some(variable(name, &value?)));
+    given.collect()
 }
 
 fn shared_paths(input: &Input<'_>) -> String {
@@ -72,6 +103,7 @@ fn shared_paths(input: &Input<'_>) -> String {
 
 fn arguments(guest: &Guest<'_>) -> Vec<String> {
     let meta = &guest.vmi.metadata;
+    let crash = guest::has_annotation(guest.vmi, annotations::FUNC_TEST_VIRT_LAUNCHER_FAIL_FAST);
     let grace = grace_seconds(guest.vmi)
         .saturating_add(LAUNCHER_GRACE)
         .to_string();
@@ -83,6 +115,7 @@ fn arguments(guest: &Guest<'_>) -> Vec<String> {
     ]
     .into_iter()
     .flat_map(|(flag, value)| [flag.to_owned(), value])
+    .chain(crash.then(|| "--simulate-crash".to_owned()))
     .collect()
 }
 

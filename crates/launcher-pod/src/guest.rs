@@ -3,7 +3,7 @@
 use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::annotations;
 use kubevirt_api::domain::IoThreadsPolicy;
-use model::{Binding, Bootloader, Guest, InvalidQuantity, ResourceList, Target, Volume};
+use model::{Guest, InvalidQuantity, ResourceList, Target, Volume};
 
 use crate::{Feature, Settings};
 
@@ -17,11 +17,6 @@ pub(crate) fn supplemental_threads(vmi: &VirtualMachineInstance) -> u64 {
     threads
         .and_then(|threads| threads.supplemental_pool_thread_count)
         .map_or(0, u64::from)
-}
-
-pub(crate) fn has_dedicated_cpus(vmi: &VirtualMachineInstance) -> bool {
-    let cpu = vmi.spec.domain.cpu.as_ref();
-    cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true))
 }
 
 pub(crate) fn has_annotation(vmi: &VirtualMachineInstance, key: &str) -> bool {
@@ -53,62 +48,6 @@ pub(crate) fn reserves(guest: &Guest<'_>, volume: &str) -> bool {
     disks.any(|disk| disk.target == Target::Lun { is_reserving: true })
 }
 
-/// Whether the guest drives devices of the host itself.
-pub(crate) fn has_vfio(guest: &Guest<'_>) -> bool {
-    let devices = &guest.vmi.spec.domain.devices;
-    let mut interfaces = guest.plugged_interfaces();
-    !devices.host_devices.is_empty()
-        || !devices.gpus.is_empty()
-        || interfaces.any(|interface| interface.binding == Binding::Sriov)
-}
-
-/// State that a guest keeps over restarts, on a claim of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
-    FirmwareVariables,
-    Tpm,
-    ChangedBlocks,
-}
-
-/// All state that a guest keeps, each with the field that asks for it.
-pub(crate) fn state(guest: &Guest<'_>) -> Vec<(State, &'static str)> {
-    let devices = &guest.vmi.spec.domain.devices;
-    let tpm = devices.tpm.as_ref();
-    let mut disks = devices.disks.iter();
-    let uses = [
-        (
-            State::FirmwareVariables,
-            "spec.domain.firmware.bootloader.efi.persistent",
-            matches!(
-                guest.bootloader,
-                Bootloader::Efi {
-                    is_persistent: true,
-                    ..
-                }
-            ),
-        ),
-        (
-            State::Tpm,
-            "spec.domain.devices.tpm.persistent",
-            has_tpm(guest.vmi) && tpm.is_some_and(|tpm| tpm.persistent == Some(true)),
-        ),
-        (
-            State::ChangedBlocks,
-            "spec.domain.devices.disks.changedBlockTracking",
-            disks.any(|disk| disk.changed_block_tracking == Some(true)),
-        ),
-    ];
-    uses.into_iter()
-        .filter(|(_, _, used)| *used)
-        .map(|(state, field, _)| (state, field))
-        .collect()
-}
-
-pub(crate) fn has_tpm(vmi: &VirtualMachineInstance) -> bool {
-    let tpm = vmi.spec.domain.devices.tpm.as_ref();
-    tpm.is_some_and(|tpm| tpm.enabled != Some(false))
-}
-
 /// Whether the user's requests of CPU and memory are also their limits.
 pub(crate) fn is_guaranteed(guest: &Guest<'_>) -> Result<bool, InvalidQuantity> {
     for name in ["cpu", "memory"] {
@@ -118,13 +57,6 @@ pub(crate) fn is_guaranteed(guest: &Guest<'_>) -> Result<bool, InvalidQuantity> 
         }
     }
     Ok(true)
-}
-
-/// Size of the huge pages that back the guest's memory, as the VMI writes it.
-pub(crate) fn page_size(vmi: &VirtualMachineInstance) -> Option<&str> {
-    let memory = vmi.spec.domain.memory.as_ref()?;
-    let size = memory.hugepages.as_ref()?.page_size.as_deref()?;
-    Some(size).filter(|size| !size.is_empty())
 }
 
 /// Whether the emulator's threads get as many CPUs as make the total even.

@@ -36,8 +36,7 @@ pub(crate) fn render(input: &Input<'_>) -> Result<Vec<Container>, PodError> {
     if !has_images(input) {
         return Ok(Vec::new());
     }
-    let is_guaranteed =
-        guest::has_dedicated_cpus(input.guest.vmi) || guest::is_guaranteed(input.guest)?;
+    let is_guaranteed = input.guest.has_dedicated_cpus() || guest::is_guaranteed(input.guest)?;
     let class = if is_guaranteed {
         Class::Guaranteed
     } else {

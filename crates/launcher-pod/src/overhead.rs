@@ -40,7 +40,7 @@ const TABLE: &[Row] = &[
         when(guest.architecture == Architecture::Arm64, 128)
     }),
     Row("mappings of passed-through devices", |guest, _| {
-        when(guest::has_vfio(guest), 1024)
+        when(guest.has_passthrough(), 1024)
     }),
     Row("disk with metrics of the host", |guest, _| {
         let mut sources = guest.volumes.iter().map(|volume| volume.source);
@@ -61,7 +61,7 @@ const TABLE: &[Row] = &[
             256,
         )
     }),
-    Row("TPM", |guest, _| when(guest::has_tpm(guest.vmi), 53)),
+    Row("TPM", |guest, _| when(guest.tpm().is_some(), 53)),
     Row("file server per shared filesystem", |guest, _| {
         80 * MIB * count(guest.vmi.spec.domain.devices.filesystems.iter())
     }),
@@ -83,7 +83,7 @@ pub(crate) fn of(guest: &Guest<'_>, settings: &Settings) -> Result<u64, PodError
     // Page tables, for memory that the user requests explicitly.
     let request = guest.resource(ResourceList::Requests, "memory")?;
     sum += request.map_or(0, |request| request.units() / 512);
-    if guest::has_dedicated_cpus(guest.vmi) || guest::is_guaranteed(guest)? {
+    if guest.has_dedicated_cpus() || guest::is_guaranteed(guest)? {
         sum += MARGIN_BELOW_LIMIT;
     }
     let added = added_by_user(guest.vmi)?;

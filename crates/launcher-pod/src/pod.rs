@@ -23,7 +23,10 @@ pub fn pod(
     settings: &Settings,
     surroundings: &Surroundings,
 ) -> Result<Pod, PodError> {
-    if let Some(first) = unsupported::in_annotations(vmi).into_iter().next() {
+    if let Some(first) = unsupported::in_annotations(vmi.metadata.annotations.as_ref(), "metadata")
+        .into_iter()
+        .next()
+    {
         return Err(first.into());
     }
     let input = Input {

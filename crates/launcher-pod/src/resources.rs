@@ -39,7 +39,7 @@ pub(crate) fn render(input: &Input<'_>) -> Result<ResourceRequirements, PodError
     add_own_storage(input, &mut lists)?;
     add_devices(input, &mut lists);
     request_guest_memory(input, &mut lists)?;
-    if guest::has_dedicated_cpus(input.guest.vmi) {
+    if input.guest.has_dedicated_cpus() {
         dedicate_cpus(input, &mut lists);
     } else {
         share_cpus(input, &mut lists);
@@ -108,7 +108,7 @@ fn add_devices(input: &Input<'_>, lists: &mut Lists) {
         ),
         (
             "iommufd",
-            settings.has(Feature::Iommufd) && guest::has_vfio(guest),
+            settings.has(Feature::Iommufd) && guest.has_passthrough(),
         ),
     ];
     let used = uses.into_iter().filter(|(_, used)| *used);
@@ -134,7 +134,7 @@ fn guest_memory(input: &Input<'_>) -> Result<u64, PodError> {
     if let Some(guest) = input.guest.memory()? {
         return Ok(guest);
     }
-    match guest::page_size(input.guest.vmi) {
+    match input.guest.page_size() {
         Some(size) => {
             let field = "spec.domain.memory.hugepages.pageSize";
             let size = Amount::parse(&Quantity(size.to_owned()));
@@ -188,7 +188,7 @@ fn share_cpus(input: &Input<'_>, lists: &mut Lists) {
 /// Huge pages back the guest's memory; memory requested beyond it, and the overhead, is ordinary
 /// memory.
 fn add_huge_pages(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodError> {
-    let Some(size) = guest::page_size(input.guest.vmi) else {
+    let Some(size) = input.guest.page_size() else {
         return Ok(());
     };
     let request = amount(&lists.requests, MEMORY)?.unwrap_or(0);
@@ -209,7 +209,7 @@ fn add_memory_overhead(input: &Input<'_>, lists: &mut Lists) -> Result<(), PodEr
     let user = input.guest.vmi.spec.domain.resources.as_ref();
     let leaves_out = user.is_some_and(|user| user.overcommit_guest_overhead == Some(true));
     let overhead = overhead::of(input.guest, input.settings)?;
-    let has_pages = guest::page_size(input.guest.vmi).is_some();
+    let has_pages = input.guest.page_size().is_some();
     if !leaves_out || has_pages {
         raise(&mut lists.requests, overhead)?;
     }

@@ -11,7 +11,7 @@ use kubevirt_api::features::{FeatureHyperv, FeatureState};
 use kubevirt_api::{VirtualMachineInstance, labels};
 use model::{Architecture, CpuModel, Guest};
 
-use crate::{Feature, Input, guest, metadata};
+use crate::{Feature, Input, metadata};
 
 const ARCHITECTURE: &str = "kubernetes.io/arch";
 const HOST_NAME: &str = "kubernetes.io/hostname";
@@ -41,7 +41,7 @@ pub(crate) fn node_selector(input: &Input<'_>) -> BTreeMap<String, String> {
 fn needed(input: &Input<'_>) -> Vec<String> {
     let vmi = input.guest.vmi;
     let mut all = Vec::new();
-    if guest::has_dedicated_cpus(vmi) {
+    if input.guest.has_dedicated_cpus() {
         all.push(labels::CPU_MANAGER.to_owned());
     }
     all.extend(hyperv(input));

@@ -43,6 +43,7 @@ impl Claim {
                 volume_mode: spec.volume_mode,
                 capacity: status.capacity.unwrap_or_default(),
                 requests: requests.unwrap_or_default(),
+                preallocated: is_preallocated(meta.annotations.as_ref()).then_some(true),
                 ..PersistentVolumeClaimInfo::default()
             },
         }
@@ -62,6 +63,14 @@ impl Claim {
     }
 }
 
+/// Whether an importer or the administrator has marked the claim as fully allocated. The prefix of the
+/// annotation is the importer's.
+fn is_preallocated(annotations: Option<&BTreeMap<String, String>>) -> bool {
+    const MARKS: [&str; 2] = ["/storage.preallocation", "/storage.thick-provisioned"];
+    let mut all = annotations.into_iter().flatten();
+    all.any(|(key, value)| value == "true" && MARKS.iter().any(|mark| key.contains(mark)))
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimMode {
     Filesystem,
@@ -75,4 +84,32 @@ pub struct Namespace {
     pub needs_cpu_limit: bool,
     /// Guests without a memory limit need one: the request times this ratio.
     pub memory_limit_ratio: Option<Ratio>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn preallocated_claims_have_an_annotation() {
+        let check = |key: &str, value: &str, expected: Option<bool>| {
+            let claim = json!({"metadata": {"name": "a", "annotations": {key: value}}});
+            let claim = serde_json::from_value(claim).expect("is a claim");
+            assert_eq!(
+                Claim::of(&claim).info.preallocated,
+                expected,
+                "{key}={value}"
+            );
+        };
+        check("cdi.kubevirt.io/storage.preallocation", "true", Some(true));
+        check(
+            "user.custom.annotation/storage.thick-provisioned",
+            "true",
+            Some(true),
+        );
+        check("cdi.kubevirt.io/storage.preallocation", "false", None);
+        check("cdi.kubevirt.io/storage.import.source", "true", None);
+    }
 }

@@ -77,6 +77,8 @@ struct Given {
     seccomp_profile: Option<String>,
     selinux_type: Option<String>,
     permitted_devices: Option<BTreeSet<String>>,
+    log_verbosity: Option<u64>,
+    variables: BTreeMap<String, String>,
     binding_plugins: BTreeMap<String, InterfaceBindingPlugin>,
     container_disk_resources: Option<ResourceRequirementsWithoutClaims>,
     features: Vec<String>,
@@ -141,6 +143,8 @@ fn settings(given: &Given) -> Settings {
     all.seccomp_profile.clone_from(&given.seccomp_profile);
     all.selinux_type.clone_from(&given.selinux_type);
     all.permitted_devices.clone_from(&given.permitted_devices);
+    all.log_verbosity = given.log_verbosity;
+    all.variables.clone_from(&given.variables);
     all.binding_plugins.clone_from(&given.binding_plugins);
     all.container_disk_resources
         .clone_from(&given.container_disk_resources);

@@ -268,6 +268,20 @@ impl Connection {
         })
     }
 
+    /// Sends a JSON command to QEMU's monitor and returns its response. libvirt marks the domain as
+    /// tainted, so this is only for commands that libvirt has no call for.
+    pub async fn monitor(&self, domain: &Domain, command: &str) -> Result<String, Error> {
+        let arguments = domain.encode(Encoder::new()).string(command).u32(0);
+        let call = Call::new(procedure::QEMU_DOMAIN_MONITOR_COMMAND, arguments);
+        let reply = self
+            .call(Call {
+                program: procedure::QEMU,
+                ..call
+            })
+            .await?;
+        Ok(decode_text(&reply.body)?)
+    }
+
     /// Sends a JSON command to the guest agent and returns its response, which is untrusted. The
     /// agent has `seconds` to respond.
     pub async fn agent(&self, at: &Domain, command: &str, seconds: u16) -> Result<String, Error> {

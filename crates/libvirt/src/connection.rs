@@ -186,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// Tells the server that the stream is complete.
+    /// Notifies the server that the stream is complete.
     pub(crate) async fn finish_stream(&self, procedure: i32, serial: u32) -> Result<(), Error> {
         self.out
             .send(stream_end(procedure, serial, Status::Ok)?)
@@ -194,7 +194,7 @@ impl Connection {
             .map_err(|_| Error::Closed)
     }
 
-    /// Tells the server to abort the stream, unless the queue is full.
+    /// Asks the server to abort the stream, unless the queue is full.
     pub(crate) fn abort_stream(&self, procedure: i32, serial: u32) {
         let sent = stream_end(procedure, serial, Status::Error)
             .map(|frame| self.out.try_send(frame).is_ok());

@@ -58,6 +58,8 @@ procedures! {
     DOMAIN_GET_MESSAGES = 426,
 }
 
+/// `QEMU_PROC_DOMAIN_MONITOR_COMMAND`, of the program [`QEMU`].
+pub const QEMU_DOMAIN_MONITOR_COMMAND: i32 = 1;
 /// `QEMU_PROC_DOMAIN_AGENT_COMMAND`, of the program [`QEMU`].
 pub const QEMU_DOMAIN_AGENT_COMMAND: i32 = 3;
 /// `KEEPALIVE_PROC_PING`, of the program [`KEEPALIVE`].

@@ -71,7 +71,7 @@ impl Daemon {
 async fn next_changes(events: &mut Events, last: Lifecycle) -> Vec<Lifecycle> {
     let mut changes = Vec::new();
     while changes.last() != Some(&last) {
-        let event = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+        let event = tokio::time::timeout(Duration::from_mins(1), events.next()).await;
         match event.unwrap_or_else(|_| panic!("no {last:?} in {changes:?}")) {
             Some(Event::Lifecycle { change, domain }) => {
                 assert_eq!(domain.name, "contract");

@@ -3,7 +3,7 @@
 //! In JSON, a span has its own name under `name`; so spans of this workspace have no field of that
 //! name: the object of a span is its field `object`.
 
-use std::{fmt, io, str::FromStr};
+use std::{collections::BTreeMap, fmt, io, str::FromStr};
 
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
@@ -17,6 +17,14 @@ pub enum Format {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+impl Format {
+    /// The environment variables with which another program of ours logs in this format; none for the default.
+    pub fn variables(self) -> BTreeMap<String, String> {
+        let set = (self != Self::default()).then(|| (FORMAT_VARIABLE.to_owned(), self.to_string()));
+        set.into_iter().collect()
+    }
 }
 
 /// A format that is neither `text` nor `json`.
@@ -112,6 +120,14 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn variables_select_the_format_in_another_program() {
+        assert_eq!(Format::Text.variables(), BTreeMap::new());
+        let found = Format::Json.variables();
+        let value = found.get(FORMAT_VARIABLE).expect("the variable is set");
+        assert_eq!(value.parse::<Format>().ok(), Some(Format::Json));
     }
 
     #[test]

@@ -28,6 +28,14 @@ pub enum Target {
     },
 }
 
+/// A device as the wire type gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device<'a> {
+    pub target: Target,
+    pub bus: Option<&'a DiskBus>,
+    pub is_read_only: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bus<'a> {
     Virtio,
@@ -39,26 +47,13 @@ pub enum Bus<'a> {
 
 impl<'a> Disk<'a> {
     pub(crate) fn of(index: usize, spec: &'a wire::Disk) -> Self {
-        let (target, bus, is_read_only) = match (&spec.disk, &spec.lun, &spec.cdrom) {
-            (Some(disk), _, _) => (Target::Disk, &disk.bus, disk.readonly == Some(true)),
-            (None, Some(lun), _) => {
-                let is_reserving = lun.reservation == Some(true);
-                let target = Target::Lun { is_reserving };
-                (target, &lun.bus, lun.readonly == Some(true))
-            }
-            (None, None, Some(cdrom)) => {
-                let is_tray_open = cdrom.tray == Some(TrayState::Open);
-                let target = Target::CdRom { is_tray_open };
-                (target, &cdrom.bus, cdrom.readonly != Some(false))
-            }
-            (None, None, None) => (Target::Disk, &None, false),
-        };
+        let device = Device::all(spec).next().unwrap_or(Device::DEFAULT);
         Self {
             index,
             spec,
-            target,
-            bus: Bus::of(bus.as_ref()),
-            is_read_only,
+            target: device.target,
+            bus: Bus::of(device.bus),
+            is_read_only: device.is_read_only,
         }
     }
 
@@ -70,6 +65,51 @@ impl<'a> Disk<'a> {
     /// Path of one of its members in the VMI.
     pub fn field(&self, member: &str) -> String {
         format!("spec.domain.devices.disks[{}].{member}", self.index)
+    }
+}
+
+impl<'a> Device<'a> {
+    /// Of a disk that names none.
+    const DEFAULT: Self = Self {
+        target: Target::Disk,
+        bus: None,
+        is_read_only: false,
+    };
+
+    /// Every device that the wire type carries, in order of precedence; admission refuses more than
+    /// one.
+    pub fn all(spec: &'a wire::Disk) -> impl Iterator<Item = Self> {
+        let disk = spec.disk.as_ref().map(|disk| Self {
+            target: Target::Disk,
+            bus: disk.bus.as_ref(),
+            is_read_only: disk.readonly == Some(true),
+        });
+        let lun = spec.lun.as_ref().map(|lun| Self {
+            target: Target::Lun {
+                is_reserving: lun.reservation == Some(true),
+            },
+            bus: lun.bus.as_ref(),
+            is_read_only: lun.readonly == Some(true),
+        });
+        let cdrom = spec.cdrom.as_ref().map(|cdrom| Self {
+            target: Target::CdRom {
+                is_tray_open: cdrom.tray == Some(TrayState::Open),
+            },
+            bus: cdrom.bus.as_ref(),
+            is_read_only: cdrom.readonly != Some(false),
+        });
+        [disk, lun, cdrom].into_iter().flatten()
+    }
+}
+
+impl Target {
+    /// Name of the member of the wire type.
+    pub fn member(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Lun { .. } => "lun",
+            Self::CdRom { .. } => "cdrom",
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The guest as a whole.
 
 use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::domain::MemLockRequirement;
 use kubevirt_api::firmware::KernelBootContainer;
 
 use crate::{
-    Architecture, Bootloader, CpuModel, Disk, Interface, LinkState, MAX_QUEUES, Topology, Volume,
+    Architecture, Binding, Bootloader, CpuModel, Credential, Disk, Interface, KeptState, LinkState,
+    MAX_QUEUES, Topology, Tpm, Volume,
 };
 
 /// Longest host name.
@@ -97,6 +99,71 @@ impl<'a> Guest<'a> {
         (is_multiqueue && interface.emulated_model().is_none()).then(|| vcpus.min(MAX_QUEUES))
     }
 
+    pub fn tpm(&self) -> Option<Tpm> {
+        Tpm::of(self.vmi.spec.domain.devices.tpm.as_ref())
+    }
+
+    /// What the guest keeps from run to run besides its disks.
+    pub fn kept_state(&self) -> Vec<KeptState> {
+        KeptState::of(&self.vmi.spec.domain)
+    }
+
+    /// Keys and passwords for users of the guest.
+    pub fn credentials(&self) -> impl Iterator<Item = Credential<'a>> + use<'a> {
+        let credentials = self.vmi.spec.access_credentials.iter();
+        credentials.filter_map(Credential::of)
+    }
+
+    /// Whether the memory of the guest is encrypted.
+    pub fn is_confidential(&self) -> bool {
+        self.vmi.spec.domain.launch_security.is_some()
+    }
+
+    /// Whether the virtual CPUs run with realtime priority.
+    pub fn is_realtime(&self) -> bool {
+        let cpu = self.vmi.spec.domain.cpu.as_ref();
+        cpu.is_some_and(|cpu| cpu.realtime.is_some())
+    }
+
+    /// Whether QEMU locks memory: devices access it, or its latency matters.
+    pub fn locks_memory(&self) -> bool {
+        let spec = &self.vmi.spec.domain;
+        let memory = spec.memory.as_ref();
+        let reserved = memory.and_then(|memory| memory.reserved_overhead.as_ref());
+        let is_required = reserved
+            .is_some_and(|reserved| reserved.mem_lock == Some(MemLockRequirement::Required));
+        is_required || self.is_realtime() || self.is_confidential() || self.has_passthrough()
+    }
+
+    /// Whether the guest drives devices of the host itself.
+    pub fn has_passthrough(&self) -> bool {
+        let devices = &self.vmi.spec.domain.devices;
+        let mut interfaces = self.plugged_interfaces();
+        !devices.host_devices.is_empty()
+            || !devices.gpus.is_empty()
+            || interfaces.any(|interface| interface.binding == Binding::Sriov)
+    }
+
+    /// Size of the huge pages behind the guest's memory, as the VMI writes it.
+    pub fn page_size(&self) -> Option<&'a str> {
+        let memory = self.vmi.spec.domain.memory.as_ref()?;
+        let size = memory.hugepages.as_ref()?.page_size.as_deref()?;
+        Some(size).filter(|size| !size.is_empty())
+    }
+
+    /// Whether the guest has CPUs of its own.
+    pub fn has_dedicated_cpus(&self) -> bool {
+        let cpu = self.vmi.spec.domain.cpu.as_ref();
+        cpu.is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true))
+    }
+
+    /// Whether the guest's other threads have a CPU of their own beside those of its virtual CPUs.
+    pub fn isolates_emulator(&self) -> bool {
+        let cpu = self.vmi.spec.domain.cpu.as_ref();
+        self.has_dedicated_cpus()
+            && cpu.is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true))
+    }
+
     /// The image that the guest's kernel comes from.
     pub fn kernel_boot(&self) -> Option<&'a KernelBootContainer> {
         let firmware = self.vmi.spec.domain.firmware.as_ref()?;
@@ -148,6 +215,26 @@ mod tests {
             let guest = Guest::of(&vmi);
             let found = guest.queues(&guest.interfaces[0]);
             assert_eq!(found, expected, "{model:?} {multiqueue} {sockets}");
+        }
+    }
+
+    #[test]
+    fn memory_is_locked_for_devices_latency_and_on_request() {
+        let reserved = |value: &str| json!({"memory": {"reservedOverhead": {"memLock": value}}});
+        for (domain, expected) in [
+            (json!({}), false),
+            (reserved("NotRequired"), false),
+            (reserved("Required"), true),
+            (json!({"cpu": {"realtime": {}}}), true),
+            (json!({"launchSecurity": {"sev": {}}}), true),
+            (json!({"devices": {"gpus": [{"name": "a"}]}}), true),
+            (
+                json!({"devices": {"interfaces": [{"name": "a", "sriov": {}}]}}),
+                true,
+            ),
+        ] {
+            let vmi = vmi(json!({"spec": {"domain": domain}}));
+            assert_eq!(Guest::of(&vmi).locks_memory(), expected, "{domain}");
         }
     }
 

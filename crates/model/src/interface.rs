@@ -85,26 +85,46 @@ impl<'a> Interface<'a> {
 }
 
 impl<'a> Binding<'a> {
+    /// The binding of an interface; admission refuses interfaces with more than one.
     fn of(spec: &'a wire::Interface) -> Self {
-        let withdrawn = [
-            ("slirp", spec.slirp.is_some()),
-            ("macvtap", spec.macvtap.is_some()),
-            ("passt", spec.passt.is_some()),
-        ];
-        let withdrawn = withdrawn.into_iter().find(|(_, is_given)| *is_given);
-        if spec.masquerade.is_some() {
-            Self::Masquerade
-        } else if spec.bridge.is_some() {
-            Self::Bridge
-        } else if spec.sriov.is_some() {
-            Self::Sriov
-        } else if spec.passt_binding.is_some() {
-            Self::Passt
-        } else if let Some(plugin) = &spec.binding {
-            Self::Plugin(plugin)
-        } else {
-            withdrawn.map_or(Self::Missing, |(member, _)| Self::Withdrawn(member))
-        }
+        Self::all(spec).next().unwrap_or(Self::Missing)
+    }
+
+    /// Every binding that the wire type carries, in order of precedence.
+    pub fn all(spec: &'a wire::Interface) -> impl Iterator<Item = Self> {
+        let wire::Interface {
+            name: _,
+            model: _,
+            bridge,
+            slirp,
+            masquerade,
+            sriov,
+            macvtap,
+            passt,
+            passt_binding,
+            binding,
+            ports: _,
+            port_ranges: _,
+            mac_address: _,
+            boot_order: _,
+            pci_address: _,
+            dhcp_options: _,
+            tag: _,
+            acpi_index: _,
+            state: _,
+        } = spec;
+        [
+            masquerade.as_ref().map(|_| Self::Masquerade),
+            bridge.as_ref().map(|_| Self::Bridge),
+            sriov.as_ref().map(|_| Self::Sriov),
+            passt_binding.as_ref().map(|_| Self::Passt),
+            binding.as_ref().map(Self::Plugin),
+            slirp.as_ref().map(|_| Self::Withdrawn("slirp")),
+            macvtap.as_ref().map(|_| Self::Withdrawn("macvtap")),
+            passt.as_ref().map(|_| Self::Withdrawn("passt")),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// Name of the member of the wire type.
@@ -122,15 +142,34 @@ impl<'a> Binding<'a> {
 }
 
 impl<'a> Network<'a> {
-    pub(crate) fn of(network: &'a wire::Network) -> Self {
-        if let Some(pod) = &network.pod {
-            Self::Pod(pod)
-        } else if let Some(multus) = &network.multus {
-            Self::Multus(multus)
-        } else if let Some(claim) = &network.resource_claim {
-            Self::ResourceClaim(claim)
-        } else {
-            Self::Missing
+    /// The kind of a network; admission refuses networks with more than one.
+    pub fn of(network: &'a wire::Network) -> Self {
+        Self::all(network).next().unwrap_or(Self::Missing)
+    }
+
+    /// Every kind that the wire type carries, in the order of its members.
+    pub fn all(network: &'a wire::Network) -> impl Iterator<Item = Self> {
+        let wire::Network {
+            name: _,
+            pod,
+            multus,
+            resource_claim,
+        } = network;
+        [
+            pod.as_ref().map(Self::Pod),
+            multus.as_ref().map(Self::Multus),
+            resource_claim.as_ref().map(Self::ResourceClaim),
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// Whether the pod's default route goes through it.
+    pub fn is_default(self) -> bool {
+        match self {
+            Self::Pod(_) => true,
+            Self::Multus(network) => network.default == Some(true),
+            Self::ResourceClaim(_) | Self::Missing => false,
         }
     }
 
@@ -168,6 +207,16 @@ mod tests {
             assert_eq!(interface.binding.member(), member);
             assert_eq!(interface.network, None);
         }
+        let several = json!({"name": "n", "passt": {}, "bridge": {}, "masquerade": {}});
+        let several: wire::Interface = serde_json::from_value(several).expect("an interface");
+        let all: Vec<_> = Binding::all(&several).collect();
+        let expected = [
+            Binding::Masquerade,
+            Binding::Bridge,
+            Binding::Withdrawn("passt"),
+        ];
+        assert_eq!(all, expected);
+        assert_eq!(Interface::of(0, &several, &[]).binding, Binding::Masquerade);
         let empty = wire::Interface::default();
         assert_eq!(Interface::of(0, &empty, &[]).binding, Binding::Missing);
     }
@@ -189,6 +238,11 @@ mod tests {
         assert!(matches!(find("b"), Some(Network::Multus(_))));
         assert!(matches!(find("c"), Some(Network::ResourceClaim(_))));
         assert_eq!(find("d"), Some(Network::Missing));
+        let defaults: Vec<_> = networks
+            .iter()
+            .map(|one| Network::of(one).is_default())
+            .collect();
+        assert_eq!(defaults, [true, false, false, false]);
         let spec = wire::Interface {
             name: "b".to_owned(),
             state: Some(InterfaceState::Absent),

@@ -15,20 +15,26 @@ pub mod unsupported;
 
 mod bootloader;
 mod cpu;
+mod credential;
 mod disk;
 mod guest;
 mod interface;
+mod kept_state;
+mod pci_address;
 mod resources;
 mod volume;
 
 pub use bootloader::Bootloader;
 pub use cpu::{Architecture, CpuModel, Topology};
-pub use disk::{Bus, Disk, Target};
+pub use credential::{Credential, Propagation};
+pub use disk::{Bus, Device, Disk, Target};
 pub use guest::Guest;
 pub use interface::{Binding, Interface, LinkState, MAX_QUEUES, Network};
+pub use kept_state::{KeptState, Tpm};
+pub use pci_address::PciAddress;
 pub use resources::{InvalidQuantity, ResourceList};
 pub use unsupported::{Supported, Unsupported};
 pub use volume::{
-    Claim, CloudInit, CloudInitFormat, Files, HostDisk, HostFile, HostFileCreation, HostPathError,
-    SeedData, SeedPart, Volume, VolumeSource,
+    Claim, CloudInit, CloudInitFormat, FILES_LABEL, Files, HostDisk, HostFile, HostFileCreation,
+    HostPathError, Reference, Referenced, SeedData, SeedPart, Storage, Volume, VolumeSource,
 };

@@ -1,7 +1,7 @@
 //! Paths inside the launcher pod: the one place that defines them. Every crate that mounts, makes
 //! or opens such a file takes its path from here.
 
-use crate::{CloudInitFormat, Files, SeedPart};
+use crate::{CloudInitFormat, SeedPart};
 
 /// Files and sockets that belong to this guest alone.
 pub const PRIVATE: &str = "/var/run/kubevirt-private";
@@ -69,6 +69,11 @@ pub fn secret(pod_volume: &str) -> String {
     format!("{PRIVATE}/secret/{pod_volume}")
 }
 
+/// Name of the pod's volume that mounts the secret of a credential.
+pub fn credential_volume(secret: &str) -> String {
+    format!("{secret}-access-cred")
+}
+
 impl SeedPart {
     /// Name of the pod's volume that mounts the secret of a cloud-init volume: one volume may have
     /// two secrets.
@@ -82,27 +87,6 @@ impl SeedPart {
     /// The directory of that secret.
     pub fn secret_directory(self, volume: &str) -> String {
         secret(&self.pod_volume(volume))
-    }
-}
-
-impl Files<'_> {
-    fn directory_name(&self) -> &'static str {
-        match self {
-            Self::ConfigMap(_) => "config-map",
-            Self::Secret(_) => "secret",
-            Self::DownwardApi(_) => "downwardapi",
-            Self::Sysprep(_) => "sysprep",
-        }
-    }
-
-    /// The directory in which the pod mounts the files.
-    pub fn directory(&self, volume: &str) -> String {
-        format!("{PRIVATE}/{}/{volume}", self.directory_name())
-    }
-
-    /// The image that the launcher makes of them.
-    pub fn image(&self, volume: &str) -> String {
-        format!("{PRIVATE}/{}-disks/{volume}.iso", self.directory_name())
     }
 }
 

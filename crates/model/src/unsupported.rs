@@ -7,10 +7,12 @@
 
 mod fields;
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
-use kubevirt_api::{VirtualMachineInstance, annotations};
+use kubevirt_api::{VirtualMachineInstance, annotations, network::InterfaceState};
 use serde::Serialize;
+use serde_json::Value;
 
 use self::fields::{ARCHITECTURE, BINDING, LEAVE_OUT};
 use crate::{Guest, Interface, Network, Volume};
@@ -18,7 +20,13 @@ use crate::{Guest, Interface, Network, Volume};
 pub use self::fields::{Condition, FIELDS, UnsupportedField};
 
 /// Unsupported annotations of a VMI, and what to do instead.
-const ANNOTATIONS: &[(&str, &str)] = &[(annotations::HOOK_SIDECARS, "remove it")];
+const ANNOTATIONS: &[(&str, &str)] = &[
+    (annotations::HOOK_SIDECARS, "remove it"),
+    (
+        annotations::IGNITION_DATA,
+        "put the configuration into the user data of cloudInitConfigDrive",
+    ),
+];
 
 /// An occurrence of an unsupported field in an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +41,8 @@ pub struct Unsupported {
 /// The unsupported fields in a VMI's spec; `path` is the path of the spec in the object.
 pub fn in_spec(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
     // Serialization fails only for values that JSON cannot hold, which no request contains.
-    let spec = serde_json::to_value(spec).unwrap_or_default();
+    let mut spec = serde_json::to_value(spec).unwrap_or_default();
+    clear_absent_interfaces(&mut spec);
     let occurrences = |row: &UnsupportedField| {
         let remedy = row.remedy;
         row.find(&spec).into_iter().map(move |field| Unsupported {
@@ -44,18 +53,50 @@ pub fn in_spec(spec: &impl Serialize, path: &str) -> Vec<Unsupported> {
     FIELDS.iter().flat_map(occurrences).collect()
 }
 
-/// The unsupported annotations of a VMI.
-pub fn in_annotations(vmi: &VirtualMachineInstance) -> Vec<Unsupported> {
-    let annotations = vmi.metadata.annotations.as_ref();
+/// Makes unplugged interfaces and their networks null, since nothing is rendered for them; the others
+/// keep their indices.
+fn clear_absent_interfaces(spec: &mut Value) {
+    let mut absent = Vec::new();
+    let interfaces = spec.pointer_mut("/domain/devices/interfaces");
+    for interface in interfaces
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if interface["state"] == InterfaceState::Absent.as_str() {
+            absent.push(interface["name"].take());
+            *interface = Value::Null;
+        }
+    }
+    let networks = spec.get_mut("networks").and_then(Value::as_array_mut);
+    for network in networks.into_iter().flatten() {
+        if absent.contains(&network["name"]) {
+            *network = Value::Null;
+        }
+    }
+}
+
+/// The unsupported annotations of an object; `path` is the path of its metadata.
+pub fn in_annotations(
+    annotations: Option<&BTreeMap<String, String>>,
+    path: &str,
+) -> Vec<Unsupported> {
     let is_present = |key: &str| annotations.is_some_and(|all| all.contains_key(key));
     ANNOTATIONS
         .iter()
         .filter(|(key, _)| is_present(key))
         .map(|(key, remedy)| Unsupported {
-            field: format!("metadata.annotations[{key}]"),
+            field: format!("{path}.annotations[{key}]"),
             remedy,
         })
         .collect()
+}
+
+/// The unsupported annotations and fields of a VMI.
+pub fn in_vmi(vmi: &VirtualMachineInstance) -> Vec<Unsupported> {
+    let mut found = in_annotations(vmi.metadata.annotations.as_ref(), "metadata");
+    found.extend(in_spec(&vmi.spec, "spec"));
+    found
 }
 
 /// All occurrences in one message, for the condition of a guest that does not start.
@@ -116,8 +157,7 @@ pub struct Supported<'a>(Guest<'a>);
 impl<'a> Supported<'a> {
     /// Checks the whole list; the error is its first entry.
     pub fn of(vmi: &'a VirtualMachineInstance) -> Result<Self, Unsupported> {
-        let found = in_annotations(vmi).into_iter();
-        match found.chain(in_spec(&vmi.spec, "spec")).next() {
+        match in_vmi(vmi).into_iter().next() {
             None => Ok(Self(Guest::of(vmi))),
             Some(first) => Err(first),
         }
@@ -142,7 +182,7 @@ mod tests {
     fn every_matching_field_is_named() {
         let spec = json!({
             "volumes": [{ "name": "a", "emptyDisk": {} }, { "name": "b", "downwardMetrics": {} }],
-            "domain": { "cpu": { "dedicatedCpuPlacement": false } },
+            "domain": { "devices": { "disks": [{ "changedBlockTracking": false }] } },
             "resourceClaims": [{ "name": "c" }],
         });
         let found = in_spec(&spec, "spec.template.spec");
@@ -168,10 +208,39 @@ mod tests {
     }
 
     #[test]
-    fn values_are_compared() {
-        let found = |architecture| in_spec(&json!({ "architecture": architecture }), "spec").len();
-        assert_eq!(found("arm64"), 1);
-        assert_eq!(found("amd64"), 0);
+    fn fields_without_effect_are_supported() {
+        let interfaces = json!([
+            { "name": "a", "masquerade": {} },
+            { "name": "b", "state": "absent", "sriov": {} },
+            { "name": "c", "slirp": {} },
+        ]);
+        for (spec, expected) in [
+            (
+                json!({ "domain": { "devices": { "disks": [
+                    { "changedBlockTracking": false },
+                    { "changedBlockTracking": true },
+                ] } } }),
+                vec!["spec.domain.devices.disks[1].changedBlockTracking"],
+            ),
+            (
+                json!({
+                    "domain": { "devices": { "interfaces": interfaces } },
+                    "networks": [
+                        { "name": "a", "pod": {} },
+                        { "name": "b", "multus": { "networkName": "x" } },
+                        { "name": "c", "multus": { "networkName": "x" } },
+                    ],
+                }),
+                vec![
+                    "spec.networks[2].multus",
+                    "spec.domain.devices.interfaces[2].slirp",
+                ],
+            ),
+        ] {
+            let found = in_spec(&spec, "spec");
+            let fields: Vec<&str> = found.iter().map(|one| &*one.field).collect();
+            assert_eq!(fields, expected, "{spec}");
+        }
     }
 
     #[test]
@@ -179,14 +248,19 @@ mod tests {
         let vmi = |json| -> VirtualMachineInstance { serde_json::from_value(json).expect("a VMI") };
         assert!(Supported::of(&vmi(json!({}))).is_ok());
         let key = "hooks.kubevirt.io/hookSidecars";
+        let ignition = "kubevirt.io/ignitiondata";
         for (object, field) in [
             (
-                json!({"spec": {"architecture": "arm64"}}),
-                "spec.architecture".to_owned(),
+                json!({"spec": {"domain": {"devices": {"clientPassthrough": {}}}}}),
+                "spec.domain.devices.clientPassthrough".to_owned(),
             ),
             (
                 json!({"metadata": {"annotations": {key: "[]"}}}),
                 format!("metadata.annotations[{key}]"),
+            ),
+            (
+                json!({"metadata": {"annotations": {ignition: "{}"}}}),
+                format!("metadata.annotations[{ignition}]"),
             ),
         ] {
             let error = Supported::of(&vmi(object)).expect_err("not supported");

@@ -1,16 +1,21 @@
 //! Volumes: where the data of each comes from.
 
 mod cloud_init;
+mod files;
 mod host_disk;
+mod reference;
+mod storage;
 
 use kubevirt_api::volumes::{
-    self as wire, ConfigMapVolumeSource, ContainerDiskSource, ContainerPathVolumeSource,
-    DownwardApiVolumeSource, EmptyDiskSource, MemoryDumpVolumeSource, SecretVolumeSource,
-    ServiceAccountVolumeSource, SysprepSource,
+    self as wire, ContainerDiskSource, ContainerPathVolumeSource, EmptyDiskSource,
+    MemoryDumpVolumeSource, ServiceAccountVolumeSource,
 };
 
 pub use self::cloud_init::{CloudInit, CloudInitFormat, SeedData, SeedPart};
+pub use self::files::{FILES_LABEL, Files};
 pub use self::host_disk::{HostDisk, HostFile, HostFileCreation, HostPathError};
+pub use self::reference::{Reference, Referenced};
+pub use self::storage::{Claim, Storage};
 
 /// A volume of the VMI.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,24 +46,6 @@ pub enum VolumeSource<'a> {
     ContainerPath(&'a ContainerPathVolumeSource),
     /// No source, or one that this version does not know.
     Missing,
-}
-
-/// A persistent volume claim that holds the data of a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim<'a> {
-    pub name: &'a str,
-    pub is_read_only: bool,
-    /// It may be attached and detached while the guest runs.
-    pub is_hotpluggable: bool,
-}
-
-/// Files that the pod mounts from another object, and the guest sees as a disk.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Files<'a> {
-    ConfigMap(&'a ConfigMapVolumeSource),
-    Secret(&'a SecretVolumeSource),
-    DownwardApi(&'a DownwardApiVolumeSource),
-    Sysprep(&'a SysprepSource),
 }
 
 impl<'a> Volume<'a> {
@@ -162,12 +149,7 @@ impl<'a> VolumeSource<'a> {
             Self::Ephemeral(_) => "ephemeral",
             Self::EmptyDisk(_) => "emptyDisk",
             Self::DataVolume(_) => "dataVolume",
-            Self::Files(files) => match files {
-                Files::ConfigMap(_) => "configMap",
-                Files::Secret(_) => "secret",
-                Files::DownwardApi(_) => "downwardAPI",
-                Files::Sysprep(_) => "sysprep",
-            },
+            Self::Files(files) => files.member(),
             Self::ServiceAccount(_) => "serviceAccount",
             Self::DownwardMetrics => "downwardMetrics",
             Self::MemoryDump(_) => "memoryDump",
@@ -176,56 +158,76 @@ impl<'a> VolumeSource<'a> {
         }
     }
 
-    /// The claim that holds the data of a disk or filesystem. A memory dump's claim is none: the
-    /// guest does not see it.
-    pub fn claim(&self) -> Option<Claim<'a>> {
+    /// What keeps the data of a disk or filesystem.
+    pub fn storage(&self) -> Storage<'a> {
         match self {
-            Self::PersistentVolumeClaim(claim)
-            | Self::Ephemeral(claim)
-            | Self::DataVolume(claim) => Some(*claim),
-            Self::HostDisk(_)
+            Self::PersistentVolumeClaim(claim) | Self::DataVolume(claim) => Storage::Claim(*claim),
+            Self::Ephemeral(claim) => Storage::OverlaidClaim(*claim),
+            Self::HostDisk(disk) => Storage::Host(*disk),
+            // The guest does not see the claim of a memory dump.
+            Self::MemoryDump(_)
             | Self::CloudInit(_)
             | Self::ContainerDisk(_)
             | Self::EmptyDisk(_)
             | Self::Files(_)
             | Self::ServiceAccount(_)
             | Self::DownwardMetrics
-            | Self::MemoryDump(_)
             | Self::ContainerPath(_)
-            | Self::Missing => None,
+            | Self::Missing => Storage::Pod,
+        }
+    }
+
+    /// The claim that holds the data of a disk or filesystem.
+    pub fn claim(&self) -> Option<Claim<'a>> {
+        match self.storage() {
+            Storage::Claim(claim) | Storage::OverlaidClaim(claim) => Some(claim),
+            Storage::Pod | Storage::Host(_) => None,
+        }
+    }
+
+    /// The objects that the volume takes its data from, in the order of their fields.
+    pub fn references(&self) -> Vec<Reference<'a>> {
+        use Referenced as To;
+        match self {
+            Self::PersistentVolumeClaim(claim) => {
+                vec![Reference::new(To::Claim, claim.name, "claimName")]
+            }
+            Self::Ephemeral(claim) => {
+                let field = "persistentVolumeClaim.claimName";
+                vec![Reference::new(To::Claim, claim.name, field)]
+            }
+            Self::DataVolume(claim) => vec![Reference::new(To::DataVolume, claim.name, "name")],
+            Self::ServiceAccount(source) => {
+                let name = source.service_account_name.as_deref().unwrap_or_default();
+                let field = "serviceAccountName";
+                vec![Reference::new(To::ServiceAccount, name, field)]
+            }
+            Self::Files(files) => files.references(),
+            Self::CloudInit(seed) => {
+                let user = seed.user_data.secret;
+                let user = Reference::named(To::Secret, user, "secretRef.name");
+                let network = seed.network_data.secret;
+                let network = Reference::named(To::Secret, network, "networkDataSecretRef.name");
+                user.into_iter().chain(network).collect()
+            }
+            Self::ContainerDisk(disk) => {
+                let secret = disk.image_pull_secret.as_deref();
+                let secret = Reference::named(To::Secret, secret, "imagePullSecret");
+                secret.into_iter().collect()
+            }
+            // Another pod needs the claim of a memory dump.
+            Self::MemoryDump(_)
+            | Self::HostDisk(_)
+            | Self::EmptyDisk(_)
+            | Self::DownwardMetrics
+            | Self::ContainerPath(_)
+            | Self::Missing => Vec::new(),
         }
     }
 
     /// Whether the volume may be attached and detached while the guest runs.
     pub fn is_hotpluggable(&self) -> bool {
         self.claim().is_some_and(|claim| claim.is_hotpluggable)
-    }
-}
-
-impl<'a> Claim<'a> {
-    fn of(source: &'a wire::PvcVolumeSource) -> Self {
-        Self {
-            name: &source.claim_name,
-            is_read_only: source.read_only == Some(true),
-            is_hotpluggable: source.hotpluggable == Some(true),
-        }
-    }
-
-    fn of_data_volume(source: &'a wire::DataVolumeSource) -> Self {
-        Self {
-            name: &source.name,
-            is_read_only: false,
-            is_hotpluggable: source.hotpluggable == Some(true),
-        }
-    }
-
-    fn of_ephemeral(source: &'a wire::EphemeralVolumeSource) -> Self {
-        let claim = source.persistent_volume_claim.as_ref();
-        Self {
-            name: claim.map_or("", |claim| claim.claim_name.as_str()),
-            is_read_only: claim.is_some_and(|claim| claim.read_only == Some(true)),
-            is_hotpluggable: false,
-        }
     }
 }
 

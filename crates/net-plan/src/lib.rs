@@ -9,6 +9,7 @@
 
 mod address;
 mod bridge;
+mod dhcp_options;
 mod error;
 mod link_alias;
 mod masquerade;
@@ -17,6 +18,7 @@ mod nft_text;
 mod observed;
 mod plan;
 mod plumbing;
+mod reach;
 mod resolv_conf;
 
 pub use address::{BadCidr, BadMacAddress, Cidr, MacAddress};
@@ -25,3 +27,4 @@ pub use error::PlanError;
 pub use observed::{Observed, PodInterface, PodRoute};
 pub use plan::{GuestInterface, Plan, plan};
 pub use plumbing::{Bridge, GivenInterface, Plumbing, StandIn, Sysctl, Tap};
+pub use reach::{Reach, reach};

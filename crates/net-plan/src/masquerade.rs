@@ -38,20 +38,10 @@ pub(crate) fn sides(
 ) -> Result<Vec<Side>, PlanError> {
     let mut sides = Vec::new();
     if pod.ipv4.is_some() {
-        let text = settings
-            .vm_network_cidr
-            .as_deref()
-            .filter(|text| !text.is_empty());
-        let default = Cidr::v4(Ipv4Addr::new(10, 0, 2, 0), 24);
-        sides.push(side(network, "vmNetworkCIDR", text, default)?);
+        sides.push(side_v4(network, settings)?);
     }
     if pod.ipv6.is_some() {
-        let text = settings
-            .vm_ipv6_network_cidr
-            .as_deref()
-            .filter(|text| !text.is_empty());
-        let default = Cidr::v6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 0), 120);
-        sides.push(side(network, "vmIPv6NetworkCIDR", text, default)?);
+        sides.push(side_v6(network, settings)?);
     }
     if sides.is_empty() {
         return Err(PlanError::PodHasNoAddress {
@@ -59,6 +49,31 @@ pub(crate) fn sides(
         });
     }
     Ok(sides)
+}
+
+/// The guest's addresses, if its pod has both families.
+pub(crate) fn guest_addresses(
+    network: &str,
+    settings: &PodNetwork,
+) -> Result<[IpAddr; 2], PlanError> {
+    let (v4, v6) = (side_v4(network, settings)?, side_v6(network, settings)?);
+    Ok([v4.guest, v6.guest])
+}
+
+fn side_v4(network: &str, settings: &PodNetwork) -> Result<Side, PlanError> {
+    let text = settings.vm_network_cidr.as_deref();
+    let default = Cidr::v4(Ipv4Addr::new(10, 0, 2, 0), 24);
+    side(network, "vmNetworkCIDR", written(text), default)
+}
+
+fn side_v6(network: &str, settings: &PodNetwork) -> Result<Side, PlanError> {
+    let text = settings.vm_ipv6_network_cidr.as_deref();
+    let default = Cidr::v6(Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 0), 120);
+    side(network, "vmIPv6NetworkCIDR", written(text), default)
+}
+
+fn written(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
 }
 
 fn side(
@@ -78,7 +93,9 @@ fn side(
     } else {
         "an IPv6 network such as fd10:0:2::/120"
     };
-    let cidr = text.map_or(Ok(default), |text| text.parse().map_err(|_| bad(family)))?;
+    let cidr = text.map_or(Ok(default), |text| {
+        without_leading_zeros(text).parse().map_err(|_| bad(family))
+    })?;
     if cidr.address.is_ipv4() != default.address.is_ipv4() {
         return Err(bad(family));
     }
@@ -94,6 +111,20 @@ fn side(
         },
         guest: host(2)?,
     })
+}
+
+/// `KubeVirt` reads the numbers of an IPv4 address as decimal even with leading zeros.
+fn without_leading_zeros(text: &str) -> String {
+    if text.contains(':') {
+        return text.to_owned();
+    }
+    let (address, length) = text.split_once('/').unwrap_or((text, ""));
+    let number = |number: &str| match number.trim_start_matches('0') {
+        "" if !number.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let address: Vec<String> = address.split('.').map(number).collect();
+    format!("{}/{length}", address.join("."))
 }
 
 /// Settings that permit forwarding between the pod's interface, loopback and the bridge.

@@ -81,8 +81,16 @@ pub enum Match {
         first: u16,
         last: u16,
     },
+    /// The destination is an address of this host.
+    DestinationIsLocal,
     /// A random one of that many packets.
     OneOf(u32),
+    /// One of that many clients, chosen by a hash of the source address and the seed: the same client
+    /// always gives the same result.
+    OneClientOf {
+        many: u32,
+        seed: u32,
+    },
     /// The destination of the connection was translated.
     DestinationWasTranslated,
 }
@@ -97,6 +105,8 @@ pub enum Transport {
 pub enum Action {
     Accept,
     Drop,
+    /// Answers with ICMP "port unreachable" or a TCP reset.
+    Reject,
     Return,
     Jump(String),
     Masquerade,

@@ -60,6 +60,7 @@ impl fmt::Display for Hook {
         // The tool has names for some priorities, at the hooks where they mean something.
         match (self.point, self.priority) {
             (HookPoint::Prerouting, -100) => f.write_str("dstnat")?,
+            (_, -300) => f.write_str("raw")?,
             (HookPoint::Postrouting, 100) => f.write_str("srcnat")?,
             (_, 0) => f.write_str("filter")?,
             (_, priority) => write!(f, "{priority}")?,
@@ -100,7 +101,11 @@ impl fmt::Display for Match {
                     write!(f, "{protocol} dport {first}-{last}")
                 }
             }
+            Self::DestinationIsLocal => f.write_str("fib daddr type local"),
             Self::OneOf(many) => write!(f, "numgen random mod {many} 0"),
+            Self::OneClientOf { many, seed } => {
+                write!(f, "jhash ip saddr mod {many} seed {seed:#x} 0")
+            }
             Self::DestinationWasTranslated => f.write_str("ct status dnat"),
         }
     }
@@ -121,6 +126,7 @@ impl fmt::Display for Action {
         match self {
             Self::Accept => f.write_str("accept"),
             Self::Drop => f.write_str("drop"),
+            Self::Reject => f.write_str("reject"),
             Self::Return => f.write_str("return"),
             Self::Jump(chain) => write!(f, "jump {chain}"),
             Self::Masquerade => f.write_str("masquerade"),

@@ -10,6 +10,7 @@ use model::{Binding, Guest, Interface, LinkState, Network, Supported, Unsupporte
 
 use crate::{
     Bridge, Cidr, MacAddress, Observed, PlanError, Plumbing, PodInterface, Sysctl, Tap, bridge,
+    dhcp_options,
     masquerade::{self, Side},
     resolv_conf,
 };
@@ -159,6 +160,7 @@ impl Connection<'_> {
         let vmi = self.guest.vmi;
         let resolv_conf = &self.observed.resolv_conf;
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
+        let options = dhcp_options::of(self.interface.spec.dhcp_options.as_ref());
         DhcpServer {
             interface: bridge.to_owned(),
             client_mac: self.device.mac.to_string(),
@@ -171,6 +173,9 @@ impl Connection<'_> {
             routes: lease.routes,
             mtu: u16::try_from(self.device.mtu).unwrap_or(u16::MAX),
             host_name: self.guest.hostname(),
+            boot: options.boot,
+            ntp: options.ntp,
+            private: options.private,
         }
     }
 

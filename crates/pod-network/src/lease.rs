@@ -7,26 +7,28 @@
 use std::{
     collections::{BTreeMap, HashSet},
     fs::{self, File},
-    io::{self, Write as _},
+    io,
     net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
-use net_plan::MacAddress;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use crate::{PodNetworkError, settings::Range};
+use crate::{
+    PodNetworkError,
+    settings::{Range, mac_of},
+};
 
 const LOCK: &str = "lock";
 const SUFFIX: &str = ".json";
 /// Suffix of a file that is being written; one found on start was left by a crash.
-const PART: &str = ".part";
+const PART: &str = durable_file::DRAFT;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     pub(crate) address: Ipv4Addr,
-    /// MAC address of the pod's end; random, constant for the life of the pod.
+    /// MAC address of the pod's end; constant for the life of the pod.
     pub(crate) mac: String,
     /// Name of the host's end of the veth pair.
     pub(crate) veth: String,
@@ -135,16 +137,12 @@ impl Leases {
             return Ok(lease.clone());
         }
         let (offset, address) = self.free()?;
-        let (mut mac, mut tail) = ([0; 6], [0; 4]);
-        for bytes in [&mut mac[..], &mut tail[..]] {
-            rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty())
-                .map_err(|errno| self.failed(errno.into()))?;
-        }
-        // A locally administered unicast address.
-        mac[0] = (mac[0] & 0xf0) | 0x02;
+        let mut tail = [0; 4];
+        rustix::rand::getrandom(&mut tail, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| self.failed(errno.into()))?;
         let lease = Lease {
             address,
-            mac: MacAddress(mac).to_string(),
+            mac: mac_of(address).to_string(),
             veth: format!("veth{:08x}", u32::from_be_bytes(tail)),
         };
         self.write(uid, &lease)
@@ -169,12 +167,7 @@ impl Leases {
     }
 
     fn write(&self, uid: &str, lease: &Lease) -> io::Result<()> {
-        let part = self.folder.join(format!("{uid}{PART}"));
-        let mut file = File::create(&part)?;
-        file.write_all(&serde_json::to_vec(lease)?)?;
-        file.sync_all()?;
-        fs::rename(&part, self.file(uid))?;
-        File::open(&self.folder)?.sync_all()
+        durable_file::replace(&self.file(uid), &serde_json::to_vec(lease)?, 0o644)
     }
 
     pub(crate) fn get(&self, uid: &str) -> Option<&Lease> {
@@ -281,6 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn reused_address_keeps_its_mac() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = open(folder.path());
+        let mut macs = BTreeMap::new();
+        for round in 0..3 {
+            for pod in 0..5 {
+                let lease = leases.ensure(&format!("{round}-{pod}")).unwrap();
+                let known = macs.entry(lease.address).or_insert(lease.mac.clone());
+                assert_eq!(*known, lease.mac, "{}", lease.address);
+            }
+            for uid in leases.pods() {
+                leases.release(&uid).unwrap();
+            }
+        }
+        let different: HashSet<&String> = macs.values().collect();
+        assert_eq!(different.len(), macs.len());
+    }
+
+    #[test]
     fn second_process_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let _held = open(folder.path());
@@ -294,7 +306,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in [
             ("a.json", "{"),
-            ("b.part", "x"),
+            ("b.new", "x"),
             ("..json", "{}"),
             ("n.txt", ""),
         ] {
@@ -302,7 +314,7 @@ mod tests {
         }
         let mut leases = open(folder.path());
         assert!(leases.pods().is_empty());
-        assert!(!folder.path().join("b.part").exists());
+        assert!(!folder.path().join("b.new").exists());
         leases.ensure("a").unwrap();
         let other = Range::parse("10.8.0.0/29".parse().unwrap()).unwrap();
         drop(leases);

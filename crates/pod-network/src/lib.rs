@@ -19,5 +19,5 @@ mod settings;
 pub use cni::{CniDns, CniInterface, CniIp, CniResult, CniRoute};
 pub use error::PodNetworkError;
 pub use network::PodNetwork;
-pub use services::{Forward, Protocol, ServiceRange};
+pub use services::{Choice, Forward, Front, Protocol, ServiceRange};
 pub use settings::Settings;

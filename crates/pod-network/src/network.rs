@@ -66,16 +66,22 @@ impl PodNetwork {
         services::usable(services::range_of(&self.shared.range))
     }
 
-    /// Replaces all service translations by these.
+    /// Replaces all translations of service addresses and host ports by these.
     pub async fn forward(&self, forwards: Vec<Forward>) -> Result<(), PodNetworkError> {
         self.on_host(move |shared, net| {
-            let table = services::table(
-                &shared.service_table(),
-                shared.range.network,
-                services::range_of(&shared.range),
-                &forwards,
-            );
-            Ok(net.replace_table(&table)?)
+            let site = services::Site {
+                bridge: &shared.settings.bridge,
+                pods: shared.range.network,
+                services: services::range_of(&shared.range),
+            };
+            let table = services::table(&shared.service_table(), site, &forwards);
+            net.replace_table(&table)?;
+            // After the table, which keeps pods from the host's loopback addresses.
+            net.ensure_sysctl(&Sysctl {
+                name: format!("net/ipv4/conf/{}/route_localnet", shared.settings.bridge),
+                value: "1".to_owned(),
+            })?;
+            Ok(())
         })
         .await
     }

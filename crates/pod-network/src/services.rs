@@ -1,4 +1,5 @@
-//! Service addresses: each connection to one is translated to a pod, chosen at random.
+//! Service addresses and ports of the host: each connection to one is translated to a pod, chosen at
+//! random or by the client's address.
 //!
 //! Services have their own address range and nftables table, which is replaced as a whole.
 
@@ -36,13 +37,34 @@ pub enum Protocol {
     Udp,
 }
 
-/// The translation of one port of a service address to its targets, if it has any.
+/// Where the connections of a [`Forward`] arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Front {
+    /// The address of a service.
+    Service(Ipv4Addr),
+    /// One address of this host.
+    HostAddress(Ipv4Addr),
+    /// Every address of this host.
+    Host,
+}
+
+/// How the targets of connections are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Choice {
+    /// At random.
+    Random,
+    /// By the client's address, so that a client stays with its target while the targets stay the same.
+    ByClient,
+}
+
+/// The translation of one port to its targets. Connections to a service without targets are refused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Forward {
-    pub address: Ipv4Addr,
+    pub front: Front,
     pub port: u16,
     pub protocol: Protocol,
     pub targets: Vec<SocketAddrV4>,
+    pub choice: Choice,
 }
 
 /// The service range that belongs to a pod range. Different pod ranges get different service ranges,
@@ -70,73 +92,205 @@ pub(crate) fn usable(range: Cidr) -> ServiceRange {
     ServiceRange { first, count: 254 }
 }
 
-pub(crate) fn table(name: &str, pods: Cidr, services: Cidr, forwards: &[Forward]) -> Table {
-    let base = |name: &str, point, priority, rules| Chain {
+/// The network that a table of services belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) bridge: &'a str,
+    pub(crate) pods: Cidr,
+    pub(crate) services: Cidr,
+}
+
+pub(crate) fn table(name: &str, site: Site<'_>, forwards: &[Forward]) -> Table {
+    use HookKind::{Filter, Nat};
+    use HookPoint::{Forward as Forwarded, Output, Postrouting, Prerouting};
+
+    let base = |name: &str, (kind, point, priority), rules| Chain {
         name: name.to_owned(),
         hook: Some(Hook {
-            kind: HookKind::Nat,
+            kind,
             point,
             priority,
         }),
         rules,
     };
-    let jump = || {
+    let plain = |name: &str, rules| Chain {
+        name: name.to_owned(),
+        hook: None,
+        rules,
+    };
+    let to_services = || Match::Destination(site.services);
+    let jumps = || {
+        [
+            (to_services(), "services"),
+            (Match::DestinationIsLocal, "host-ports"),
+        ]
+        .map(|(one, chain)| Rule {
+            matches: vec![one],
+            action: Action::Jump(chain.to_owned()),
+        })
+        .to_vec()
+    };
+    let refuse = || {
         vec![Rule {
-            matches: vec![Match::Destination(services)],
-            action: Action::Jump("services".to_owned()),
+            matches: vec![to_services()],
+            action: Action::Jump("without-targets".to_owned()),
         }]
     };
-    // Pods reply to each other directly over the bridge, bypassing this translation, so the source of
-    // a translated packet must be the host.
-    let hairpin = Rule {
-        matches: vec![
-            Match::Source(pods),
-            Match::Destination(pods),
-            Match::DestinationWasTranslated,
-        ],
-        action: Action::Masquerade,
-    };
+    let forwards: Vec<Forward> = forwards.iter().map(without_loopback).collect();
+    let (services, host_ports): (Vec<&Forward>, Vec<&Forward>) = forwards
+        .iter()
+        .partition(|forward| matches!(forward.front, Front::Service(_)));
+    let without_targets = services.iter().filter(|forward| forward.targets.is_empty());
+    let translations =
+        |forwards: &[&Forward]| forwards.iter().copied().flat_map(translations).collect();
     Table {
         family: Family::Ip,
         name: name.to_owned(),
         chains: vec![
-            Chain {
-                name: "services".to_owned(),
-                hook: None,
-                rules: forwards.iter().flat_map(rules).collect(),
-            },
-            base("prerouting", HookPoint::Prerouting, -100, jump()),
-            base("output", HookPoint::Output, -100, jump()),
-            base("postrouting", HookPoint::Postrouting, 99, vec![hairpin]),
+            plain("services", translations(&services)),
+            plain("host-ports", translations(&host_ports)),
+            plain(
+                "without-targets",
+                without_targets
+                    .map(|forward| Rule {
+                        matches: front(forward),
+                        action: Action::Reject,
+                    })
+                    .collect(),
+            ),
+            base("prerouting", (Nat, Prerouting, -100), jumps()),
+            base("output", (Nat, Output, -100), jumps()),
+            base(
+                "postrouting",
+                (Nat, Postrouting, 99),
+                sources(site, &host_ports),
+            ),
+            base("refuse-pods", (Filter, Forwarded, 0), refuse()),
+            base("refuse-host", (Filter, Output, 0), refuse()),
+            base(
+                "foreign-loopback",
+                (Filter, Prerouting, -300),
+                vec![foreign_loopback(site)],
+            ),
         ],
+    }
+}
+
+/// Translated packets whose source must be this host, so that the replies come back here.
+fn sources(site: Site<'_>, host_ports: &[&Forward]) -> Vec<Rule> {
+    let masquerade = |mut matches: Vec<Match>| {
+        matches.push(Match::DestinationWasTranslated);
+        Rule {
+            matches,
+            action: Action::Masquerade,
+        }
+    };
+    let mut all = vec![
+        // Pods reply to each other directly over the bridge, bypassing the translation.
+        masquerade(vec![
+            Match::Source(site.pods),
+            Match::Destination(site.pods),
+        ]),
+        // A pod cannot reply to a loopback address.
+        masquerade(vec![
+            Match::OutputInterface(site.bridge.to_owned()),
+            Match::Source(LOOPBACK),
+        ]),
+    ];
+    // Targets that are not pods here reply by routes of their own.
+    let elsewhere = host_ports.iter().flat_map(|forward| {
+        let targets = forward.targets.iter();
+        targets
+            .filter(|target| !site.pods.contains((*target.ip()).into()))
+            .map(|target| destination(*target.ip(), forward.protocol, target.port()))
+    });
+    all.extend(elsewhere.map(masquerade));
+    all
+}
+
+/// A forward without targets that listen on the host's loopback addresses. The rule against packets to
+/// these addresses comes before the translation, so a pod would reach them by a service that names them.
+fn without_loopback(forward: &Forward) -> Forward {
+    let targets = forward.targets.iter().copied();
+    Forward {
+        targets: targets
+            .filter(|target| !target.ip().is_loopback())
+            .collect(),
+        ..forward.clone()
+    }
+}
+
+const LOOPBACK: Cidr = Cidr {
+    address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)),
+    prefix_length: 8,
+};
+
+/// The bridge may route loopback addresses, for connections of the host to host ports. A pod must not
+/// reach the host's own loopback services by that.
+fn foreign_loopback(site: Site<'_>) -> Rule {
+    Rule {
+        matches: vec![
+            Match::InputInterface(site.bridge.to_owned()),
+            Match::Destination(LOOPBACK),
+        ],
+        action: Action::Drop,
+    }
+}
+
+fn destination(address: Ipv4Addr, protocol: Protocol, port: u16) -> Vec<Match> {
+    vec![
+        Match::Destination(Cidr::v4(address, 32)),
+        ports(protocol, port),
+    ]
+}
+
+fn ports(protocol: Protocol, port: u16) -> Match {
+    Match::DestinationPorts {
+        protocol: match protocol {
+            Protocol::Tcp => Transport::Tcp,
+            Protocol::Udp => Transport::Udp,
+        },
+        first: port,
+        last: port,
+    }
+}
+
+/// The packets of a forward.
+fn front(forward: &Forward) -> Vec<Match> {
+    match forward.front {
+        Front::Service(address) | Front::HostAddress(address) => {
+            destination(address, forward.protocol, forward.port)
+        }
+        Front::Host => vec![ports(forward.protocol, forward.port)],
     }
 }
 
 /// One rule per target: the first of n targets takes 1/n of the connections, the next 1/(n-1) of the
 /// rest.
-fn rules(forward: &Forward) -> impl Iterator<Item = Rule> {
-    let protocol = match forward.protocol {
-        Protocol::Tcp => Transport::Tcp,
-        Protocol::Udp => Transport::Udp,
-    };
+fn translations(forward: &Forward) -> impl Iterator<Item = Rule> {
     let left = (1..=u32::try_from(forward.targets.len()).unwrap_or(u32::MAX)).rev();
     forward.targets.iter().zip(left).map(move |(target, left)| {
-        let mut matches = vec![
-            Match::Destination(Cidr::v4(forward.address, 32)),
-            Match::DestinationPorts {
-                protocol,
-                first: forward.port,
-                last: forward.port,
-            },
-        ];
-        if left > 1 {
-            matches.push(Match::OneOf(left));
+        let mut matches = front(forward);
+        match forward.choice {
+            _ if left == 1 => {}
+            Choice::Random => matches.push(Match::OneOf(left)),
+            Choice::ByClient => matches.push(Match::OneClientOf {
+                many: left,
+                seed: seed(*target),
+            }),
         }
         Rule {
             matches,
             action: Action::DestinationNatTo(SocketAddr::V4(*target)),
         }
     })
+}
+
+/// Differs between the targets of a service and stays the same when the rules are written again. Zero
+/// would request a random one from the kernel.
+fn seed(target: SocketAddrV4) -> u32 {
+    let port = u32::from(target.port());
+    (target.ip().to_bits() ^ port.rotate_left(16)) | 1
 }
 
 #[cfg(test)]
@@ -164,32 +318,40 @@ mod tests {
         assert!(!usable.holds([10, 96, 0, 0].into()) && !usable.holds([10, 96, 1, 1].into()));
     }
 
-    #[test]
-    fn connections_are_spread_evenly_over_targets() {
-        let forward = Forward {
-            address: [10, 96, 0, 5].into(),
+    fn site() -> Site<'static> {
+        Site {
+            bridge: "br",
+            pods: "10.244.0.0/24".parse().unwrap(),
+            services: "10.96.0.0/24".parse().unwrap(),
+        }
+    }
+
+    fn forward(front: Front, targets: &[&str]) -> Forward {
+        Forward {
+            front,
             port: 80,
             protocol: Protocol::Tcp,
-            targets: vec![
-                "10.244.0.2:8080".parse().unwrap(),
-                "10.244.0.3:8080".parse().unwrap(),
-                "10.244.0.4:81".parse().unwrap(),
-            ],
-        };
-        let table = table(
-            "t",
-            "10.244.0.0/24".parse().unwrap(),
-            "10.96.0.0/24".parse().unwrap(),
-            &[forward],
-        );
-        let text: Vec<String> = table.chains[0]
-            .rules
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+            targets: targets.iter().map(|one| one.parse().unwrap()).collect(),
+            choice: Choice::Random,
+        }
+    }
+
+    /// The rules of a chain.
+    fn chain(forwards: &[Forward], name: &str) -> Vec<String> {
+        let table = table("t", site(), forwards);
+        let chain = table.chains.iter().find(|chain| chain.name == name);
+        let rules = chain.unwrap().rules.iter();
+        rules.map(ToString::to_string).collect()
+    }
+
+    const SERVICE: Front = Front::Service(Ipv4Addr::new(10, 96, 0, 5));
+
+    #[test]
+    fn connections_are_spread_evenly_over_targets() {
+        let targets = ["10.244.0.2:8080", "10.244.0.3:8080", "10.244.0.4:81"];
         let to = "ip daddr 10.96.0.5 tcp dport 80";
         assert_eq!(
-            text,
+            chain(&[forward(SERVICE, &targets)], "services"),
             [
                 format!("{to} numgen random mod 3 0 counter dnat to 10.244.0.2:8080"),
                 format!("{to} numgen random mod 2 0 counter dnat to 10.244.0.3:8080"),
@@ -197,8 +359,102 @@ mod tests {
             ]
         );
         assert_eq!(
-            table.chains[3].rules[0].to_string(),
+            chain(&[], "postrouting")[0],
             "ip saddr 10.244.0.0/24 ip daddr 10.244.0.0/24 ct status dnat counter masquerade"
+        );
+    }
+
+    #[test]
+    fn clients_with_affinity_keep_their_target() {
+        let mut sticky = forward(SERVICE, &["10.244.0.2:80", "10.244.0.3:80"]);
+        sticky.choice = Choice::ByClient;
+        let to = "ip daddr 10.96.0.5 tcp dport 80";
+        assert_eq!(
+            chain(&[sticky], "services"),
+            [
+                format!("{to} jhash ip saddr mod 2 seed 0xaa40003 0 counter dnat to 10.244.0.2:80"),
+                format!("{to} counter dnat to 10.244.0.3:80"),
+            ]
+        );
+    }
+
+    #[test]
+    fn host_ports_are_forwarded_from_every_or_one_address() {
+        let one = Front::HostAddress(Ipv4Addr::new(192, 0, 2, 1));
+        let forwards = [
+            forward(one, &["10.244.0.2:8080"]),
+            forward(Front::Host, &["10.244.0.3:8080", "192.0.2.9:81"]),
+        ];
+        assert_eq!(
+            chain(&forwards, "host-ports"),
+            [
+                "ip daddr 192.0.2.1 tcp dport 80 counter dnat to 10.244.0.2:8080",
+                "tcp dport 80 numgen random mod 2 0 counter dnat to 10.244.0.3:8080",
+                "tcp dport 80 counter dnat to 192.0.2.9:81",
+            ]
+        );
+        for hook in ["prerouting", "output"] {
+            assert_eq!(
+                chain(&[], hook)[1],
+                "fib daddr type local counter jump host-ports"
+            );
+        }
+        assert_eq!(
+            chain(&forwards, "postrouting")[1..],
+            [
+                "oifname \"br\" ip saddr 127.0.0.0/8 ct status dnat counter masquerade",
+                "ip daddr 192.0.2.9 tcp dport 81 ct status dnat counter masquerade",
+            ]
+        );
+        assert_eq!(
+            chain(&[], "foreign-loopback"),
+            ["iifname \"br\" ip daddr 127.0.0.0/8 counter drop"]
+        );
+    }
+
+    /// A user may write any address into the endpoints of a service, also one of the host's own services.
+    #[test]
+    fn nobody_reaches_loopback_services_of_the_host_by_a_service_or_node_port() {
+        let targets = ["127.0.0.1:6443", "127.8.0.1:22", "10.244.0.2:80"];
+        let forwards = [
+            forward(SERVICE, &targets),
+            forward(Front::Host, &targets),
+            forward(Front::HostAddress([192, 0, 2, 1].into()), &targets[..2]),
+        ];
+        let rules = table("t", site(), &forwards);
+        let rules = rules.chains.iter().flat_map(|chain| &chain.rules);
+        let to_loopback = |action: &Action| matches!(action, Action::DestinationNatTo(to) if to.ip().is_loopback());
+        assert!(!rules.into_iter().any(|rule| to_loopback(&rule.action)));
+        // The rest of the targets gets every connection.
+        let to = "tcp dport 80 counter dnat to 10.244.0.2:80";
+        assert_eq!(chain(&forwards, "host-ports"), [to.to_owned()]);
+        assert_eq!(
+            chain(&[forward(SERVICE, &targets[..2])], "without-targets"),
+            ["ip daddr 10.96.0.5 tcp dport 80 counter reject"]
+        );
+    }
+
+    /// Only the bridge may route loopback addresses; its packets to them are dropped before any translation,
+    /// and the kernel drops those of other interfaces.
+    #[test]
+    fn packets_to_loopback_are_dropped_before_they_are_translated() {
+        let table = table("t", site(), &[]);
+        let hook = |name: &str| {
+            let chain = table.chains.iter().find(|chain| chain.name == name);
+            chain.and_then(|chain| chain.hook).unwrap()
+        };
+        let (drop, translate) = (hook("foreign-loopback"), hook("prerouting"));
+        assert_eq!(drop.point, HookPoint::Prerouting);
+        assert_eq!(drop.point, translate.point);
+        assert!(drop.priority < translate.priority);
+    }
+
+    #[test]
+    fn service_without_targets_refuses_connections() {
+        let forwards = [forward(SERVICE, &[]), forward(Front::Host, &[])];
+        assert_eq!(
+            chain(&forwards, "without-targets"),
+            ["ip daddr 10.96.0.5 tcp dport 80 counter reject"]
         );
     }
 }

@@ -81,9 +81,16 @@ impl Range {
 
     /// Fixed, so that the bridge does not inherit the address of its first port.
     pub(crate) fn bridge_mac(&self) -> MacAddress {
-        let [a, b, c, d] = self.gateway.octets();
-        MacAddress([0x0a, 0x58, a, b, c, d])
+        mac_of(self.gateway)
     }
+}
+
+/// The MAC address of the interface with this address. As it follows from the address, the neighbour
+/// entries of the host and of other pods stay valid when the address passes to another pod.
+pub(crate) fn mac_of(address: Ipv4Addr) -> MacAddress {
+    let [a, b, c, d] = address.octets();
+    // A locally administered unicast address.
+    MacAddress([0x0a, 0x58, a, b, c, d])
 }
 
 #[cfg(test)]

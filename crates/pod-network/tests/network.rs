@@ -12,7 +12,7 @@ use std::{
 
 use host_net::{NetError, NetworkNamespace, in_namespace};
 use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
-use pod_network::{Forward, PodNetwork, Protocol, Settings};
+use pod_network::{Choice, Forward, Front, PodNetwork, Protocol, Settings};
 
 /// A host with an uplink address, and a folder for pinned pod namespaces and state.
 struct Host {
@@ -106,7 +106,7 @@ async fn connect(from: &NetworkNamespace, to: &str, at: &NetworkNamespace) -> St
     let listener = listener.await.unwrap();
     in_namespace(from.clone(), move |_| {
         let _near =
-            TcpStream::connect_timeout(&to, Duration::from_secs(5)).map_err(NetError::Socket)?;
+            TcpStream::connect_timeout(&to, Duration::from_mins(1)).map_err(NetError::Socket)?;
         let (_, source) = listener.accept().map_err(NetError::Socket)?;
         Ok(source.ip().to_string())
     })
@@ -171,10 +171,11 @@ async fn services_are_reachable_from_pods_and_host() {
     let target = format!("{}:8080", address(&in_b)).parse().unwrap();
     let service = network.services().first;
     let forward = |targets| Forward {
-        address: service,
+        front: Front::Service(service),
         port: 80,
         protocol: Protocol::Tcp,
         targets,
+        choice: Choice::Random,
     };
     network.forward(vec![forward(vec![target])]).await.unwrap();
     // Another pod, the pod itself, and the host.
@@ -188,6 +189,57 @@ async fn services_are_reachable_from_pods_and_host() {
     network.teardown().await.unwrap();
     let chains = in_namespace(host.namespace.clone(), |net| net.base_chains(Family::Ip)).await;
     assert!(chains.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn host_ports_are_reachable_from_every_side() {
+    let host = Host::new().await;
+    let network = host.network("pnet-i", "10.9.0.0/24").await;
+    let (a, b) = (host.pod("a").await, host.pod("b").await);
+    network.add("uid-a", &a.path, "eth0").await.unwrap();
+    let in_b = network.add("uid-b", &b.path, "eth0").await.unwrap();
+    let target = format!("{}:8080", address(&in_b)).parse().unwrap();
+    let forward = |front, port| Forward {
+        front,
+        port,
+        protocol: Protocol::Tcp,
+        targets: vec![target],
+        choice: Choice::ByClient,
+    };
+    let one = std::net::Ipv4Addr::new(192, 0, 2, 2);
+    let forwards = vec![
+        forward(Front::HostAddress(one), 81),
+        forward(Front::Host, 80),
+    ];
+    network.forward(forwards).await.unwrap();
+    let loopback = std::net::Ipv4Addr::LOCALHOST;
+    for (from, to, expected) in [
+        (&host.namespace, (one, 80), Some("192.0.2.2")),
+        (&host.namespace, (one, 81), Some("192.0.2.2")),
+        (&host.namespace, (loopback, 80), Some("10.9.0.1")),
+        (&host.namespace, (loopback, 81), None),
+        (&a.namespace, (one, 80), Some("10.9.0.1")),
+        (&b.namespace, (one, 81), Some("10.9.0.1")),
+        (&a.namespace, (network.gateway(), 81), None),
+    ] {
+        let source = connect_through(from, to, &b.namespace, 8080).await;
+        assert_eq!(source.as_deref(), expected, "{to:?}");
+    }
+}
+
+#[tokio::test]
+async fn reused_address_is_reached_at_once() {
+    let host = Host::new().await;
+    // One pod address: every pod gets the address of the one before.
+    let network = host.network("pnet-j", "10.9.0.0/30").await;
+    for uid in ["first", "second"] {
+        let pod = host.pod(uid).await;
+        let added = network.add(uid, &pod.path, "eth0").await.unwrap();
+        let to = (address(&added).parse().unwrap(), 80);
+        let source = connect_through(&host.namespace, to, &pod.namespace, 80).await;
+        assert_eq!(source.as_deref(), Some("10.9.0.1"), "{uid}");
+        network.delete(uid).await.unwrap();
+    }
 }
 
 /// Connects to a service whose target is that port; returns the source address that the target

@@ -63,7 +63,10 @@ impl Client {
     /// Stops the pod and returns when the supervisor has exited.
     pub fn shut_down(mut self, grace: Duration) -> io::Result<()> {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        self.call(&Request::Shutdown { grace_ms })?;
+        self.call(&Request::Shutdown {
+            grace_ms,
+            held: Vec::new(),
+        })?;
         self.stream
             .get_mut()
             .set_read_timeout(Some(grace + Duration::from_secs(30)))?;

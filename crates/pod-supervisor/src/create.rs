@@ -26,7 +26,7 @@ use crate::{
     capabilities,
     launch::{Launch, ReportTo},
     layout,
-    model::{ContainerSpec, Device, Sandbox},
+    model::{ContainerSpec, Device, Sandbox, Stdin},
     oci::{self, Context, Node},
     overlay::{OverlayError, mount_overlay},
     signals,
@@ -161,7 +161,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
                 seccomp: spec.security.seccomp,
                 report_to: ReportTo::ContainerLog,
             })
-            .with_stdin(open("/dev/null".as_ref(), OpenOptions::new().read(true))?)
+            .with_stdin(stdin(&spec, &attempt_dir)?)
             .with_stdout(pipe(&attempt_dir, "stdout")?)
             .with_stderr(pipe(&attempt_dir, "stderr")?)
             .as_init(&attempt_dir)
@@ -228,6 +228,16 @@ fn pipe(attempt_dir: &Path, name: &str) -> Result<File, CreateError> {
         &attempt_dir.join(name),
         OpenOptions::new().read(true).write(true),
     )
+}
+
+fn stdin(spec: &ContainerSpec, attempt_dir: &Path) -> Result<File, CreateError> {
+    match spec.stdin {
+        Stdin::None => open("/dev/null".as_ref(), OpenOptions::new().read(true)),
+        // The container is a writer itself, so the pipe never ends.
+        Stdin::Open => pipe(attempt_dir, "stdin"),
+        // The supervisor is the other end.
+        Stdin::Once => open(&attempt_dir.join("stdin"), OpenOptions::new().read(true)),
+    }
 }
 
 fn find_device(device: &Device) -> Result<Node<'_>, CreateError> {

@@ -21,6 +21,11 @@ pub fn spec_file(container: &str) -> PathBuf {
     container_dir(container).join("spec.json")
 }
 
+/// The pipe to the standard input of one attempt, if the container has one.
+pub fn stdin_pipe(container: &str, attempt: u32) -> PathBuf {
+    attempt_dir(container, attempt).join("stdin")
+}
+
 /// The writable layer, pipes and OCI bundle of one attempt.
 pub fn attempt_dir(container: &str, attempt: u32) -> PathBuf {
     container_dir(container).join(attempt.to_string())

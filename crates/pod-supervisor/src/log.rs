@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
@@ -126,9 +126,72 @@ impl LogFile {
     }
 }
 
+/// A kubelet's limits for the end of a log as a termination message.
+const END_LINES: usize = 80;
+const END_BYTES: usize = 2048;
+/// Log lines have a head in addition to their text.
+const END_READ: u64 = 64 << 10;
+
+/// The last lines of a log, without their heads.
+pub(crate) fn end_of(path: &Path) -> io::Result<String> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        other => other?,
+    };
+    let skipped = file.metadata()?.len().saturating_sub(END_READ);
+    file.seek(SeekFrom::Start(skipped))?;
+    let mut bytes = Vec::new();
+    file.take(END_READ).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut lines: Vec<&str> = text.lines().collect();
+    if skipped > 0 && !lines.is_empty() {
+        // It may begin in the middle.
+        lines.remove(0);
+    }
+    let mut end = String::new();
+    for line in lines.split_at(lines.len().saturating_sub(END_LINES)).1 {
+        let mut parts = line.splitn(4, ' ').skip(2);
+        let (tag, body) = (parts.next(), parts.next().unwrap_or_default());
+        end.push_str(body);
+        if tag == Some("F") {
+            end.push('\n');
+        }
+    }
+    let surplus = end.len().saturating_sub(END_BYTES);
+    let from = (surplus..=end.len()).find(|at| end.is_char_boundary(*at));
+    Ok(end.split_off(from.unwrap_or_default()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn end_of_a_log_is_its_last_lines_within_limits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        assert_eq!(end_of(&path).unwrap(), "");
+        let check = |log: &str, expected: &str| {
+            fs::write(&path, log).unwrap();
+            assert_eq!(end_of(&path).unwrap(), expected);
+        };
+        check(
+            "t stdout F one\nt stderr P tw\nt stderr F o\n",
+            "one\ntwo\n",
+        );
+        let lines = |count: usize, text: &str| -> String {
+            let lines = (0..count).map(|n| format!("t stdout F {n}{text}"));
+            lines.collect::<Vec<_>>().join("\n") + "\n"
+        };
+        let short: Vec<String> = (20..100).map(|n| n.to_string()).collect();
+        let short = short.join("\n") + "\n";
+        check(&lines(100, ""), &short);
+        let long = lines(3000, &"x".repeat(100));
+        fs::write(&path, long).unwrap();
+        let end = end_of(&path).unwrap();
+        assert_eq!(end.len(), END_BYTES);
+        assert!(end.ends_with(&format!("2999{}\n", "x".repeat(100))));
+    }
 
     fn bodies(out: &[u8]) -> Vec<String> {
         String::from_utf8(out.to_vec())

@@ -47,7 +47,11 @@ pub struct ContainerSpec {
     pub rlimits: Vec<Rlimit>,
     /// The path of the termination message; absolute inside the container.
     pub termination_message_path: PathBuf,
+    #[serde(default)]
+    pub termination_message: MessageSource,
     pub restart: RestartPolicy,
+    #[serde(default)]
+    pub stdin: Stdin,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +135,27 @@ pub struct Rlimit {
     pub kind: String,
     pub soft: u64,
     pub hard: u64,
+}
+
+/// The standard input of a container.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stdin {
+    /// Empty.
+    #[default]
+    None,
+    /// A pipe that never ends, for any number of writers.
+    Open,
+    /// A pipe that ends after its first writer.
+    Once,
+}
+
+/// Where the termination message comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MessageSource {
+    #[default]
+    File,
+    /// The file, or the end of the log if the file is empty and the container failed.
+    FileOrLog,
 }
 
 /// What the supervisor does when the container ends, even while the node is down.

@@ -26,12 +26,19 @@ pub enum Request {
         container: String,
         signal: i32,
     },
+    /// Ends the standard input of a container that has it for one writer.
+    CloseStdin {
+        container: String,
+    },
     Status,
     Subscribe,
     /// Sends SIGTERM to all containers and SIGKILL after the grace period; then the supervisor
     /// exits. Of repeated requests the shorter grace period counts.
     Shutdown {
         grace_ms: u64,
+        /// Containers that the node ends itself, after their stop hooks: they get no SIGTERM.
+        #[serde(default)]
+        held: Vec<String>,
     },
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn create(sandbox: &Sandbox) -> Result<(), SupervisorError> {
         links::loopback_up().map_err(failed)?;
     }
     for (name, value) in &sandbox.sysctls {
-        let path = PathBuf::from("/proc/sys").join(name.replace('.', "/"));
+        let path = PathBuf::from("/proc/sys").join(file_of(name));
         fs::write(path, value).map_err(|source| SupervisorError::Sysctl {
             name: name.clone(),
             value: value.clone(),
@@ -43,6 +43,17 @@ pub(crate) fn create(sandbox: &Sandbox) -> Result<(), SupervisorError> {
         })?;
     }
     Ok(())
+}
+
+/// The file of a kernel setting. Its name has dots between the parts, and a slash stands for a dot inside
+/// of one.
+fn file_of(name: &str) -> String {
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    name.chars().map(swap).collect()
 }
 
 /// Enters the namespaces of an existing pod through a process of one of its containers.

@@ -156,9 +156,12 @@ pub fn read(pod_dir: &Path) -> io::Result<Option<PodStatus>> {
 }
 
 pub(crate) fn write(pod_dir: &Path, status: &PodStatus) -> io::Result<()> {
-    let fresh = pod_dir.join("status.json.new");
-    fs::write(&fresh, serde_json::to_vec(status)?)?;
-    fs::rename(fresh, pod_dir.join(layout::STATUS_FILE))
+    let bytes = serde_json::to_vec(status)?;
+    durable_file::replace(
+        &pod_dir.join(layout::STATUS_FILE),
+        &bytes,
+        durable_file::PRIVATE,
+    )
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use pod_supervisor::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A pod directory with an image, and its supervisor, which is a child of the test.
 struct Pod {
@@ -124,6 +124,8 @@ impl Pod {
             },
             resources: Resources::default(),
             rlimits: vec![],
+            termination_message: pod_supervisor::model::MessageSource::File,
+            stdin: pod_supervisor::model::Stdin::None,
             termination_message_path: "/dev/termination-log".into(),
             restart: RestartPolicy::Never,
         }

@@ -87,6 +87,14 @@ impl Amount {
         }
     }
 
+    /// The difference, which may be negative.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_sub(other.nanos),
+        }
+    }
+
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         Self {

@@ -10,10 +10,11 @@
 //!
 //! To add a reason: a row in `table.rs`, the golden list in `tests/`, `cargo xtask generate`.
 
+mod declare;
 mod reason;
 mod row;
 mod table;
 
-pub use reason::UnknownReason;
+pub use reason::{UnknownReason, advise, without_advice};
 pub use row::{Retry, Row, Subject};
 pub use table::Reason;

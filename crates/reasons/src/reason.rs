@@ -10,14 +10,18 @@ pub struct UnknownReason;
 
 impl Reason {
     /// Why a container that waits does not start, as kubelets report it.
-    pub const CONTAINER_WAITS: [Self; 8] = [
+    pub const CONTAINER_WAITS: [Self; 12] = [
         Self::ErrImagePull,
         Self::ImagePullBackOff,
         Self::ErrImageNeverPull,
         Self::InvalidImageName,
+        Self::ImageInspectError,
+        Self::SignatureValidationFailed,
+        Self::RegistryUnavailable,
         Self::CreateContainerConfigError,
         Self::CreateContainerError,
         Self::RunContainerError,
+        Self::PostStartHookError,
         Self::CrashLoopBackOff,
     ];
 
@@ -46,9 +50,10 @@ impl Reason {
 
     /// The message of a condition: what happened, then the remedy.
     pub fn advise(self, message: &str) -> String {
-        match self.remedy() {
-            "" => message.to_owned(),
-            remedy => format!("{}. {remedy}", message.trim_end_matches('.')),
+        match (self.remedy(), message) {
+            ("", message) => message.to_owned(),
+            (remedy, "") => remedy.to_owned(),
+            (remedy, message) => format!("{}. {remedy}", message.trim_end_matches('.')),
         }
     }
 
@@ -64,6 +69,18 @@ impl Reason {
     pub fn is_permanent(self) -> bool {
         self.retry() == Retry::Permanent
     }
+}
+
+/// [`Reason::advise`] for the name of a reason; without a change if it is unknown.
+pub fn advise(reason: &str, message: &str) -> String {
+    let known = reason.parse::<Reason>();
+    known.map_or_else(|_| message.to_owned(), |known| known.advise(message))
+}
+
+/// [`Reason::without_advice`] for the name of a reason.
+pub fn without_advice<'a>(reason: &str, message: &'a str) -> &'a str {
+    let known = reason.parse::<Reason>();
+    known.map_or(message, |known| known.without_advice(message))
 }
 
 impl fmt::Display for Reason {

@@ -1,44 +1,6 @@
 //! The table of reasons: name, retry class, meaning, remedy.
 
-use crate::{Retry, Row, Subject};
-
-/// A row's variant is its name; a row may give another name if that would not be plain English.
-macro_rules! name {
-    ($variant:ident) => {
-        stringify!($variant)
-    };
-    ($variant:ident $name:literal) => {
-        $name
-    };
-}
-
-macro_rules! reasons {
-    ($($subject:ident { $(
-        $variant:ident $(= $name:literal)?: $retry:ident, $meaning:literal, $remedy:literal;
-    )+ })+) => {
-        /// A stable name for why an object is as it is.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Reason {
-            $($($variant,)+)+
-        }
-
-        impl Reason {
-            pub const ALL: &'static [Self] = &[$($(Self::$variant,)+)+];
-
-            pub const fn row(self) -> &'static Row {
-                match self {
-                    $($(Self::$variant => &Row {
-                        name: name!($variant $($name)?),
-                        subject: Subject::$subject,
-                        retry: Retry::$retry,
-                        meaning: $meaning,
-                        remedy: $remedy,
-                    },)+)+
-                }
-            }
-        }
-    };
-}
+use crate::declare::reasons;
 
 reasons! {
     Machines {
@@ -54,12 +16,21 @@ reasons! {
         FailedCreate: Transient,
             "An object could not be created: the VMI of a VirtualMachine, the pod of a VMI.",
             "Correct the object, the quota or the webhook that the API server names.";
+        FailedBackendStorageCreate: Transient,
+            "The claim for the state that a guest keeps, such as its TPM, could not be created.",
+            "Correct the quota or the webhook that the API server names.";
+        FailedFindInstancetype: NeedsChange,
+            "The VirtualMachine names an instance type, or a revision of one, that cannot be found or read.",
+            "Create the instance type, or correct `spec.instancetype`.";
+        FailedFindPreference: NeedsChange,
+            "The VirtualMachine names a preference, or a revision of one, that cannot be found or read.",
+            "Create the preference, or correct `spec.preference`.";
         FailedDelete: Transient,
             "An object could not be deleted.",
-            "Correct the request or the right that the API server names.";
+            "Correct the request, or grant the permission that the API server names.";
         FailedUpdate: Transient,
             "An object could not be updated.",
-            "Correct the request or the right that the API server names.";
+            "Correct the request, or grant the permission that the API server names.";
         Paused: NotNeeded,
             "The replica set is paused: it neither creates nor deletes VMIs.",
             "Set `spec.paused` to false to resume it.";
@@ -95,6 +66,9 @@ reasons! {
             "Correct the field that the message names.";
         InterfaceNotPlumbed: Transient,
             "The pod's network is not ready for the guest yet.",
+            "";
+        VsockAddressMissing: Transient,
+            "virt-controller has not given the guest an address on the vsock yet.",
             "";
         CapacityNotUsable: Permanent,
             "The capacity of an emptyDisk is not a usable size.",
@@ -141,6 +115,9 @@ reasons! {
         PodNotReachable: Transient,
             "virt-handler cannot reach the directories of the pod.",
             "Read the pod's log and check free disk space on the node.";
+        LimitsNotRaised: Transient,
+            "virt-handler cannot raise the limits of locked memory or realtime priority in the pod.",
+            "Give virt-handler the capability SYS_RESOURCE on the node.";
         PrepareFailed: Transient,
             "The launcher could not prepare the guest's files.",
             "Read the pod's log and check free disk space on the node.";
@@ -212,7 +189,7 @@ reasons! {
             "Read the pod's log, and start the VM again.";
         NodeUnresponsive: Permanent,
             "The node stopped reporting, so the guest was marked as failed.",
-            "Check the node; the VM starts on another one if its run strategy says so.";
+            "Check the node; the VM starts on another one if its run strategy restarts it.";
     }
 
     Paused {
@@ -228,6 +205,9 @@ reasons! {
     }
 
     Migration {
+        LiveMigrationNotSupported: NeedsChange,
+            "This version cannot migrate guests while they run.",
+            "Stop and start the VM to move it to another node.";
         DisksNotLiveMigratable: NeedsChange,
             "A disk is not on shared storage.",
             "Use claims with access mode ReadWriteMany.";
@@ -281,7 +261,7 @@ reasons! {
             "";
         FailedDataVolumeCreate: Transient,
             "A data volume could not be created.",
-            "Correct the request or the right that the API server names.";
+            "Correct the request, or grant the permission that the API server names.";
         UnauthorizedDataVolumeCreate: NeedsChange,
             "The VM's service account may not copy the source of a data volume.",
             "Allow it to create `datavolumes/source` in the namespace of the source.";
@@ -399,9 +379,6 @@ reasons! {
         PodNetworkState: Transient,
             "The records of the pod network could not be written.",
             "Free disk space on the node.";
-        ServiceRangeFull: NeedsChange,
-            "All addresses for services are in use.",
-            "Delete services that are not needed.";
         FailedServices: Transient,
             "The packet rules of services could not be changed.",
             "Read virt-handler's log on the node.";
@@ -447,6 +424,12 @@ reasons! {
         InvalidImageName: NeedsChange,
             "The name of an image is not valid.",
             "Correct the name.";
+        ImageInspectError: NeedsChange,
+            "The node cannot read an image that it has.",
+            "Remove the image from the node, so that it is pulled again: `crictl rmi IMAGE`.";
+        SignatureValidationFailed: NeedsChange,
+            "The signature of an image does not satisfy the policy of the node.",
+            "Use a signed image, or correct the signature policy of the node's container runtime.";
         RegistryUnavailable: Transient,
             "The registry of an image does not answer.",
             "Check the node's connection to the registry.";
@@ -455,7 +438,7 @@ reasons! {
             "";
         RegistryRefuses: NeedsChange,
             "The registry did not accept an image.",
-            "Check the credentials and the rights of the user.";
+            "Check the credentials and the permissions of the user.";
         LayoutUnreadable: NeedsChange,
             "An OCI image layout cannot be read.",
             "Check the directory that the message names.";
@@ -491,10 +474,10 @@ reasons! {
             "";
         ContainersNotReady: Transient,
             "Containers of the pod are not ready, or a readiness probe fails.",
-            "";
+            "Check what the probe asks the guest for, and the pod: `kubectl describe pod NAME`.";
         ReadinessGatesNotReady: Transient,
             "A readiness gate of the pod is not true.",
-            "";
+            "Check the condition of the pod that the gate names.";
         Completed: NotNeeded,
             "A container ended successfully.",
             "";
@@ -528,6 +511,15 @@ reasons! {
         Unhealthy: Transient,
             "A probe of a container failed.",
             "";
+        SysctlForbidden: Permanent,
+            "The pod has a kernel setting that is not safe for other pods.",
+            "Remove the setting that the message names from `securityContext.sysctls`.";
+        FailedPostStartHook: Transient,
+            "The start hook of a container failed, and the container is ended.",
+            "Check the `postStart` hook of the container.";
+        FailedPreStopHook: Transient,
+            "The stop hook of a container failed; the container is ended all the same.",
+            "Check the `preStop` hook of the container.";
         DeadlineExceeded: Permanent,
             "The pod was active for longer than its deadline.",
             "Raise `activeDeadlineSeconds` of the pod.";
@@ -536,7 +528,7 @@ reasons! {
             "Start the VM again.";
         Evicted: Permanent,
             "The pod was evicted from its node.",
-            "Free the resource that the message names; the VM starts again if its run strategy says so.";
+            "Free the resource that the message names; the VM starts again if its run strategy restarts it.";
     }
 
     Nodes {
@@ -558,11 +550,29 @@ reasons! {
     }
 
     Installation {
+        AllComponentsReady: NotNeeded,
+            "All components run.",
+            "";
+        AllResourcesCreated: NotNeeded,
+            "All objects of the installation exist.",
+            "";
+        DeploymentInProgress: NotNeeded,
+            "The components are being started for the first time.",
+            "";
+        UpdateInProgress: NotNeeded,
+            "Pods of the components are being replaced.",
+            "";
+        ComponentsNotReady: Transient,
+            "Components of a complete installation are missing or do not run.",
+            "Look at the components that the message names: `kubectl get pods -n kubevirt`; on a single host, the log of `ferrovirt up`.";
+        ExistingDeployment: NeedsChange,
+            "The object is not in effect: the oldest `KubeVirt` object configures the only installation of a cluster.",
+            "Move its settings to the object that the message names, and delete it.";
         RightMissing: NeedsChange,
-            "A component does not have a right that it needs: a role or binding was changed.",
+            "A component does not have a permission that it needs: a role or binding was changed.",
             "Apply the manifest again: `kubectl apply --server-side --force-conflicts -f deploy/ferrovirt.yaml`.";
         NotInstalled: NeedsChange,
-            "A component has no rights at all and does nothing.",
+            "A component has no permissions at all and does nothing.",
             "Delete the namespace of a second installation, or apply the manifest again.";
         SecondInstallation: NeedsChange,
             "The manifest was applied to a second namespace.",
@@ -590,16 +600,22 @@ reasons! {
             "";
         Refused: NeedsChange,
             "The API server rejected the request.",
-            "Correct the request or the right that the API server names.";
+            "Correct the request, or grant the permission that the API server names.";
         FailedStatusUpdate: Transient,
             "The status of an object could not be written.",
-            "Correct the request or the right that the API server names.";
+            "Correct the request, or grant the permission that the API server names.";
         Compacted: Transient,
             "The changes from that version on are no longer kept.",
             "";
         DiskFull: NeedsChange,
             "The disk of the API server's database is full.",
             "Free disk space on the host.";
+        FutureRevision: NeedsChange,
+            "A watch starts at a revision that the API server has not reached.",
+            "List the objects again, then watch from the revision of the list.";
+        DatabaseCorrupt: NeedsChange,
+            "The API server's database is damaged.",
+            "Restore a copy with `ferrovirt restore FILE`; guests keep running meanwhile.";
         DatabaseFailed: Transient,
             "The API server's database failed.",
             "";
@@ -635,6 +651,9 @@ reasons! {
             "";
         Stopped: NotNeeded,
             "The guest ended.",
+            "";
+        Deleted: NotNeeded,
+            "The guest of a deleted VMI ended.",
             "";
         SyncFailed: Transient,
             "The guest could not be started.",

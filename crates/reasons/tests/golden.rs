@@ -47,6 +47,18 @@ fn advice_can_be_removed_from_a_message() {
     );
     assert_eq!(Reason::BadPort.without_advice("no port"), "no port");
     assert_eq!(Reason::PodNotExists.advise("no pod"), "no pod");
+    assert_eq!(Reason::BadPort.advise(""), "Correct `ports`.");
+    assert_eq!(Reason::BadPort.without_advice("Correct `ports`."), "");
+    assert_eq!(
+        reasons::advise("BadPort", "port 0"),
+        "port 0. Correct `ports`."
+    );
+    assert_eq!(
+        reasons::without_advice("BadPort", "port 0. Correct `ports`."),
+        "port 0."
+    );
+    assert_eq!(reasons::advise("OfAnotherProgram", "text"), "text");
+    assert_eq!(reasons::without_advice("", "text"), "text");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Key, Retry, metrics};
+use crate::{Fragment, Key, Retry, metrics};
 
 /// Why a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -89,26 +89,13 @@ impl WriteError {
     }
 }
 
-/// A part of an object, to be applied under a field manager.
-///
-/// The part holds every field its manager owns: the server drops the ownership of a field that was
-/// applied before and is missing now. With `metadata.resourceVersion` inside, a stale write is a conflict.
-#[derive(Debug)]
-pub struct Fragment<'a> {
-    pub manager: &'a str,
-    pub key: &'a Key,
-    /// `status`, or `None` for the main resource.
-    pub subresource: Option<&'static str>,
-    pub body: Value,
-}
-
 /// Applies the fragment, taking over fields that another manager owns. Returns the whole object.
 pub async fn apply<K>(api: &Api<K>, fragment: &Fragment<'_>) -> Result<K, WriteError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let parameters = PatchParams::apply(fragment.manager).force();
-    let patch = Patch::Apply(&fragment.body);
+    let patch = Patch::Apply(fragment.body());
     let name = &fragment.key.name;
     match fragment.subresource {
         None => api.patch(name, &parameters, &patch).await,

@@ -32,10 +32,9 @@ pub trait Reconciler: Send + Sync + 'static {
     /// and called again.
     fn reconcile(&self, key: &Key) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
 
-    /// The UID of the object of that key as last observed, for logs.
-    fn uid_of(&self, _key: &Key) -> Option<String> {
-        None
-    }
+    /// The UID of the object of that key as last observed, for the span of a reconcile. `None` if there
+    /// is no such object.
+    fn uid_of(&self, key: &Key) -> Option<String>;
 }
 
 /// When to reconcile again after a success.
@@ -310,6 +309,10 @@ mod tests {
             }
             self.done.notify_one();
             Ok(Requeue::OnChange)
+        }
+
+        fn uid_of(&self, _: &Key) -> Option<String> {
+            None
         }
     }
 

@@ -27,6 +27,8 @@ use crate::{Clock, Key, metrics};
 const WAITING: usize = 512;
 /// Different events whose counts are remembered; beyond that, counting starts over.
 const REMEMBERED: usize = 4096;
+/// The namespace of events about objects without one.
+const CLUSTER_SCOPED: &str = "default";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
@@ -172,7 +174,8 @@ impl RecorderTask {
     }
 
     async fn write(&mut self, event: &Published) -> Result<(), WriteError> {
-        let namespace = event.object.namespace.clone().unwrap_or_default();
+        let namespace = event.object.namespace.clone();
+        let namespace = namespace.unwrap_or_else(|| CLUSTER_SCOPED.to_owned());
         let api = Api::<Event>::namespaced(self.client.clone(), &namespace);
         let key = Key::new(namespace, event_name(event));
         if self.counts.len() > REMEMBERED {

@@ -12,24 +12,28 @@ mod apply;
 mod clock;
 mod controller;
 mod events;
+mod fragment;
 mod key;
 mod leader;
 mod metrics;
 mod queue;
+mod report;
 mod store;
 mod tracked;
+mod view;
 mod watch;
 
 pub use self::metrics::METRICS;
-pub use apply::{
-    Fragment, WriteError, apply, create, delete, delete_named, delete_unchanged, merge,
-};
+pub use apply::{WriteError, apply, create, delete, delete_named, delete_unchanged, merge};
 pub use clock::Clock;
 pub use controller::{ReconcileError, Reconciler, Requeue, Retry, run_controller};
 pub use events::{EventType, Recorder, RecorderTask, recorder};
+pub use fragment::Fragment;
 pub use key::Key;
 pub use leader::{Election, lead};
 pub use queue::{Trigger, Triggers};
+pub use report::apply_reported;
 pub use store::Store;
 pub use tracked::Tracked;
-pub use watch::{watch, watch_if_defined};
+pub use view::View;
+pub use watch::{watch, watch_if_defined, watch_namespace};

@@ -26,4 +26,6 @@ metrics::table! {
         "Events about objects by result: written, failed, or dropped because the queue was full.";
     counter WRITE_ERRORS["reason"] "ferrovirt_reconcile_write_errors_total"
         "Writes that the API server refused or did not answer, by reason.";
+    counter REJECTED_WRITES["kind"] "ferrovirt_reconcile_rejected_writes_total"
+        "Statuses and node labels that the API server rejected, by kind of object; a warning event is on the object.";
 }

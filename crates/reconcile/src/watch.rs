@@ -1,7 +1,6 @@
 //! Watches that keep a [`Store`] current.
 
 use std::borrow::Cow;
-use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use kube::runtime::utils::Backoff as StreamBackoff;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Key, Store, metrics};
+use crate::{Key, Store, View, metrics};
 
 /// The view is stale while a watch pauses, and a process has few watches, so even after a long
 /// outage the pause is short.
@@ -35,16 +34,36 @@ const STABLE: Duration = Duration::from_secs(30);
 ///
 /// Managed fields are dropped. An object that its type cannot represent is logged and skipped
 /// (after a fresh list it counts as absent), so that one malformed object never stops the others.
-pub async fn watch<K>(
+pub async fn watch<K: View>(
     client: Client,
     config: watcher::Config,
     store: Store<K>,
     trigger: impl Fn(&K),
     stop: CancellationToken,
-) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let api = Api::<Raw>::all_with(client, &ApiResource::erase::<K>(&()));
+) {
+    let api = Api::all_with(client, &ApiResource::erase::<K>(&()));
+    run(api, config, store, trigger, stop).await;
+}
+
+/// Like [`watch`], for the objects of one namespace.
+pub async fn watch_namespace<K: View>(
+    (client, namespace): (Client, &str),
+    config: watcher::Config,
+    store: Store<K>,
+    trigger: impl Fn(&K),
+    stop: CancellationToken,
+) {
+    let api = Api::namespaced_with(client, namespace, &ApiResource::erase::<K>(&()));
+    run(api, config, store, trigger, stop).await;
+}
+
+async fn run<K: View>(
+    api: Api<Raw>,
+    config: watcher::Config,
+    store: Store<K>,
+    trigger: impl Fn(&K),
+    stop: CancellationToken,
+) {
     let pauses = Pauses::of(&format!("{} {config:?}", K::kind(&())));
     let mut events = pin!(watcher(api, config).backoff(pauses));
     let mut listed = Vec::new();
@@ -203,15 +222,13 @@ impl Resource for Definition {
 
 /// Like [`watch`], for a custom kind that the cluster may lack: the store is empty and ready while
 /// the kind is not defined.
-pub async fn watch_if_defined<K>(
+pub async fn watch_if_defined<K: View>(
     client: Client,
     config: watcher::Config,
     store: Store<K>,
     trigger: impl Fn(&K),
     stop: CancellationToken,
-) where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
+) {
     let (definitions, changed) = (Store::<Definition>::new(), Notify::new());
     let name = format!("{}.{}", K::plural(&()), K::group(&()));
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -262,14 +279,12 @@ pub async fn watch_if_defined<K>(
     }
 }
 
-fn follow<K>(
+fn follow<K: View>(
     event: watcher::Event<Raw>,
     store: &Store<K>,
     listed: &mut Vec<K>,
     trigger: &impl Fn(&K),
-) where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
-{
+) {
     match event {
         watcher::Event::Init => listed.clear(),
         watcher::Event::InitApply(object) => listed.extend(parse(object)),
@@ -303,7 +318,7 @@ fn follow<K>(
 }
 
 /// Parses the object; `None` if its type cannot represent it.
-fn parse<K: Resource<DynamicType = ()> + DeserializeOwned>(object: Raw) -> Option<K> {
+fn parse<K: View>(object: Raw) -> Option<K> {
     let key = Key::of(&object);
     let parsed = serde_json::from_value::<K>(object.whole);
     parsed

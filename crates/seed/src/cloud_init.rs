@@ -50,6 +50,8 @@ pub struct CloudInit<'a> {
     pub volume: &'a str,
     pub user_data: Option<Data<'a>>,
     pub network_data: Option<Data<'a>>,
+    /// Directories with public keys for the guest's default user.
+    pub keys: &'a [String],
 }
 
 /// Why the data of a volume cannot be used.
@@ -76,7 +78,7 @@ pub fn cloud_init_files(seed: &CloudInit<'_>) -> Result<Vec<SeedFile>, CloudInit
             "openstack/latest/network_data.json",
         ],
     };
-    let mut files = vec![file(meta, FileSource::Text(meta_data(seed)))];
+    let mut files = vec![file(meta, with_keys(seed, meta_data(seed)))];
     // cloud-init ignores a NoCloud seed without user-data, so the file is always present.
     let user_data = seed.user_data.unwrap_or(Data::Plain(""));
     files.push(file(user, source(seed, "userData", user_data)?));
@@ -105,6 +107,21 @@ fn meta_data(seed: &CloudInit<'_>) -> String {
         meta[key] = instance_type.into();
     }
     meta.to_string()
+}
+
+fn with_keys(seed: &CloudInit<'_>, meta: String) -> FileSource {
+    if seed.keys.is_empty() {
+        return FileSource::Text(meta);
+    }
+    let member = match seed.flavour {
+        Flavour::NoCloud => "public-keys",
+        Flavour::ConfigDrive => "public_keys",
+    };
+    FileSource::WithKeys {
+        object: meta,
+        member: member.to_owned(),
+        directories: seed.keys.to_vec(),
+    }
 }
 
 fn source(
@@ -163,6 +180,7 @@ mod tests {
             instance_type: None,
             volume: "init",
             user_data: Some(Data::Base64("aGVs\nbG8=")),
+            keys: &[],
             network_data: Some(Data::Secret {
                 directory: "/secrets/init-ndata",
             }),
@@ -223,5 +241,23 @@ mod tests {
             cloud_init_files(&seed).unwrap_err().to_string(),
             "decode userData of cloud-init volume \"init\" as base64"
         );
+    }
+
+    #[test]
+    fn keys_are_added_to_the_meta_data_by_the_launcher() {
+        let directories = ["/secret".to_owned()];
+        for (flavour, expected) in [
+            (Flavour::NoCloud, "public-keys"),
+            (Flavour::ConfigDrive, "public_keys"),
+        ] {
+            let files = cloud_init_files(&CloudInit {
+                keys: &directories,
+                ..seed(flavour)
+            });
+            let FileSource::WithKeys { member, .. } = &files.unwrap()[0].source else {
+                panic!("no keys")
+            };
+            assert_eq!(member, expected);
+        }
     }
 }

@@ -10,6 +10,8 @@ use crate::directory::{Entry, Tree};
 use crate::error::SeedError;
 
 const SECTOR: usize = 2048;
+/// In sectors. Disks with blocks of 4096 bytes take only images of whole blocks.
+const ALIGNMENT: u32 = 2;
 /// System area, then the two volume descriptors and their terminator.
 const FIRST_FREE: u32 = 19;
 /// 1 January 1980, midnight, in the seven bytes of a directory record.
@@ -27,6 +29,7 @@ pub fn iso9660(label: &str, files: &[(&str, &[u8])]) -> Result<Vec<u8>, SeedErro
     let primary = Volume::lay_out(&tree, primary_names(&tree)?, &mut next)?;
     let joliet = Volume::lay_out(&tree, joliet_names(&tree)?, &mut next)?;
     let contents = place_files(files, &mut next)?;
+    next = next.next_multiple_of(ALIGNMENT);
 
     let mut image = Image::default();
     image.pad_to(16)?;

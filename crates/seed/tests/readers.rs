@@ -42,6 +42,18 @@ impl OnDisk {
 }
 
 #[test]
+fn image_fits_disks_with_blocks_of_4096_bytes() {
+    let big = vec![7_u8; 3 * 2048];
+    for length in [0, 1, 2048, 2049, 4096, 3 * 2048] {
+        let image = iso9660("cidata", &[("user-data", &big[..length])]).unwrap();
+        assert_eq!(image.len() % 4096, 0, "a file of {length} bytes");
+        // The descriptor counts all sectors.
+        let sectors = u32::from_le_bytes(image[16 * 2048 + 80..][..4].try_into().unwrap());
+        assert_eq!(image.len(), usize::try_from(sectors).unwrap() * 2048);
+    }
+}
+
+#[test]
 fn names_and_contents_are_read_back() {
     let big = vec![7_u8; 5000];
     let files: [(&str, &[u8]); 5] = [

@@ -5,10 +5,11 @@
 //! - [`peer`] identifies a client, as an extension of each request;
 //! - [`server`] is the accept loop around an axum router;
 //! - [`client`] is a small HTTPS client that expects a server name, with support for upgrades;
-//! - [`upgrade`] joins two upgraded connections.
+//! - [`upgrade`] joins two upgraded connections;
+//! - [`unverified`] connects to servers without a known authority, for probes of containers.
 //!
 //! Invariants: one crypto provider (aws-lc-rs), passed explicitly and never installed globally; no
-//! certificate is accepted without a check against a named authority; no clock is read here, except
+//! certificate is accepted without a check against a named authority, except in [`unverified`]; no clock is read here, except
 //! by rustls when it checks validity. Must not know: Kubernetes.
 
 pub mod client;
@@ -16,6 +17,7 @@ pub mod peer;
 pub mod pki;
 pub mod server;
 pub mod tls;
+pub mod unverified;
 pub mod upgrade;
 
 pub use client::{ClientError, HttpsClient, Target};

@@ -427,28 +427,8 @@ fn read(path: &Path) -> Result<String, PkiError> {
 
 /// Writes a temporary file and renames it, so that a reader never sees a partial file.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
-    use std::{
-        io::Write as _,
-        os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    };
-    let failed = |source| PkiError::File {
+    durable_file::replace(path, text.as_bytes(), mode).map_err(|source| PkiError::File {
         path: path.to_owned(),
         source,
-    };
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = PathBuf::from(temporary);
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&temporary)
-        .map_err(failed)?;
-    // An existing file, left by a crash, has kept its old mode.
-    file.set_permissions(fs::Permissions::from_mode(mode))
-        .map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
-    fs::rename(&temporary, path).map_err(failed)
+    })
 }

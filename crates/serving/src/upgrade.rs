@@ -2,8 +2,12 @@
 //!
 //! Invariant: bytes are not interpreted or changed, for any protocol.
 
+use axum::{
+    BoxError,
+    body::{Body, Bytes, HttpBody},
+};
 use http::{HeaderMap, Request, Response, StatusCode, header};
-use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -26,14 +30,17 @@ pub fn take<B>(request: &mut Request<B>) -> OnUpgrade {
 
 /// If `response` switches protocols, copies bytes in both directions until one side ends or `stop`, and returns
 /// it without a body. Returns other responses unchanged.
-pub fn join(
+pub fn join<B>(
     caller: OnUpgrade,
-    mut response: Response<Incoming>,
+    mut response: Response<B>,
     tasks: &TaskTracker,
     stop: CancellationToken,
-) -> Response<axum::body::Body> {
+) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return response.map(axum::body::Body::new);
+        return response.map(Body::new);
     }
     let server = hyper::upgrade::on(&mut response);
     tasks.spawn(async move {
@@ -45,7 +52,7 @@ pub fn join(
             tracing::debug!(error, "upgraded connection ended");
         }
     });
-    response.map(|_| axum::body::Body::empty())
+    response.map(|_| Body::empty())
 }
 
 async fn copy(

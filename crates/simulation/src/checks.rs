@@ -149,8 +149,7 @@ fn check_owner(cluster: &Cluster, object: &Value) -> Result<(), String> {
     let mut owners = meta::owner_references(object).peekable();
     ensure(owners.peek().is_some(), "has no owner")?;
     for owner in owners {
-        let mut kinds = Kind::ALL.into_iter();
-        let kind = kinds.find(|kind| kind.facts().kind == owner.kind);
+        let kind = Kind::named(owner.kind);
         let id = kind.map(|kind| Id::new(kind, meta::namespace(object), owner.name));
         let found = id.and_then(|id| cluster.get(&id));
         let is_there = found.is_some_and(|found| meta::uid(&found) == owner.uid);

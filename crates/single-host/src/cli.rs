@@ -14,6 +14,10 @@ pub enum Command {
     Status(Status),
     /// Stop everything and delete all objects and data
     Reset(Reset),
+    /// Copy the database with all objects, also while Ferrovirt runs
+    Backup(Backup),
+    /// Replace the database by a copy; Ferrovirt must be stopped
+    Restore(Restore),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -94,6 +98,24 @@ pub struct Reset {
     /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Backup {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// The new file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Restore {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// A file that `backup` made, or an automatic copy
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

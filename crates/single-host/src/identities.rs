@@ -5,9 +5,8 @@
 //! each start with the lifetime of their authority, since both are on the same disk.
 
 use std::{
-    io::Write as _,
     net::{IpAddr, Ipv4Addr},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt as _},
+    os::unix::fs::DirBuilderExt,
     path::Path,
 };
 
@@ -45,7 +44,18 @@ pub(crate) struct Names<'a> {
     pub(crate) listen: IpAddr,
     pub(crate) node: &'a str,
     pub(crate) node_address: IpAddr,
+    /// The address of the service `kubernetes`.
+    pub(crate) service: IpAddr,
 }
+
+/// The names of the service `kubernetes`, by which pods reach the API server.
+const SERVER_NAMES: [&str; 5] = [
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "localhost",
+];
 
 pub(crate) fn load_or_create(dir: &Path, names: Names<'_>) -> Result<Identities> {
     std::fs::DirBuilder::new()
@@ -65,10 +75,8 @@ pub(crate) fn load_or_create(dir: &Path, names: Names<'_>) -> Result<Identities>
         addresses,
         ..Leaf::server(name, validity)
     };
-    let mut api_server = server("kubernetes.default.svc", addresses(names.listen));
-    api_server
-        .dns_names
-        .extend(["kubernetes", "kubernetes.default", "localhost"].map(Into::into));
+    let mut api_server = server("kube-apiserver", addresses(names));
+    api_server.dns_names = SERVER_NAMES.map(Into::into).to_vec();
     let mut kubelet = server(names.node, vec![names.node_address]);
     kubelet.usage = Usage::Server;
     Ok(Identities {
@@ -95,16 +103,9 @@ pub(crate) fn token_key(dir: &Path) -> Result<SigningKey> {
             .with_context(|| format!("load {}: remove it to create a new one", path.display()));
     }
     let key = SigningKey::generate()?;
-    // Replaced atomically, and readable only by root.
-    let part = path.with_extension("part");
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&part)
-        .and_then(|mut file| file.write_all(&key.to_pkcs8().map_err(std::io::Error::other)?))
-        .and_then(|()| std::fs::rename(&part, &path))
+    key.to_pkcs8()
+        .map_err(std::io::Error::other)
+        .and_then(|der| durable_file::replace(&path, &der, durable_file::PRIVATE))
         .with_context(|| format!("write {}", path.display()))?;
     Ok(key)
 }
@@ -129,11 +130,15 @@ fn authority(dir: &Path, name: &str, validity: Validity) -> Result<Authority> {
     Ok(authority)
 }
 
-/// Addresses in the API server's certificate; a wildcard includes at least the loopback address.
-fn addresses(listen: IpAddr) -> Vec<IpAddr> {
-    let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
-    if !listen.is_unspecified() && !addresses.contains(&listen) {
-        addresses.push(listen);
+/// Addresses in the API server's certificate; a wildcard includes at least those of loopback and pods.
+fn addresses(names: Names<'_>) -> Vec<IpAddr> {
+    let mut addresses = vec![
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        names.node_address,
+        names.service,
+    ];
+    if !names.listen.is_unspecified() && !addresses.contains(&names.listen) {
+        addresses.push(names.listen);
     }
     addresses
 }
@@ -143,6 +148,39 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn certificate_of_the_api_server_has_its_names_inside_of_pods() {
+        use x509_parser::prelude::FromDer as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        let names = Names {
+            listen: "192.0.2.1".parse().expect("an address"),
+            node: "here",
+            node_address: "10.244.0.1".parse().expect("an address"),
+            service: "10.96.0.1".parse().expect("an address"),
+        };
+        let made = load_or_create(dir.path(), names).expect("certificates");
+        let pem = made.api_server.certificate_pem().to_owned();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+        let (_, parsed) = x509_parser::certificate::X509Certificate::from_der(&pem.contents)
+            .expect("a certificate");
+        let found = parsed
+            .subject_alternative_name()
+            .expect("readable")
+            .expect("names");
+        let text = format!("{:?}", found.value.general_names);
+        for expected in SERVER_NAMES {
+            assert!(text.contains(&format!("DNSName({expected:?})")), "{text}");
+        }
+        for octets in [
+            "[10, 96, 0, 1]",
+            "[10, 244, 0, 1]",
+            "[127, 0, 0, 1]",
+            "[192, 0, 2, 1]",
+        ] {
+            assert!(text.contains(&format!("IPAddress({octets})")), "{text}");
+        }
+    }
 
     #[test]
     fn token_key_is_persistent_and_private() {

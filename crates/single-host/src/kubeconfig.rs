@@ -1,9 +1,7 @@
 //! The administrator's kubeconfig.
 
 use std::{
-    io::Write,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -45,15 +43,6 @@ pub(crate) fn write(path: &Path, listen: SocketAddr, identities: &Identities) ->
         "current-context": "ferrovirt",
     }))
     .context("write the kubeconfig")?;
-    let part = path.with_extension("part");
-    let explain = || format!("write {}", path.display());
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&part)
-        .with_context(explain)?;
-    file.write_all(text.as_bytes()).with_context(explain)?;
-    std::fs::rename(&part, path).with_context(explain)
+    durable_file::replace(path, text.as_bytes(), durable_file::PRIVATE)
+        .with_context(|| format!("write {}", path.display()))
 }

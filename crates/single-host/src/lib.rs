@@ -5,14 +5,17 @@
 //!   whose only connection to the others is a `kube::Client`;
 //! - `state_dir` has the paths of the state directory and its lock;
 //! - `down`, `reset`, `status` work on the directory, with or without a running process;
+//! - `backup` copies and restores the database, `history` checks that it belongs to this host;
 //! - [`metrics`] lists the tables of metrics that the API server serves.
 //!
 //! **Invariants**: guests survive the end and the restart of this process; everything created on the host can
 //! be found from the state directory alone and is removed by `down`; only this crate depends on every component,
 //! and no component depends on it.
 
+mod backup;
 pub mod cli;
 mod down;
+mod history;
 mod identities;
 mod kubeconfig;
 pub mod metrics;

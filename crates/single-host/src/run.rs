@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{cli::Command, down, printer::Printer, status, up};
+use crate::{backup, cli::Command, down, printer::Printer, status, up};
 
 /// Runs a command until it ends.
 pub fn run(command: &Command) -> Result<()> {
@@ -14,6 +14,8 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Down(flags) => down::down(flags, printer),
         Command::Status(flags) => status::status(flags, printer),
         Command::Reset(flags) => down::reset(flags, printer),
+        Command::Backup(flags) => backup::backup(flags, printer),
+        Command::Restore(flags) => backup::restore(flags, printer),
     }
 }
 

@@ -86,6 +86,16 @@ impl StateDir {
         self.root.join("node")
     }
 
+    /// Data of persistent volumes.
+    pub(crate) fn volumes(&self) -> PathBuf {
+        self.node().join("volumes")
+    }
+
+    /// Automatic copies of the database.
+    pub(crate) fn copies(&self) -> PathBuf {
+        self.root.join("copies")
+    }
+
     pub(crate) fn network(&self) -> PathBuf {
         self.root.join("network")
     }

@@ -5,11 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "for tests only")]
 
-use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceSettings, Settings};
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams, TypeMeta};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,6 +18,22 @@ pub const NAMESPACE: &str = "default";
 /// The time at which every test begins.
 pub fn start() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+/// The spec of a small guest with one disk and one interface.
+pub fn guest() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 5,
+        "domain": {
+            "memory": {"guest": "128Mi"},
+            "devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": "root", "containerDisk": {"image": "guest:1"}}],
+    })
 }
 
 /// A running API server.
@@ -45,6 +61,7 @@ impl TestApi {
             clock: Clock::tokio_from(start()),
             front_proxy: None,
             kubelet: None,
+            services: ServiceSettings::usual(),
         };
         let api = EmbeddedApi::open(settings).await.unwrap();
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -65,6 +82,11 @@ impl TestApi {
             let definition = serde_saphyr::from_str(manifest).unwrap();
             self.create(definition).await.unwrap();
         }
+    }
+
+    /// A client of another identity, with the rights that its roles give.
+    pub fn client_of(&self, identity: Identity) -> Client {
+        self.api.client(identity, NAMESPACE)
     }
 
     /// The HTTP routes, for clients that intercept requests.

@@ -78,22 +78,27 @@ pub(crate) fn user(shared: &Shared, request: &Request) -> Result<User, Refusal> 
             "this server accepts requests from the Kubernetes API server only",
         ));
     }
-    let header = |headers: &HeaderMap, name: &str| -> Vec<String> {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .map(ToOwned::to_owned)
-            .collect()
-    };
-    let name = header(request.headers(), "x-remote-user")
+    let name = header(request.headers(), "x-remote-user")?
         .into_iter()
         .next();
     let name = name.ok_or_else(|| Refusal::unauthorized("the request names no user"))?;
     Ok(User {
         name,
-        groups: header(request.headers(), "x-remote-group"),
+        groups: header(request.headers(), "x-remote-group")?,
     })
+}
+
+/// The values of a header. An unreadable one is refused: without it the user would be another one.
+fn header(headers: &HeaderMap, name: &str) -> Result<Vec<String>, Refusal> {
+    let values = headers.get_all(name).iter();
+    values
+        .map(|value| match str::from_utf8(value.as_bytes()) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => Err(Refusal::bad_request(format!(
+                "header {name} is not valid UTF-8"
+            ))),
+        })
+        .collect()
 }
 
 fn spec(user: User, access: &Access<'_>) -> SubjectAccessReviewSpec {
@@ -111,5 +116,27 @@ fn spec(user: User, access: &Access<'_>) -> SubjectAccessReviewSpec {
             ..ResourceAttributes::default()
         }),
         ..SubjectAccessReviewSpec::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn user_headers_are_utf_8_or_refused() {
+        let mut headers = HeaderMap::new();
+        let utf8 = HeaderValue::from_bytes("jörg".as_bytes()).unwrap();
+        headers.insert("x-remote-user", utf8);
+        headers.append("x-remote-group", HeaderValue::from_static("a"));
+        headers.append(
+            "x-remote-group",
+            HeaderValue::from_bytes(b"j\xf6rg").unwrap(),
+        );
+        assert_eq!(header(&headers, "x-remote-user").unwrap(), ["jörg"]);
+        let refusal = header(&headers, "x-remote-group").unwrap_err();
+        assert_eq!(refusal.code.as_u16(), 400);
     }
 }

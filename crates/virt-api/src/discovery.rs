@@ -5,31 +5,35 @@ use serde_json::{Value, json};
 
 use crate::{settings::Shared, verbs};
 
-const GROUP: &str = "subresources.kubevirt.io";
+pub(crate) const GROUP: &str = "subresources.kubevirt.io";
 /// Served versions, preferred first; all serve the same.
 pub(crate) const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
 pub(crate) fn mount(mut router: Router<Shared>) -> Router<Shared> {
     router = router
+        .route("/", get(|| async { Json(paths()) }))
         .route("/apis", get(|| async { Json(group_list()) }))
         .route(
             "/apis/subresources.kubevirt.io",
             get(|| async { Json(group()) }),
         );
     for version in VERSIONS {
+        let resources = || get(move || async move { Json(resources(version)) });
         let path = format!("/apis/{GROUP}/{version}");
         router = router
-            .route(&path, get(move || async move { Json(resources(version)) }))
-            .route(
-                &format!("{path}/version"),
-                get(|| async { Json(version_info()) }),
-            )
-            .route(
-                &format!("{path}/healthz"),
-                get(|| async { Json(json!({"apiserver": {"connectivity": "ok"}})) }),
-            );
+            .route(&format!("{path}/"), resources())
+            .route(&path, resources());
     }
     router
+}
+
+/// The paths that a client of discovery may read.
+fn paths() -> Value {
+    let versions = VERSIONS.map(|version| format!("/apis/{GROUP}/{version}"));
+    let mut paths = vec!["/apis".to_owned(), format!("/apis/{GROUP}")];
+    paths.extend(versions);
+    paths.extend(["/healthz", "/openapi/v2", "/openapi/v3"].map(ToOwned::to_owned));
+    json!({"paths": paths})
 }
 
 fn group() -> Value {
@@ -53,12 +57,13 @@ fn resources(version: &str) -> Value {
         json!({
             "name": entry.resource(),
             "singularName": "",
-            "namespaced": true,
+            "namespaced": entry.object != verbs::Object::Cluster,
             "kind": "",
-            "verbs": [entry.access()],
+            "verbs": [entry.verb.name()],
         })
     };
-    let list: Vec<Value> = verbs::ALL.iter().map(one).collect();
+    let built = verbs::ALL.iter().filter(|entry| entry.is_built());
+    let list: Vec<Value> = built.map(one).collect();
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -67,15 +72,24 @@ fn resources(version: &str) -> Value {
     })
 }
 
-/// The format that clients of `KubeVirt` read, with our version.
-fn version_info() -> Value {
-    json!({
-        "gitVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        "gitCommit": option_env!("FERROVIRT_GIT_COMMIT").unwrap_or("unknown"),
-        "gitTreeState": "clean",
-        "buildDate": "unknown",
-        "goVersion": "none (Rust)",
-        "compiler": "rustc",
-        "platform": concat!("linux/", "amd64"),
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn discovery_lists_what_is_built() {
+        let list = resources("v1");
+        let names: Vec<&str> = list["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["name"].as_str().unwrap())
+            .collect();
+        assert!(
+            names.contains(&"virtualmachineinstances/vnc/screenshot"),
+            "{names:?}"
+        );
+        assert!(!names.contains(&"virtualmachines/memorydump"), "{names:?}");
+        assert_eq!(list["groupVersion"], "subresources.kubevirt.io/v1");
+    }
 }

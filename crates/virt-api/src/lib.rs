@@ -2,6 +2,7 @@
 //!
 //! - `verbs`: operations on a running VM, one module each; routes, discovery and rights come from one
 //!   list;
+//! - `discovery`, `openapi`: documents about the verbs, made from the same list;
 //! - `streams`: consoles and screens, connected byte by byte to the node of the guest;
 //! - `webhooks`: HTTP around the pure functions of `admission`;
 //! - `metrics`: the metrics of this crate and the path `/metrics`;
@@ -12,8 +13,10 @@
 
 mod caller;
 mod discovery;
+mod fallback;
 mod metrics;
 mod node;
+mod openapi;
 mod refusal;
 mod settings;
 mod streams;
@@ -21,6 +24,7 @@ mod verbs;
 mod webhooks;
 
 pub use self::metrics::METRICS;
+pub use cluster_view::Configuration;
 pub use installation::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
 pub use settings::{FrontProxy, Settings, run};
-pub use verbs::{ALL as VERBS, Entry, Level, Object};
+pub use verbs::{ALL as VERBS, Answer, Contract, Entry, Level, Object, Verb};

@@ -10,6 +10,8 @@ use axum::{
 use metrics::{CONTENT_TYPE, Table, render};
 use tokio::time::Instant;
 
+use crate::verbs::{Entry, Object};
+
 metrics::table! {
     pub METRICS of "virt-api":
     counter REVIEWS["webhook", "result"] "ferrovirt_virt_api_webhook_reviews_total"
@@ -41,19 +43,16 @@ pub(crate) async fn record_review(path: MatchedPath, request: Request, next: Nex
     response
 }
 
-/// Records a response of a subresource, whose route ends with `<resource>/{name}/<verb>` or, for an
-/// object in the request, with the verb.
-pub(crate) async fn record_request(path: MatchedPath, request: Request, next: Next) -> Response {
+/// Records a response of a subresource.
+pub(crate) async fn record_request(entry: &Entry, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let response = next.run(request).await;
-    let mut parts = path.as_str().rsplit('/');
-    let verb = parts.next().unwrap_or_default();
-    let resource = match (parts.next(), parts.next()) {
-        (Some("{name}"), Some(resource)) => resource,
-        _ => "",
+    let resource = match entry.object {
+        Object::Vm | Object::Vmi => entry.object.plural(),
+        Object::Namespace | Object::Cluster => "",
     };
-    REQUESTS.increment([resource, verb, response.status().as_str()]);
-    REQUEST_SECONDS.observe([verb], started.elapsed());
+    REQUESTS.increment([resource, entry.name, response.status().as_str()]);
+    REQUEST_SECONDS.observe([entry.name], started.elapsed());
     response
 }
 

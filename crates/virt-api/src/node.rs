@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use error_chain::error_chain;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
@@ -21,8 +21,11 @@ use crate::{refusal::Refusal, settings::Shared};
 
 /// Time limit of a response. The guest agent has five seconds for each of several commands.
 const TIMEOUT: Duration = Duration::from_secs(40);
-/// Largest response that is forwarded, in bytes.
+/// Largest response in JSON that is forwarded, in bytes.
 const RESPONSE_LIMIT: usize = 1 << 20;
+/// Largest binary response, in bytes; virt-handler has the same limit.
+const BYTES_LIMIT: usize = 32 << 20;
+const UNKNOWN_TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// The address of virt-handler on the VMI's node.
 pub(crate) async fn target(
@@ -77,8 +80,30 @@ pub(crate) async fn get(
     Ok(forward(code, body))
 }
 
+/// Sends `GET` and forwards the response as it arrives, with the type that the node gives.
+pub(crate) async fn get_bytes(
+    shared: &Shared,
+    vmi: &VirtualMachineInstance,
+    subresource: &str,
+) -> Result<Response, Refusal> {
+    let response = head(shared, vmi, Method::GET, subresource);
+    let response = tokio::time::timeout(TIMEOUT, response)
+        .await
+        .map_err(timed_out)??;
+    Ok(forward_bytes(response))
+}
+
 fn forward(code: StatusCode, body: Bytes) -> Response {
     (code, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Keeps the code, type and body of a response, and no other header of the node's.
+fn forward_bytes(response: Response) -> Response {
+    let code = response.status();
+    let media_type = response.headers().get(header::CONTENT_TYPE).cloned();
+    let media_type = media_type.unwrap_or(UNKNOWN_TYPE);
+    let body = Body::new(Limited::new(response.into_body(), BYTES_LIMIT));
+    (code, [(header::CONTENT_TYPE, media_type)], body).into_response()
 }
 
 async fn send(
@@ -87,6 +112,28 @@ async fn send(
     method: Method,
     subresource: &str,
 ) -> Result<(StatusCode, Bytes), Refusal> {
+    let exchange = async {
+        let response = head(shared, vmi, method, subresource).await?;
+        let code = response.status();
+        let body = Limited::new(response.into_body(), RESPONSE_LIMIT)
+            .collect()
+            .await;
+        let body =
+            body.map_err(|err| Refusal::unavailable(format!("the response was cut off: {err}")))?;
+        Ok((code, body.to_bytes()))
+    };
+    tokio::time::timeout(TIMEOUT, exchange)
+        .await
+        .map_err(timed_out)?
+}
+
+/// Sends a request; returns when the head of the response has arrived.
+async fn head(
+    shared: &Shared,
+    vmi: &VirtualMachineInstance,
+    method: Method,
+    subresource: &str,
+) -> Result<Response, Refusal> {
     let target = target(shared, vmi).await?;
     let request = Request::builder()
         .method(method)
@@ -94,27 +141,46 @@ async fn send(
         .header(header::HOST, &target.server_name)
         .body(Body::empty())
         .map_err(|err| Refusal::internal(err.to_string()))?;
-    let exchange = async {
-        let response = shared.nodes.send(&target, request).await.map_err(|err| {
-            Refusal::unavailable(format!(
-                "virt-handler on the node does not answer: {}",
-                error_chain(&err)
-            ))
-        })?;
-        let code = response.status();
-        let body = Limited::new(response.into_body(), RESPONSE_LIMIT)
-            .collect()
-            .await;
-        let body =
-            body.map_err(|err| Refusal::unavailable(format!("the response was cut off: {err}")))?;
-        Ok::<_, Refusal>((code, body.to_bytes()))
-    };
-    tokio::time::timeout(TIMEOUT, exchange)
-        .await
-        .map_err(|_elapsed| {
-            let seconds = TIMEOUT.as_secs();
-            Refusal::unavailable(format!(
-                "virt-handler on the node did not answer within {seconds} s"
-            ))
-        })?
+    let response = shared.nodes.send(&target, request).await;
+    let response = response.map_err(|err| {
+        Refusal::unavailable(format!(
+            "virt-handler on the node does not answer: {}",
+            error_chain(&err)
+        ))
+    })?;
+    Ok(response.map(Body::new))
+}
+
+fn timed_out(_: tokio::time::error::Elapsed) -> Refusal {
+    let seconds = TIMEOUT.as_secs();
+    Refusal::unavailable(format!(
+        "virt-handler on the node did not answer within {seconds} s"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn type_and_bytes_of_the_node_are_kept() {
+        let sent = Response::builder()
+            .status(200)
+            .header(header::CONTENT_TYPE, "image/png")
+            .header(header::SET_COOKIE, "a=b")
+            .body(Body::from(&b"\x89PNG\xff\0"[..]))
+            .unwrap();
+        let forwarded = forward_bytes(sent);
+        assert_eq!(forwarded.status(), 200);
+        assert_eq!(forwarded.headers()[header::CONTENT_TYPE], "image/png");
+        assert_eq!(forwarded.headers().get(header::SET_COOKIE), None);
+        let body = forwarded.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(&body[..], b"\x89PNG\xff\0");
+    }
+
+    #[tokio::test]
+    async fn response_over_the_limit_is_cut_off() {
+        let sent = Response::new(Body::from(vec![0; BYTES_LIMIT + 1]));
+        forward_bytes(sent).into_body().collect().await.unwrap_err();
+    }
 }

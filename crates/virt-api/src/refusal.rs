@@ -15,6 +15,14 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// The object of the request: its resource and its name.
     object: Option<(String, String)>,
+    cause: Option<Box<Cause>>,
+}
+
+/// The field that is the cause of a refusal, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cause {
+    field: &'static str,
+    why: String,
 }
 
 impl Refusal {
@@ -55,6 +63,14 @@ impl Refusal {
         )
     }
 
+    pub(crate) fn wrong_method(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+    }
+
+    pub(crate) fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
+    }
+
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
@@ -65,7 +81,24 @@ impl Refusal {
             reason,
             message: message.into(),
             object: None,
+            cause: None,
         }
+    }
+
+    /// The same as an internal error.
+    pub(crate) fn into_internal(self) -> Self {
+        Self {
+            cause: self.cause,
+            ..Self::internal(self.message)
+        }
+    }
+
+    /// Names the field that is the cause. It goes into the details, as tools compare the message of some
+    /// refusals as a whole.
+    pub(crate) fn because(mut self, field: &'static str, why: impl Into<String>) -> Self {
+        let why = why.into();
+        self.cause = Some(Box::new(Cause { field, why }));
+        self
     }
 
     /// Adds the object to the message of a conflict, as Kubernetes does.
@@ -80,13 +113,18 @@ impl Refusal {
         self
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
         });
         if let Some((kind, name)) = &self.object {
             status["details"] = json!({"name": name, "group": "kubevirt.io", "kind": kind});
+        }
+        if let Some(cause) = &self.cause {
+            let Cause { field, why } = &**cause;
+            let cause = json!({"reason": "FieldValueInvalid", "message": why, "field": field});
+            status["details"]["causes"] = json!([cause]);
         }
         status
     }
@@ -107,7 +145,10 @@ impl From<kube::Error> for Refusal {
                 };
                 Self::new(code, reason, status.message.clone())
             }
-            err => Self::internal(format!("call the API server: {err}")),
+            err => Self::internal(format!(
+                "call the API server: {}",
+                error_chain::error_chain(&err)
+            )),
         }
     }
 }

@@ -3,8 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use ::metrics::Table;
-use axum::{Router, middleware, routing::get};
-use cluster_config::ClusterConfig;
+use axum::{Router, routing::get};
 use cluster_view::Configuration;
 use kube::Client;
 use reconcile::Clock;
@@ -12,7 +11,7 @@ use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{discovery, metrics, verbs, webhooks};
+use crate::{discovery, fallback, metrics, openapi, verbs, webhooks};
 
 pub struct Settings {
     pub client: Client,
@@ -25,10 +24,10 @@ pub struct Settings {
     /// The client for virt-handlers: it trusts their authority and has a certificate with the common name
     /// `virt-api`.
     pub nodes: HttpsClient,
-    /// The configuration until the administrator writes one.
-    pub cluster: ClusterConfig,
-    /// The namespace of the administrator's configuration.
-    pub namespace: String,
+    /// The administrator's configuration; [`run`] keeps it current.
+    pub cluster: Configuration,
+    /// The configurations of other components in this process, for `/healthz`.
+    pub neighbours: Vec<Configuration>,
     pub clock: Clock,
     /// Served to every caller at `/metrics`; without tables there is no such path.
     pub metrics: Vec<&'static Table>,
@@ -62,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) nodes: HttpsClient,
     pub(crate) front_proxy: Arc<FrontProxy>,
     pub(crate) cluster: Configuration,
+    /// Of all components in this process.
+    pub(crate) configurations: Arc<[Configuration]>,
     pub(crate) clock: Clock,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -76,18 +77,19 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         front_proxy,
         nodes,
         cluster,
-        namespace,
+        neighbours: mut configurations,
         clock,
         metrics: tables,
     } = settings;
     let tasks = TaskTracker::new();
-    let cluster = Configuration::new(cluster, namespace);
+    configurations.push(cluster.clone());
     cluster.follow(&client, &tasks, &stop);
     let shared = Shared {
         client,
         nodes,
         front_proxy: Arc::new(front_proxy),
         cluster,
+        configurations: configurations.into(),
         clock,
         tasks: tasks.clone(),
         stop: stop.clone(),
@@ -102,14 +104,19 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
 }
 
 fn router(shared: Shared) -> Router {
-    let mut router = Router::new().route("/healthz", get(|| async { "ok" }));
-    router = webhooks::mount(discovery::mount(router));
+    let mut router = Router::new()
+        .route("/livez", get(|| async { "ok" }))
+        .route("/healthz", get(verbs::healthz::check));
+    router = webhooks::mount(openapi::mount(discovery::mount(router)));
     let mut subresources = Router::new();
     for entry in verbs::ALL {
         for version in discovery::VERSIONS {
             subresources = entry.mount(subresources, version);
         }
     }
-    let subresources = subresources.route_layer(middleware::from_fn(metrics::record_request));
-    router.merge(subresources).with_state(shared)
+    router
+        .merge(subresources)
+        .fallback(fallback::not_found)
+        .method_not_allowed_fallback(fallback::wrong_method)
+        .with_state(shared)
 }

@@ -15,6 +15,8 @@ mod instancetypes;
 mod interference;
 #[path = "controllers/lost_nodes.rs"]
 mod lost_nodes;
+#[path = "controllers/migrations.rs"]
+mod migrations;
 #[path = "controllers/namespaces.rs"]
 mod namespaces;
 

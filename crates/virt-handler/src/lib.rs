@@ -16,6 +16,7 @@ mod capabilities;
 mod devices;
 mod failure_log;
 mod guest;
+mod host_cpus;
 pub mod launcher;
 mod metrics;
 mod node;
@@ -27,5 +28,6 @@ mod volumes;
 
 pub use self::metrics::METRICS;
 pub use capabilities::{Capabilities, CapabilitiesError, NodeFacts, Tsc};
+pub use cluster_view::Configuration;
 pub use devices::{DevicePlugins, HostDevice};
 pub use settings::{HandlerError, Settings, run};

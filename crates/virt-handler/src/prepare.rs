@@ -3,21 +3,25 @@
 
 mod error;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use domain_xml::{Acceleration, DirectIo, EfiFirmware, Facts, Input, InterfaceFacts, SmbiosFacts};
+use domain_xml::{
+    Acceleration, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input, InterfaceFacts,
+    SmbiosFacts,
+};
 use host_net::NetworkNamespace;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
-use launcher_channel::GuestPlan;
-use model::Supported;
+use launcher_channel::{Credential, GuestPlan};
+use model::{Propagation, Supported};
 use net_plan::Observed;
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
     capabilities::Capabilities,
     guest::{PreparedStatus, grace_seconds},
-    launcher::Peer,
+    host_cpus,
+    launcher::{Peer, Right},
     pods_dir::{PodUid, PodsDir},
     volumes::{self, Claims},
 };
@@ -69,7 +73,10 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         private.place(&path, cache, kubevirt_api::RUNTIME_USER)?;
     }
     failpoints::after("virt-handler/prepare/place-capabilities");
+    grant_rights(&guest, &peer)?;
+    let (cpus, cells) = host_cpus(&guest, &peer)?;
     let direct_io = direct_io(pods_dir, pod_uid);
+    let block_size = block_size(pods_dir, pod_uid);
     let volumes = volumes::hand_over(&guest, &claims, peer, direct_io).await;
     failpoints::after("virt-handler/prepare/hand-over-disks");
     let facts = Facts {
@@ -84,6 +91,9 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: BALLOON_STATS_SECONDS,
         efi: EfiFirmware::debian(),
+        block_size,
+        cpus,
+        cells,
     };
     let input = Input {
         guest: &guest,
@@ -103,6 +113,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
             .as_ref()
             .is_some_and(|s| s.as_str() == "Paused"),
         console_to_log: vmi.spec.domain.devices.log_serial_console == Some(true),
+        credentials: agent_credentials(&guest),
+        separate_cpus: domain_xml::separate_cpus(&input)?,
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),
     };
     let volumes = domain_xml::disk_targets(&input)?
@@ -121,6 +133,48 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
             volumes,
         },
     })
+}
+
+/// What the guest agent sets; the rest is in the seed.
+fn agent_credentials(guest: &Supported<'_>) -> Vec<Credential> {
+    let credential = |one: model::Credential<'_>| match one.propagation {
+        Propagation::Seed(_) => None,
+        Propagation::AgentKeys(users) => Some(Credential::Keys {
+            directory: one.directory(),
+            users: users.to_vec(),
+        }),
+        Propagation::AgentPasswords => Some(Credential::Passwords {
+            directory: one.directory(),
+        }),
+    };
+    guest.credentials().filter_map(credential).collect()
+}
+
+/// Gives the processes of the pod the rights that this guest needs and others do not have.
+fn grant_rights(guest: &Supported<'_>, peer: &Peer) -> Result<(), PrepareError> {
+    let rights = [
+        (guest.locks_memory(), Right::LockMemory),
+        (guest.is_realtime(), Right::Realtime),
+    ];
+    for (is_needed, right) in rights {
+        if is_needed {
+            peer.grant(right).map_err(PrepareError::Rights)?;
+        }
+    }
+    Ok(())
+}
+
+/// The pod's own CPUs and the host's NUMA cells, if the guest depends on them.
+fn host_cpus(
+    guest: &Supported<'_>,
+    peer: &Peer,
+) -> Result<(Vec<HostCpu>, Vec<HostCell>), PrepareError> {
+    if !guest.has_dedicated_cpus() {
+        return Ok((Vec::new(), Vec::new()));
+    }
+    let system = Path::new(host_cpus::SYSTEM);
+    let cpus = host_cpus::cpus(&peer.allowed_cpus()?, system)?;
+    Ok((cpus, host_cpus::cells(system)?))
 }
 
 /// Observes the pod's interface, plans its network and applies the plan, in the pod's namespace.
@@ -158,6 +212,16 @@ fn firmware_uuid(vmi: &VirtualMachineInstance) -> String {
     firmware
         .and_then(|firmware| firmware.uuid.clone())
         .unwrap_or_default()
+}
+
+/// The block size of the pod's own files.
+fn block_size(pods_dir: &PodsDir, pod: &PodUid) -> u32 {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = pods_dir.empty_dir(pod, "ephemeral-disks");
+    let opened = rustix::fs::open(directory, flags, Mode::empty()).ok();
+    opened.map_or(volumes::blocks::USUAL, |directory| {
+        volumes::blocks::of_files(&directory).logical
+    })
 }
 
 /// Whether the pod's ephemeral disk files support `O_DIRECT`.

@@ -35,8 +35,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Our certificate (DNS name `virt-handler.<node>`) and the CA of `virt-api`'s certificate.
     pub tls: TlsSource,
-    /// The namespace of the cluster's configuration.
-    pub namespace: String,
+    /// The administrator's configuration; [`run`] keeps it current.
+    pub cluster: Configuration,
     pub clock: Clock,
 }
 
@@ -65,11 +65,10 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         listener,
         address,
         tls,
-        namespace,
+        cluster,
         clock,
     } = settings;
     let tasks = TaskTracker::new();
-    let cluster = Configuration::new(ClusterConfig::default(), namespace);
     cluster.follow(&client, &tasks, &stop);
     let triggers = Triggers::new();
     let (vmis, pods) = (Store::new(), Store::new());

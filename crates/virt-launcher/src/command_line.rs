@@ -9,11 +9,13 @@ use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
-use crate::{probe, run};
+use crate::{agent, probe, run};
 
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
-const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE]
+/// The same as a number, as `KubeVirt` counts it.
+const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
+const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE] [--simulate-crash]
        virt-launcher probe-node --output DIR [--image REFERENCE] [--kvm-reason TEXT]";
 
 /// The mode of this process.
@@ -40,6 +42,9 @@ pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     let mut rest: Vec<OsString> = arguments.collect();
+    if is_called(&name, "virt-probe") {
+        return agent::probe::run(&Paths::from_environment(), &rest);
+    }
     let mode = mode(&name, rest.first(), std::process::id());
     let has_mode = rest
         .first()
@@ -62,6 +67,10 @@ fn start(mode: &Mode, arguments: &[OsString]) -> Result<ExitCode, UsageError> {
     let ended = match mode {
         Mode::StartLibvirtd => monitor::start_libvirtd(&paths),
         Mode::Monitor => monitor::run(&paths, arguments),
+        Mode::Launcher if flags.simulate_crash => {
+            tracing::error!("failing at once, as --simulate-crash requests");
+            return Ok(ExitCode::from(FINAL_EXIT_CODE));
+        }
         Mode::Launcher => run::run(&paths, flags.guest()?),
         Mode::ProbeNode => {
             let output = flags.output.ok_or(UsageError::Missing("--output"))?;
@@ -81,10 +90,7 @@ fn start(mode: &Mode, arguments: &[OsString]) -> Result<ExitCode, UsageError> {
 
 /// The mode by the program's name, else by the first argument, else by being process 1.
 fn mode(name: &OsString, first: Option<&OsString>, pid: u32) -> Mode {
-    if Path::new(name)
-        .file_name()
-        .is_some_and(|name| name == "virt-launcher-monitor")
-    {
+    if is_called(name, "virt-launcher-monitor") {
         return Mode::Monitor;
     }
     match first.and_then(|first| first.to_str()) {
@@ -97,6 +103,11 @@ fn mode(name: &OsString, first: Option<&OsString>, pid: u32) -> Mode {
     }
 }
 
+fn is_called(program: &OsString, name: &str) -> bool {
+    let file = Path::new(program).file_name();
+    file.is_some_and(|file| file == name)
+}
+
 #[derive(Debug, Default)]
 struct Flags {
     name: String,
@@ -105,6 +116,8 @@ struct Flags {
     output: Option<PathBuf>,
     image: Option<String>,
     kvm_reason: Option<String>,
+    /// For tests of what happens to a VM whose launcher always fails.
+    simulate_crash: bool,
 }
 
 impl Flags {
@@ -131,6 +144,7 @@ impl Flags {
                 "--output" => flags.output = Some(value("--output")?.into()),
                 "--kvm-reason" => flags.kvm_reason = Some(value("--kvm-reason")?),
                 "--image" => flags.image = Some(value("--image")?),
+                "--simulate-crash" => flags.simulate_crash = true,
                 // The plan has the grace period; the flag only shows it in the pod.
                 "--grace-period-seconds" => drop(value("--grace-period-seconds")?),
                 _ => return Err(UsageError::Unknown(flag)),
@@ -163,14 +177,36 @@ fn start_logging() {
         colours: false,
         modules: false,
     };
-    let level: LevelFilter = level.unwrap_or(LevelFilter::INFO);
+    let verbosity = std::env::var(VERBOSITY);
+    let verbosity = verbosity.ok().and_then(|level| level.parse().ok());
+    let level: LevelFilter = level.unwrap_or_else(|| level_of(verbosity));
     // A level is a valid filter.
     let _valid = logging::start(&level.to_string(), style);
+}
+
+fn level_of(verbosity: Option<u64>) -> LevelFilter {
+    match verbosity {
+        None | Some(0..=2) => LevelFilter::INFO,
+        Some(3..=5) => LevelFilter::DEBUG,
+        Some(_) => LevelFilter::TRACE,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn verbosity_selects_a_level() {
+        let levels = [None, Some(2), Some(3), Some(6)].map(level_of);
+        let expected = [
+            LevelFilter::INFO,
+            LevelFilter::INFO,
+            LevelFilter::DEBUG,
+            LevelFilter::TRACE,
+        ];
+        assert_eq!(levels, expected);
+    }
 
     #[test]
     fn mode_follows_from_name_argument_and_process_id() {
@@ -202,6 +238,14 @@ mod tests {
             9,
             Mode::StartLibvirtd,
         );
+    }
+
+    /// The monitor does not restart a launcher that ends with this code, so the pod fails.
+    #[test]
+    fn simulated_crash_is_final() {
+        let arguments = ["--uid", "u", "--simulate-crash"].map(OsString::from);
+        let ended = start(&Mode::Launcher, &arguments).unwrap();
+        assert_eq!(ended, ExitCode::from(FINAL_EXIT_CODE));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Runs one guest: all of Ferrovirt's code inside a VM's pod.
 //!
-//! One program with four modes, selected in [`command_line`]: [`monitor`] is process 1 and only
+//! One program with five modes, selected in [`command_line`]: [`monitor`] is process 1 and only
 //! starts, reaps and restarts; [`run`] owns the guest; a short-lived mode hands libvirtd its
-//! socket; and [`probe`] finds out once per node what guests can use there.
+//! socket; `virt-probe` asks the guest's agent for the kubelet; and [`probe`] finds out once per node
+//! what guests can use there.
 //!
 //! **Invariants**: the guest's life depends on QEMU alone, so any other process of the pod may die
 //! and be restarted; one task ([`guest`]) owns the guest and all others send it requests; a guest
@@ -22,6 +23,7 @@ mod monitor;
 mod prepare;
 mod probe;
 mod run;
+mod secret_files;
 mod serial_log;
 mod serve;
 mod settings;

@@ -1,6 +1,15 @@
 //! Paths in the pod, and the identity of its guest.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// Variable of the pod and of libvirtd: which modules log from which level on.
+const LOG_FILTERS: &str = "LIBVIRT_LOG_FILTERS";
+/// Variable of libvirtd, which precedes its configuration: where its log goes, from which level on.
+const LOG_OUTPUTS: &str = "LIBVIRT_LOG_OUTPUTS";
+/// Variable of the pod: `1` for all of libvirt's log but what repeats endlessly.
+const DEBUG_LOGS: &str = "LIBVIRT_DEBUG_LOGS";
+const DEBUG_FILTERS: &str = "3:event 3:rpc 3:remote 3:access 3:util.object 3:util.json 1:*";
 
 /// The guest that this pod was created for.
 #[derive(Debug, Clone)]
@@ -40,16 +49,20 @@ impl Paths {
     }
 
     /// The environment of libvirtd: these directories, and settings that save memory.
-    pub(crate) fn libvirtd_environment(&self) -> [(&'static str, PathBuf); 7] {
-        [
+    pub(crate) fn libvirtd_environment(&self) -> Vec<(&'static str, OsString)> {
+        let mut all: Vec<(&'static str, OsString)> = vec![
             ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".into()),
-            ("HOME", self.config.clone()),
-            ("XDG_RUNTIME_DIR", self.runtime.clone()),
-            ("XDG_CONFIG_HOME", self.config.clone()),
-            ("XDG_CACHE_HOME", self.cache.clone()),
+            ("HOME", self.config.clone().into()),
+            ("XDG_RUNTIME_DIR", self.runtime.clone().into()),
+            ("XDG_CONFIG_HOME", self.config.clone().into()),
+            ("XDG_CACHE_HOME", self.cache.clone().into()),
             ("MALLOC_ARENA_MAX", "1".into()),
             ("LANG", "C".into()),
-        ]
+        ];
+        let wanted = std::env::var_os(LOG_FILTERS).filter(|filters| !filters.is_empty());
+        let is_debugged = std::env::var_os(DEBUG_LOGS).is_some_and(|value| value == "1");
+        all.extend(log_variables(wanted, is_debugged));
+        all
     }
 
     pub(crate) fn libvirt_socket(&self) -> PathBuf {
@@ -87,5 +100,32 @@ impl Paths {
     /// The process ID of a domain's QEMU, while libvirt manages it.
     pub(crate) fn domain_pid(&self, domain: &str) -> PathBuf {
         self.runtime.join(format!("libvirt/qemu/run/{domain}.pid"))
+    }
+}
+
+/// The variables of libvirtd for a log with more than warnings.
+fn log_variables(filters: Option<OsString>, is_debugged: bool) -> Vec<(&'static str, OsString)> {
+    let filters = filters.or_else(|| is_debugged.then(|| DEBUG_FILTERS.into()));
+    let Some(filters) = filters else {
+        return Vec::new();
+    };
+    vec![(LOG_FILTERS, filters), (LOG_OUTPUTS, "1:stderr".into())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_of_libvirt_is_filtered_as_requested() {
+        let filters = |wanted: Option<&str>, is_debugged| {
+            let all = log_variables(wanted.map(OsString::from), is_debugged);
+            all.into_iter().map(|(_, value)| value).next()
+        };
+        assert_eq!(filters(None, false), None);
+        assert_eq!(filters(None, true), Some(DEBUG_FILTERS.into()));
+        for is_debugged in [false, true] {
+            assert_eq!(filters(Some("1:qemu"), is_debugged), Some("1:qemu".into()));
+        }
     }
 }

@@ -81,10 +81,10 @@ async fn config(flags: &Connection) -> Result<Config> {
     Ok(config)
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
     use rustls_pki_types::{CertificateDer, pem::PemObject};
     CertificateDer::pem_slice_iter(pem)
         .map(|certificate| Ok(certificate?.to_vec()))
         .collect::<Result<_, rustls_pki_types::pem::Error>>()
-        .context("--certificate-authority has no PEM certificates")
+        .context("parse the certificates of the authority as PEM")
 }

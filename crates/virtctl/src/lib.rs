@@ -3,18 +3,30 @@
 //! - [`cli`] is the command line, as data for clap;
 //! - `connect` turns flags and kubeconfig into a client;
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
+//! - `create` makes manifests from flags;
+//! - `objects` reads and changes objects of any kind;
 //! - `observe` reads the objects that `diagnosis` needs;
+//! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
 //! - `printer` is the only module that writes to the terminal.
 //!
-//! **Invariants**: everything goes through the API server; only commands for changes change objects;
+//! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
+//! (`https`); only commands for changes change objects;
 //! data goes to standard output, messages to standard error.
 
+mod changes;
 pub mod cli;
 mod commands;
 mod connect;
+mod create;
+mod failure;
+mod https;
+mod key_values;
+mod objects;
 mod observe;
+pub mod ports;
 mod printer;
+mod random;
 mod run;
 mod subresource;
 

@@ -1,7 +1,7 @@
 //! Reads every object that can explain why a VM does not run.
 //!
 //! Invariant: reads only; of `Secrets` and `ConfigMaps` only whether they exist; an object that the user may
-//! not read is noted and left out.
+//! not read is noted and left out, except the VM and VMI: without either there is nothing to explain.
 
 use std::{collections::BTreeMap, fmt::Debug};
 
@@ -14,14 +14,20 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use kube::{Api, Client, Error, Resource, api::ListParams};
+use kube::{
+    Api, Client, Error, Resource,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+};
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, labels};
 use serde::de::DeserializeOwned;
 
 /// How many nodes are read if the guest has none yet.
 const NODES: u32 = 500;
-/// The namespace of the components and the labels of their pods.
+/// The namespace of the components, if nothing names another.
 const INSTALLATION: &str = "kubevirt";
+/// The object by which a cluster finds virt-api, with its namespace.
+const API_SERVICE: &str = "v1.subresources.kubevirt.io";
+/// The labels of the components' pods.
 const COMPONENTS: &str = "kubevirt.io in (virt-api,virt-controller,virt-handler)";
 
 /// A VM or VMI by name.
@@ -40,16 +46,24 @@ pub async fn observe(
     let Target { namespace, name } = target;
     let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
-    let (vm, vmi) = (vms.get_opt(name).await?, vmis.get_opt(name).await?);
-    if vm.is_none() && vmi.is_none() {
-        return Ok(None);
-    }
+    let mut unread = Vec::new();
+    let (vm, vmi) = (vms.get_opt(name).await, vmis.get_opt(name).await);
+    let (vm, vmi) = match (vm, vmi) {
+        (Ok(None), Ok(None)) => return Ok(None),
+        // One of the two explains much; without any there is nothing to explain.
+        (vm @ Ok(Some(_)), vmi) | (vm, vmi @ Ok(Some(_))) => (
+            noted(&mut unread, &format!("vm/{name}"), vm).flatten(),
+            noted(&mut unread, &format!("vmi/{name}"), vmi).flatten(),
+        ),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     let observed = Observed {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         now: Some(now),
         vm,
         vmi,
+        unread,
         ..Observed::default()
     };
     let mut reader = Reader { client, observed };
@@ -59,7 +73,7 @@ pub async fn observe(
     reader.files(&names).await;
     reader.nodes().await;
     reader.events().await;
-    reader.observed.installation = installation(client).await;
+    reader.installation().await;
     Ok(Some(reader.observed))
 }
 
@@ -144,7 +158,10 @@ impl Reader<'_> {
     }
 
     async fn files(&mut self, names: &References) {
-        self.observed.secrets = self.named::<Secret>("secret", &names.secrets).await;
+        let secrets = names.secrets.iter().chain(&names.pull_secrets);
+        let secrets = secrets.map(|(name, field)| (name.clone(), field.clone()));
+        let secrets: BTreeMap<String, String> = secrets.collect();
+        self.observed.secrets = self.named::<Secret>("secret", &secrets).await;
         self.observed.config_maps = self
             .named::<ConfigMap>("configmap", &names.config_maps)
             .await;
@@ -211,20 +228,50 @@ impl Reader<'_> {
         }
         self.observed.unread.dedup();
     }
+
+    /// The components, as far as the user may read them; most users may not.
+    async fn installation(&mut self) {
+        let namespace = installation_namespace(self.client).await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let pods = pods.list(&ListParams::default().labels(COMPONENTS)).await;
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        let params = ListParams::default().fields("type=Warning");
+        let events = events.list(&params).await;
+        let unread = &mut self.observed.unread;
+        let what = format!("the components in namespace {namespace}");
+        let pods = noted(unread, &what, pods);
+        let what = format!("events of the components in namespace {namespace}");
+        let events = noted(unread, &what, events);
+        self.observed.installation = Installation {
+            namespace,
+            pods: pods.map(|list| list.items).unwrap_or_default(),
+            events: events.map(|list| list.items).unwrap_or_default(),
+        };
+    }
 }
 
-/// The components, as far as the user may read them; most users may not.
-async fn installation(client: &Client) -> Installation {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), INSTALLATION);
-    let pods = pods.list(&ListParams::default().labels(COMPONENTS)).await;
-    let events: Api<Event> = Api::namespaced(client.clone(), INSTALLATION);
-    let events = events
-        .list(&ListParams::default().fields("type=Warning"))
-        .await;
-    Installation {
-        pods: pods.map(|list| list.items).unwrap_or_default(),
-        events: events.map(|list| list.items).unwrap_or_default(),
+/// The namespace of the installation: that of virt-api's service, else that of the `KubeVirt` object,
+/// which every user may list.
+async fn installation_namespace(client: &Client) -> String {
+    let of_kind = |group: &str, version: &str, kind: &str| {
+        let kind = GroupVersionKind::gvk(group, version, kind);
+        Api::<DynamicObject>::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+    };
+    // A single host has no such object, and a user may not be allowed to read it: the next one answers.
+    let service = of_kind("apiregistration.k8s.io", "v1", "APIService");
+    if let Ok(Some(found)) = service.get_opt(API_SERVICE).await
+        && let Some(namespace) = found.data["spec"]["service"]["namespace"].as_str()
+    {
+        return namespace.to_owned();
     }
+    let configurations = of_kind("kubevirt.io", "v1", "KubeVirt");
+    let found = configurations.list(&ListParams::default().limit(1)).await;
+    let found = found.map(|list| list.items).unwrap_or_default();
+    let namespace = found
+        .into_iter()
+        .next()
+        .and_then(|one| one.metadata.namespace);
+    namespace.unwrap_or_else(|| INSTALLATION.to_owned())
 }
 
 async fn exists<T>(api: &Api<T>, name: &str) -> Result<Option<ObjectMeta>, Error>

@@ -3,21 +3,31 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use crate::{
-    cli::{Cli, Command},
-    commands::{console, guest, power, version, vnc, why},
+    cli::{Cli, Command, ObjectCommand, Why},
+    commands::{
+        console, credentials, expand, expose, guest, image_upload,
+        log_verbosity::{AdmCommand, log_verbosity},
+        logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, ssh, ui,
+        usbredir, version, vm_export, vnc, volumes, why,
+    },
     connect::{Cluster, connect},
+    create,
+    failure::Usage,
     printer::Printer,
 };
+
+/// The command line is wrong; also clap's exit code for it.
+const USAGE: u8 = 2;
 
 /// Runs the program. The exit code is 0 for success, 1 for a failure, 2 for a wrong command line; `why`
 /// uses 0 and 1 for the health of the VM, so its own failures are 2.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::from_environment();
     let failure = match cli.command {
-        Command::Why { .. } => ExitCode::from(why::UNKNOWN),
+        Command::Why(_) => ExitCode::from(why::UNKNOWN),
         _ => ExitCode::FAILURE,
     };
     let printer = Printer;
@@ -36,8 +46,12 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => code,
         Err(err) => {
-            printer.note(&format!("error: {err:#}"));
-            failure
+            printer.error(&err);
+            if err.is::<Usage>() {
+                ExitCode::from(USAGE)
+            } else {
+                failure
+            }
         }
     }
 }
@@ -45,9 +59,16 @@ pub fn main() -> ExitCode {
 async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
     let succeeded = |()| ExitCode::SUCCESS;
     match &cli.command {
-        Command::Completion { shell } => {
+        Command::Completion {
+            shell,
+            no_descriptions,
+        } => {
             let mut script = vec![];
-            clap_complete::generate(*shell, &mut Cli::command(), "virtctl", &mut script);
+            let mut command = Cli::command();
+            if *no_descriptions {
+                command = without_descriptions(command);
+            }
+            clap_complete::generate(*shell, &mut command, "virtctl", &mut script);
             return printer
                 .raw(&script)
                 .context("write the script")
@@ -61,23 +82,38 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
                 .await
                 .map(succeeded);
         }
-        Command::Why { causes: true, .. } => {
+        Command::Create(create) => {
+            return create::create(printer, &cli.connection, create).map(succeeded);
+        }
+        Command::Why(Why { causes: true, .. }) => {
             why::list(printer);
             return Ok(ExitCode::SUCCESS);
         }
         _ => {}
     }
     let cluster = connect(&cli.connection).await?;
+    match &cli.command {
+        Command::Ssh(flags) => {
+            return ssh::ssh(&cli.connection, &cluster.namespace, flags).await;
+        }
+        Command::Scp(flags) => {
+            return ssh::scp(&cli.connection, &cluster.namespace, flags).await;
+        }
+        _ => {}
+    }
     run_on(&cluster, &cli.command, printer).await
 }
 
 /// Runs a command that needs a cluster.
-async fn run_on(cluster: &Cluster, command: &Command, printer: Printer) -> Result<ExitCode> {
+pub(crate) async fn run_on(
+    cluster: &Cluster,
+    command: &Command,
+    printer: Printer,
+) -> Result<ExitCode> {
     let succeeded = |()| ExitCode::SUCCESS;
     let done = match command {
-        Command::Why { name, output, .. } => {
-            let name = name.as_deref().unwrap_or_default();
-            return Box::pin(why::why(cluster, printer, name, *output)).await;
+        Command::Why(arguments) => {
+            return Box::pin(why::why(cluster, printer, arguments)).await;
         }
         Command::Start {
             vm,
@@ -161,8 +197,49 @@ async fn run_on(cluster: &Cluster, command: &Command, printer: Printer) -> Resul
             Box::pin(console::console(cluster, printer, vmi, *timeout)).await
         }
         Command::Vnc(flags) => Box::pin(vnc::vnc(cluster, printer, flags)).await,
+        Command::PortForward(options) => {
+            Box::pin(port_forward::port_forward(cluster, printer, options)).await
+        }
+        Command::Ui(options) => Box::pin(ui::ui(cluster, printer, options)).await,
         Command::Version { output, .. } => version::version(Some(cluster), printer, *output).await,
-        Command::Completion { .. } => Ok(()),
+        Command::Objects(command) => Box::pin(run_object(cluster, command, printer)).await,
+        Command::Completion { .. } | Command::Create(_) | Command::Ssh(_) | Command::Scp(_) => {
+            Ok(())
+        }
     };
     done.map(succeeded)
+}
+
+async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
+    use ObjectCommand::{
+        AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, ImageUpload, Logs, MemoryDump,
+        Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Usbredir, VmExport,
+    };
+    match command {
+        Expose(flags) => expose::expose(cluster, printer, flags).await,
+        Expand(flags) => expand::expand(cluster, printer, flags).await,
+        Credentials(flags) => credentials::run(cluster, printer, flags).await,
+        PermittedDevices => permitted_devices::permitted_devices(cluster, printer).await,
+        Adm(adm) => {
+            let AdmCommand::LogVerbosity(flags) = &adm.command;
+            log_verbosity(cluster, printer, flags).await
+        }
+        ImageUpload(flags) => image_upload::image_upload(cluster, printer, flags).await,
+        Logs(flags) => logs::logs(cluster, printer, flags).await,
+        VmExport(flags) => vm_export::vm_export(cluster, printer, flags).await,
+        MemoryDump(flags) => memory_dump::memory_dump(cluster, printer, flags).await,
+        AddVolume(flags) => volumes::add(cluster, printer, flags).await,
+        RemoveVolume(flags) => volumes::remove(cluster, printer, flags).await,
+        Migrate(flags) => migrate::migrate(cluster, printer, flags).await,
+        MigrateCancel(flags) => migrate::cancel(cluster, printer, flags).await,
+        EvacuateCancel(flags) => migrate::cancel_evacuation(cluster, printer, flags).await,
+        ObjectGraph(flags) => object_graph::object_graph(cluster, printer, flags).await,
+        Usbredir(flags) => usbredir::usbredir(cluster, printer, flags).await,
+    }
+}
+
+/// The command line without the texts that some shells show beside completions.
+fn without_descriptions(command: clap::Command) -> clap::Command {
+    let command = command.about("").mut_args(|argument| argument.help(""));
+    command.mut_subcommands(without_descriptions)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use http::{Method, Request, StatusCode, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use hyper_util::rt::TokioIo;
 use kube::{Client, client::Body};
 use serde::Serialize;
@@ -57,6 +57,20 @@ pub(crate) async fn get(cluster: &Cluster, path: &str) -> Result<serde_json::Val
     response.map_err(plain)
 }
 
+/// Sends `GET` and returns a body of any type, of at most this many bytes.
+pub(crate) async fn get_bytes(cluster: &Cluster, path: &str, limit: usize) -> Result<Vec<u8>> {
+    let request = Request::get(path)
+        .body(Body::empty())
+        .context("make the request")?;
+    let response = cluster.client.send(request).await.map_err(plain)?;
+    if !response.status().is_success() {
+        bail!(error_message(response).await);
+    }
+    let body = Limited::new(response.into_body(), limit).collect().await;
+    let body = body.map_err(|err| anyhow::anyhow!(err).context("read the response"))?;
+    Ok(body.to_bytes().to_vec())
+}
+
 /// Opens a websocket.
 pub(crate) async fn open(client: &Client, path: &str) -> Result<Stream, NotOpened> {
     let request = Request::builder()
@@ -94,10 +108,21 @@ async fn error_message(response: http::Response<Body>) -> String {
         Ok(body) => body.to_bytes(),
         Err(err) => return format!("{code}, and the response was cut off: {err}"),
     };
-    let message = serde_json::from_slice::<serde_json::Value>(&bytes)
+    let message = serde_json::from_slice(&bytes)
         .ok()
-        .and_then(|status| Some(status.get("message")?.as_str()?.to_owned()));
+        .and_then(|status| message_of(&status));
     message.unwrap_or_else(|| format!("{code}: {}", String::from_utf8_lossy(&bytes)))
+}
+
+/// The message of a `Status` and the fields that are the cause.
+fn message_of(status: &serde_json::Value) -> Option<String> {
+    let message = status.get("message")?.as_str()?;
+    let causes = status["details"]["causes"].as_array();
+    let causes = causes.into_iter().flatten().map(|cause| {
+        let text = |field: &str| cause[field].as_str().unwrap_or_default();
+        format!(" ({}: {})", text("field"), text("message"))
+    });
+    Some([message.to_owned()].into_iter().chain(causes).collect())
 }
 
 /// An API error as one message.
@@ -117,4 +142,23 @@ pub(crate) async fn version(cluster: &Cluster) -> Result<serde_json::Value> {
         bail!("the server's version is malformed");
     }
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn message_names_the_field_that_is_the_cause() {
+        let cause = json!({"field": "spec.a", "message": "false: leave it out"});
+        let status = json!({"message": "No screen.", "details": {"causes": [cause]}});
+        assert_eq!(
+            message_of(&status).unwrap(),
+            "No screen. (spec.a: false: leave it out)"
+        );
+        assert_eq!(message_of(&json!({"message": "no"})).unwrap(), "no");
+        assert_eq!(message_of(&json!({"code": 500})), None);
+    }
 }

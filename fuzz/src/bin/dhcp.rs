@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use launcher_channel::{DhcpServer, Route};
+use launcher_channel::{DhcpBoot, DhcpServer, PrivateOption, Route};
 use libfuzzer_sys::fuzz_target;
 
 // The parser is private to the launcher, so its files are included. (rustfmt would look for their test
@@ -53,5 +53,14 @@ fn server() -> DhcpServer {
         }],
         mtu: 1400,
         host_name: "guest".to_owned(),
+        boot: DhcpBoot {
+            server: Some("10.0.2.1".to_owned()),
+            file: Some("boot".repeat(70)),
+        },
+        ntp: vec![address(1); 70],
+        private: vec![PrivateOption {
+            code: 224,
+            value: "x".repeat(300),
+        }],
     }
 }

@@ -39,7 +39,7 @@ fn wrapped(object: &Value, operation: &str) -> Value {
             "operation": operation,
             "name": object["metadata"]["name"],
             "namespace": "default",
-            "userInfo": { "username": "somebody" },
+            "userInfo": { "username": "a-user" },
             "object": object,
             "oldObject": old,
         },
@@ -63,7 +63,7 @@ fn both(body: &Value) {
     }
     for answer in [mutated, review(Stage::Validate, &body, &config, env())] {
         let response = &answer["response"];
-        let allowed = response["allowed"].as_bool().expect("a verdict");
+        let allowed = response["allowed"].as_bool().expect("the field allowed");
         assert_eq!(allowed, response["status"].is_null());
         assert!(allowed || response["status"]["message"].is_string());
     }

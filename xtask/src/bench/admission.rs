@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{
     Output,
-    figures::{Figure, maximum},
+    figures::{self, Figure, maximum},
     hold,
     promises::{self, Part},
     report::{self, Report},
@@ -15,6 +15,8 @@ use super::{
 };
 use crate::printer::Printer;
 use crate::workspace::{cargo, root};
+
+const UNITS: [&str; 3] = ["µs", "ms", "MiB"];
 
 #[derive(Debug, Args)]
 pub(crate) struct AdmissionOptions {
@@ -46,7 +48,7 @@ pub(crate) fn admission(printer: &Printer, options: &AdmissionOptions) -> Result
         bail!("cargo bench ended with {}", done.status);
     }
     let text = String::from_utf8(done.stdout).context("figures are text")?;
-    let mut figures = parse(&text)?;
+    let mut figures = figures::parse(&text, &UNITS)?;
     for what in ["time", "memory"] {
         figures.extend(worst(&figures, what));
     }
@@ -56,27 +58,6 @@ pub(crate) fn admission(printer: &Printer, options: &AdmissionOptions) -> Result
     };
     show(printer, &report, &promises, options.output)?;
     hold(&report, &promises, options.enforce)
-}
-
-/// Lines of name, tab, value, tab, unit.
-fn parse(text: &str) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for line in text.lines().filter(|line| !line.is_empty()) {
-        let [name, value, unit] = line.split('\t').collect::<Vec<_>>()[..] else {
-            bail!("{line:?} is not: name, tab, value, tab, unit");
-        };
-        let unit = match unit {
-            "µs" => "µs",
-            "ms" => "ms",
-            "MiB" => "MiB",
-            other => bail!("{other:?} is no unit of this bench"),
-        };
-        let value = value
-            .parse()
-            .with_context(|| format!("value of {line:?}"))?;
-        figures.push(Figure::new(name, value, unit));
-    }
-    Ok(figures)
 }
 
 /// The most that any hostile manifest costs.
@@ -102,7 +83,7 @@ mod tests {
     fn the_worst_of_all_manifests_is_a_figure() {
         let text = "admission.typical.decode\t9.5\tµs\n\
                     admission.hostile.a.time\t1.5\tms\nadmission.hostile.b.time\t3\tms\n";
-        let figures = parse(text).unwrap();
+        let figures = figures::parse(text, &UNITS).unwrap();
         let worst = worst(&figures, "time").unwrap();
         assert_eq!(
             (worst.name.as_str(), worst.unit),
@@ -114,7 +95,7 @@ mod tests {
     #[test]
     fn lines_that_are_no_figures_are_refused() {
         for text in ["a\t1", "a\tx\tms", "a\t1\tparsec"] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(figures::parse(text, &UNITS).is_err(), "{text}");
         }
     }
 }

@@ -174,12 +174,12 @@ fn of_components(label: &str) -> Result<Vec<Figure>> {
 
 /// Which component a process is.
 fn component(process: &Path) -> Option<&'static str> {
-    let words = fs::read(process.join("cmdline")).ok()?;
-    let mut words = words.split(|byte| *byte == 0);
-    if words.next() != Some(PROGRAM.as_bytes()) {
+    let arguments = fs::read(process.join("cmdline")).ok()?;
+    let mut arguments = arguments.split(|byte| *byte == 0);
+    if arguments.next() != Some(PROGRAM.as_bytes()) {
         return None;
     }
-    let command = words.next()?;
+    let command = arguments.next()?;
     COMPONENTS
         .into_iter()
         .find(|component| component.as_bytes() == command)

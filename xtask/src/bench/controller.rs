@@ -6,15 +6,15 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use super::{
-    Output,
-    figures::Figure,
-    hold,
+    Output, figures, hold,
     promises::{self, Part},
     report::{self, Report},
     show,
 };
 use crate::printer::Printer;
 use crate::workspace::{cargo, root};
+
+const UNITS: [&str; 5] = ["", "KB", "MB", "s", "ms"];
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerOptions {
@@ -52,33 +52,10 @@ pub(crate) fn controller(printer: &Printer, options: &ControllerOptions) -> Resu
     let text = String::from_utf8(done.stdout).context("figures are text")?;
     let report = Report {
         machine: report::machine()?,
-        figures: parse(&text)?,
+        figures: figures::parse(&text, &UNITS)?,
     };
     show(printer, &report, &promises, options.output)?;
     hold(&report, &promises, options.enforce)
-}
-
-/// Lines of name, tab, value, tab, unit.
-fn parse(text: &str) -> Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    for line in text.lines().filter(|line| !line.is_empty()) {
-        let [name, value, unit] = line.split('\t').collect::<Vec<_>>()[..] else {
-            bail!("{line:?} is not: name, tab, value, tab, unit");
-        };
-        let unit = match unit {
-            "" => "",
-            "KB" => "KB",
-            "MB" => "MB",
-            "s" => "s",
-            "ms" => "ms",
-            other => bail!("{other:?} is no unit of this bench"),
-        };
-        let value = value
-            .parse()
-            .with_context(|| format!("value of {line:?}"))?;
-        figures.push(Figure::new(name, value, unit));
-    }
-    Ok(figures)
 }
 
 #[cfg(test)]
@@ -88,9 +65,9 @@ mod tests {
     #[test]
     fn lines_are_figures_and_anything_else_is_refused() {
         let text = "controller.vmis\t10000.000\t\ncontroller.memory.per-vmi\t6.2\tKB\n";
-        let figures = parse(text).unwrap();
+        let figures = figures::parse(text, &UNITS).unwrap();
         assert_eq!((figures.len(), figures[1].unit), (2, "KB"));
-        assert!(parse("a\t1\tyears").is_err());
-        assert!(parse("nothing").is_err());
+        assert!(figures::parse("a\t1\tyears", &UNITS).is_err());
+        assert!(figures::parse("nothing", &UNITS).is_err());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 /// One measured number.
@@ -20,6 +21,24 @@ impl Figure {
             unit,
         }
     }
+}
+
+/// Parses lines of name, tab, value, tab, unit.
+pub(super) fn parse(text: &str, units: &[&'static str]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        let [name, value, unit] = line.split('\t').collect::<Vec<_>>()[..] else {
+            bail!("{line:?} is not: name, tab, value, tab, unit");
+        };
+        let Some(unit) = units.iter().find(|known| **known == unit) else {
+            bail!("{unit:?} is not a unit of this bench");
+        };
+        let value = value
+            .parse()
+            .with_context(|| format!("value of {line:?}"))?;
+        figures.push(Figure::new(name, value, unit));
+    }
+    Ok(figures)
 }
 
 /// The value below or at which that share of the values lies; of none, nothing.

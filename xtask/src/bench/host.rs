@@ -66,8 +66,10 @@ impl Host {
             up.arg("--log").arg(filter);
         }
         printer.line("bringing up a host");
-        let words = String::from_utf8(run_quietly(&mut up)?).context("read what up says")?;
-        let guests = words.lines().find(|line| line.starts_with("Guests run by"));
+        let output = String::from_utf8(run_quietly(&mut up)?).context("read the output of up")?;
+        let guests = output
+            .lines()
+            .find(|line| line.starts_with("Guests run by"));
         host.guests = guests.map_or_else(String::new, ToOwned::to_owned);
         Ok(host)
     }
@@ -92,7 +94,7 @@ impl Host {
             .context("understand who holds the state directory")
     }
 
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn end_of_log(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let begin = lines.len().saturating_sub(LAST_LINES);

@@ -118,11 +118,11 @@ fn processes(pods: &[String]) -> Result<Vec<(String, u32)>> {
         };
         // A process that has exited has no files.
         let cgroup = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
-        let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let words = String::from_utf8_lossy(&words);
+        let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&arguments);
         let pod = pods.iter().find(|uid| {
             cgroup.contains(&format!("pod{uid}"))
-                || words.contains(SUPERVISOR) && words.contains(uid.as_str())
+                || arguments.contains(SUPERVISOR) && arguments.contains(uid.as_str())
         });
         found.extend(pod.map(|uid| (uid.clone(), pid)));
     }
@@ -131,8 +131,8 @@ fn processes(pods: &[String]) -> Result<Vec<(String, u32)>> {
 
 /// The name a process was started under; `None` if it has ended.
 fn program(pid: u32) -> Option<String> {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let first = words.split(|byte| *byte == 0).next()?;
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let first = arguments.split(|byte| *byte == 0).next()?;
     let path = std::str::from_utf8(first).ok()?;
     let name = Path::new(path).file_name()?.to_str()?;
     Some(name.to_owned())

@@ -30,11 +30,11 @@ impl Promise {
     }
 
     pub(super) fn shown(&self) -> String {
-        let words = match self.comparison {
+        let comparison = match self.comparison {
             Comparison::AtMost => "at most",
             Comparison::AtLeast => "at least",
         };
-        format!("{words} {}", self.goal)
+        format!("{comparison} {}", self.goal)
     }
 }
 
@@ -96,7 +96,7 @@ fn parse(text: &str) -> Result<Vec<Promise>> {
             },
             goal: goal
                 .parse()
-                .with_context(|| format!("goal {goal:?} is no number"))?,
+                .with_context(|| format!("goal {goal:?} is not a number"))?,
         });
     }
     Ok(promises)

@@ -34,7 +34,7 @@ impl Report {
         let mut lines: Vec<String> = self
             .machine
             .iter()
-            .map(|(word, value)| format!("{word}: {value}"))
+            .map(|(name, value)| format!("{name}: {value}"))
             .collect();
         let width = self.figures.iter().map(|one| one.name.len()).max();
         let width = width.unwrap_or_default();
@@ -63,7 +63,7 @@ impl Report {
                 "kept": promise.map(|promise| promise.is_kept_by(figure.value)),
             })
         });
-        let machine = self.machine.iter().map(|(word, value)| (*word, value));
+        let machine = self.machine.iter().map(|(name, value)| (*name, value));
         let machine: std::collections::BTreeMap<_, _> = machine.collect();
         let report = json!({"machine": machine, "figures": figures.collect::<Vec<_>>()});
         Ok(serde_json::to_string_pretty(&report)?)

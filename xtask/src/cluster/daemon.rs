@@ -1,7 +1,7 @@
 //! Processes that outlive the task that starts them.
 //!
-//! **Invariants**: a process is known by its number and the time it began, so a number that was given
-//! again is nobody's; every wait has an end; starting what runs does nothing.
+//! **Invariants**: a process is identified by its PID and start time, so a reused PID matches no
+//! record; every wait has a limit; starting a running process does nothing.
 
 use std::{
     fs::{self, File},

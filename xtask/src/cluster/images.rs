@@ -68,7 +68,7 @@ pub(super) fn find(name: &str) -> Result<Image> {
     };
     ensure!(
         layout.join("index.json").exists(),
-        "{} is no OCI layout; build images with: cargo xtask image launcher, cargo xtask guest",
+        "{} is not an OCI layout; build images with: cargo xtask image launcher, cargo xtask guest",
         layout.display()
     );
     let index: serde_json::Value = serde_json::from_slice(&fs::read(layout.join("index.json"))?)?;

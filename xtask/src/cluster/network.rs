@@ -144,12 +144,12 @@ fn give(interface: &str, net: &Path) -> Result<()> {
     Ok(())
 }
 
-fn ip(words: &str) -> Result<()> {
-    run_quietly(Command::new("ip").args(words.split(' ')))?;
+fn ip(arguments: &str) -> Result<()> {
+    run_quietly(Command::new("ip").args(arguments.split(' ')))?;
     Ok(())
 }
 
-/// Whole networks are behind these interfaces, so packets from elsewhere are no forgeries.
+/// Whole networks are behind these interfaces, so packets from elsewhere are not forged.
 fn forward(net: &Path) -> Result<()> {
     inside(
         net,

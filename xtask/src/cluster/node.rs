@@ -128,6 +128,9 @@ fn remove_tree(directory: &Path) -> Result<()> {
     removed.context("processes in there do not end")
 }
 
+/// A registry that nothing serves, for tests.
+const UNREACHABLE_REGISTRY: &str = "127.0.0.1:1";
+
 /// Writes the settings of everything on the node.
 fn configure(place: &Place, node: NodeNumber) -> Result<()> {
     let home = place.node(node);
@@ -144,6 +147,11 @@ fn configure(place: &Place, node: NodeNumber) -> Result<()> {
     write(
         "registries/_default/hosts.toml",
         &format!("[host.\"http://{CONTROL_PLANE}:{REGISTRY_PORT}\"]\n  skip_verify = true\n"),
+    )?;
+    // Without an entry of its own, the registry above would answer that the image is missing.
+    write(
+        &format!("registries/{UNREACHABLE_REGISTRY}/hosts.toml"),
+        &format!("server = \"http://{UNREACHABLE_REGISTRY}\"\n"),
     )?;
     write("cni/10-bridge.conflist", &pretty(&cni(node))?)?;
     write("kubelet.yaml", &pretty(&kubelet(place, node, &home))?)?;

@@ -4,14 +4,17 @@
 //! namespaces, cgroups) carries [`MARK`], so that it can be found after a crash.
 
 use std::{
-    fs::{self, File},
+    fs,
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cache;
+use crate::{
+    cache,
+    lock::{Lock, lock},
+};
 
 /// Part of every name that is not below the cluster's directory.
 pub(super) const MARK: &str = "fvcluster";
@@ -36,7 +39,7 @@ pub(super) const MOST_NODES: u8 = 9;
 #[derive(Debug)]
 pub(super) struct Place {
     root: PathBuf,
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 /// One node: its number makes its name and its addresses.
@@ -50,9 +53,7 @@ impl Place {
         fs::create_dir_all(&root).with_context(|| format!("make {}", root.display()))?;
         // Beside the directory, which `down` removes.
         let path = root.with_extension("lock");
-        let lock = File::create(&path).with_context(|| format!("make {}", path.display()))?;
-        lock.lock()
-            .with_context(|| format!("lock {}", path.display()))?;
+        let lock = lock(&path)?;
         fs::create_dir_all(&root).with_context(|| format!("make {}", root.display()))?;
         let place = Self {
             root,

@@ -230,7 +230,7 @@ fn loop_device(file: &Path) -> Result<PathBuf> {
         "losetup: {}",
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    let device = String::from_utf8(output.stdout).context("read what losetup says")?;
+    let device = String::from_utf8(output.stdout).context("read the output of losetup")?;
     Ok(PathBuf::from(device.trim()))
 }
 

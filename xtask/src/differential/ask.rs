@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use apimachinery::protobuf;
 use futures::StreamExt as _;
 use http::{Method, Request, Response, header};
 use http_body_util::BodyExt as _;
@@ -91,10 +92,14 @@ impl Asker {
     /// The answer to a step: its status, the headers that clients read, its body.
     pub(super) async fn ask(&self, step: &Step, variables: &Variables) -> Result<Value> {
         let (method, path) = step.ask.split_once(' ').context("ask is METHOD path")?;
+        let language = step.language.as_deref().map(language);
         let body = match (&step.body, &step.text) {
-            (Some(body), _) => variables.fill_all(body).to_string(),
-            (None, Some(text)) => variables.fill(text),
-            (None, None) => String::new(),
+            (Some(body), _) if language == Some(protobuf::MEDIA_TYPE) => {
+                protobuf::encode(&variables.fill_all(body))?
+            }
+            (Some(body), _) => variables.fill_all(body).to_string().into_bytes(),
+            (None, Some(text)) => variables.fill(text).into_bytes(),
+            (None, None) => Vec::new(),
         };
         let mut request = Request::builder()
             .method(method.parse::<Method>()?)
@@ -109,15 +114,12 @@ impl Asker {
         for group in &step.groups {
             request = request.header("impersonate-group", variables.fill(group));
         }
-        let language = step.language.as_deref().map(language);
         if let Some(language) = language.or((!body.is_empty()).then_some("application/json")) {
             request = request.header(header::CONTENT_TYPE, language);
         }
         let accept = step.accept.as_deref().unwrap_or("application/json");
-        request = request.header(header::ACCEPT, accept);
-        let response = self
-            .send(request.body(Body::from(body.into_bytes()))?)
-            .await?;
+        request = request.header(header::ACCEPT, self::language(accept));
+        let response = self.send(request.body(Body::from(body))?).await?;
         let mut answer = head(&response);
         answer["body"] = match step.events {
             Some(count) if response.status().is_success() => events(response, count).await?,
@@ -203,6 +205,7 @@ fn language(short: &str) -> &str {
         "strategic" => "application/strategic-merge-patch+json",
         "apply" => "application/apply-patch+yaml",
         "yaml" => "application/yaml",
+        "protobuf" => protobuf::MEDIA_TYPE,
         full => full,
     }
 }
@@ -222,13 +225,25 @@ fn head(response: &Response<Body>) -> Value {
     })
 }
 
+fn media_type(response: &Response<Body>) -> &str {
+    let found = response.headers().get(header::CONTENT_TYPE);
+    let text = found
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    text.split(';').next().unwrap_or_default()
+}
+
 /// The body as JSON, or as text where it is none.
 async fn whole(response: Response<Body>) -> Result<Value> {
+    let is_protobuf = media_type(&response) == protobuf::MEDIA_TYPE;
     let collected = tokio::time::timeout(PATIENCE, response.into_body().collect());
     let bytes = collected
         .await
         .context("the body does not end")??
         .to_bytes();
+    if is_protobuf {
+        return protobuf::decode(&bytes).context("decode an answer");
+    }
     Ok(match serde_json::from_slice(&bytes) {
         Ok(value) => value,
         Err(_) => String::from_utf8_lossy(&bytes).into(),
@@ -237,6 +252,7 @@ async fn whole(response: Response<Body>) -> Result<Value> {
 
 /// The first events of a watch, or all of one that the server ends.
 async fn events(response: Response<Body>, count: usize) -> Result<Value> {
+    let is_protobuf = media_type(&response) == protobuf::MEDIA_TYPE;
     let mut stream = response.into_body().into_data_stream();
     let mut pending = Vec::new();
     let mut out = Vec::new();
@@ -248,7 +264,15 @@ async fn events(response: Response<Body>, count: usize) -> Result<Value> {
             Ok(None) | Err(_) => break,
         };
         pending.extend_from_slice(&chunk);
-        while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+        while is_protobuf && let Some((length, rest)) = pending.split_first_chunk::<4>() {
+            let length = usize::try_from(u32::from_be_bytes(*length))?;
+            let Some(event) = rest.get(..length) else {
+                break;
+            };
+            out.push(protobuf::decode_event(event).context("decode an event")?);
+            pending.drain(..length + 4);
+        }
+        while !is_protobuf && let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
             out.push(serde_json::from_slice(&line)?);
         }

@@ -75,7 +75,7 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
             _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
         };
-        let outcome = outcome.with_context(|| real.last_words());
+        let outcome = outcome.with_context(|| real.end_of_logs());
         real.stop().await?;
         outcome
     }))?;

@@ -104,11 +104,25 @@ fn plain(text: &str, key: &str, variables: &Variables) -> String {
             "<time>".to_owned()
         };
     }
-    let mut out = without_uids(text);
+    let mut out = without_uids(&without_objects(text));
     for (name, value) in variables.kept() {
+        // A revision may be the number of this error.
+        if text.starts_with(&format!("{value}: Not Acceptable")) {
+            continue;
+        }
         out = replaced(&out, value, &format!("<{name}>"));
     }
     out
+}
+
+/// Replaces a whole object that an error repeats: its times, revisions and order of fields differ.
+fn without_objects(text: &str) -> String {
+    const BEGIN: &str = "Invalid value: \"{";
+    const END: &str = "}\": ";
+    match (text.split_once(BEGIN), text.rsplit_once(END)) {
+        (Some((before, _)), Some((_, after))) => format!("{before}{BEGIN}…{END}{after}"),
+        _ => text.to_owned(),
+    }
 }
 
 /// Replaces every `from` that is not part of a longer word or number by `to`.

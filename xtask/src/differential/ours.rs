@@ -4,7 +4,7 @@
 //! namespaces either.
 
 use anyhow::{Context as _, Result};
-use embedded_api::{Clock, Database, EmbeddedApi, Identity, Settings};
+use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceSettings, Settings};
 use kube::Client;
 
 /// A client of a new, empty server.
@@ -14,6 +14,7 @@ pub(super) async fn start() -> Result<Client> {
         clock: Clock::Wall,
         front_proxy: None,
         kubelet: None,
+        services: ServiceSettings::usual(),
     })
     .await
     .context("open the embedded API server")?;

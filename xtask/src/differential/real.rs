@@ -84,8 +84,8 @@ impl ControlPlane {
     }
 
     /// The last log lines of both.
-    pub(super) fn last_words(&self) -> String {
-        let said = ["etcd", "kube-apiserver"].map(|program| {
+    pub(super) fn end_of_logs(&self) -> String {
+        let logs = ["etcd", "kube-apiserver"].map(|program| {
             let log = self.directory.path().join(format!("{program}.log"));
             let text = fs::read_to_string(log).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
@@ -93,7 +93,7 @@ impl ControlPlane {
             let last = lines.get(begin..).unwrap_or_default().join("\n  ");
             format!("; the end of the log of {program}:\n  {last}\n")
         });
-        format!("send the requests{}", said.concat())
+        format!("send the requests{}", logs.concat())
     }
 
     /// Ends both, the API server first: it would wait for an etcd that is gone.

@@ -18,7 +18,7 @@ pub(super) struct Row {
     pub(super) shape: Shape,
     /// `None` where the question makes no sense.
     pub(super) required: Option<bool>,
-    pub(super) words: Vec<String>,
+    pub(super) values: Vec<String>,
     pub(super) marks: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Row {
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         self.shape == other.shape
             && self.required == other.required
-            && self.words == other.words
+            && self.values == other.values
             && self.marks == other.marks
     }
 }
@@ -196,7 +196,7 @@ fn row(line: &str) -> Result<Row> {
         field,
         json,
         required,
-        words,
+        values,
         marks,
     ] = columns[..]
     else {
@@ -213,7 +213,7 @@ fn row(line: &str) -> Result<Row> {
             "-" => None,
             other => bail!("required is yes, no or -, not {other:?}"),
         },
-        words: list(words, "|"),
+        values: list(values, "|"),
         marks: list(marks, "; "),
     })
 }

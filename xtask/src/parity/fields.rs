@@ -1,8 +1,8 @@
 //! Compares the rows of types with schemas: those that definitions show, and those of our types.
 //!
-//! A walk starts at a kind or at a listed type and goes down field by field, by what the tables say
-//! is there. What a row says is compared at every place where its type stands; one place that
-//! differs is a gap of the row.
+//! A walk starts at a kind or at a listed type and goes down field by field, by the fields
+//! of the tables. A row is compared at every place where its type occurs; one place that differs is a
+//! gap of the row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Definition => "definition",
             Self::Type => "type",
@@ -155,12 +155,12 @@ impl Walk<'_> {
                 && !by_hand
                 && wanted != parent.requires(field)
             {
-                let words = if wanted {
+                let values = if wanted {
                     "is not required"
                 } else {
                     "is required"
                 };
-                self.gap(index, words.to_owned());
+                self.gap(index, values.to_owned());
             }
             self.marks(index, row, &node);
         }
@@ -216,7 +216,7 @@ impl Walk<'_> {
                 return self.reference(index, &resolve(reference, here), node);
             }
             Shape::Named(name, base) => {
-                self.words(index, &resolve(name, here), node);
+                self.values(index, &resolve(name, here), node);
                 return self.shape(index, base, here, node);
             }
             Shape::List(inner) => {
@@ -246,12 +246,12 @@ impl Walk<'_> {
                     _ => node.is_int_or_string() && !node.is_quantity(),
                 };
                 if !good {
-                    let word = if *shape == Shape::Quantity {
+                    let expected = if *shape == Shape::Quantity {
                         "a quantity"
                     } else {
                         "integer or string"
                     };
-                    self.gap(index, format!("is not {word}"));
+                    self.gap(index, format!("is not {expected}"));
                 }
                 return;
             }
@@ -297,7 +297,7 @@ impl Walk<'_> {
                 self.gap(index, gap);
             }
         } else if let Some((_, alias)) = self.facts.alias(name) {
-            self.words(index, name, node);
+            self.values(index, name, node);
             self.shape(index, &alias.shape, &name.0, node);
         } else if self.is_kind(index, node, "object") {
             self.whole_type(name, node);
@@ -305,16 +305,16 @@ impl Walk<'_> {
     }
 
     /// The values of a named scalar. In a status they may be open.
-    fn words(&mut self, index: usize, name: &TypeName, node: &Node) {
+    fn values(&mut self, index: usize, name: &TypeName, node: &Node) {
         // Scalars that the tables only name have no values to compare.
         let Some((alias_index, alias)) = self.facts.alias(name) else {
             return;
         };
         self.findings.seen.insert((self.side, alias_index));
-        if alias.words.is_empty() {
+        if alias.values.is_empty() {
             return;
         }
-        let Some(found) = node.words() else {
+        let Some(found) = node.values() else {
             if !(self.in_status && self.side == Side::Definition) {
                 self.gap(index, "has no enumeration".to_owned());
             }
@@ -324,10 +324,10 @@ impl Walk<'_> {
             Strictness::Whole => found,
             Strictness::OlderVersion => found
                 .into_iter()
-                .filter(|word| alias.words.iter().any(|wanted| wanted == word))
+                .filter(|value| alias.values.iter().any(|wanted| wanted == value))
                 .collect(),
         };
-        for gap in word_differences(&alias.words, &found) {
+        for gap in value_differences(&alias.values, &found) {
             self.gap(index, gap);
         }
     }
@@ -365,14 +365,17 @@ impl Walk<'_> {
 }
 
 /// The differences of two enums; the empty value is ignored.
-pub(super) fn word_differences(wanted: &[String], found: &[&str]) -> Vec<String> {
+pub(super) fn value_differences(wanted: &[String], found: &[&str]) -> Vec<String> {
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-    let wanted: Vec<&str> = wanted.into_iter().filter(|word| *word != "\"\"").collect();
-    let lacking = wanted.iter().filter(|word| !found.contains(word));
-    let extra = found.iter().filter(|word| !wanted.contains(word));
+    let wanted: Vec<&str> = wanted
+        .into_iter()
+        .filter(|value| *value != "\"\"")
+        .collect();
+    let lacking = wanted.iter().filter(|value| !found.contains(value));
+    let extra = found.iter().filter(|value| !wanted.contains(value));
     lacking
-        .map(|word| format!("lacks the value {word}"))
-        .chain(extra.map(|word| format!("has an extra value: {word}")))
+        .map(|value| format!("lacks the value {value}"))
+        .chain(extra.map(|value| format!("has an extra value: {value}")))
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! Marks of a field's schema: null, lists, defaults, bounds, rules.
 //!
-//! Bounds and patterns beyond those of the table are no difference: a definition may refuse early
+//! Bounds and patterns beyond those of the table are not a difference: a definition may refuse early
 //! what would be refused later anyway.
 
 use serde_json::{Value, json};

@@ -80,10 +80,10 @@ impl Node {
     }
 
     /// The enum values; the empty one means "not set" and does not count.
-    pub(super) fn words(&self) -> Option<Vec<&str>> {
-        let words = self.get("enum").as_array()?;
-        let words = words.iter().filter_map(Value::as_str);
-        Some(words.filter(|word| !word.is_empty()).collect())
+    pub(super) fn values(&self) -> Option<Vec<&str>> {
+        let values = self.get("enum").as_array()?;
+        let values = values.iter().filter_map(Value::as_str);
+        Some(values.filter(|value| !value.is_empty()).collect())
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) fn parse(text: &str) -> Result<Shape> {
         "IntOrString" => Shape::IntOrString,
         "RawExtension(object)" => Shape::Raw,
         "any" => Shape::Any,
-        other => bail!("{other:?} is no JSON type that this reads"),
+        other => bail!("{other:?} is not a JSON type that this reads"),
     })
 }
 

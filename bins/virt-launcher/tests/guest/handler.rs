@@ -48,7 +48,7 @@ impl<'a> Handler<'a> {
 
     async fn read(&mut self) -> FromLauncher {
         let read = read_frame(&mut self.stream, MAX_FROM_LAUNCHER);
-        let message = tokio::time::timeout(Duration::from_secs(30), read).await;
+        let message = tokio::time::timeout(Duration::from_mins(1), read).await;
         let log = || self.pod.log();
         let message = message.unwrap_or_else(|_| panic!("no message; the log:\n{}", log()));
         let message = message.unwrap_or_else(|error| panic!("{error}; the log:\n{}", log()));

@@ -141,7 +141,7 @@ async fn start_is_repeated_when_libvirtd_dies() {
         let sync = handler.done(Request::Sync(Box::new(plan())));
         let path = pod.run_dir().join(moment);
         let kill_libvirtd = async {
-            let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+            let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
             while !path.exists() && tokio::time::Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

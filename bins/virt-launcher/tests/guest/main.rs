@@ -56,6 +56,8 @@ fn plan() -> GuestPlan {
         start_paused: false,
         grace_seconds: 1,
         console_to_log: false,
+        credentials: Vec::new(),
+        separate_cpus: Vec::new(),
     }
 }
 
@@ -117,7 +119,7 @@ fn single(pids: &[i32]) -> i32 {
 
 /// Waits for the end of the pod and returns its exit code.
 fn exit_code(pod: &mut Bundle) -> i32 {
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let deadline = std::time::Instant::now() + Duration::from_mins(3);
     loop {
         if let Some(code) = pod.exit_code() {
             return code;

@@ -7,8 +7,9 @@ use validation::Violation;
 use super::{input::Input, memory::resource};
 
 const FEATURE_POLICIES: &[&str] = &["", "force", "require", "optional", "disable", "forbid"];
-/// No machine type supports more.
-const MAX_VCPUS: u64 = 8192;
+/// libvirt counts in 32 bits. A machine type supports far fewer; no node has room for such a guest,
+/// so the scheduler reports it.
+const MAX_VCPUS: u64 = 2_147_483_647;
 
 pub(super) fn cpu_request(input: &Input<'_>) -> Vec<Violation> {
     let request = resource(input, |resources| &resources.requests, "cpu");

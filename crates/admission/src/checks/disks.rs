@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 
 use cluster_config::Permission;
-use kubevirt_api::{
-    disks::{CustomBlockSize, Disk, DiskBus, DiskErrorPolicy},
-    volumes::Volume,
-};
+use kubevirt_api::disks::{CustomBlockSize, Disk, DiskBus, DiskErrorPolicy};
+use model::{Device, PciAddress, Storage, Target, VolumeSource};
 use validation::{Cause, Violation};
 
 use super::{
-    input::{Input, count, repeated},
+    input::{Input, repeated},
     names::dns_label_problem,
 };
 
@@ -51,31 +49,27 @@ pub(super) fn volumes(input: &Input<'_>) -> Vec<Violation> {
 }
 
 /// Names of the volumes that satisfy a predicate. A set keeps the lookups fast for many disks.
-fn names_of<'a>(input: &Input<'a>, predicate: impl Fn(&Volume) -> bool) -> BTreeSet<&'a str> {
+fn names_of<'a>(
+    input: &Input<'a>,
+    predicate: impl Fn(VolumeSource<'_>) -> bool,
+) -> BTreeSet<&'a str> {
     let volumes = input.spec.volumes.iter();
     volumes
-        .filter(|volume| predicate(volume))
+        .filter(|volume| predicate(VolumeSource::of(volume)))
         .map(|volume| &*volume.name)
         .collect()
 }
 
 pub(super) fn targets(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
-        .filter(|(_, disk)| {
-            let given = [
-                disk.disk.is_some(),
-                disk.lun.is_some(),
-                disk.cdrom.is_some(),
-            ];
-            count(&given) > 1
-        })
+        .filter(|(_, disk)| Device::all(disk).count() > 1)
         .map(|(path, _)| input.invalid(&path, "more than one of disk, lun and cdrom; choose one"))
         .collect()
 }
 
 pub(super) fn luns(input: &Input<'_>) -> Vec<Violation> {
-    let others = names_of(input, |volume| {
-        volume.persistent_volume_claim.is_none() && volume.data_volume.is_none()
+    let others = names_of(input, |source| {
+        !matches!(source.storage(), Storage::Claim(_))
     });
     paths(input)
         .filter(|(_, disk)| disk.lun.is_some() && others.contains(&*disk.name))
@@ -87,15 +81,15 @@ pub(super) fn luns(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
-    let metrics = names_of(input, |volume| volume.downward_metrics.is_some());
+    let metrics = names_of(input, |source| source == VolumeSource::DownwardMetrics);
     let mut found = Vec::new();
     for (path, disk) in paths(input) {
         if !metrics.contains(&*disk.name) {
             continue;
         }
-        match Target::of(disk) {
-            Some(target) if target.kind == "disk" && *target.bus == DiskBus::Virtio => {}
-            Some(target) if target.kind == "disk" => {
+        match with_bus(disk) {
+            Some((Target::Disk, DiskBus::Virtio)) => {}
+            Some((Target::Disk, _)) => {
                 let detail = "downward metrics need bus virtio";
                 found.push(input.invalid(&format!("{path}.disk.bus"), detail));
             }
@@ -111,9 +105,9 @@ pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn buses(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter_map(|(path, disk)| {
-            let target = Target::of(disk)?;
-            let problem = bus_problem(disk, &target, input.architecture())?;
-            let field = input.at(&format!("{path}.{}.bus", target.kind));
+            let (target, bus) = with_bus(disk)?;
+            let problem = bus_problem(disk, target, bus, input.architecture())?;
+            let field = input.at(&format!("{path}.{}.bus", target.member()));
             Some(Violation::new(problem.cause, field, problem.detail))
         })
         .collect()
@@ -124,24 +118,28 @@ struct BusProblem {
     detail: String,
 }
 
-fn bus_problem(disk: &Disk, target: &Target<'_>, architecture: &str) -> Option<BusProblem> {
+fn bus_problem(
+    disk: &Disk,
+    target: Target,
+    bus: &DiskBus,
+    architecture: &str,
+) -> Option<BusProblem> {
     let invalid = |detail: String| {
         Some(BusProblem {
             cause: Cause::Invalid,
             detail,
         })
     };
-    let bus = target.bus;
     let name = bus.as_str();
     if !bus.is_known() && !name.is_empty() {
         let choices = DiskBus::KNOWN.join(", ");
         return invalid(format!("{name:?} is unknown; use one of {choices}"));
     }
-    if target.kind == "cdrom" && *bus == DiskBus::Virtio {
+    if matches!(target, Target::CdRom { .. }) && *bus == DiskBus::Virtio {
         return invalid("a cdrom cannot be virtio; use sata, scsi or usb".to_owned());
     }
-    let target_disk = disk.disk.as_ref();
-    let is_readonly = target_disk.is_some_and(|target| target.readonly == Some(true));
+    let mut devices = Device::all(disk);
+    let is_readonly = devices.any(|one| one.target == Target::Disk && one.is_read_only);
     if *bus == DiskBus::Sata && is_readonly {
         return invalid("a sata disk cannot be read-only; use bus virtio, or cdrom".to_owned());
     }
@@ -157,6 +155,7 @@ fn bus_problem(disk: &Disk, target: &Target<'_>, architecture: &str) -> Option<B
 
 pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
+    let mut used = BTreeSet::new();
     for (path, disk) in paths(input) {
         let Some(target) = &disk.disk else { continue };
         let Some(address) = &target.pci_address else {
@@ -167,9 +166,12 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
             let detail = "only virtio disks support a PCI address; use bus virtio";
             found.push(input.invalid(&field, detail));
         }
-        if !is_pci_address(address) {
-            found.push(input.invalid(&field, pci_address_problem(address)));
-        }
+        let detail = match PciAddress::parse(address) {
+            None => pci_address_problem(address),
+            Some(parsed) if used.insert(parsed) => continue,
+            Some(parsed) => format!("{parsed} is the address of another disk; choose another"),
+        };
+        found.push(input.invalid(&field, detail));
     }
     found
 }
@@ -177,7 +179,7 @@ pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn io_threads(input: &Input<'_>) -> Vec<Violation> {
     paths(input)
         .filter(|(_, disk)| disk.dedicated_io_thread == Some(true))
-        .filter(|(_, disk)| Target::of(disk).is_some_and(|target| *target.bus != DiskBus::Virtio))
+        .filter(|(_, disk)| with_bus(disk).is_some_and(|(_, bus)| *bus != DiskBus::Virtio))
         .map(|(path, _)| {
             let detail = "only virtio disks support I/O threads; use bus virtio";
             input.not_supported(&format!("{path}.dedicatedIOThread"), detail)
@@ -276,8 +278,8 @@ pub(super) fn reservations(input: &Input<'_>) -> Vec<Violation> {
     }
     paths(input)
         .filter(|(_, disk)| {
-            let lun = disk.lun.as_ref();
-            lun.is_some_and(|lun| lun.reservation == Some(true))
+            let reserving = Target::Lun { is_reserving: true };
+            Device::all(disk).any(|device| device.target == reserving)
         })
         .map(|(path, _)| {
             let detail = "needs the feature gate PersistentReservation, or \
@@ -301,15 +303,13 @@ pub(crate) fn hotplugged_disk_problems(disk: &Disk) -> Vec<DiskProblem> {
         detail: detail.to_owned(),
     };
     let mut found = Vec::new();
-    let target = Target::of(disk);
-    let is_disk = target.as_ref().is_some_and(|one| one.kind == "disk");
-    let is_lun = target.as_ref().is_some_and(|one| one.kind == "lun");
-    match target.map(|one| one.bus) {
-        Some(bus) if is_disk && !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
+    let target = with_bus(disk);
+    match target {
+        Some((Target::Disk, bus)) if !matches!(bus, DiskBus::Scsi | DiskBus::Virtio) => {
             let detail = "hot-plugged disks must be scsi or virtio";
             found.push(problem("disk.bus", detail));
         }
-        Some(bus) if is_lun && *bus != DiskBus::Scsi => {
+        Some((Target::Lun { .. }, bus)) if *bus != DiskBus::Scsi => {
             found.push(problem("lun.bus", "hot-plugged luns must be scsi"));
         }
         _ if disk.lun.is_none() && disk.disk.is_none() => {
@@ -317,7 +317,7 @@ pub(crate) fn hotplugged_disk_problems(disk: &Disk) -> Vec<DiskProblem> {
         }
         _ => {}
     }
-    let is_virtio = Target::of(disk).is_some_and(|target| *target.bus == DiskBus::Virtio);
+    let is_virtio = target.is_some_and(|(_, bus)| *bus == DiskBus::Virtio);
     if disk.dedicated_io_thread == Some(true) && !is_virtio {
         let detail = "only virtio disks support I/O threads";
         found.push(problem("dedicatedIOThread", detail));
@@ -345,7 +345,7 @@ pub(super) fn block_sizes(input: &Input<'_>) -> Vec<Violation> {
             let detail = "custom and matchVolume are both set; choose one";
             found.push(input.invalid(&field, detail));
         }
-        let bus = Target::of(disk).map(|target| target.bus);
+        let bus = with_bus(disk).map(|(_, bus)| bus);
         if let Some(detail) = block_size_problem(custom, bus) {
             found.push(input.invalid(&format!("{field}.custom"), detail));
         }
@@ -384,42 +384,9 @@ fn paths<'a>(input: &Input<'a>) -> impl Iterator<Item = (String, &'a Disk)> + us
         .map(|(i, disk)| (format!("domain.devices.disks[{i}]"), disk))
 }
 
-/// The target of a disk that has a bus.
-struct Target<'a> {
-    /// Field of the target: disk, lun or cdrom.
-    kind: &'static str,
-    bus: &'a DiskBus,
-}
-
-impl<'a> Target<'a> {
-    fn of(disk: &'a Disk) -> Option<Self> {
-        let targets = [
-            ("disk", disk.disk.as_ref().and_then(|one| one.bus.as_ref())),
-            ("lun", disk.lun.as_ref().and_then(|one| one.bus.as_ref())),
-            (
-                "cdrom",
-                disk.cdrom.as_ref().and_then(|one| one.bus.as_ref()),
-            ),
-        ];
-        let mut targets = targets.into_iter();
-        targets.find_map(|(kind, bus)| bus.map(|bus| Self { kind, bus }))
-    }
-}
-
-/// `0000:81:01.0`
-pub(super) fn is_pci_address(address: &str) -> bool {
-    let parts: Vec<&str> = address.split([':', '.']).collect();
-    let separators: Vec<char> = address.chars().filter(|c| [':', '.'].contains(c)).collect();
-    let is_hex = |part: &str, digits: usize| {
-        part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit())
-    };
-    separators == [':', ':', '.']
-        && match parts.as_slice() {
-            [domain, bus, slot, function] => {
-                is_hex(domain, 4) && is_hex(bus, 2) && is_hex(slot, 2) && is_hex(function, 1)
-            }
-            _ => false,
-        }
+/// The device of a disk that has a bus.
+fn with_bus(disk: &Disk) -> Option<(Target, &DiskBus)> {
+    Device::all(disk).find_map(|device| Some((device.target, device.bus?)))
 }
 
 pub(super) fn pci_address_problem(address: &str) -> String {

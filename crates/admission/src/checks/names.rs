@@ -10,7 +10,7 @@ pub(crate) fn dns_label_problem(name: &str) -> Option<String> {
     let is_valid = is_dns_label(name);
     (!is_valid).then(|| {
         format!(
-            "{} is no DNS label; use at most {MAX_LABEL} lower-case letters, digits and dashes, \
+            "{} is not a DNS label; use at most {MAX_LABEL} lower-case letters, digits and dashes, \
              with a letter or digit at both ends",
             shown(name)
         )
@@ -22,7 +22,7 @@ pub(crate) fn dns_subdomain_problem(name: &str) -> Option<String> {
     let is_valid = name.len() <= MAX_SUBDOMAIN && name.split('.').all(is_dns_part);
     (!is_valid).then(|| {
         format!(
-            "{} is no DNS subdomain; use at most {MAX_SUBDOMAIN} lower-case letters, digits, \
+            "{} is not a DNS subdomain; use at most {MAX_SUBDOMAIN} lower-case letters, digits, \
              dashes and dots, with a letter or digit at both ends of each part",
             shown(name)
         )

@@ -3,12 +3,14 @@
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use cluster_config::Permission;
-use kubevirt_api::network::{Interface, InterfaceState, Network};
+use kubevirt_api::disks::Disk;
+use kubevirt_api::network::{self as wire, Interface, InterfaceState};
+use model::{Binding, Network, PciAddress};
 use validation::Violation;
 
 use super::{
-    disks::{is_pci_address, pci_address_problem},
-    input::{Input, Occasion, count, given, repeated},
+    disks::pci_address_problem,
+    input::{Input, Occasion, given, repeated},
 };
 
 const MODELS: &[&str] = &[
@@ -39,12 +41,7 @@ pub(super) fn names(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn types(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (i, network) in input.spec.networks.iter().enumerate() {
-        let given = [
-            network.pod.is_some(),
-            network.multus.is_some(),
-            network.resource_claim.is_some(),
-        ];
-        match count(&given) {
+        match Network::all(network).count() {
             1 => {}
             0 => {
                 let detail = "no type; use pod: {}";
@@ -69,25 +66,16 @@ pub(super) fn types(input: &Input<'_>) -> Vec<Violation> {
 
 pub(super) fn single_pod(input: &Input<'_>) -> Vec<Violation> {
     let networks = &input.spec.networks;
-    let pods = networks
-        .iter()
-        .filter(|network| network.pod.is_some())
-        .count();
-    let defaults = networks
-        .iter()
-        .filter(|network| {
-            network
-                .multus
-                .as_ref()
-                .is_some_and(|multus| multus.default == Some(true))
-        })
-        .count();
+    let all = networks.iter().flat_map(Network::all);
+    let (pods, others): (Vec<_>, Vec<_>) = all
+        .filter(|network| network.is_default())
+        .partition(|network| matches!(network, Network::Pod(_)));
     let mut found = Vec::new();
-    if pods > 1 {
+    if pods.len() > 1 {
         let detail = "more than one pod network; keep one";
         found.push(input.duplicate("domain.devices.interfaces", detail));
     }
-    if defaults > 1 || (pods > 0 && defaults > 0) {
+    if others.len() > 1 || (!pods.is_empty() && !others.is_empty()) {
         let detail = "more than one default network; keep one of pod and multus with default: true";
         found.push(input.invalid("networks", detail));
     }
@@ -130,12 +118,8 @@ pub(super) fn removed_bindings(input: &Input<'_>) -> Vec<Violation> {
     }
     let mut found = Vec::new();
     for (path, interface) in interfaces(input) {
-        for (name, is_given) in [
-            ("slirp", interface.slirp.is_some()),
-            ("macvtap", interface.macvtap.is_some()),
-            ("passt", interface.passt.is_some()),
-        ] {
-            if is_given {
+        for binding in Binding::all(interface) {
+            if let Binding::Withdrawn(name) = binding {
                 let detail = "this binding was removed; use masquerade: {}";
                 found.push(input.invalid(&format!("{path}.{name}"), detail));
             }
@@ -147,18 +131,10 @@ pub(super) fn removed_bindings(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn bindings(input: &Input<'_>) -> Vec<Violation> {
     interfaces(input)
         .filter_map(|(path, interface)| {
-            let given = [
-                interface.bridge.is_some(),
-                interface.masquerade.is_some(),
-                interface.sriov.is_some(),
-                interface.passt_binding.is_some(),
-                interface.binding.is_some(),
-                // Another rule refuses these.
-                interface.slirp.is_some()
-                    || interface.macvtap.is_some()
-                    || interface.passt.is_some(),
-            ];
-            match count(&given) {
+            // Another rule refuses withdrawn ones, so all of them count as one.
+            let (withdrawn, usable): (Vec<_>, Vec<_>) = Binding::all(interface)
+                .partition(|binding| matches!(binding, Binding::Withdrawn(_)));
+            match usable.len() + usize::from(!withdrawn.is_empty()) {
                 1 => None,
                 0 => Some(input.invalid(&path, "no binding; use masquerade: {}")),
                 _ => Some(input.invalid(&path, "several bindings; choose one")),
@@ -170,14 +146,19 @@ pub(super) fn bindings(input: &Input<'_>) -> Vec<Violation> {
 /// Whether an interface is on the pod network; also true if its network is missing, which another
 /// rule reports.
 pub(super) fn is_on_pod_network(input: &Input<'_>, interface: &Interface) -> bool {
-    network_of(input, interface)
-        .is_none_or(|network| network.multus.is_none() && network.resource_claim.is_none())
+    network_of(input, interface).is_none_or(|network| {
+        Network::all(network).all(|network| matches!(network, Network::Pod(_)))
+    })
+}
+
+fn has(interface: &Interface, binding: Binding<'_>) -> bool {
+    Binding::all(interface).any(|given| given == binding)
 }
 
 pub(super) fn masquerade(input: &Input<'_>) -> Vec<Violation> {
     interfaces(input)
         .filter(|(_, interface)| {
-            interface.masquerade.is_some() && !is_on_pod_network(input, interface)
+            has(interface, Binding::Masquerade) && !is_on_pod_network(input, interface)
         })
         .map(|(path, _)| {
             let detail = "supported on the pod network only; use bridge on others";
@@ -191,7 +172,9 @@ pub(super) fn bridge(input: &Input<'_>) -> Vec<Violation> {
         return Vec::new();
     }
     interfaces(input)
-        .filter(|(_, interface)| interface.bridge.is_some() && is_on_pod_network(input, interface))
+        .filter(|(_, interface)| {
+            has(interface, Binding::Bridge) && is_on_pod_network(input, interface)
+        })
         .map(|(path, _)| {
             let detail =
                 "this cluster does not permit bridges on the pod network; use masquerade: {}";
@@ -203,7 +186,7 @@ pub(super) fn bridge(input: &Input<'_>) -> Vec<Violation> {
 pub(super) fn passt(input: &Input<'_>) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, interface) in interfaces(input) {
-        if interface.passt_binding.is_none() {
+        if !has(interface, Binding::Passt) {
             continue;
         }
         let path = format!("{path}.passtBinding");
@@ -239,13 +222,28 @@ pub(super) fn states(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn pci_addresses(input: &Input<'_>) -> Vec<Violation> {
-    interfaces(input)
-        .filter_map(|(path, interface)| {
-            let address = interface.pci_address.as_deref()?;
-            (!is_pci_address(address))
-                .then(|| input.invalid(&format!("{path}.pciAddress"), pci_address_problem(address)))
-        })
-        .collect()
+    let disks = input.spec.domain.devices.disks.iter();
+    let of_disk = |disk: &Disk| {
+        disk.disk
+            .as_ref()?
+            .pci_address
+            .as_deref()
+            .and_then(PciAddress::parse)
+    };
+    let mut used: BTreeSet<PciAddress> = disks.filter_map(of_disk).collect();
+    let mut found = Vec::new();
+    for (path, interface) in interfaces(input) {
+        let Some(text) = interface.pci_address.as_deref() else {
+            continue;
+        };
+        let detail = match PciAddress::parse(text) {
+            None => pci_address_problem(text),
+            Some(address) if used.insert(address) => continue,
+            Some(address) => format!("{address} is the address of another device; choose another"),
+        };
+        found.push(input.invalid(&format!("{path}.pciAddress"), detail));
+    }
+    found
 }
 
 /// Networks by resource claim.
@@ -266,8 +264,8 @@ pub(super) fn claims(input: &Input<'_>) -> Vec<Violation> {
         found.extend(input.needs_gate(&path, "NetworkDevicesWithDRA"));
         let interface = interfaces(input).find(|(_, one)| one.name == network.name);
         if let Some((at, interface)) = interface
-            && interface.sriov.is_none()
-            && interface.binding.is_none()
+            && !Binding::all(interface)
+                .any(|binding| matches!(binding, Binding::Sriov | Binding::Plugin(_)))
         {
             let detail = "a network by resourceClaim needs sriov: {} or a binding plugin";
             found.push(input.invalid(&at, detail));
@@ -302,15 +300,13 @@ fn state_problem(input: &Input<'_>, interface: &Interface) -> Option<String> {
         InterfaceState::Other(value) if !value.is_empty() => {
             Some(format!("{value:?} is unknown; use up, down or absent"))
         }
-        InterfaceState::Up | InterfaceState::Down if interface.sriov.is_some() => {
+        InterfaceState::Up | InterfaceState::Down if has(interface, Binding::Sriov) => {
             Some("the link of an SR-IOV interface cannot be set; leave it out".to_owned())
         }
         InterfaceState::Absent => {
-            let is_default = network_of(input, interface).is_some_and(|network| {
-                let multus = network.multus.as_ref();
-                network.pod.is_some() || multus.is_some_and(|multus| multus.default == Some(true))
-            });
-            (interface.bridge.is_none() || is_default).then(|| {
+            let is_default = network_of(input, interface)
+                .is_some_and(|network| Network::all(network).any(Network::is_default));
+            (!has(interface, Binding::Bridge) || is_default).then(|| {
                 "only bridge interfaces of secondary networks can be unplugged; use up or down"
                     .to_owned()
             })
@@ -336,7 +332,7 @@ pub(super) fn mac_addresses(input: &Input<'_>) -> Vec<Violation> {
                     format!("{text:?} is not a MAC address; use the form 02:00:00:00:00:01");
                 found.push(input.invalid(&field, detail));
             }
-            Some(RESERVED_MAC) if interface.masquerade.is_some() => {
+            Some(RESERVED_MAC) if has(interface, Binding::Masquerade) => {
                 let detail = format!("{text} is the address of the gateway; use another one");
                 found.push(input.invalid(&field, detail));
             }
@@ -397,7 +393,7 @@ pub(super) fn interfaces<'a>(
         .map(move |(i, interface)| (at(i), interface))
 }
 
-fn network_of<'a>(input: &Input<'a>, interface: &Interface) -> Option<&'a Network> {
+fn network_of<'a>(input: &Input<'a>, interface: &Interface) -> Option<&'a wire::Network> {
     input
         .spec
         .networks

@@ -6,12 +6,12 @@ use kubevirt_api::{
     quantity::Amount,
     volumes::{HostDiskType, Volume},
 };
-use model::VolumeSource;
+use model::{Referenced, Storage, VolumeSource};
 use validation::Violation;
 
 use super::{
     firmware::{is_clean_path, not_clean},
-    input::{Input, Occasion, Origin, given, repeated},
+    input::{Input, Occasion, Origin, repeated},
     names::dns_label_problem,
 };
 
@@ -75,13 +75,9 @@ pub(super) fn are_used(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn data_volumes(input: &Input<'_>) -> Vec<Violation> {
-    paths(input)
-        .filter_map(|(path, volume)| {
-            volume.data_volume.as_ref()?.name.is_empty().then(|| {
-                let detail = "empty; name the DataVolume";
-                input.required(&format!("{path}.dataVolume.name"), detail)
-            })
-        })
+    unnamed(input)
+        .filter(|(object, _)| *object == Referenced::DataVolume)
+        .map(|(_, field)| input.required(&field, "empty; name the DataVolume"))
         .collect()
 }
 
@@ -112,32 +108,29 @@ pub(super) fn host_disks(input: &Input<'_>) -> Vec<Violation> {
 }
 
 pub(super) fn references(input: &Input<'_>) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for (path, volume) in paths(input) {
-        let names = [
-            volume
-                .config_map
-                .as_ref()
-                .map(|source| ("configMap.name", source.name.as_deref())),
-            volume
-                .secret
-                .as_ref()
-                .map(|source| ("secret.secretName", source.secret_name.as_deref())),
-            volume.service_account.as_ref().map(|source| {
-                (
-                    "serviceAccount.serviceAccountName",
-                    source.service_account_name.as_deref(),
-                )
-            }),
-        ];
-        for (field, name) in names.into_iter().flatten() {
-            if given(name).is_none() {
-                let detail = "empty; name the object that the volume contains";
-                found.push(input.invalid(&format!("{path}.{field}"), detail));
-            }
-        }
-    }
-    found
+    let detail = "empty; name the object that the volume contains";
+    unnamed(input)
+        .filter(|(object, _)| match object {
+            Referenced::ConfigMap | Referenced::Secret | Referenced::ServiceAccount => true,
+            // `data_volumes` reports the first; KubeVirt accepts the second.
+            Referenced::DataVolume | Referenced::Claim => false,
+        })
+        .map(|(_, field)| input.invalid(&field, detail))
+        .collect()
+}
+
+/// The objects that volumes should name and do not, each with the field of the name.
+fn unnamed<'a>(input: &Input<'a>) -> impl Iterator<Item = (Referenced, String)> + use<'a> {
+    paths(input).flat_map(|(path, volume)| {
+        let sources = VolumeSource::all(volume);
+        sources.flat_map(move |source| {
+            let path = format!("{path}.{}", source.member());
+            let references = source.references().into_iter();
+            references
+                .filter(|reference| reference.name.is_empty())
+                .map(move |reference| (reference.object, format!("{path}.{}", reference.field)))
+        })
+    })
 }
 
 pub(super) fn downward_metrics(input: &Input<'_>) -> Vec<Violation> {
@@ -207,7 +200,7 @@ pub(super) fn virtiofs(input: &Input<'_>) -> Vec<Violation> {
             let volumes = &mut input.spec.volumes.iter();
             volumes.any(|volume| {
                 volume.name == filesystem.name
-                    && (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some())
+                    && matches!(VolumeSource::of(volume).storage(), Storage::Claim(_))
             })
         })
         .filter_map(|(i, _)| input.needs_gate(&format!("domain.devices.filesystems[{i}]"), gate))

@@ -101,6 +101,8 @@ pub fn decide_for_launcher(
         }
     };
     let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    let full_name = format!("{namespace}/{name}");
     let status = vmi.status.clone().unwrap_or_default();
     let is_migratable = conditions::is_true(
         &status.conditions,
@@ -123,7 +125,7 @@ pub fn decide_for_launcher(
         .is_some_and(|marked| !marked.is_empty())
     {
         return Decision::RetryLater(format!(
-            "VirtualMachineInstance {name:?} is already leaving its node; try again later"
+            "Evacuation in progress: VMI {full_name:?} is leaving its node; try again later"
         ));
     }
     let pod_node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -136,7 +138,7 @@ pub fn decide_for_launcher(
         vmi: name.to_owned(),
         patch: evacuation(&node, eviction),
         message: format!(
-            "VirtualMachineInstance {name:?} will leave node {node:?} first; try again later"
+            "Eviction triggered evacuation of VMI {full_name:?} from node {node:?}; try again later"
         ),
     }
 }
@@ -248,6 +250,45 @@ mod tests {
         without.spec.eviction_strategy = None;
         let decision = decide_for_launcher(&pod, Ok(&without), &json!({}), &config);
         assert_eq!(decision, Decision::Allow, "the cluster's strategy is None");
+    }
+
+    /// Tools that drain nodes look for these texts.
+    #[test]
+    fn messages_are_those_that_tools_expect() {
+        let config = ClusterConfig::default();
+        let pod: Pod = read(launcher());
+        let mut vmi = instance("LiveMigrate", "True");
+        vmi.metadata.namespace = Some("ns".to_owned());
+        let message = |vmi: &VirtualMachineInstance| match decide_for_launcher(
+            &pod,
+            Ok(vmi),
+            &json!({}),
+            &config,
+        ) {
+            Decision::Evacuate { message, .. } | Decision::RetryLater(message) => message,
+            Decision::Allow => String::new(),
+        };
+        let first = message(&vmi);
+        let expected = "Eviction triggered evacuation of VMI \"ns/a\"";
+        assert!(first.starts_with(expected), "{first}");
+        let status = vmi.status.as_mut().expect("a status");
+        status.evacuation_node_name = Some("one".to_owned());
+        assert!(message(&vmi).starts_with("Evacuation in progress"));
+    }
+
+    /// In this version no guest is migratable, and a mark from an earlier one is never cleared.
+    #[test]
+    fn marked_guest_that_cannot_migrate_is_answered_like_an_unmarked_one() {
+        let config = ClusterConfig::default();
+        let pod: Pod = read(launcher());
+        for strategy in ["LiveMigrate", "LiveMigrateIfPossible"] {
+            let plain = instance(strategy, "False");
+            let mut marked = plain.clone();
+            let status = marked.status.as_mut().expect("a status");
+            status.evacuation_node_name = Some("one".to_owned());
+            let decide = |vmi| decide_for_launcher(&pod, Ok(vmi), &json!({}), &config);
+            assert_eq!(decide(&marked), decide(&plain), "{strategy}");
+        }
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! What a kind provides: checks, defaults, the lookups they need, and warnings.
 
+use std::collections::BTreeMap;
+
 use cluster_config::ClusterConfig;
 use defaults::Environment;
+use kubevirt_api::vmi::VirtualMachineInstanceSpec;
 use serde::{Serialize, de::DeserializeOwned};
 use validation::{Rule, Violation};
 
 use super::related::{Lookup, Related};
-use crate::checks::{Occasion, Requester};
+use crate::checks::{self, Input, Occasion, Origin, Requester};
 
 /// The operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,22 @@ pub(crate) struct TypedRequest<'a, T> {
     pub config: &'a ClusterConfig,
     pub env: Environment<'a>,
     pub related: &'a Related,
+}
+
+impl<T> TypedRequest<'_, T> {
+    /// What the checks of a guest report for a spec that the object contains a part of.
+    pub(crate) fn check_guest(&self, spec: &VirtualMachineInstanceSpec) -> Vec<Violation> {
+        let none = BTreeMap::new();
+        checks::run(&Input {
+            spec,
+            labels: &none,
+            annotations: &none,
+            config: self.config,
+            origin: Origin::Vmi,
+            occasion: self.occasion(),
+            requester: self.requester,
+        })
+    }
 }
 
 /// A problem that a check reports.

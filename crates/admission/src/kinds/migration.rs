@@ -2,7 +2,7 @@
 
 use defaults::Environment;
 use kubevirt_api::{
-    conditions, finalizers, labels,
+    conditions, labels,
     migration_request::{
         VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase,
         VirtualMachineInstanceMigrationSpec,
@@ -85,20 +85,12 @@ impl Kind for VirtualMachineInstanceMigration {
         ),
     ];
 
-    const DEFAULTS: &'static [Rule<Fill<Self>>] = &[
-        Rule::new(
-            "migration.fill-label",
-            Subject::Migration,
-            "label with the name of the VMI",
-            fill_label,
-        ),
-        Rule::new(
-            "migration.fill-finalizer",
-            Subject::Migration,
-            "finalizer that keeps the migration until it ends",
-            fill_finalizer,
-        ),
-    ];
+    const DEFAULTS: &'static [Rule<Fill<Self>>] = &[Rule::new(
+        "migration.fill-label",
+        Subject::Migration,
+        "label with the name of the VMI",
+        fill_label,
+    )];
 
     fn lookups(request: &Request<'_>) -> Vec<Lookup> {
         let namespace = request.new.metadata.namespace.clone().unwrap_or_default();
@@ -240,9 +232,13 @@ fn migratable(request: &Request<'_>) -> Vec<Problem> {
     }
     let name = vmi_name(spec);
     let cause = condition.message.as_deref().unwrap_or(reason);
+    let remedy = if reason == Reason::LiveMigrationNotSupported {
+        "stop and start its VM to move it to another node"
+    } else {
+        "change its VM and restart it"
+    };
     vec![Problem::Request(format!(
-        "spec.vmiName: VirtualMachineInstance {name:?} cannot be migrated: {cause}; change its VM \
-         and restart it"
+        "spec.vmiName: VirtualMachineInstance {name:?} cannot be migrated: {cause}; {remedy}"
     ))]
 }
 
@@ -288,16 +284,6 @@ fn fill_label(migration: &mut VirtualMachineInstanceMigration, _: Environment<'_
     }
     let found = migration.metadata.labels.get_or_insert_default();
     found.insert(labels::MIGRATION_VMI_NAME.to_owned(), label_value(&name));
-}
-
-fn fill_finalizer(migration: &mut VirtualMachineInstanceMigration, _: Environment<'_>) {
-    let found = migration.metadata.finalizers.get_or_insert_default();
-    if !found
-        .iter()
-        .any(|finalizer| finalizer == finalizers::MIGRATION)
-    {
-        found.push(finalizers::MIGRATION.to_owned());
-    }
 }
 
 /// A name as a label value; a long name is shortened and made unique by a hash.

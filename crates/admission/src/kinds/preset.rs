@@ -1,7 +1,5 @@
 //! Presets: parts of VMIs that are merged into matching VMIs. A deprecated kind.
 
-use std::collections::BTreeMap;
-
 use kubevirt_api::{
     domain::DomainSpec,
     preset::VirtualMachineInstancePreset,
@@ -11,7 +9,6 @@ use kubevirt_api::{
 use validation::{Rule, Subject, Violation};
 
 use super::kind::{Check, Kind, Problem, TypedRequest};
-use crate::checks::{self, Input, Origin};
 
 type Request<'a> = TypedRequest<'a, VirtualMachineInstancePreset>;
 
@@ -64,16 +61,7 @@ fn part(request: &Request<'_>, path: &str) -> Vec<Problem> {
         domain: domain.clone(),
         ..VirtualMachineInstanceSpec::default()
     };
-    let none = BTreeMap::new();
-    let found = checks::run(&Input {
-        spec: &spec,
-        labels: &none,
-        annotations: &none,
-        config: request.config,
-        origin: Origin::Vmi,
-        occasion: request.occasion(),
-        requester: request.requester,
-    });
+    let found = request.check_guest(&spec);
     found
         .into_iter()
         .filter(|violation| violation.field.starts_with(path))

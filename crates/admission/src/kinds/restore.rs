@@ -9,6 +9,7 @@ use kubevirt_api::{
     },
     vm::VirtualMachineSpec,
 };
+use model::KeptState;
 use validation::{Rule, Subject, Violation};
 
 use super::{
@@ -203,19 +204,13 @@ fn backend_storage(request: &Request<'_>) -> Vec<Problem> {
     vec![Violation::invalid("spec.target", detail).into()]
 }
 
-/// Whether a guest has persistent state besides its disks.
+/// Whether a guest has state that belongs to its VM. The record of changed blocks may be lost.
 fn keeps_state(spec: &VirtualMachineSpec) -> bool {
-    let Some(domain) = spec.template.spec.as_ref().map(|guest| &guest.domain) else {
+    let Some(guest) = &spec.template.spec else {
         return false;
     };
-    let tpm = domain.devices.tpm.as_ref();
-    let efi = domain
-        .firmware
-        .as_ref()
-        .and_then(|firmware| firmware.bootloader.as_ref())
-        .and_then(|bootloader| bootloader.efi.as_ref());
-    tpm.is_some_and(|tpm| tpm.enabled != Some(false) && tpm.persistent == Some(true))
-        || efi.is_some_and(|efi| efi.persistent == Some(true))
+    let kept = KeptState::of(&guest.domain);
+    kept.contains(&KeptState::Tpm) || kept.contains(&KeptState::FirmwareVariables)
 }
 
 fn is_only_restore(request: &Request<'_>) -> Vec<Problem> {

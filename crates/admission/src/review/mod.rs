@@ -6,7 +6,7 @@
 mod response;
 
 use cluster_config::ClusterConfig;
-use defaults::{Environment, carry_over, vm::Age};
+use defaults::{Environment, carry_over, vm::Age, write_fractions_as_text};
 use instancetype::{infer, presets};
 use kubevirt_api::{GROUP, VirtualMachine, VirtualMachineInstance};
 use serde::{Serialize, de::DeserializeOwned};
@@ -303,6 +303,7 @@ impl RequestContext<'_> {
         let raw = &self.request["object"];
         let mut changed = raw.clone();
         carry_over(&mut changed, &before, &after);
+        write_fractions_as_text(&mut changed, &after);
         // The types serialize the storage version; the request may use an older one.
         if let Some(version) = raw.get("apiVersion") {
             changed["apiVersion"] = version.clone();

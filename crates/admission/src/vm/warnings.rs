@@ -4,7 +4,7 @@ use cluster_config::ClusterConfig;
 use instancetype::TEMPLATE_PATH;
 use kubevirt_api::VirtualMachine;
 
-use crate::guest_warnings::guest_warnings;
+use crate::guest_warnings::{Described, guest_warnings};
 
 /// Warnings for the author of a VM.
 pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
@@ -14,8 +14,16 @@ pub fn warnings(vm: &VirtualMachine, config: &ClusterConfig) -> Vec<String> {
                           true, Halted instead of false";
         all.push(deprecated.to_owned());
     }
-    if let Some(spec) = &vm.spec.template.spec {
-        all.extend(guest_warnings(spec, config, TEMPLATE_PATH));
+    let template = &vm.spec.template;
+    if let Some(spec) = &template.spec {
+        let metadata = template.metadata.as_ref();
+        let guest = Described {
+            spec,
+            annotations: metadata.and_then(|metadata| metadata.annotations.as_ref()),
+            spec_path: TEMPLATE_PATH,
+            metadata_path: "spec.template.metadata",
+        };
+        all.extend(guest_warnings(&guest, config));
     }
     all
 }

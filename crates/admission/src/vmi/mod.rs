@@ -10,12 +10,21 @@ mod list;
 use cluster_config::ClusterConfig;
 use kubevirt_api::VirtualMachineInstance;
 
-use crate::{checks::Origin, guest_warnings::guest_warnings};
+use crate::{
+    checks::Origin,
+    guest_warnings::{Described, guest_warnings},
+};
 
 pub use input::{Caller, Check, Identity, Update};
 pub use list::{ALL, validate_create, validate_update};
 
 /// Warnings for the author of a VMI.
 pub fn warnings(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
-    guest_warnings(&vmi.spec, config, Origin::Vmi.path())
+    let guest = Described {
+        spec: &vmi.spec,
+        annotations: vmi.metadata.annotations.as_ref(),
+        spec_path: Origin::Vmi.path(),
+        metadata_path: "metadata",
+    };
+    guest_warnings(&guest, config)
 }

@@ -182,6 +182,15 @@ pub(super) fn merge(live: &Value, config: &Value, ty: Type<'_>) -> Value {
                 _ => Value::Array(config.clone()),
             }
         }
+        // As if it were empty: what others own in it stays.
+        (Value::Object(fields), Value::Null) if !ty.is_atomic_map() && !fields.is_empty() => {
+            live.clone()
+        }
+        (Value::Array(items), Value::Null)
+            if !items.is_empty() && items_by_id(items, ty).is_some() =>
+        {
+            live.clone()
+        }
         (_, config) => config.clone(),
     }
 }
@@ -217,7 +226,9 @@ fn merge_items(
     Value::Array(out)
 }
 
-/// The value without the members of the set and everything below them.
+/// The value without the members of the set and everything below them. A map or list that loses all
+/// of its members becomes null, as does an atomic one below which members are removed; validation
+/// then refuses it where null is not a valid value. This is what kube-apiserver does.
 pub(super) fn remove_items(value: &Value, removed: &FieldSet, ty: Type<'_>) -> Value {
     match value {
         Value::Object(fields) if !ty.is_atomic_map() => {
@@ -226,15 +237,26 @@ pub(super) fn remove_items(value: &Value, removed: &FieldSet, ty: Type<'_>) -> V
                 let value = cut(value, &element, removed, ty.field(name))?;
                 Some((name.clone(), value))
             });
-            Value::Object(kept.collect())
+            let kept: Map<String, Value> = kept.collect();
+            if kept.is_empty() {
+                Value::Null
+            } else {
+                Value::Object(kept)
+            }
         }
-        Value::Array(items) => match items_by_id(items, ty) {
-            Some(items) => items
+        Value::Object(_) => Value::Null,
+        Value::Array(items) => {
+            let kept: Vec<Value> = items_by_id(items, ty)
                 .into_iter()
+                .flatten()
                 .filter_map(|(id, item)| cut(item, &id, removed, ty.item()))
-                .collect(),
-            None => value.clone(),
-        },
+                .collect();
+            if kept.is_empty() {
+                Value::Null
+            } else {
+                Value::Array(kept)
+            }
+        }
         scalar => scalar.clone(),
     }
 }
@@ -247,24 +269,4 @@ fn cut(value: &Value, element: &PathElement, removed: &FieldSet, ty: Type<'_>) -
         Some(below) => remove_items(value, below, ty),
         None => value.clone(),
     })
-}
-
-/// The configuration without nulls that mean "not set", e.g. `creationTimestamp: null`.
-pub(super) fn without_nulls(config: &Value, ty: Type<'_>) -> Value {
-    match config {
-        Value::Object(fields) => {
-            let kept = fields
-                .iter()
-                .filter(|(name, value)| !value.is_null() || ty.field(name).is_nullable());
-            Value::Object(
-                kept.map(|(name, value)| (name.clone(), without_nulls(value, ty.field(name))))
-                    .collect(),
-            )
-        }
-        Value::Array(items) => items
-            .iter()
-            .map(|item| without_nulls(item, ty.item()))
-            .collect(),
-        scalar => scalar.clone(),
-    }
 }

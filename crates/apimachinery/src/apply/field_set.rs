@@ -202,7 +202,8 @@ fn collect(value: &Value, ty: Type<'_>, path: &mut Vec<PathElement>, out: &mut F
                 collect(value, ty.field(name), path, out);
                 let empty = match value {
                     Value::Object(fields) => fields.is_empty(),
-                    Value::Array(items) => items.is_empty(),
+                    // An atomic list was inserted; of others, each item is owned.
+                    Value::Array(_) => false,
                     value => value.is_null(),
                 };
                 if empty || !ty.declares(name) {

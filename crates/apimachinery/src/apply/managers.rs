@@ -44,7 +44,7 @@ struct Owned {
     time: String,
 }
 
-/// Whether a write changed the fields of its manager.
+/// Whether a write changed values of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fields {
     Changed,
@@ -240,10 +240,10 @@ impl Managers {
         self.entries.retain(|_, owned| !owned.fields.is_empty());
     }
 
-    /// Sets the time of an entry if it changed or has no time.
+    /// Sets the time of an entry whose manager changed the object.
     pub(super) fn touch(&mut self, entry: &Entry, fields: Fields, now: Timestamp) {
         if let Some(owned) = self.entries.get_mut(entry)
-            && (fields == Fields::Changed || owned.time.is_empty())
+            && fields == Fields::Changed
             // Scale entries carry no time.
             && entry.subresource != "scale"
         {
@@ -256,11 +256,6 @@ impl Managers {
         if let Some(owned) = self.entries.get_mut(entry) {
             api_version.clone_into(&mut owned.api_version);
         }
-    }
-
-    pub(super) fn same_fields(&self, other: &Self, entry: &Entry) -> bool {
-        let fields = |of: &Self| of.entries.get(entry).map(|owned| owned.fields.clone());
-        fields(self) == fields(other)
     }
 
     /// Keeps the list short: the oldest updaters become one.

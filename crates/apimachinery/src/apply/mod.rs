@@ -18,7 +18,7 @@ mod tests;
 
 use serde_json::Value;
 
-use self::compare::{merge, remove_items, without_nulls};
+use self::compare::{merge, remove_items};
 use self::managers::{Entry, Fields, Managers, Operation};
 use self::writer::{empty_object, reset_set, stripped};
 use crate::shape::Type;
@@ -54,7 +54,7 @@ pub fn apply(
     {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    let config = reset(without_nulls(config, writer.ty), None, writer.reset);
+    let config = reset(config.clone(), None, writer.reset);
     if let Some(path) = compare::ambiguous(&config, writer.ty) {
         return Err(untyped(&config, writer.api_version, &path));
     }
@@ -83,7 +83,9 @@ pub fn apply(
     }
     managers.strip();
     let changed = live.is_none() || merged != base;
-    let fields = if changed || !managers.same_fields(&before, &entry) {
+    // As in kube-apiserver, an apply that changes no value leaves the time alone, even if it takes
+    // fields over: a manager that has changed nothing yet has no time.
+    let fields = if changed {
         Fields::Changed
     } else {
         Fields::Unchanged

@@ -9,7 +9,7 @@ use crate::shape::Type;
 
 /// The `OpenAPI` version of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Dialect {
+pub enum Dialect {
     V2,
     V3,
 }
@@ -23,7 +23,8 @@ impl Dialect {
         }
     }
 
-    pub(super) fn reference(self, name: &str) -> Value {
+    /// A reference to a definition.
+    pub fn reference(self, name: &str) -> Value {
         json!({"$ref": format!("{}{name}", self.prefix())})
     }
 
@@ -40,6 +41,9 @@ pub(super) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Objec
 pub(super) const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 pub(super) const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+const GVK: &str = "x-kubernetes-group-version-kind";
 
 /// The name of a kind's definition: `io.kubevirt.v1.VirtualMachine`.
 pub(super) fn name_of(resource: &Resource) -> String {
@@ -66,8 +70,15 @@ fn add_kind(out: &mut Map<String, Value>, resource: &Resource, dialect: Dialect)
     let name = name_of(resource);
     let mut root = match &resource.schema {
         Value::Object(_) => resource.schema.clone(),
-        _ => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        _ => json!({"type": "object"}),
     };
+    if dialect == Dialect::V2 && root[PRESERVE] == true {
+        // kubectl would refuse every field that is not among declared ones.
+        root = json!({"type": "object", GVK: gvk(resource, &resource.kind)});
+        out.insert(name.clone(), root);
+        out.insert(format!("{name}List"), list_schema(resource, &name, dialect));
+        return;
+    }
     let Value::Object(fields) = &mut root else {
         return;
     };
@@ -81,10 +92,7 @@ fn add_kind(out: &mut Map<String, Value>, resource: &Resource, dialect: Dialect)
     }
     fields.shift_remove("$schema");
     fields.shift_remove("title");
-    fields.insert(
-        "x-kubernetes-group-version-kind".to_owned(),
-        gvk(resource, &resource.kind),
-    );
+    fields.insert(GVK.to_owned(), gvk(resource, &resource.kind));
     let properties = crate::meta::object_mut(fields.entry("properties").or_insert(Value::Null));
     for (key, schema) in type_properties() {
         properties.insert(key.to_owned(), schema);
@@ -106,9 +114,12 @@ fn type_properties() -> [(&'static str, Value); 2] {
     [
         (
             "apiVersion",
-            text("Group and version of this representation of the object."),
+            text("APIVersion defines the group and version of this representation of the object."),
         ),
-        ("kind", text("Kind of the object, in CamelCase; immutable.")),
+        (
+            "kind",
+            text("Kind is the type of the object, in CamelCase; immutable."),
+        ),
     ]
 }
 
@@ -118,15 +129,15 @@ fn list_schema(resource: &Resource, item: &str, dialect: Dialect) -> Value {
         .map(|(k, v)| (k.to_owned(), v))
         .collect();
     let items = json!({"type": "array", "items": dialect.reference(item),
-        "description": format!("The objects of kind {}.", resource.kind)});
+        "description": format!("List of the objects of kind {}.", resource.kind)});
     properties.insert("items".to_owned(), items);
     let what = "Standard list metadata.";
     properties.insert("metadata".to_owned(), dialect.described(LIST_META, what));
     let kind = format!("{}List", resource.kind);
     json!({
-        "description": format!("A list of objects of kind {}.", resource.kind),
+        "description": format!("{kind} is a list of {}", resource.kind),
         "type": "object", "required": ["items"], "properties": properties,
-        "x-kubernetes-group-version-kind": gvk(resource, &kind),
+        GVK: gvk(resource, &kind),
     })
 }
 
@@ -185,7 +196,7 @@ fn target(reference: &str) -> Option<&str> {
 
 /// Rewrites references to the document's definitions, and drops keywords its version does not
 /// support.
-fn adapt(node: &mut Value, dialect: Dialect) {
+pub(super) fn adapt(node: &mut Value, dialect: Dialect) {
     match node {
         Value::Object(fields) => {
             let renamed = fields.get("$ref").and_then(Value::as_str).and_then(target);
@@ -193,6 +204,7 @@ fn adapt(node: &mut Value, dialect: Dialect) {
                 fields.insert("$ref".to_owned(), name.into());
             }
             if dialect == Dialect::V2 {
+                simplify(fields);
                 for key in ["nullable", "anyOf", "oneOf", "not"] {
                     // A property may have such a name; its schema is an object.
                     if fields
@@ -214,6 +226,32 @@ fn adapt(node: &mut Value, dialect: Dialect) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| adapt(item, dialect)),
         _ => {}
+    }
+}
+
+/// Removes what kubectl cannot read in version 2: fields of nodes that may be null or that keep
+/// unknown fields, and the type of these nodes.
+fn simplify(fields: &mut Map<String, Value>) {
+    let is_nullable = |schema: &Value| schema["nullable"] == true;
+    if let Some(Value::Object(properties)) = fields.get("properties") {
+        let nullable = properties.iter().filter(|(_, schema)| is_nullable(schema));
+        let nullable: BTreeSet<String> = nullable.map(|(name, _)| name.clone()).collect();
+        if let Some(Value::Array(required)) = fields.get_mut("required") {
+            required.retain(|name| name.as_str().is_none_or(|name| !nullable.contains(name)));
+        }
+    }
+    let is = |key: &str| fields.get(key) == Some(&Value::Bool(true));
+    if is("nullable") || is(PRESERVE) {
+        for key in ["type", "items", "properties"] {
+            fields.shift_remove(key);
+        }
+    }
+    if fields
+        .get("required")
+        .and_then(Value::as_array)
+        .is_some_and(Vec::is_empty)
+    {
+        fields.shift_remove("required");
     }
 }
 
@@ -245,7 +283,7 @@ fn shared() -> Map<String, Value> {
             "generateName": text("Prefix of a name that the server completes."),
             "generation": whole("Counts changes of the desired state. Set by the server."),
             "labels": map("Short values to select objects by."),
-            "managedFields": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "managedFields": {"type": "array", "items": {"type": "object"},
                 "description": "Field ownership by manager. Maintained by the server."},
             "name": text("Unique among objects of the kind in the namespace; immutable."),
             "namespace": text("The namespace in which the name is unique."),
@@ -272,7 +310,7 @@ fn shared() -> Map<String, Value> {
         "properties": {
             "apiVersion": {"type": "string"}, "kind": {"type": "string"},
             "code": {"type": "integer", "format": "int32"},
-            "details": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "details": {"type": "object"},
             "message": {"type": "string"}, "metadata": {"type": "object"},
             "reason": {"type": "string"}, "status": {"type": "string"},
         },

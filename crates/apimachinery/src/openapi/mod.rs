@@ -7,7 +7,9 @@
 //! change of the list and cache them.
 
 mod definitions;
+mod document;
 mod paths;
+mod protobuf;
 
 #[cfg(test)]
 mod tests;
@@ -17,8 +19,13 @@ use serde_json::{Map, Value, json};
 use crate::Resource;
 use crate::discovery::fnv;
 
-use definitions::{Dialect, definitions};
+use definitions::definitions;
 use paths::group_path;
+
+pub use definitions::Dialect;
+
+pub use document::{document, merge};
+pub use protobuf::{V2_PROTOBUF, to_protobuf};
 
 /// `/openapi/v2`.
 pub fn v2(resources: &[Resource], server_version: &str) -> Value {
@@ -34,10 +41,10 @@ pub fn v2(resources: &[Resource], server_version: &str) -> Value {
 /// `/openapi/v3`: the address of the document of each group and version. The address changes with
 /// the content, so that clients may cache documents.
 pub fn v3_index(resources: &[Resource]) -> Value {
-    let mut paths: Map<String, Value> = Map::new();
+    let mut index = Vec::new();
     for resource in resources {
         let path = group_path(&resource.group, &resource.version);
-        if paths.contains_key(&path) {
+        if index.iter().any(|(known, _)| *known == path) {
             continue;
         }
         let mut content = String::new();
@@ -49,10 +56,18 @@ pub fn v3_index(resources: &[Resource]) -> Value {
             }
             content.push_str(&one.schema.to_string());
         }
-        let url = format!("/openapi/v3/{path}?hash={:016X}", fnv(content.as_bytes()));
-        paths.insert(path, json!({"serverRelativeURL": url}));
+        index.push((path, content));
     }
-    json!({ "paths": paths })
+    index_of(index)
+}
+
+/// The index of documents, by their paths (`apis/group/version`) and contents.
+pub fn index_of(documents: impl IntoIterator<Item = (String, String)>) -> Value {
+    let entries = documents.into_iter().map(|(path, content)| {
+        let url = format!("/openapi/v3/{path}?hash={:016X}", fnv(content.as_bytes()));
+        (path, json!({"serverRelativeURL": url}))
+    });
+    json!({"paths": entries.collect::<Map<String, Value>>()})
 }
 
 /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`.

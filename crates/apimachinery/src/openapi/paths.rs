@@ -192,8 +192,10 @@ impl Maker<'_> {
 
     fn add_body(&self, out: &mut Value, verb: &str, name: &str) {
         let types: Vec<&str> = match (verb, self.dialect) {
-            ("patch", Dialect::V2) => PATCH_TYPES.into_iter().chain([STRATEGIC]).collect(),
-            ("patch", Dialect::V3) => PATCH_TYPES.to_vec(),
+            ("patch", Dialect::V2) if self.resource.takes_strategic_patches => {
+                PATCH_TYPES.into_iter().chain([STRATEGIC]).collect()
+            }
+            ("patch", _) => PATCH_TYPES.to_vec(),
             _ => MEDIA_TYPES.to_vec(),
         };
         let schema = self.dialect.reference(name);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{Subresource, discovery};
+use crate::{Subresource, discovery, meta};
 
 fn resources() -> Vec<Resource> {
     let verbs = [
@@ -46,6 +46,7 @@ fn resources() -> Vec<Resource> {
             verbs: verbs.clone(),
             subresources: vec![status("Pod")],
             schema: pod,
+            takes_strategic_patches: true,
         },
         Resource {
             group: "kubevirt.io".to_owned(),
@@ -59,6 +60,7 @@ fn resources() -> Vec<Resource> {
             verbs,
             subresources: vec![status("VirtualMachine")],
             schema: vm,
+            takes_strategic_patches: false,
         },
     ]
 }
@@ -130,10 +132,31 @@ fn version_two_omits_unsupported_keywords() {
     let document = v2(&resources(), "v1");
     let running = &document["definitions"]["io.kubevirt.v1.VirtualMachine"]["properties"]["spec"]["properties"]
         ["running"];
-    assert_eq!(
-        running,
-        &json!({"type": "boolean", "description": "Should it run?"})
-    );
+    // A field that may be null has no type: kubectl would refuse the null.
+    assert_eq!(running, &json!({"description": "Should it run?"}));
+}
+
+#[test]
+fn version_two_does_not_describe_what_may_be_unknown() {
+    let with = |schema: Value| Resource {
+        schema,
+        ..resources().into_iter().next().expect("a kind")
+    };
+    let described = |schema: Value| {
+        let resource = with(schema);
+        let name = definitions::name_of(&resource);
+        v2(&[resource], "v1")["definitions"][name].clone()
+    };
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                      "properties": {"a": {"type": "string"}}});
+    let root = described(open.clone());
+    assert_eq!(root["type"], "object");
+    assert!(root["properties"].is_null() && root["x-kubernetes-preserve-unknown-fields"].is_null());
+    let inner = described(json!({"type": "object", "properties": {"free": open}}));
+    let free = &inner["properties"]["free"];
+    assert_eq!(free, &json!({"x-kubernetes-preserve-unknown-fields": true}));
+    let version = inner["properties"]["apiVersion"]["description"].as_str();
+    assert!(version.is_some_and(|text| text.starts_with("APIVersion defines")));
 }
 
 #[track_caller]
@@ -189,4 +212,43 @@ fn both_discovery_formats_agree() {
         (&vm["scope"], &vm["subresources"][0]["subresource"]),
         (&json!("Namespaced"), &json!("status"))
     );
+}
+
+#[test]
+fn strategic_patches_are_offered_for_built_in_kinds_only() {
+    let paths = &v2(&resources(), "v1")["paths"];
+    let types = |path: &str| paths[path]["patch"]["consumes"].to_string();
+    let strategic = "application/strategic-merge-patch+json";
+    assert!(types("/api/v1/namespaces/{namespace}/pods/{name}").contains(strategic));
+    let vms = types("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{name}");
+    assert!(vms.contains("merge-patch") && !vms.contains(strategic));
+}
+
+#[test]
+fn document_of_an_aggregated_server_is_merged_below_its_group() {
+    let own = "/apis/sub.x.io/v1/namespaces/{namespace}/things/{name}/start";
+    let mut schemas = Map::new();
+    let inner = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/Other"}}});
+    schemas.insert("Options".to_owned(), inner);
+    let mut paths = Map::new();
+    let put = json!({"put": {"responses": {"202": {"description": "Accepted"}}}});
+    paths.insert(own.to_owned(), put.clone());
+    paths.insert("/api/v1/pods".to_owned(), put.clone());
+    let other = document(Dialect::V2, "x", &paths, schemas.clone());
+    let reference = &other["definitions"]["Options"]["properties"]["a"]["$ref"];
+    assert_eq!(reference, "#/definitions/Other");
+    let third = document(Dialect::V3, "x", &paths, schemas);
+    let reference = &third["components"]["schemas"]["Options"]["properties"]["a"]["$ref"];
+    assert_eq!(reference, "#/components/schemas/Other");
+
+    let mut merged = v2(&resources(), "v1.33.0");
+    let before = merged.clone();
+    merge(&mut merged, &other, "/apis/sub.x.io/v1/");
+    assert_eq!(merged["paths"][own], put);
+    assert_eq!(merged["definitions"]["Options"]["type"], "object");
+    for (part, added) in [("paths", own), ("definitions", "Options")] {
+        let own = meta::object_mut(&mut merged[part]);
+        own.shift_remove(added);
+    }
+    assert_eq!(merged, before, "everything else is as it was");
 }

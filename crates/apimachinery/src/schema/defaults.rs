@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::{Marks, Schema};
 
-pub(super) fn fill(schema: &Schema, at: &mut Value) {
+/// Drops nulls from fields that are neither nullable nor have a default.
+pub(super) fn drop_nulls(schema: &Schema, at: &mut Value) {
     match at {
         Value::Object(fields) => {
-            // A null in a field that is not nullable counts as absent.
             fields.retain(|name, value| {
                 !value.is_null()
                     || schema.child(name).is_none_or(|child| {
@@ -16,6 +16,26 @@ pub(super) fn fill(schema: &Schema, at: &mut Value) {
                             || child.marks.has(Marks::NULLABLE)
                     })
             });
+            for (name, value) in fields {
+                if let Some(child) = schema.child(name) {
+                    drop_nulls(child, value);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = schema.items() {
+                for item in list {
+                    drop_nulls(items, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn fill(schema: &Schema, at: &mut Value) {
+    match at {
+        Value::Object(fields) => {
             for (name, child) in &schema.properties {
                 let Some(default) = &child.default else {
                     continue;

@@ -143,7 +143,12 @@ impl Schema {
         self.prune(&mut object.clone())
     }
 
-    /// Fills in defaults; a null in a field that is not nullable counts as absent.
+    /// Drops nulls that count as absent: those in fields that are not nullable.
+    pub fn drop_nulls(&self, object: &mut Value) {
+        defaults::drop_nulls(self, object);
+    }
+
+    /// Fills in defaults, also in place of a null in a field that is not nullable.
     pub fn fill_defaults(&self, object: &mut Value) {
         defaults::fill(self, object);
     }
@@ -213,10 +218,6 @@ impl Schema {
 
     pub(crate) fn is_embedded(&self) -> bool {
         self.marks.has(Marks::EMBEDDED)
-    }
-
-    pub(crate) fn is_nullable(&self) -> bool {
-        self.marks.has(Marks::NULLABLE)
     }
 
     pub(crate) fn is_atomic_map(&self) -> bool {

@@ -30,6 +30,10 @@ fn check(
         return;
     }
     check_type(schema, value, path, out);
+    if value.is_null() && schema.kind.is_some() {
+        // The type is all that is wrong with it.
+        return;
+    }
     if let Some(checks) = &schema.checks {
         check_common(checks, value, path, out);
         match value {

@@ -136,13 +136,26 @@ fn lookup(object: &Value, path: &str) -> String {
         Some(Value::Bool(flag)) => flag.to_string(),
         Some(Value::Number(number)) => number.to_string(),
         _ if matches!(path, "spec.hostNetwork" | "spec.unschedulable") => "false".to_owned(),
-        Some(Value::Object(source)) if path == "source" => source
-            .get("component")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned(),
+        _ if path == "source" => reporter(object).to_owned(),
         _ => String::new(),
     }
+}
+
+/// The component that reported an event, in either version of events.
+fn reporter(event: &Value) -> &str {
+    let places = [
+        "/source/component",
+        "/deprecatedSource/component",
+        "/reportingComponent",
+        "/reportingController",
+    ];
+    let found = places
+        .iter()
+        .filter_map(|place| event.pointer(place)?.as_str());
+    found
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or_default()
 }
 
 /// Splits at unescaped commas.

@@ -92,15 +92,6 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// Whether the value may be null. Elsewhere a null means "not set".
-    pub(crate) fn is_nullable(self) -> bool {
-        match self {
-            Self::Custom(schema) | Self::Schema(schema) => schema.is_nullable(),
-            Self::BuiltIn(_) => false,
-            Self::Unknown => true,
-        }
-    }
-
     pub(crate) fn list(self) -> ListMerge<'a> {
         match self {
             Self::Custom(schema) | Self::Schema(schema) => match schema.list_type() {

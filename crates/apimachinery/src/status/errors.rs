@@ -206,6 +206,13 @@ impl Status {
         Self::new(Reason::Expired, message)
     }
 
+    /// A watch from a revision that the server has not reached, of another history for example.
+    /// The code makes every client list again; kube-apiserver does not answer such a watch at all.
+    pub fn too_large_resource_version(wanted: u64, latest: u64) -> Self {
+        let message = format!("too large resource version: {wanted}, current: {latest}");
+        Self::new(Reason::Expired, message)
+    }
+
     /// A `continue` token that has expired.
     pub fn expired_continue_token() -> Self {
         Self::new(
@@ -239,13 +246,32 @@ impl Status {
         }
     }
 
-    /// None of the client's accepted media types is served.
+    /// None of the client's accepted media types is served in this place.
     pub fn not_acceptable(served: &[&str]) -> Self {
         let message = format!(
             "only the following media types are accepted: {}",
             served.join(", ")
         );
         Self::new(Reason::NotAcceptable, message)
+    }
+
+    /// None of the client's accepted media types is known.
+    pub fn no_representation() -> Self {
+        let known = [
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+            "application/json;stream=watch",
+            "application/vnd.kubernetes.protobuf;stream=watch",
+        ];
+        let message = format!(
+            "406: Not Acceptable\n\nAvailable representations: {}",
+            known.join(", ")
+        );
+        Self {
+            details: Some(Box::default()),
+            ..Self::new(Reason::NotAcceptable, message)
+        }
     }
 
     /// A body of an unsupported media type.

@@ -56,6 +56,11 @@ fn errors_match_kube_apiserver() {
             "too old resource version: 3 (9)",
         ),
         (
+            Status::too_large_resource_version(9, 3),
+            410,
+            "too large resource version: 9, current: 3",
+        ),
+        (
             Status::method_not_allowed(VMS, "patch"),
             405,
             r#"patch is not supported on resources of kind "virtualmachines.kubevirt.io""#,

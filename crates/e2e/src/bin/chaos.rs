@@ -9,13 +9,13 @@ use std::{
 
 use e2e::{ChaosRun, Cluster, Host, Until, run_chaos};
 
-const USAGE: &str = "usage: nothing-notices host|cluster GUESTS MINUTES SEED";
+const USAGE: &str = "usage: chaos host|cluster GUESTS MINUTES SEED";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1);
-    let environment = words.next().unwrap_or_default();
-    let given: Vec<Option<u64>> = words.map(|word| word.parse().ok()).collect();
+    let mut arguments = std::env::args().skip(1);
+    let environment = arguments.next().unwrap_or_default();
+    let given: Vec<Option<u64>> = arguments.map(|text| text.parse().ok()).collect();
     let [Some(guests), Some(minutes), Some(seed)] = given[..] else {
         print(USAGE);
         return ExitCode::FAILURE;

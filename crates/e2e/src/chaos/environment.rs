@@ -183,7 +183,9 @@ impl ChaosEnvironment for Cluster {
                 started_as(|line| {
                     let program = line[0].rsplit('/').next();
                     program == Some(name)
-                        && line[1..].iter().any(|word| word.contains(&environment))
+                        && line[1..]
+                            .iter()
+                            .any(|argument| argument.contains(&environment))
                 })
             }
             Target::ControlPlane(name) => {

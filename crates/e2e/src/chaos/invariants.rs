@@ -94,15 +94,15 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
     }
 
     /// The latest liveness report of each node.
-    async fn reports(&self, word: Liveness) -> Result<BTreeMap<String, Value>, String> {
-        let api = match word {
+    async fn reports(&self, kind: Liveness) -> Result<BTreeMap<String, Value>, String> {
+        let api = match kind {
             Liveness::Heartbeat => &self.nodes,
             Liveness::Lease => &self.leases,
         };
         let report = list(api).await?.into_iter().map(|mut node| {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let name = name.to_owned();
-            let report = match word {
+            let report = match kind {
                 Liveness::Heartbeat => node["metadata"]["annotations"][HEARTBEAT].take(),
                 Liveness::Lease => node["spec"]["renewTime"].take(),
             };
@@ -127,17 +127,17 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
         let since = Instant::now();
         // Change every VM, so that a stale status does not look right.
         let number = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
-        let mut is_said = killed.target.is_of_guest();
+        let mut is_recovered = killed.target.is_of_guest();
         let mut last = "nothing".to_owned();
         let mut right = None;
         loop {
-            let seen = if is_said {
+            let seen = if is_recovered {
                 let seen = timeout(PATIENCE, self.check(killed, mark)).await;
                 seen.unwrap_or_else(|_elapsed| Err("no answer".to_owned()))
             } else {
                 let changed = timeout(PATIENCE, self.change_all(number)).await;
                 let changed = changed.unwrap_or_else(|_elapsed| Err("no answer".to_owned()));
-                is_said = changed.is_ok();
+                is_recovered = changed.is_ok();
                 changed.and_then(|()| Err("only just changed".to_owned()))
             };
             let now = since.elapsed();
@@ -184,16 +184,16 @@ impl<'a, G: ChaosEnvironment> Invariants<'a, G> {
     }
 
     async fn check(&self, killed: &Killed, mark: &Mark) -> Result<(), String> {
-        if let Some((word, node)) = killed.target.liveness() {
-            let before = match word {
+        if let Some((kind, node)) = killed.target.liveness() {
+            let before = match kind {
                 Liveness::Heartbeat => &mark.heartbeats,
                 Liveness::Lease => &mark.leases,
             };
-            let mut now = self.reports(word).await?.into_iter();
+            let mut now = self.reports(kind).await?.into_iter();
             let is_new = now.any(|(name, report)| {
                 node.is_none_or(|node| node == name) && before.get(&name) != Some(&report)
             });
-            ensure(is_new, || format!("no {word:?} from {}", killed.target))?;
+            ensure(is_new, || format!("no {kind:?} from {}", killed.target))?;
         }
         for node in &list(&self.nodes).await? {
             ensure(holds(&node["status"], "Ready"), || {

@@ -123,7 +123,7 @@ impl Observer {
             Some(format!("{} was interrupted: {fault}", guest.name))
         };
         let silences = self.guests.iter().map(|guest| guest.longest_silence);
-        let anew = self.guests.iter().filter_map(|guest| {
+        let restarted = self.guests.iter().filter_map(|guest| {
             let lifetimes = self.guest_processes.lifetimes(&guest.name);
             (lifetimes != 1).then(|| format!("{} had {lifetimes} processes", guest.name))
         });
@@ -133,7 +133,7 @@ impl Observer {
                 .guest_processes
                 .duplicates()
                 .into_iter()
-                .chain(anew)
+                .chain(restarted)
                 .collect(),
             longest_silence: silences.max().unwrap_or_default(),
             samples: self.guest_processes.samples(),

@@ -122,7 +122,7 @@ async fn image_without_disk_is_reported_without_image_volumes() {
 }
 
 /// Waits until the VMI has failed with this message, in its condition and in `virtctl why`.
-async fn is_reported(test: &TestNamespace, name: &str, words: &str) {
+async fn is_reported(test: &TestNamespace, name: &str, expected: &str) {
     let vmi = test.wait_vmi_phase(name, "Failed").await;
     let all = vmi["status"]["conditions"].as_array().expect("conditions");
     let mut all = all.iter();
@@ -131,8 +131,11 @@ async fn is_reported(test: &TestNamespace, name: &str, words: &str) {
         .unwrap_or(&Value::Null);
     assert_eq!(condition["reason"], "ContainerDiskMissing", "{vmi}");
     let message = condition["message"].as_str().unwrap_or_default();
-    assert!(message.contains(words), "{message}");
+    assert!(message.contains(expected), "{message}");
     let why = test.virtctl(&["why", name, "--output=json"]).await;
     let why = format!("{why:?}");
-    assert!(why.contains("disk-missing") && why.contains(words), "{why}");
+    assert!(
+        why.contains("disk-missing") && why.contains(expected),
+        "{why}"
+    );
 }

@@ -110,6 +110,55 @@ async fn virtctl_vnc_proxies_on_a_local_port() {
 }
 
 #[tokio::test]
+async fn virtctl_saves_a_screenshot() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("pictured")).await;
+    test.wait_vmi_phase("pictured", "Running").await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("screen.png");
+    let path = file.to_str().expect("a path is text");
+    for flags in [&["--file", path][..], &["--file", path, "--move-cursor"]] {
+        let arguments = [&["vnc", "screenshot", "pictured"], flags].concat();
+        test.virtctl(&arguments).await.success();
+        let picture = std::fs::read(&file).expect("read the picture");
+        assert!(
+            picture.starts_with(b"\x89PNG\r\n"),
+            "{:?}",
+            picture.get(..8)
+        );
+        assert!(picture.len() > 500, "{}", picture.len());
+    }
+}
+
+#[tokio::test]
+async fn virtctl_forwards_ports_to_the_guest() {
+    let test = test_namespace().await;
+    test.apply(&tiny_vm("served")).await;
+    let mut console = test.shell("served").await;
+    console
+        .shell("{ echo from-the-guest | nc -l -p 8080 & }")
+        .await;
+    let mut forward = test.virtctl_terminal(&["port-forward", "vm/served", "0:8080"]);
+    let output = forward.expect(" -> 8080").await;
+    let address = output.trim_start_matches("Forwarding from ");
+    let address = address.trim_end_matches(" -> 8080");
+    let mut local = TcpStream::connect(address).await.expect("connect locally");
+    let mut text = String::new();
+    local
+        .read_to_string(&mut text)
+        .await
+        .expect("read from the guest");
+    assert_eq!(text, "from-the-guest\n");
+
+    // Nothing listens on the port now: an error, and no client hangs.
+    let closed = test
+        .virtctl(&["port-forward", "--stdio", "vmi/served", "8080"])
+        .await;
+    let message = closed.failure();
+    assert!(message.contains("Connection refused"), "{message}");
+}
+
+#[tokio::test]
 async fn vmi_boots_from_kernel_image() {
     let test = test_namespace().await;
     let example = concat!(

@@ -6,6 +6,7 @@
 mod both;
 
 mod bad_input;
+mod causes;
 mod component_replicas;
 mod draining;
 mod policies;

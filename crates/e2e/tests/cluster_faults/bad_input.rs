@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command, time::Duration};
 
-use e2e::{DEADLINE, Environment, NAMESPACE, tiny_vm, wait_for, wait_for_within};
+use e2e::{DEADLINE, Environment, NAMESPACE, answer, tiny_vm, wait_for, wait_for_within};
 use installation::Settings;
 use jiff::{SignedDuration, Timestamp};
 use kube::{
@@ -139,7 +139,7 @@ async fn wait_event(test: &TestNamespace, namespace: &str, reason: &str, text: &
 async fn why(test: &TestNamespace, name: &str, text: &[&str]) {
     until("explained", || async {
         let output = test.virtctl(&["why", name]).await.stdout;
-        if text.iter().all(|word| output.contains(word)) {
+        if text.iter().all(|part| output.contains(part)) {
             Ok(())
         } else {
             Err(output)
@@ -170,12 +170,8 @@ async fn wrong_launcher_image_is_reported_and_recovered() {
         })
     };
     wait_for(&test.vmis(), "waits", "reporting its image", is_reported).await;
-    why(
-        &test,
-        "waits",
-        &["[launcher-image]", "LAUNCHER_IMAGE", NO_IMAGE],
-    )
-    .await;
+    let expected = answer("launcher-image", NO_IMAGE, "get deployment virt-controller");
+    test.why_answers("waits", expected).await;
 
     drop(repair);
     is_whole(&test).await;
@@ -200,6 +196,25 @@ async fn wrong_component_image_keeps_old_pods_and_is_reported() {
     why(&test, "waits", &["[component-image]", NO_IMAGE]).await;
     test.apply(&tiny_vm("runs")).await;
     test.wait_vmi_phase("runs", "Running").await;
+    drop(repair);
+    is_whole(&test).await;
+}
+
+#[tokio::test]
+async fn crashing_component_is_reported() {
+    let test = TestNamespace::create_exclusive().await;
+    let repair = Repair::of(&test);
+    let wrong = json!([{"op": "add", "path": "/spec/template/spec/containers/0/command/-",
+                        "value": "--no-such-flag"}]);
+    let patch = format!("--patch={wrong}");
+    let change = ["patch", "deployment/virt-controller", "--type=json", &patch];
+    in_installation(&test, &change).await;
+    let nowhere = json!({"test.example/nowhere": "yes"});
+    test.apply(&tiny_vm("waits").spec("nodeSelector", nowhere))
+        .await;
+    let next = "kubectl -n kubevirt logs virt-controller-";
+    let expected = answer("component-failing", "pod virt-controller-", next);
+    test.why_answers("waits", expected).await;
     drop(repair);
     is_whole(&test).await;
 }
@@ -246,7 +261,8 @@ async fn missing_permission_is_reported_and_vm_starts_once_restored() {
         &[
             "may not create pods",
             "kubectl apply",
-            "[component-hindered]",
+            "[component-unavailable]",
+            "[controller-forbidden]",
         ],
     )
     .await;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use e2e::{
-    GuestProcesses, VmManifest, eventually, keeps_counting, start_counting, tiny_vm, wait_for,
-    wait_for_within,
+    GuestProcesses, VmManifest, answer, eventually, keeps_counting, start_counting, tiny_vm,
+    wait_for, wait_for_within,
 };
 use kube::{
     Api,
@@ -41,7 +41,7 @@ fn node(vmi: &Value) -> String {
     name.expect("it is on a node").to_owned()
 }
 
-async fn node_says(test: &TestNamespace, node: &str, status: &str) {
+async fn wait_node_ready_is(test: &TestNamespace, node: &str, status: &str) {
     let what = format!("Ready={status}");
     wait_for(&nodes(test), node, &what, |node| {
         has_condition(node, "Ready", status)
@@ -69,12 +69,15 @@ async fn guests_survive_node_disconnect_and_become_ready_after_it() {
     let began = Instant::now();
     let cut = test.environment.disconnect_node(&node);
     let meanwhile = async {
-        node_says(&test, &node, "Unknown").await;
+        wait_node_ready_is(&test, &node, "Unknown").await;
         let out_of_reach = is_ready(&test, "cut", "False").await;
         assert_eq!(out_of_reach["status"]["phase"], "Running");
         let unready = |vm: &Value| vm["status"]["ready"] != true;
         let vm = wait_for(&test.vms(), "cut", "not ready", unready).await;
         assert_eq!(vm["status"]["printableStatus"], "Running");
+        let next = format!("describe node {node}");
+        let unready = answer("node-not-ready", &node, &next);
+        test.why_answers("cut", unready).await;
         keeps_counting(&test, &vmi).await;
         // The subject of the test.
         sleep_until(began + CUT).await;
@@ -86,13 +89,13 @@ async fn guests_survive_node_disconnect_and_become_ready_after_it() {
 
     drop(cut);
     let after = async {
-        node_says(&test, &node, "True").await;
+        wait_node_ready_is(&test, &node, "True").await;
         let back = Instant::now();
         let now = is_ready(&test, "cut", "True").await;
         let ready = |vm: &Value| vm["status"]["ready"] == true;
         wait_for(&test.vms(), "cut", "ready", ready).await;
         let took = back.elapsed();
-        println!("right {took:.1?} after the node is heard again");
+        println!("right {took:.1?} after the node reports again");
         assert!(took < STATUS_DEADLINE, "right only after {took:?}");
         for field in ["phase", "nodeName", "activePods"] {
             assert_eq!(now["status"][field], vmi["status"][field]);
@@ -139,7 +142,7 @@ async fn vms_of_deleted_node_restart_elsewhere_once() {
     .await;
     let until_it_runs = async {
         // Until its Node is deleted, the node may only be disconnected and its guests may run.
-        node_says(&test, &gone, "Unknown").await;
+        wait_node_ready_is(&test, &gone, "Unknown").await;
         is_ready(&test, "lost", "False").await;
         let now = test.wait_vmi_phase("lost", "Running").await;
         assert_eq!(now["metadata"]["uid"], vmi["metadata"]["uid"]);
@@ -147,6 +150,8 @@ async fn vms_of_deleted_node_restart_elsewhere_once() {
             .delete(&gone, &DeleteParams::default())
             .await
             .expect("delete the node");
+        let deleted = answer("node-gone", &gone, "get nodes");
+        test.why_answers("lost", deleted).await;
         let uid = vmi["metadata"]["uid"].clone();
         let is_another =
             |vmi: &Value| vmi["status"]["phase"] == "Running" && vmi["metadata"]["uid"] != uid;
@@ -158,11 +163,13 @@ async fn vms_of_deleted_node_restart_elsewhere_once() {
     let failed = test.wait_vmi_phase("stays", "Failed").await;
     assert_eq!(failed["status"]["reason"], "NodeUnresponsive", "{failed}");
     test.wait_vm_status("stays", "Stopped").await;
+    let unresponsive = answer("node-lost", &gone, "get nodes");
+    test.why_answers("stays", unresponsive).await;
 
     // The node of that name returns, and has nothing to restart.
     let back = async {
         test.environment.complete().await;
-        node_says(&test, &gone, "True").await;
+        wait_node_ready_is(&test, &gone, "True").await;
         let schedulable =
             |node: &Value| node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true";
         wait_for(&nodes(&test), &gone, "schedulable", schedulable).await;

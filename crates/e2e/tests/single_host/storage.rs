@@ -64,23 +64,23 @@ fn paused(vmi: &Value) -> Option<&Value> {
     conditions.iter().find(|one| one["type"] == "Paused")
 }
 
-/// Waits until the guest is paused by an I/O error and its status says so. virt-launcher resumes it from
+/// Waits until the guest is paused by an I/O error and its status reports it. virt-launcher resumes it from
 /// time to time, so the state changes between polls.
-async fn stands_still(test: &TestNamespace, name: &str, because: &str) {
+async fn waits_paused(test: &TestNamespace, name: &str, because: &str) {
     let vmis = test.vmis();
-    let is_said = |vmi: &Value| {
+    let is_reported = |vmi: &Value| {
         paused(vmi).is_some_and(|condition| {
             let message = condition["message"].as_str().unwrap_or_default();
-            condition["reason"] == "PausedIOError" && message.ends_with(because)
+            condition["reason"] == "PausedIOError" && message.contains(&format!("{because}. "))
         })
     };
-    wait_for(&vmis, name, because, is_said).await;
+    wait_for(&vmis, name, because, is_reported).await;
     test.wait_vm_status(name, "Paused").await;
     let until = tokio::time::Instant::now() + e2e::DEADLINE;
     loop {
         let why = test.virtctl(&["why", name]).await;
-        let words = ["paused-io-error", because];
-        if !why.is_success && words.iter().all(|word| why.stdout.contains(word)) {
+        let expected = ["paused-io-error", because];
+        if !why.is_success && expected.iter().all(|part| why.stdout.contains(part)) {
             return;
         }
         assert!(tokio::time::Instant::now() < until, "{why:?}");
@@ -161,8 +161,8 @@ async fn guest_pauses_on_storage_failure_and_resumes_after_repair() {
     // It is retried with increasing back-off.
     let refusal = "disk more: its storage fails: Operation not permitted";
     tokio::join!(
-        stands_still(&test, "full", "disk more: its storage is full"),
-        stands_still(&test, "refused", refusal),
+        waits_paused(&test, "full", "disk more: its storage is full"),
+        waits_paused(&test, "refused", refusal),
     );
     mounted.resize("80m");
     drop(sealed);

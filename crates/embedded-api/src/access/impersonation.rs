@@ -1,11 +1,12 @@
 //! User impersonation, for users with the permission.
 //!
-//! Invariant: the impersonated identity keeps none of the caller's own permissions.
+//! Invariants: the impersonated identity keeps none of the caller's own permissions; a request with an
+//! impersonation header that cannot be used is refused, and never runs as the caller.
 
 use std::collections::BTreeMap;
 
 use apimachinery::Status;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use super::{Attributes, ResourceTarget, Target, authorize};
 use crate::{api::Api, auth::Identity, error::ApiError};
@@ -21,10 +22,10 @@ pub(crate) async fn impersonate(
     caller: Identity,
     headers: &HeaderMap,
 ) -> Result<Identity, ApiError> {
-    let users = texts(headers, USER);
-    let groups = texts(headers, GROUP);
-    let uids = texts(headers, UID);
-    let extra = extra(headers);
+    let users = texts(headers, USER)?;
+    let groups = texts(headers, GROUP)?;
+    let uids = texts(headers, UID)?;
+    let extra = extra(headers)?;
     let Some(user) = users.first() else {
         if groups.is_empty() && uids.is_empty() && extra.is_empty() {
             return Ok(caller);
@@ -32,6 +33,10 @@ pub(crate) async fn impersonate(
         let why = "requested impersonation of a group, a uid or extra without impersonating a user";
         return Err(Status::internal(why).into());
     };
+    if user.is_empty() {
+        let why = "header Impersonate-User is empty: name the user, or leave the header out";
+        return Err(Status::bad_request(why).into());
+    }
     let mut wanted = vec![match Identity::parse_service_account(user) {
         Some((namespace, name)) => target("", "serviceaccounts", "", namespace, name),
         None => target("", "users", "", "", user),
@@ -96,22 +101,29 @@ fn target(group: &str, resource: &str, sub: &str, namespace: &str, name: &str) -
     }
 }
 
-fn texts(headers: &HeaderMap, name: &str) -> Vec<String> {
+fn texts(headers: &HeaderMap, name: &str) -> Result<Vec<String>, ApiError> {
     let found = headers.get_all(name).into_iter();
-    found
-        .filter_map(|value| value.to_str().ok())
-        .map(ToOwned::to_owned)
-        .collect()
+    found.map(|value| text(name, value)).collect()
 }
 
-fn extra(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, ApiError> {
     let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
-        let key = name.as_str().strip_prefix(EXTRA);
-        if let (Some(key), Ok(value)) = (key, value.to_str()) {
+        let name = name.as_str();
+        if let Some(key) = name.strip_prefix(EXTRA) {
             let key = crate::request::path::decode(key).unwrap_or_else(|| key.to_owned());
-            out.entry(key).or_default().push(value.to_owned());
+            out.entry(key).or_default().push(text(name, value)?);
         }
     }
-    out
+    Ok(out)
+}
+
+/// User names may contain any character, so values are read as UTF-8.
+fn text(name: &str, value: &HeaderValue) -> Result<String, ApiError> {
+    let text = str::from_utf8(value.as_bytes()).map_err(|_| {
+        Status::bad_request(format!(
+            "header {name} is not valid UTF-8: encode its value as UTF-8"
+        ))
+    })?;
+    Ok(text.to_owned())
 }

@@ -29,7 +29,7 @@ pub(super) async fn call_webhook(
         let why = format!("admission webhook \"{name}\" does not support dry run");
         return Err(Status::bad_request(why).into());
     }
-    let request = review::request(call, review, object, webhook);
+    let request = review::request(api, call, review, object, webhook).await?;
     let failed = |failure: String| {
         if webhook["failurePolicy"].as_str() == Some("Ignore") {
             tracing::warn!(
@@ -47,14 +47,19 @@ pub(super) async fn call_webhook(
         Err(why) => return failed(why),
     }
     let limit = Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).min(30));
-    let posted = tokio::time::timeout(limit, post(api, webhook, &request)).await;
+    let posted = tokio::time::timeout(limit, post(api, webhook, &request, limit)).await;
     let failure = match posted {
         Ok(Ok(answer)) if answer["response"].is_object() => {
             return apply_response(name, &answer["response"], warnings).map(Some);
         }
         Ok(Ok(_)) => "the review has no response".to_owned(),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no response within {} s", limit.as_secs()),
+        // Clients look for this text.
+        Err(_) => format!(
+            "failed to call webhook: Post \"{}\": context deadline exceeded (timeout after {} s)",
+            url(&webhook["clientConfig"], limit),
+            limit.as_secs()
+        ),
     };
     failed(failure)
 }
@@ -90,7 +95,33 @@ fn apply_response(
     Err(ApiError::from_value(error))
 }
 
-async fn post(api: &Api, webhook: &Value, review: &Value) -> Result<Value, ApiError> {
+/// The address of a webhook as kube-apiserver shows it.
+fn url(config: &Value, limit: Duration) -> String {
+    let service = &config["service"];
+    let text = |field: &str| service[field].as_str().unwrap_or_default();
+    if let Some(url) = config["url"].as_str() {
+        return with_timeout(url, limit);
+    }
+    let port = service["port"].as_u64().unwrap_or(443);
+    let (name, namespace, path) = (text("name"), text("namespace"), text("path"));
+    let path = path.trim_start_matches('/');
+    let base = format!("https://{name}.{namespace}.svc:{port}/{path}");
+    with_timeout(&base, limit)
+}
+
+/// Webhooks learn how long they may take.
+fn with_timeout(address: &str, limit: Duration) -> String {
+    let sign = if address.contains('?') { '&' } else { '?' };
+    format!("{address}{sign}timeout={}s", limit.as_secs())
+}
+
+/// Sends a review to the server in `webhook.clientConfig`.
+pub(crate) async fn post(
+    api: &Api,
+    webhook: &Value,
+    review: &Value,
+    limit: Duration,
+) -> Result<Value, ApiError> {
     let config = &webhook["clientConfig"];
     let (target, path) = address(api, config).await?;
     let client = backend::client(
@@ -99,7 +130,7 @@ async fn post(api: &Api, webhook: &Value, review: &Value) -> Result<Value, ApiEr
         backend::ClientIdentity::Anonymous,
     )?;
     let failed = |why: String| ApiError::from(Status::internal(why));
-    let request = Request::post(path)
+    let request = Request::post(with_timeout(&path, limit))
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::ACCEPT, "application/json")
         .body(Full::new(bytes::Bytes::from(review.to_string())))

@@ -12,6 +12,7 @@ use apimachinery::{Status, patch};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
+pub(crate) use self::call::post;
 use self::{call::call_webhook, matching::matching};
 use crate::{api::Api, error::ApiError, verbs::Call};
 
@@ -21,6 +22,8 @@ pub(crate) enum Operation {
     Create,
     Update,
     Delete,
+    /// Opening a stream into a pod.
+    Connect,
 }
 
 impl Operation {
@@ -29,6 +32,7 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
     }
 }

@@ -5,13 +5,26 @@ use serde_json::{Value, json};
 
 use super::{Operation, Review};
 use crate::{
-    registry::convert,
+    api::Api,
+    conversion,
+    error::ApiError,
     verbs::{Call, reviews},
 };
 
-pub(super) fn request(call: &Call, review: &Review<'_>, object: &Value, webhook: &Value) -> Value {
+pub(super) async fn request(
+    api: &Api,
+    call: &Call,
+    review: &Review<'_>,
+    object: &Value,
+    webhook: &Value,
+) -> Result<Value, ApiError> {
     let kind = &call.kind;
-    let gvk = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    // What is sent on a connection is the options of the stream.
+    let shown_kind = match review.operation {
+        Operation::Connect => meta::kind(object),
+        _ => &kind.kind,
+    };
+    let gvk = json!({"group": kind.group, "version": kind.version, "kind": shown_kind});
     let gvr = json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
     // A webhook with a rule for another version of the kind gets that version.
     let versions = || {
@@ -19,40 +32,50 @@ pub(super) fn request(call: &Call, review: &Review<'_>, object: &Value, webhook:
         rules.flat_map(|rule| rule["apiVersions"].as_array().into_iter().flatten())
     };
     let known = versions().any(|v| v == "*" || v == kind.version.as_str());
-    let converted = |object: &Value| {
-        let mut object = object.clone();
-        if let (false, Some(version)) = (known, versions().find_map(Value::as_str)) {
+    let converted = async |object: &Value| match versions().find_map(Value::as_str) {
+        Some(version) if !known && object.is_object() => {
             let other = join_api_version(&kind.group, version);
-            convert::to_version(&mut object, &other);
+            conversion::convert(api, kind, object.clone(), &other).await
         }
-        object
+        _ => Ok(object.clone()),
     };
+    let old = match review.old {
+        Some(old) => Some(converted(old).await?),
+        None => None,
+    };
+    let new = converted(object).await?;
     let named = if object.is_null() {
         review.old.unwrap_or(object)
     } else {
         object
     };
-    json!({
+    let name = match review.operation {
+        Operation::Connect => call.name(),
+        _ => meta::name(named),
+    };
+    Ok(json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
         "request": {
             "uid": uuid::Uuid::new_v4().to_string(),
             "kind": gvk, "resource": gvr, "requestKind": gvk, "requestResource": gvr,
             "subResource": call.subresource, "requestSubResource": call.subresource,
-            "name": meta::name(named), "namespace": call.namespace,
+            "name": name, "namespace": call.namespace,
             "operation": review.operation.as_str(),
             "userInfo": reviews::user_info(&call.identity),
-            "object": converted(object),
-            "oldObject": review.old.map(converted),
+            "object": new,
+            "oldObject": old,
             "dryRun": review.dry_run,
-            "options": {"apiVersion": "meta.k8s.io/v1", "kind": options_kind(review.operation)},
+            "options": options(review.operation),
         },
-    })
+    }))
 }
 
-fn options_kind(operation: Operation) -> &'static str {
-    match operation {
+fn options(operation: Operation) -> Value {
+    let kind = match operation {
         Operation::Create => "CreateOptions",
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
-    }
+        Operation::Connect => return Value::Null,
+    };
+    json!({"apiVersion": "meta.k8s.io/v1", "kind": kind})
 }

@@ -3,7 +3,7 @@
 use apimachinery::Violation;
 use serde_json::Value;
 
-use super::{Nulls, Strategy};
+use super::{Nulls, StatusMetadata, Strategy};
 use crate::registry::custom;
 
 pub(crate) const DEFINITION: Strategy = Strategy {
@@ -11,6 +11,7 @@ pub(crate) const DEFINITION: Strategy = Strategy {
     accept: custom::accept,
     validate,
     nulls: Nulls::Kept,
+    status_metadata: StatusMetadata::Kept,
     // The definition stays until its objects are deleted.
     finalizers: &[custom::CLEANUP],
     ..Strategy::PLAIN

@@ -15,9 +15,10 @@ pub(crate) mod definitions;
 pub(crate) mod events;
 pub(crate) mod namespaces;
 pub(crate) mod pods;
+pub(crate) mod priorities;
 pub(crate) mod quotas;
 pub(crate) mod services;
 pub(crate) mod storage;
 pub(crate) mod webhooks;
 
-pub(crate) use strategy::{DeletionResponse, InitialStatus, Nulls, Strategy};
+pub(crate) use strategy::{DeletionResponse, InitialStatus, Nulls, StatusMetadata, Strategy};

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     DeletionResponse, InitialStatus, Strategy,
-    fields::{check_enum, each, fill},
+    fields::{check_enum, each, fill, fill_absent},
 };
 
 pub(crate) const POD: Strategy = Strategy {
@@ -13,7 +13,6 @@ pub(crate) const POD: Strategy = Strategy {
         default(pod);
         complete_status(pod);
     },
-    populate: |pod, _| populate(pod),
     validate,
     initial_status: InitialStatus::Dropped,
     deletion: DeletionResponse::Object,
@@ -25,14 +24,18 @@ fn default(pod: &mut Value) {
         return;
     }
     for (field, value) in [
-        ("restartPolicy", json!("Always")),
-        ("dnsPolicy", json!("ClusterFirst")),
+        ("restartPolicy", "Always"),
+        ("dnsPolicy", "ClusterFirst"),
+        ("schedulerName", "default-scheduler"),
+    ] {
+        fill(&mut pod["spec"], field, value);
+    }
+    for (field, value) in [
         ("terminationGracePeriodSeconds", json!(30)),
-        ("schedulerName", json!("default-scheduler")),
         ("securityContext", json!({})),
         ("enableServiceLinks", json!(true)),
     ] {
-        fill(&mut pod["spec"], field, value);
+        fill_absent(&mut pod["spec"], field, value);
     }
     for list in ["containers", "initContainers"] {
         each(&mut pod["spec"], list, default_container);
@@ -40,7 +43,7 @@ fn default(pod: &mut Value) {
     each(&mut pod["spec"], "volumes", |volume| {
         for (source, mode) in [("configMap", 420), ("secret", 420), ("downwardAPI", 420)] {
             if volume[source].is_object() {
-                fill(&mut volume[source], "defaultMode", mode);
+                fill_absent(&mut volume[source], "defaultMode", mode);
             }
         }
         if volume["downwardAPI"].is_object() {
@@ -51,7 +54,7 @@ fn default(pod: &mut Value) {
             });
         }
         if volume["hostPath"].is_object() {
-            fill(&mut volume["hostPath"], "type", "");
+            fill_absent(&mut volume["hostPath"], "type", "");
         }
         if volume["image"].is_object() {
             let policy = pull_policy(volume["image"]["reference"].as_str().unwrap_or_default());
@@ -122,7 +125,7 @@ fn default_probe(probe: &mut Value) {
         fill(&mut probe["httpGet"], "scheme", "HTTP");
     }
     if probe["grpc"].is_object() {
-        fill(&mut probe["grpc"], "service", "");
+        fill_absent(&mut probe["grpc"], "service", "");
     }
 }
 
@@ -139,15 +142,6 @@ fn complete_status(pod: &mut Value) {
     }
 }
 
-/// Fields the server sets after field ownership is recorded.
-fn populate(pod: &mut Value) {
-    if pod["spec"].is_object() {
-        let spec = &mut pod["spec"];
-        fill(spec, "preemptionPolicy", "PreemptLowerPriority");
-        fill(spec, "priority", 0);
-    }
-}
-
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     if name.contains('@') {
@@ -160,7 +154,7 @@ fn pull_policy(image: &str) -> &'static str {
 }
 
 /// The quality-of-service class, which decides which pods are evicted first under memory pressure.
-fn qos_class(pod: &Value) -> &'static str {
+pub(crate) fn qos_class(pod: &Value) -> &'static str {
     let containers = ["containers", "initContainers"]
         .into_iter()
         .filter_map(|list| pod["spec"][list].as_array())
@@ -183,6 +177,7 @@ fn qos_class(pod: &Value) -> &'static str {
 
 fn validate(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
     let mut wrong = check_containers(pod);
+    wrong.extend(check_sysctls(pod));
     check_enum(
         &pod["spec"],
         "spec",
@@ -204,6 +199,36 @@ fn validate(live: Option<&Value>, pod: &Value) -> Vec<Violation> {
         wrong.push(Violation::forbidden("spec", why));
     }
     wrong
+}
+
+/// Names only: whether a sysctl is safe is the node's decision.
+fn check_sysctls(pod: &Value) -> Vec<Violation> {
+    let mut wrong = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    let sysctls = pod["spec"]["securityContext"]["sysctls"].as_array();
+    for (at, sysctl) in sysctls.into_iter().flatten().enumerate() {
+        let path = format!("spec.securityContext.sysctls[{at}].name");
+        let name = sysctl["name"].as_str().unwrap_or_default();
+        if name.is_empty() {
+            wrong.push(Violation::required(path, ""));
+        } else if !is_sysctl(name) {
+            let why = r"must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+            wrong.push(Violation::invalid(path, name, why));
+        } else if !seen.insert(name) {
+            wrong.push(Violation::duplicate(path, name));
+        }
+    }
+    wrong
+}
+
+/// Segments between dots or slashes, each of lower-case letters, digits and inner dashes.
+fn is_sysctl(name: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let is_inner = |c: char| is_end(Some(c)) || c == '-' || c == '_';
+    let is_segment = |text: &str| {
+        is_end(text.chars().next()) && is_end(text.chars().last()) && text.chars().all(is_inner)
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(is_segment)
 }
 
 fn check_containers(pod: &Value) -> Vec<Violation> {

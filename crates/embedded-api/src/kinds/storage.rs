@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     DeletionResponse, InitialStatus, Strategy,
-    fields::{check_enum, fill, fill_in},
+    fields::{check_enum, fill, fill_absent, fill_in},
 };
 
 const CLAIM_IMMUTABLE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
@@ -48,10 +48,12 @@ fn default_claim(claim: &mut Value) {
 
 fn default_volume(volume: &mut Value) {
     fill(volume, "status", json!({"phase": "Pending"}));
-    fill_in(volume, "spec", "persistentVolumeReclaimPolicy", "Retain");
+    if let Some(spec) = volume.get_mut("spec") {
+        fill(spec, "persistentVolumeReclaimPolicy", "Retain");
+    }
     fill_in(volume, "spec", "volumeMode", "Filesystem");
     if let Some(path) = volume.pointer_mut("/spec/hostPath") {
-        fill(path, "type", "");
+        fill_absent(path, "type", "");
     }
 }
 
@@ -61,8 +63,8 @@ fn populate_volume(volume: &mut Value, now: &str) {
 }
 
 fn default_class(class: &mut Value) {
-    fill(class, "reclaimPolicy", "Delete");
-    fill(class, "volumeBindingMode", "Immediate");
+    fill_absent(class, "reclaimPolicy", "Delete");
+    fill_absent(class, "volumeBindingMode", "Immediate");
 }
 
 fn validate_claim(live: Option<&Value>, claim: &Value) -> Vec<Violation> {

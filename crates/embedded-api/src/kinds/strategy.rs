@@ -21,6 +21,7 @@ pub(crate) struct Strategy {
     pub null_fields: &'static [&'static str],
     pub nulls: Nulls,
     pub initial_status: InitialStatus,
+    pub status_metadata: StatusMetadata,
     pub deletion: DeletionResponse,
     /// Finalizers of a new object.
     pub finalizers: &'static [&'static str],
@@ -42,6 +43,13 @@ pub(crate) enum InitialStatus {
     Dropped,
 }
 
+/// What a write of the status does to labels, annotations and the rest of the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StatusMetadata {
+    Written,
+    Kept,
+}
+
 /// The body of the response to a delete that removed the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeletionResponse {
@@ -61,6 +69,7 @@ impl Strategy {
         null_fields: &[],
         nulls: Nulls::Unset,
         initial_status: InitialStatus::Kept,
+        status_metadata: StatusMetadata::Written,
         deletion: DeletionResponse::Status,
         finalizers: &[],
     };

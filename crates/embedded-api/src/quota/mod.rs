@@ -3,6 +3,7 @@
 //! **Invariants**: usage is counted from the existing objects, never from a status, so that it
 //! cannot drift; two objects of one namespace are never admitted concurrently.
 
+mod scopes;
 mod usage;
 
 use apimachinery::{GroupResource, Status, meta};
@@ -23,24 +24,36 @@ const PLURAL: &str = "resourcequotas";
 /// Serializes the admission of objects in namespaces with quotas.
 pub(crate) type Gate = std::sync::Arc<Mutex<()>>;
 
-/// Admits a new object, or names the exceeded quota. Hold the returned guard until the object is
-/// stored.
+/// Admits a new or changed object, or names the exceeded quota. Hold the returned guard until the
+/// object is stored.
 pub(crate) async fn admit(
     api: &Api,
     call: &Call,
+    live: Option<&Value>,
     object: &Value,
 ) -> Result<Option<OwnedMutexGuard<()>>, ApiError> {
     // These change often, and quotas do not count them.
     let is_exempt = matches!(call.kind.plural.as_str(), "events" | "leases");
-    if call.namespace.is_empty() || is_exempt {
+    // Only these use more after some changes.
+    let may_grow = call.kind.is("", "services") || call.kind.is("", "persistentvolumeclaims");
+    let is_skipped = live.is_some() && (!may_grow || call.subresource.is_some());
+    if call.namespace.is_empty() || is_exempt || is_skipped {
         return Ok(None);
     }
     let kind = call.kind.resource();
-    let requested = usage::of(kind, object);
+    let mut requested = usage::of(kind, object);
+    if let Some(live) = live {
+        let before = usage::of(kind, live);
+        requested = usage::growth(&requested, &before);
+        if requested.is_empty() {
+            return Ok(None);
+        }
+    }
     let is_touched = |quota: &Value| {
         let hard = quota["spec"]["hard"].as_object();
         let mut names = hard.into_iter().flatten().map(|(name, _)| name);
-        names.any(|name| requested.contains_key(name)) || kind == usage::PODS
+        scopes::counts(quota, kind, object)
+            && (names.any(|name| requested.contains_key(name)) || kind == usage::PODS)
     };
     let mut quotas = of_namespace(api, &call.namespace).await?;
     quotas.retain(is_touched);
@@ -49,10 +62,9 @@ pub(crate) async fn admit(
     }
     let gate = Gate::clone(&api.quota_gate).lock_owned().await;
     for quota in &quotas {
-        let hard = &quota["spec"]["hard"];
         let usages = Usages {
             requested: &requested,
-            used: &used(api, &call.namespace, hard).await?,
+            used: &used(api, &call.namespace, quota).await?,
         };
         if let Some(why) = refusal(quota, kind, object, usages) {
             return Err(Status::forbidden(kind, meta::name(object), &why).into());
@@ -115,18 +127,23 @@ fn limits(hard: &Value) -> Usage {
 }
 
 /// The usage of the counted resources in a namespace.
-async fn used(api: &Api, namespace: &str, hard: &Value) -> Result<Usage, ApiError> {
+async fn used(api: &Api, namespace: &str, quota: &Value) -> Result<Usage, ApiError> {
     let mut sum = Usage::new();
-    for collection in usage::collections(hard) {
+    let mut collections = usage::collections(&quota["spec"]["hard"]);
+    if scopes::has_any(quota) {
+        collections.retain(|collection| collection.resource() == usage::PODS);
+    }
+    for collection in collections {
         let scope = Scope {
             namespace: Some(namespace.to_owned()),
             ..Scope::all(collection)
         };
+        let kind = scope.collection.resource();
         for stored in api.store.list(&scope, None, None).await?.items {
-            usage::add(
-                &mut sum,
-                &usage::of(scope.collection.resource(), &stored.parse()?),
-            );
+            let object = stored.parse()?;
+            if scopes::counts(quota, kind, &object) {
+                usage::add(&mut sum, &usage::of(kind, &object));
+            }
         }
     }
     Ok(sum)
@@ -147,7 +164,7 @@ pub(crate) async fn of_namespace(api: &Api, namespace: &str) -> Result<Vec<Value
 /// The quota with its current status.
 pub(crate) async fn counted(api: &Api, quota: &Value) -> Result<Value, ApiError> {
     let hard = &quota["spec"]["hard"];
-    let used = used(api, meta::namespace(quota), hard).await?;
+    let used = used(api, meta::namespace(quota), quota).await?;
     let names = hard.as_object().into_iter().flatten();
     let amounts: Map<String, Value> = names
         .map(|(name, _)| {

@@ -21,6 +21,9 @@ const PLAIN: [&str; 6] = [
     "services",
 ];
 
+const NODE_PORTS: &str = "services.nodeports";
+const LOAD_BALANCERS: &str = "services.loadbalancers";
+
 pub(super) const PODS: GroupResource<'static> = GroupResource {
     group: "",
     resource: "pods",
@@ -49,6 +52,9 @@ pub(super) fn of(kind: GroupResource<'_>, object: &Value) -> Usage {
         }
         ("", plural) if PLAIN.contains(&plural) => {
             all.insert(plural.to_owned(), Amount::ONE);
+            if plural == "services" {
+                add_service(&mut all, object);
+            }
         }
         _ => {}
     }
@@ -62,11 +68,39 @@ pub(super) fn add(sum: &mut Usage, more: &Usage) {
     }
 }
 
+/// By how much a changed object uses more than before.
+pub(super) fn growth(now: &Usage, before: &Usage) -> Usage {
+    let more = now.iter().map(|(name, amount)| {
+        let before = before.get(name).copied().unwrap_or(Amount::ZERO);
+        (name.clone(), amount.minus(before))
+    });
+    more.filter(|(_, amount)| *amount > Amount::ZERO).collect()
+}
+
 fn has_ended(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
     )
+}
+
+fn add_service(all: &mut Usage, service: &Value) {
+    let spec = &service["spec"];
+    let ports = spec["ports"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_balancer = spec["type"] == "LoadBalancer";
+    let node_ports = match spec["type"].as_str() {
+        Some("LoadBalancer") if spec["allocateLoadBalancerNodePorts"] == false => {
+            let numbered = ports
+                .iter()
+                .filter(|port| port["nodePort"].as_i64() > Some(0));
+            numbered.count()
+        }
+        Some("NodePort" | "LoadBalancer") => ports.len(),
+        _ => 0,
+    };
+    let amount = |count: usize| Amount::of(u64::try_from(count).unwrap_or(u64::MAX));
+    all.insert(NODE_PORTS.to_owned(), amount(node_ports));
+    all.insert(LOAD_BALANCERS.to_owned(), amount(usize::from(is_balancer)));
 }
 
 fn add_claim(all: &mut Usage, claim: &Value) {
@@ -172,6 +206,9 @@ pub(super) fn collections(hard: &Value) -> Vec<Collection> {
                 Collection::new(group, plural)
             }
             None if PLAIN.contains(&name.as_str()) => Collection::new("", name),
+            None if [NODE_PORTS, LOAD_BALANCERS].contains(&name.as_str()) => {
+                Collection::new("", "services")
+            }
             None if name == "requests.storage" || name.contains(".storageclass.") => {
                 Collection::new("", "persistentvolumeclaims")
             }
@@ -257,6 +294,31 @@ mod tests {
             texts(&vm),
             json!({"count/virtualmachines.kubevirt.io": "1"})
         );
+    }
+
+    #[test]
+    fn services_use_node_ports_and_load_balancers() {
+        let kind = GroupResource {
+            resource: "services",
+            ..PODS
+        };
+        for (spec, ports, balancers) in [
+            (json!({"type": "ClusterIP", "ports": [{}]}), "0", "0"),
+            (json!({"type": "NodePort", "ports": [{}, {}]}), "2", "0"),
+            (json!({"type": "LoadBalancer", "ports": [{}]}), "1", "1"),
+            (
+                json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false,
+                       "ports": [{"nodePort": 30000}, {}]}),
+                "1",
+                "1",
+            ),
+        ] {
+            let expected = json!({"count/services": "1", "services": "1",
+                NODE_PORTS: ports, LOAD_BALANCERS: balancers});
+            assert_eq!(texts(&of(kind, &json!({"spec": spec}))), expected);
+        }
+        let counted = collections(&json!({NODE_PORTS: "1", LOAD_BALANCERS: "1"}));
+        assert_eq!(counted, [Collection::new("", "services")]);
     }
 
     #[test]

@@ -4,6 +4,9 @@
 
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 use apimachinery::Subresource;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
 use schemars::{JsonSchema, generate::SchemaSettings};

@@ -1,6 +1,6 @@
-//! Conversion of an object to another version.
+//! Conversion of an object to another version without a webhook.
 //!
-//! Versions of custom kinds differ in their label only. Events of the two groups share their
+//! Versions of custom kinds then differ in their label only. Events of the two groups share their
 //! objects and differ in the names of fields. Invariant: a round trip loses nothing.
 
 use serde_json::{Map, Value};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: [`check`] and [`versions`] agree on which definitions are valid.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, sync::Arc};
 
 use apimachinery::{
     Subresource, Violation,
@@ -13,7 +13,7 @@ use apimachinery::{
 };
 use serde_json::{Value, json};
 
-use super::{Custom, Origin, Scale, Served};
+use super::{Custom, Origin, Scale, Served, StoredAs};
 use crate::store::Collection;
 
 /// Keeps a definition until the objects of its kind are deleted.
@@ -162,15 +162,25 @@ pub(crate) fn accept(crd: &mut Value, now: &str) {
     });
 }
 
-/// The served versions of a definition, the preferred one first.
-pub(crate) fn versions(crd: &Value, shared: &mut Interner) -> Result<Vec<Served>, Vec<Violation>> {
+/// The served versions of a definition of this revision, the preferred one first.
+pub(crate) fn versions(
+    crd: &Value,
+    revision: u64,
+    shared: &mut Interner,
+) -> Result<Vec<Served>, Vec<Violation>> {
     let spec = &crd["spec"];
     let (group, names) = (text(&spec["group"]), &spec["names"]);
-    let storage = list(&spec["versions"])
+    let stored = list(&spec["versions"])
         .iter()
-        .find(|version| version["storage"] == json!(true))
+        .find(|version| version["storage"] == json!(true));
+    let storage = stored
         .map(|version| join_api_version(&group, &text(&version["name"])))
         .unwrap_or_default();
+    let parse = |version: &Value, shared: &mut Interner| {
+        let at = "spec.versions.schema.openAPIV3Schema";
+        Schema::parse_shared(&version["schema"]["openAPIV3Schema"], at, shared)
+    };
+    let stored_schema = parse(stored.unwrap_or(&Value::Null), shared)?;
     let mut versions: Vec<&Value> = list(&spec["versions"])
         .iter()
         .filter(|version| version["served"] == json!(true))
@@ -179,11 +189,7 @@ pub(crate) fn versions(crd: &Value, shared: &mut Interner) -> Result<Vec<Served>
     versions
         .into_iter()
         .map(|version| {
-            let schema = Schema::parse_shared(
-                &version["schema"]["openAPIV3Schema"],
-                "spec.versions.schema.openAPIV3Schema",
-                shared,
-            )?;
+            let schema = parse(version, shared)?;
             let columns = Layout::custom(
                 &version["additionalPrinterColumns"],
                 "spec.versions.additionalPrinterColumns",
@@ -211,6 +217,12 @@ pub(crate) fn versions(crd: &Value, shared: &mut Interner) -> Result<Vec<Served>
                         .collect(),
                     scale: scale(&version["subresources"]["scale"]),
                     definition: apimachinery::meta::name(crd).to_owned(),
+                    conversion: (spec["conversion"]["strategy"] == json!("Webhook"))
+                        .then(|| spec["conversion"]["webhook"].clone()),
+                    stored: StoredAs {
+                        schema: Arc::clone(&stored_schema),
+                        since: revision,
+                    },
                 })),
                 kind,
                 group: group.clone(),

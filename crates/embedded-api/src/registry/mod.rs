@@ -67,6 +67,17 @@ pub(crate) struct Custom {
     pub scale: Option<Scale>,
     /// The name of the CRD.
     pub definition: String,
+    pub stored: StoredAs,
+    /// The webhook that converts between versions; without one they differ in their label only.
+    pub conversion: Option<Value>,
+}
+
+/// The stored version of a custom kind.
+#[derive(Debug)]
+pub(crate) struct StoredAs {
+    pub schema: Arc<Schema>,
+    /// Objects stored before this revision may lack defaults of the schema.
+    pub since: u64,
 }
 
 /// Where a custom kind stores its replicas.
@@ -127,6 +138,14 @@ impl Served {
         }
     }
 
+    /// The schema whose defaults an object stored at this revision may lack.
+    pub(crate) fn later_schema(&self, revision: u64) -> Option<&Schema> {
+        match &self.origin {
+            Origin::Custom(custom) if revision < custom.stored.since => Some(&custom.stored.schema),
+            _ => None,
+        }
+    }
+
     /// The behaviour of a built-in kind.
     pub(crate) fn strategy(&self) -> Option<&'static Strategy> {
         match &self.origin {
@@ -163,6 +182,7 @@ impl Served {
             verbs: self.verbs.iter().map(ToString::to_string).collect(),
             subresources: self.subresources.clone(),
             schema,
+            takes_strategic_patches: !self.is_custom(),
         }
     }
 }
@@ -175,6 +195,15 @@ pub(crate) struct Aggregated {
     pub backend: Backend,
     /// The resources that the server reported; empty until its first response.
     pub resources: Vec<Resource>,
+    pub documents: Arc<Documents>,
+}
+
+/// The `OpenAPI` documents of another server; null if it has none.
+#[derive(Debug, Default)]
+pub(crate) struct Documents {
+    pub v2: Value,
+    /// Of its group and version.
+    pub v3: Value,
 }
 
 /// The connection to another server, from the spec of an `APIService`.
@@ -272,7 +301,7 @@ impl Registry {
                 known
             } else {
                 let definition = one.parse()?;
-                match custom::versions(&definition, &mut definitions.shared) {
+                match custom::versions(&definition, one.revision, &mut definitions.shared) {
                     Ok(versions) => versions.into_iter().map(Arc::new).collect(),
                     Err(violations) => {
                         wrong.push((meta::name(&definition).to_owned(), violations));
@@ -323,21 +352,20 @@ impl Registry {
 
     /// The resources for discovery.
     pub(crate) fn resources(&self) -> Vec<Resource> {
-        self.resources_with(|_| Value::Null)
-    }
-
-    /// Like [`Self::resources`], with schemas. `custom` supplies those of CRDs, which are not
-    /// cached.
-    pub(crate) fn resources_with(&self, custom: impl Fn(&Served) -> Value) -> Vec<Resource> {
-        let mut out: Vec<Resource> = self
-            .all()
-            .iter()
-            .map(|kind| kind.to_resource(custom(kind)))
-            .collect();
+        let mut out = self.own_resources(|_| Value::Null);
         for aggregated in self.all_aggregated() {
             out.extend(aggregated.resources.iter().cloned());
         }
         out
+    }
+
+    /// The resources of this server with their schemas. `custom` supplies those of CRDs, which are not
+    /// cached. Other servers describe theirs in their own documents.
+    pub(crate) fn own_resources(&self, custom: impl Fn(&Served) -> Value) -> Vec<Resource> {
+        let all = self.all();
+        all.iter()
+            .map(|kind| kind.to_resource(custom(kind)))
+            .collect()
     }
 }
 

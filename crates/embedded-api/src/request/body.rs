@@ -1,19 +1,19 @@
-//! Bodies of requests: JSON or YAML, of bounded size.
+//! Bodies of requests: JSON, YAML or protobuf, of bounded size.
 
 use std::{
     collections::HashSet,
     fmt::{self, Write as _},
 };
 
-use apimachinery::Status;
+use apimachinery::{Status, protobuf};
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
-use super::protobuf;
 use crate::error::ApiError;
 
 /// The limit of kube-apiserver.
@@ -31,7 +31,6 @@ pub(crate) enum Format {
     MergePatch,
     StrategicMergePatch,
     Apply,
-    /// Supported for a few kinds.
     Protobuf,
 }
 
@@ -61,6 +60,14 @@ impl Payload {
         })
     }
 
+    /// Rejects protobuf where only JSON and YAML have a meaning.
+    pub(crate) fn refuse_protobuf(&self) -> Result<(), ApiError> {
+        if self.format != Format::Protobuf {
+            return Ok(());
+        }
+        Err(Status::unsupported_media_type(&["application/json", "application/yaml"]).into())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -73,13 +80,14 @@ impl Payload {
             )))
         };
         match self.format {
-            Format::Protobuf => protobuf::decode(&self.bytes).ok_or_else(unsupported),
+            Format::Protobuf => protobuf::decode(&self.bytes)
+                .map_err(|why| Status::bad_request(why.to_string()).into()),
             Format::Yaml | Format::Apply => {
                 let text = std::str::from_utf8(&self.bytes).map_err(|e| bad(e.to_string()))?;
                 // JSON is YAML, but its own parser is faster and exact.
                 match serde_json::from_str(text) {
                     Ok(value) => Ok(value),
-                    Err(_) => serde_saphyr::from_str(text).map_err(|e| bad(e.to_string())),
+                    Err(_) => from_yaml(text).map_err(|e| bad(e.to_string())),
                 }
             }
             _ => serde_json::from_slice(&self.bytes)
@@ -88,19 +96,62 @@ impl Payload {
         }
     }
 
-    /// Paths of duplicate fields in a JSON object. The last value takes effect.
+    /// Texts about duplicate fields. The last value takes effect.
     pub(crate) fn duplicates(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        if self.format == Format::Json {
-            let seed = Duplicates {
-                path: &mut String::new(),
-                found: &mut found,
-            };
-            let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-            // Malformed JSON is rejected elsewhere.
-            seed.deserialize(&mut reader).ok();
+        match self.format {
+            Format::Json | Format::MergePatch | Format::StrategicMergePatch => {
+                let paths = self.duplicate_paths().into_iter();
+                paths
+                    .map(|path| format!("duplicate field {path:?}"))
+                    .collect()
+            }
+            Format::Yaml | Format::Apply => duplicate_key(&self.bytes).into_iter().collect(),
+            Format::JsonPatch | Format::Protobuf => Vec::new(),
         }
+    }
+
+    /// The same as warnings, which do not name the parser.
+    pub(crate) fn duplicate_warnings(&self) -> Vec<String> {
+        let texts = self.duplicates().into_iter();
+        texts
+            .map(|text| text.strip_prefix(YAML_ERRORS).unwrap_or(&text).to_owned())
+            .collect()
+    }
+
+    /// Paths of duplicate fields in a JSON object.
+    fn duplicate_paths(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let seed = Duplicates {
+            path: &mut String::new(),
+            found: &mut found,
+        };
+        let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
+        // Malformed JSON is rejected elsewhere.
+        seed.deserialize(&mut reader).ok();
         found
+    }
+}
+
+fn from_yaml(text: &str) -> Result<Value, serde_saphyr::Error> {
+    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    serde_saphyr::from_str_with_options(text, options)
+}
+
+/// How errors of Kubernetes' YAML parser begin.
+const YAML_ERRORS: &str = "yaml: unmarshal errors:\n  ";
+
+/// The first duplicate key of a YAML document, as Kubernetes' parser reports it.
+fn duplicate_key(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let error = serde_saphyr::from_str::<Value>(text).err()?;
+    match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key, location } => {
+            let (line, key) = (location.line(), key.as_deref().unwrap_or_default());
+            Some(format!(
+                "{YAML_ERRORS}line {line}: key {key:?} already set in map"
+            ))
+        }
+        _ => None,
     }
 }
 
@@ -223,18 +274,14 @@ fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
         "application/merge-patch+json" => Ok(Format::MergePatch),
         "application/strategic-merge-patch+json" => Ok(Format::StrategicMergePatch),
         "application/apply-patch+yaml" | "application/apply-patch+json" => Ok(Format::Apply),
-        "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
+        protobuf::MEDIA_TYPE => Ok(Format::Protobuf),
         _ => Err(unsupported()),
     }
 }
 
 fn unsupported() -> ApiError {
-    Status::unsupported_media_type(&[
-        "application/json",
-        "application/yaml",
-        "application/vnd.kubernetes.protobuf",
-    ])
-    .into()
+    Status::unsupported_media_type(&["application/json", "application/yaml", protobuf::MEDIA_TYPE])
+        .into()
 }
 
 #[cfg(test)]
@@ -246,7 +293,7 @@ mod tests {
             format: Format::Json,
             bytes: Bytes::from(text),
         };
-        payload.duplicates()
+        payload.duplicate_paths()
     }
 
     #[test]

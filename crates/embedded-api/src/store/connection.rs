@@ -1,38 +1,17 @@
 //! Database connections: one writer, a few readers.
 //!
-//! Invariant: the page caches of all connections together are bounded to a few megabytes.
+//! Invariants: a commit is on disk when it returns, and no reader sees it before; the page caches
+//! of all connections together are bounded to a few megabytes.
 
-use std::path::Path;
+use std::{
+    ffi::CStr,
+    path::{Path, PathBuf},
+};
 
 use parking_lot::{Mutex, MutexGuard};
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 
-use super::{Database, StoreError};
-
-/// The version of the table layout; a database with a higher version is rejected.
-const LAYOUT: i64 = 1;
-
-const TABLES: &str = "
-    CREATE TABLE IF NOT EXISTS objects (
-        grp TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-        revision INTEGER NOT NULL, body BLOB NOT NULL,
-        PRIMARY KEY (grp, plural, namespace, name)
-    );
-    CREATE TABLE IF NOT EXISTS log (
-        revision INTEGER PRIMARY KEY,
-        grp TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-        kind INTEGER NOT NULL, body BLOB NOT NULL
-    );
-    CREATE INDEX IF NOT EXISTS log_of_object ON log (grp, plural, namespace, name, revision);
-    CREATE TABLE IF NOT EXISTS owners (
-        owner TEXT NOT NULL,
-        grp TEXT NOT NULL, plural TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
-        PRIMARY KEY (owner, grp, plural, namespace, name)
-    ) WITHOUT ROWID;
-    CREATE INDEX IF NOT EXISTS owners_of_object ON owners (grp, plural, namespace, name);
-    CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-    INSERT OR IGNORE INTO counters VALUES ('revision', 1), ('compacted', 1);
-";
+use super::{Database, StoreError, error::corrupt, layout};
 
 /// Maximum number of readers; further reads wait for one.
 const READERS: usize = 2;
@@ -42,37 +21,65 @@ pub(super) struct Connections {
     writer: Mutex<Connection>,
     /// Empty for an in-memory database, which has a single connection.
     readers: Vec<Mutex<Connection>>,
+    path: Option<PathBuf>,
 }
 
 impl Connections {
     pub(super) fn open(database: &Database) -> Result<Self, StoreError> {
-        let (writer, readers) = match database {
-            Database::Memory => (Connection::open_in_memory()?, Vec::new()),
-            Database::File(path) => {
-                let writer = Connection::open(path)?;
-                writer.pragma_update(None, "journal_mode", "WAL")?;
-                // The WAL survives a crash of the process; a power loss may lose the last writes.
-                writer.pragma_update(None, "synchronous", "NORMAL")?;
-                check_layout(&writer, path)?;
-                writer.execute_batch(TABLES)?;
-                writer.pragma_update(None, "user_version", LAYOUT)?;
-                let readers = (0..READERS)
-                    .map(|_| {
-                        let reader = Connection::open(path)?;
-                        reader.pragma_update(None, "query_only", true)?;
-                        bound(&reader, 512)?;
-                        Ok(Mutex::new(reader))
-                    })
-                    .collect::<Result<Vec<_>, StoreError>>()?;
-                (writer, readers)
+        match database {
+            Database::Memory => {
+                let writer = Connection::open_in_memory()?;
+                layout::create(&writer)?;
+                Self::with(writer, Vec::new(), None)
             }
-        };
-        writer.execute_batch(TABLES)?;
+            Database::File(path) => {
+                Self::open_file(path, None).map_err(|error| corrupt(error, path))
+            }
+        }
+    }
+
+    /// Opens or creates a database file, through another `vfs` in tests.
+    pub(super) fn open_file(path: &Path, vfs: Option<&CStr>) -> Result<Self, StoreError> {
+        let writer = connect(path, vfs)?;
+        layout::check(&writer, path)?;
+        writer.pragma_update(None, "journal_mode", "WAL")?;
+        // Syncs the log at every commit: an acknowledged write survives a power cut.
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        layout::migrate(&writer)?;
+        if vfs.is_none() {
+            // SQLite syncs the directory of its logs, not that of a new database.
+            durable_file::sync_parent(path).map_err(|source| StoreError::File {
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        let readers = (0..READERS)
+            .map(|_| {
+                let reader = connect(path, vfs)?;
+                reader.pragma_update(None, "query_only", true)?;
+                bound(&reader, 512)?;
+                Ok(Mutex::new(reader))
+            })
+            .collect::<Result<Vec<_>, StoreError>>()?;
+        Self::with(writer, readers, Some(path.to_owned()))
+    }
+
+    fn with(
+        writer: Connection,
+        readers: Vec<Mutex<Connection>>,
+        path: Option<PathBuf>,
+    ) -> Result<Self, StoreError> {
         bound(&writer, 2048)?;
         Ok(Self {
             writer: Mutex::new(writer),
             readers,
+            path,
         })
+    }
+
+    /// The file; `None` in memory.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     pub(super) fn writer(&self) -> MutexGuard<'_, Connection> {
@@ -93,15 +100,12 @@ impl Connections {
     }
 }
 
-fn check_layout(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if found > LAYOUT {
-        return Err(StoreError::TooNew {
-            path: path.to_owned(),
-            found,
-        });
-    }
-    Ok(())
+fn connect(path: &Path, vfs: Option<&CStr>) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::default();
+    Ok(match vfs {
+        None => Connection::open_with_flags(path, flags)?,
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs)?,
+    })
 }
 
 fn bound(connection: &Connection, kibibytes: i64) -> Result<(), StoreError> {

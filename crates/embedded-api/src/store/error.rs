@@ -1,6 +1,6 @@
 //! Errors of the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use reasons::Reason;
 
@@ -13,14 +13,37 @@ pub enum StoreError {
     Exists,
     #[error("replay changes after revision {wanted}, the oldest kept is {oldest}")]
     Compacted { wanted: u64, oldest: u64 },
+    #[error("replay changes after revision {wanted}, the latest is {latest}")]
+    Future { wanted: u64, latest: u64 },
     #[error("write: the disk that holds the database is full")]
     DiskFull,
     #[error("use database")]
     Sqlite(#[source] rusqlite::Error),
     #[error("use object")]
     Json(#[from] serde_json::Error),
-    #[error("open database {}: it was created by a newer version ({found})", path.display())]
-    TooNew { path: PathBuf, found: i64 },
+    #[error("open database {}: its layout is version {found}, and this program knows versions up to \
+         {known}; run the newer version of Ferrovirt that wrote it", path.display())]
+    TooNew {
+        path: PathBuf,
+        found: i64,
+        known: i64,
+    },
+    #[error(
+        "open database {}: it is damaged ({detail}); guests keep running; stop this process, keep a \
+         copy of the file, then run `ferrovirt restore FILE` with the latest good copy",
+        path.display()
+    )]
+    Corrupt { path: PathBuf, detail: String },
+    #[error("restore {}: the copy has no objects", path.display())]
+    Empty { path: PathBuf },
+    #[error("use file {}", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("write: the server stopped before the commit")]
+    Stopped,
     #[error("wait for database")]
     Cancelled(#[from] tokio::task::JoinError),
 }
@@ -32,11 +55,13 @@ impl StoreError {
             Self::Conflict => Reason::Conflict,
             Self::Exists => Reason::AlreadyExists,
             Self::Compacted { .. } => Reason::Compacted,
+            Self::Future { .. } => Reason::FutureRevision,
             Self::DiskFull => Reason::DiskFull,
-            Self::Sqlite(_) => Reason::DatabaseFailed,
+            Self::Corrupt { .. } => Reason::DatabaseCorrupt,
+            Self::Sqlite(_) | Self::File { .. } | Self::Empty { .. } => Reason::DatabaseFailed,
             Self::Json(_) => Reason::BadObject,
             Self::TooNew { .. } => Reason::DatabaseTooNew,
-            Self::Cancelled(_) => Reason::Cancelled,
+            Self::Stopped | Self::Cancelled(_) => Reason::Cancelled,
         }
     }
 }
@@ -47,5 +72,24 @@ impl From<rusqlite::Error> for StoreError {
             Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull,
             _ => Self::Sqlite(error),
         }
+    }
+}
+
+/// Names the file if the database was found to be damaged or no database at all.
+pub(super) fn corrupt(error: StoreError, path: &Path) -> StoreError {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    match error {
+        StoreError::Sqlite(error)
+            if matches!(
+                error.sqlite_error_code(),
+                Some(DatabaseCorrupt | NotADatabase)
+            ) =>
+        {
+            StoreError::Corrupt {
+                path: path.to_owned(),
+                detail: error.to_string(),
+            }
+        }
+        other => other,
     }
 }

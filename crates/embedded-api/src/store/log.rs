@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::Value;
 
-use super::{Collection, Event, EventKind, Key, Scope, StoreError, query::select};
+use super::{Collection, Event, EventKind, Key, Scope, StoreError, group::Write, query::select};
 
 /// The effect of a write.
 #[derive(Debug)]
@@ -16,6 +16,14 @@ pub(crate) enum Change {
     Put(Value),
     /// With the final state of the object.
     Remove(Value),
+}
+
+impl Change {
+    pub(super) fn into_object(self) -> Value {
+        match self {
+            Self::Put(object) | Self::Remove(object) => object,
+        }
+    }
 }
 
 pub(super) fn revision(db: &Connection) -> Result<u64, StoreError> {
@@ -27,48 +35,64 @@ pub(super) fn counter(db: &Connection, name: &str) -> Result<u64, StoreError> {
     Ok(query.query_row([name], |row| row.get(0))?)
 }
 
-/// Writes if the object is at the `expected` revision (`None`: if it does not exist).
+/// Commits a group of writes in one transaction. A write whose object is not at the expected
+/// revision fails by itself; any other failure is that of the whole group, which changes nothing.
 pub(super) fn commit(
     db: &mut Connection,
-    key: &Key,
-    expected: Option<u64>,
-    change: Change,
-) -> Result<(Value, Event), StoreError> {
+    group: &mut [Write],
+) -> Result<Vec<Result<Event, StoreError>>, StoreError> {
     let db = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let before = select(&db, key)?;
-    match (before.as_ref().map(|stored| stored.revision), expected) {
+    let mut outcomes = Vec::with_capacity(group.len());
+    for write in group {
+        match apply(&db, write) {
+            // Decided before the first change of this write, so there is nothing to undo.
+            outcome @ (Ok(_) | Err(StoreError::Conflict | StoreError::Exists)) => {
+                outcomes.push(outcome);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    db.commit()?;
+    Ok(outcomes)
+}
+
+/// Writes if the object is at the expected revision; sets the object's new revision.
+fn apply(db: &Transaction<'_>, write: &mut Write) -> Result<Event, StoreError> {
+    let Write {
+        key,
+        expected,
+        change,
+        ..
+    } = write;
+    let before = select(db, key)?;
+    match (before.as_ref().map(|stored| stored.revision), *expected) {
         (Some(_), None) => return Err(StoreError::Exists),
         (found, expected) if found != expected => return Err(StoreError::Conflict),
         _ => {}
     }
-    let revision = next_revision(&db)?;
-    let (mut object, kind) = match (change, &before) {
+    let revision = next_revision(db)?;
+    let (object, kind) = match (change, &before) {
         (Change::Remove(last), _) => (last, EventKind::Deleted),
         (Change::Put(object), None) => (object, EventKind::Added),
         (Change::Put(object), Some(_)) => (object, EventKind::Modified),
     };
-    meta::set(&mut object, "resourceVersion", revision.to_string());
-    let body = Bytes::from(serde_json::to_vec(&object)?);
-    write(&db, key, kind, revision, &body)?;
+    meta::set(object, "resourceVersion", revision.to_string());
+    let body = Bytes::from(serde_json::to_vec(object)?);
+    record(db, key, kind, revision, &body)?;
     let owners: Vec<&str> = match kind {
         EventKind::Deleted => Vec::new(),
-        _ => meta::owner_references(&object)
+        _ => meta::owner_references(object)
             .map(|owner| owner.uid)
             .collect(),
     };
-    set_owners(&db, key, &owners)?;
-    db.commit()?;
-    let previous = before.map(|stored| stored.body);
-    Ok((
-        object,
-        Event {
-            revision,
-            kind,
-            key: key.clone(),
-            body,
-            previous,
-        },
-    ))
+    set_owners(db, key, &owners)?;
+    Ok(Event {
+        revision,
+        kind,
+        key: key.clone(),
+        body,
+        previous: before.map(|stored| stored.body),
+    })
 }
 
 fn next_revision(db: &Transaction<'_>) -> Result<u64, StoreError> {
@@ -78,7 +102,7 @@ fn next_revision(db: &Transaction<'_>) -> Result<u64, StoreError> {
     Ok(query.query_row([], |row| row.get(0))?)
 }
 
-fn write(
+fn record(
     db: &Transaction<'_>,
     key: &Key,
     kind: EventKind,
@@ -144,13 +168,17 @@ pub(super) fn dependents(db: &Connection, owner: &str) -> Result<Vec<Key>, Store
     Ok(keys)
 }
 
-pub(super) fn check_kept(db: &Connection, revision: u64) -> Result<(), StoreError> {
+/// Rejects a revision that the log cannot continue from: compacted away, or not reached yet. The
+/// latter is of another history, before a restored copy for example, and what follows it here is
+/// unknown to its holder.
+pub(super) fn check_kept(db: &Connection, wanted: u64) -> Result<(), StoreError> {
     let oldest = counter(db, "compacted")?;
-    if revision < oldest {
-        return Err(StoreError::Compacted {
-            wanted: revision,
-            oldest,
-        });
+    if wanted < oldest {
+        return Err(StoreError::Compacted { wanted, oldest });
+    }
+    let latest = revision(db)?;
+    if wanted > latest {
+        return Err(StoreError::Future { wanted, latest });
     }
     Ok(())
 }

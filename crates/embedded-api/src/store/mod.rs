@@ -2,21 +2,30 @@
 //!
 //! Invariants: one revision counter for all objects, incremented by each write inside its
 //! transaction; an object's `resourceVersion` is the revision of its last write; events are
-//! published in the order of revisions and only after the commit. One lock serializes writes. Out
-//! of scope: kinds, schemas, HTTP.
+//! published in the order of revisions and only after the commit is on disk; writes that wait share
+//! a commit (`group`). Out of scope: kinds, schemas, HTTP.
 
 mod connection;
+mod copy;
 mod error;
+mod group;
+mod layout;
 mod log;
 mod object;
 mod query;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde_json::Value;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 
-pub use self::error::StoreError;
+pub use self::{
+    copy::{Contents, back_up, inspect, restore},
+    error::StoreError,
+};
 pub(crate) use self::{
     log::Change,
     object::{Collection, Event, EventKind, Key, More, Page, Position, Scope, Stored},
@@ -38,17 +47,30 @@ const LIVE_EVENTS: usize = 256;
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     connections: Arc<connection::Connections>,
+    group: Arc<group::Group>,
     live: broadcast::Sender<Arc<Event>>,
 }
 
 impl Store {
     /// Opens or creates the database. Blocks.
     pub(crate) fn open(database: &Database) -> Result<Self, StoreError> {
-        let connections = Arc::new(connection::Connections::open(database)?);
-        Ok(Self {
-            connections,
+        Ok(Self::with(connection::Connections::open(database)?))
+    }
+
+    fn with(connections: connection::Connections) -> Self {
+        Self {
+            connections: Arc::new(connections),
+            group: Arc::default(),
             live: broadcast::Sender::new(LIVE_EVENTS),
-        })
+        }
+    }
+
+    /// Copies the database to a new file, while it is in use. Blocks.
+    pub(crate) fn copy_to(&self, target: &Path) -> Result<Contents, StoreError> {
+        match self.connections.path() {
+            Some(path) => back_up(path, target),
+            None => copy::copy(&self.connections.writer(), target),
+        }
     }
 
     /// Counts for the metrics.
@@ -116,20 +138,18 @@ impl Store {
         expected: Option<u64>,
         change: Change,
     ) -> Result<(Value, Stored), StoreError> {
-        let (store, key) = (self.clone(), key.clone());
-        tokio::task::spawn_blocking(move || {
-            let mut writer = store.connections.writer();
-            let (object, event) = log::commit(&mut writer, &key, expected, change)?;
-            let stored = Stored {
-                revision: event.revision,
-                body: event.body.clone(),
-            };
-            // A send without receivers is fine. Sent under the lock, to preserve the order of
-            // revisions.
-            store.live.send(Arc::new(event)).ok();
-            Ok((object, stored))
-        })
-        .await?
+        let (done, outcome) = oneshot::channel();
+        let write = group::Write {
+            key: key.clone(),
+            expected,
+            change,
+            done,
+        };
+        if self.group.add(write) {
+            let duty = group::Duty::new(self.clone());
+            drop(tokio::task::spawn_blocking(|| duty.fulfil()));
+        }
+        outcome.await.unwrap_or(Err(StoreError::Stopped))
     }
 
     /// Future changes. Subscribe before reading the state or the log, then skip known revisions.
@@ -155,7 +175,7 @@ impl Store {
         self.read(move |db| log::dependents(db, &owner)).await
     }
 
-    /// Rejects a revision if the log no longer has all later changes.
+    /// Rejects a revision unless the log has all later changes.
     pub(crate) async fn check_kept(&self, revision: u64) -> Result<(), StoreError> {
         self.read(move |db| log::check_kept(db, revision)).await
     }
@@ -176,5 +196,7 @@ impl Store {
     }
 }
 
+#[cfg(test)]
+mod power_cut;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,9 @@ use crate::{
 const RETRY: Duration = Duration::from_secs(5);
 const ACCOUNT: &str = "default";
 const ROOT_CA: &str = "kube-root-ca.crt";
+const DESCRIPTION: &str = "kubernetes.io/description";
+const ROOT_CA_DESCRIPTION: &str = "Verifies the API server at its addresses inside of the cluster: the address of the service \
+     and kubernetes.default.svc.";
 
 pub(crate) async fn run(api: Api, stop: CancellationToken) {
     let mut live = api.store.live();
@@ -87,7 +90,10 @@ async fn populate(api: &Api, only: Option<&str>) -> Result<(), ApiError> {
         let account = json!({"metadata": {"name": ACCOUNT}});
         ensure(api, &accounts, namespace, account).await?;
         if let Some(ca) = &api.root_ca {
-            let map = json!({"metadata": {"name": ROOT_CA}, "data": {"ca.crt": ca}});
+            let map = json!({
+                "metadata": {"name": ROOT_CA, "annotations": {DESCRIPTION: ROOT_CA_DESCRIPTION}},
+                "data": {"ca.crt": ca},
+            });
             ensure(api, &maps, namespace, map).await?;
         }
     }

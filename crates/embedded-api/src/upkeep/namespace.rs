@@ -34,9 +34,8 @@ pub(super) async fn finish(api: &Api, name: &str) -> Result<(), ApiError> {
     let mut object = live.object.clone();
     let now = meta::format_time(api.clock.now());
     set_conditions(&mut object, &left, &now);
-    if left.is_empty()
-        && let Value::Array(held) = &mut object["spec"]["finalizers"]
-    {
+    let held = object.pointer_mut("/spec/finalizers");
+    if let (true, Some(Value::Array(held))) = (left.is_empty(), held) {
         held.retain(|finalizer| finalizer != OURS);
     }
     // Later deletions trigger another run.

@@ -1,8 +1,8 @@
-//! Health and discovery of the servers behind `APIServices`.
+//! Health, discovery and `OpenAPI` of the servers behind `APIServices`.
 //!
-//! Writes the `Available` condition and completes discovery.
+//! Writes the `Available` condition and completes discovery and the `OpenAPI` documents.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use apimachinery::{discovery, meta};
 use axum::extract::Request;
@@ -19,7 +19,7 @@ use crate::{
     api::Api,
     auth::Identity,
     error::ApiError,
-    registry::Aggregated,
+    registry::{Aggregated, Documents},
     store::{Collection, Key, Scope},
     verbs::{Call, Live, write},
 };
@@ -73,6 +73,7 @@ async fn check_all(api: &Api) -> Result<(), ApiError> {
         let condition = match discover(api, &one).await {
             Ok(document) => {
                 one.resources = discovery::from_resource_list(&document);
+                one.documents = Arc::new(documents(api, &one).await);
                 Available {
                     status: "True",
                     reason: "Passed",
@@ -81,6 +82,7 @@ async fn check_all(api: &Api) -> Result<(), ApiError> {
             }
             Err(why) => {
                 one.resources.clear();
+                one.documents = Arc::default();
                 Available {
                     status: "False",
                     reason: "FailedDiscoveryCheck",
@@ -98,13 +100,32 @@ async fn check_all(api: &Api) -> Result<(), ApiError> {
 }
 
 async fn discover(api: &Api, one: &Aggregated) -> Result<Value, ApiError> {
+    fetch(api, one, &format!("/apis/{}/{}", one.group, one.version)).await
+}
+
+/// A server does not need to have such documents.
+async fn documents(api: &Api, one: &Aggregated) -> Documents {
+    let of = async |path: String| {
+        let fetched = fetch(api, one, &path).await;
+        fetched.unwrap_or_else(|error| {
+            tracing::debug!(group = one.group, path, %error, "no OpenAPI of an API service");
+            Value::Null
+        })
+    };
+    Documents {
+        v2: of("/openapi/v2".to_owned()).await,
+        v3: of(format!("/openapi/v3/apis/{}/{}", one.group, one.version)).await,
+    }
+}
+
+async fn fetch(api: &Api, one: &Aggregated, path: &str) -> Result<Value, ApiError> {
     let failed = |why: String| ApiError::foreign(503, "ServiceUnavailable", &why);
-    let mut request = Request::get(format!("/apis/{}/{}", one.group, one.version))
+    let mut request = Request::get(path)
         .header(http::header::ACCEPT, "application/json")
         .body(axum::body::Body::empty())
         .map_err(|error| failed(error.to_string()))?;
-    aggregate::set_user_headers(&Identity::component("system:apiserver"), &mut request);
-    let fetch = async {
+    aggregate::set_user_headers(&Identity::component("system:apiserver"), &mut request)?;
+    let answer = async {
         let answer = aggregate::send(api, &one.backend, request).await?;
         if !answer.status().is_success() {
             return Err(failed(format!("the server answered {}", answer.status())));
@@ -115,7 +136,7 @@ async fn discover(api: &Api, one: &Aggregated) -> Result<Value, ApiError> {
         let body = body.map_err(|error| failed(error.to_string()))?;
         Ok(serde_json::from_slice(&body.to_bytes())?)
     };
-    timeout(ANSWER, fetch)
+    timeout(ANSWER, answer)
         .await
         .map_err(|_| failed("no response in time".to_owned()))?
 }

@@ -32,7 +32,7 @@ pub(crate) async fn bind(
         return Err(Status::bad_request("target.name is required").into());
     }
     call.subresource = None;
-    let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
+    let live = Live::shown(api, &read::load(api, call, call.name()).await?, &call.kind).await?;
     let resource = GroupResource {
         group: "",
         resource: "pods/binding",
@@ -108,7 +108,7 @@ pub(crate) async fn evict(
     admission::validate(api, &call, &review, &eviction, &mut Vec::new()).await?;
     call.subresource = None;
     let name = call.name().to_owned();
-    let pod = Live::of(&read::load(api, &call, &name).await?, &call.kind)?;
+    let pod = Live::shown(api, &read::load(api, &call, &name).await?, &call.kind).await?;
     if call.query.dry_run {
         disruption::check(api, &pod.object).await?;
     } else {

@@ -15,15 +15,22 @@ pub(crate) async fn create(
     call: &Call,
     payload: &Payload,
 ) -> Result<Response, ApiError> {
+    if call.kind.is_custom() {
+        payload.refuse_protobuf()?;
+    }
     let mut object = payload.value()?;
     prepare::identify(call, &mut object)?;
-    let duplicates = prepare::check_duplicates(call, payload)?;
+    let duplicates = prepare::check_fields(api, call, payload, &object)?;
     let mut written = create_named(api, call, object).await?;
     written.warnings.splice(0..0, duplicates);
     Ok(read::respond_written(api, call, written))
 }
 
-async fn create_named(api: &Api, call: &Call, object: Value) -> Result<super::Written, ApiError> {
+pub(crate) async fn create_named(
+    api: &Api,
+    call: &Call,
+    object: Value,
+) -> Result<super::Written, ApiError> {
     let generates = meta::name(&object).is_empty() && !meta::generate_name(&object).is_empty();
     if !generates {
         return Box::pin(write::create(api, call, object, Ownership::Compute)).await;

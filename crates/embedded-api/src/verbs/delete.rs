@@ -15,9 +15,9 @@ use super::{
 use crate::{
     admission::{self, Operation, Review},
     api::Api,
+    conversion,
     error::ApiError,
     kinds::DeletionResponse,
-    registry::convert,
     request::{Payload, query},
 };
 
@@ -132,10 +132,10 @@ pub(crate) async fn delete_collection(
     let page = api.store.list(&read::scope(&call), None, None).await?;
     let mut items = Vec::new();
     for stored in page.items {
-        if !read::matches(&call, &stored.body)? {
+        if !read::matches(api, &call, &stored.body, stored.revision).await? {
             continue;
         }
-        let object = Live::of(&stored, &call.kind)?.object;
+        let object = Live::shown(api, &stored, &call.kind).await?.object;
         let mut one = call.clone();
         meta::namespace(&object).clone_into(&mut one.namespace);
         let name = meta::name(&object).to_owned();
@@ -169,7 +169,7 @@ pub(crate) async fn delete_named(
     let mut attempt = 1;
     let mut reviewed = false;
     loop {
-        let live = Live::of(&read::load(api, call, name).await?, &call.kind)?;
+        let live = Live::shown(api, &read::load(api, call, name).await?, &call.kind).await?;
         check_preconditions(call, &live, name, options)?;
         if !reviewed {
             review(api, call, &live).await?;
@@ -238,14 +238,15 @@ async fn delete_live(
         if meta::is_deleting(&object) || call.kind.is("", "pods") {
             mark(api, &mut object, 0);
         }
-        convert::to_version(&mut object, &call.kind.storage_api_version);
+        let object = conversion::to_storage(api, &call.kind, object).await?;
         let name = meta::name(&object).to_owned();
-        let mut deleted = api
+        let deleted = api
             .store
             .delete(&call.key(&name), live.revision, object)
             .await
             .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
-        convert::to_version(&mut deleted, &call.kind.api_version());
+        let deleted =
+            conversion::convert(api, &call.kind, deleted, &call.kind.api_version()).await?;
         api.on_write(&call.kind).await?;
         return Ok(Outcome::Deleted(deleted));
     }

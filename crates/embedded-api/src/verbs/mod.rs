@@ -20,10 +20,12 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::{
+    api::Api,
     auth::Identity,
+    conversion,
     error::ApiError,
     registry::{Served, convert},
-    request::{Query, Representation},
+    request::{Encoding, Query, Representation},
     store::{Key, Stored},
 };
 
@@ -36,6 +38,7 @@ pub(crate) struct Call {
     pub subresource: Option<String>,
     pub query: Query,
     pub representation: Representation,
+    pub encoding: Encoding,
     pub identity: Identity,
     pub user_agent: String,
 }
@@ -50,6 +53,7 @@ impl Call {
             subresource: None,
             query: Query::none(),
             representation: Representation::Object,
+            encoding: Encoding::Json,
             identity: Identity::component("system:apiserver"),
             user_agent: "embedded-api".to_owned(),
         }
@@ -84,6 +88,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// An object of a built-in kind.
     pub(crate) fn of(stored: &Stored, kind: &Served) -> Result<Self, ApiError> {
         let mut object = stored.parse()?;
         convert::to_version(&mut object, &kind.api_version());
@@ -92,6 +97,28 @@ impl Live {
             object,
         })
     }
+
+    /// An object of any kind.
+    pub(crate) async fn shown(api: &Api, stored: &Stored, kind: &Served) -> Result<Self, ApiError> {
+        let object = shown(api, kind, stored.parse()?, stored.revision).await?;
+        Ok(Self {
+            revision: stored.revision,
+            object,
+        })
+    }
+}
+
+/// An object as stored at a revision: with later defaults, in the requested version.
+pub(crate) async fn shown(
+    api: &Api,
+    kind: &Served,
+    mut object: Value,
+    revision: u64,
+) -> Result<Value, ApiError> {
+    if let Some(schema) = kind.later_schema(revision) {
+        schema.fill_defaults(&mut object);
+    }
+    conversion::convert(api, kind, object, &kind.api_version()).await
 }
 
 /// The result of a write, and warnings for the client.

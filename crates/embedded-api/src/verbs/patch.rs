@@ -13,7 +13,10 @@ use crate::{
     access::{self, Attributes, ResourceTarget, Target},
     api::Api,
     error::ApiError,
-    request::{Format, Payload, query},
+    request::{
+        Format, Payload,
+        query::{self, FieldValidation},
+    },
     verbs::write::Ownership,
 };
 
@@ -30,8 +33,8 @@ pub(crate) async fn patch(api: &Api, call: &Call, payload: &Payload) -> Result<R
     let mut attempt = 1;
     loop {
         let done = match payload.format {
-            Format::Apply => Box::pin(apply(api, call, &change)).await,
-            format => Box::pin(merge(api, call, &change, format)).await,
+            Format::Apply => Box::pin(apply(api, call, &change, payload)).await,
+            _ => Box::pin(merge(api, call, &change, payload)).await,
         };
         match done {
             // A concurrent write. The change may still apply to the current object; a change that
@@ -70,9 +73,14 @@ fn retryable(error: ApiError) -> Failed {
     }
 }
 
-async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result<Written, Failed> {
-    let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
-    let mut object = match format {
+async fn merge(
+    api: &Api,
+    call: &Call,
+    change: &Value,
+    payload: &Payload,
+) -> Result<Written, Failed> {
+    let live = Live::shown(api, &read::load(api, call, call.name()).await?, &call.kind).await?;
+    let mut object = match payload.format {
         Format::JsonPatch => patch::json::apply(&live.object, change)?,
         Format::MergePatch if !change.is_object() => {
             let found = meta::type_name(change);
@@ -90,7 +98,7 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
     prepare::check_version(call, &live, &object)?;
     prepare::identify(call, &mut object)?;
     if let Some(why) = prepare::decoding_error(api, &call.kind, &object)
-        .or_else(|| prepare::strict_error(api, call, &object))
+        .or_else(|| prepare::strict_error(api, call, payload, &object))
     {
         let wrong = Violation::invalid("patch", object.to_string(), why);
         return Err(Status::invalid(
@@ -103,15 +111,35 @@ async fn merge(api: &Api, call: &Call, change: &Value, format: Format) -> Result
         )
         .into());
     }
-    write::update(api, call, &live, object, Ownership::Compute)
+    let mut written = write::update(api, call, &live, object, Ownership::Compute)
         .await
-        .map_err(retryable)
+        .map_err(retryable)?;
+    if call.query.field_validation == FieldValidation::Warn {
+        written.warnings.splice(0..0, payload.duplicate_warnings());
+    }
+    Ok(written)
 }
 
-async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed> {
+async fn apply(
+    api: &Api,
+    call: &Call,
+    config: &Value,
+    payload: &Payload,
+) -> Result<Written, Failed> {
     if call.query.field_manager.is_none() {
         let wrong = Violation::required("fieldManager", "is required for apply patch");
         return Err(query::invalid("PatchOptions", wrong).into());
+    }
+    let duplicates = match call.query.field_validation {
+        FieldValidation::Ignore => Vec::new(),
+        FieldValidation::Warn => payload.duplicate_warnings(),
+        FieldValidation::Strict => payload.duplicates(),
+    };
+    if call.query.field_validation == FieldValidation::Strict
+        && let Some(first) = duplicates.first()
+    {
+        let why = format!("error strict decoding YAML: error converting YAML to JSON: {first}");
+        return Err(Status::bad_request(why).into());
     }
     let mut config = config.clone();
     if !config["metadata"]["managedFields"].is_null() {
@@ -129,7 +157,8 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
         let why = format!(".{first}: field not declared in schema");
         return Err(apply::untyped(&sent, &call.kind.api_version(), &why).into());
     }
-    let warnings = prepare::prune(api, call, &mut config)?;
+    // Nulls and empty values stay: they are owned, and may be refused.
+    prepare::check_decodable(api, &call.kind, &config)?;
     let conflicts = if call.query.force {
         Conflicts::TakeOver
     } else {
@@ -140,7 +169,7 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
     let stored = api.store.get(&call.key(call.name())).await?;
     let mut written = match stored {
         Some(stored) => {
-            let live = Live::of(&stored, &call.kind)?;
+            let live = Live::shown(api, &stored, &call.kind).await?;
             prepare::check_version(call, &live, &config)?;
             let mut merged = apply::apply(&writer, Some(&live.object), &config, conflicts)?;
             meta::set(&mut merged, "uid", meta::uid(&live.object));
@@ -168,7 +197,7 @@ async fn apply(api: &Api, call: &Call, config: &Value) -> Result<Written, Failed
             write::create(api, call, object, Ownership::Known).await?
         }
     };
-    written.warnings.splice(0..0, warnings);
+    written.warnings.splice(0..0, duplicates);
     Ok(written)
 }
 

@@ -10,26 +10,32 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::{Call, Live, partial, warn};
+use super::{Call, Live, partial, shown, warn};
 use crate::{
     api::Api,
+    encode::OwnJson,
     error::ApiError,
-    registry::{Origin, convert},
+    registry::Origin,
     request::Representation,
     store::{More, Position, Scope, StoreError, Stored},
 };
 
 pub(crate) async fn get(api: &Api, call: &Call) -> Result<Response, ApiError> {
     let stored = load(api, call, call.name()).await?;
-    if call.representation == Representation::Object && call.kind.is_storage_version() {
+    if call.representation == Representation::Object && is_shown_as_stored(call, &stored) {
         return Ok(json_response(StatusCode::OK, Body::from(stored.body)));
     }
     Ok(respond(
         api,
         call,
         StatusCode::OK,
-        Live::of(&stored, &call.kind)?.object,
+        Live::shown(api, &stored, &call.kind).await?.object,
     ))
+}
+
+/// Whether the stored bytes are the answer: right version, no defaults to fill in.
+fn is_shown_as_stored(call: &Call, stored: &Stored) -> bool {
+    call.kind.is_storage_version() && call.kind.later_schema(stored.revision).is_none()
 }
 
 /// The stored object, or 404.
@@ -80,6 +86,7 @@ pub(crate) fn json_response(code: StatusCode, body: Body) -> Response {
     *response.status_mut() = code;
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response.extensions_mut().insert(OwnJson);
     response
 }
 
@@ -130,7 +137,7 @@ pub(crate) async fn list(api: &Api, call: &Call) -> Result<Response, ApiError> {
     check_revision(call, selection.revision)?;
     let revision = first_revision.unwrap_or(selection.revision);
     let metadata = list_metadata(call, revision, selection.more.as_ref());
-    render(api, call, selection.items, &metadata)
+    render(api, call, selection.items, &metadata).await
 }
 
 /// Rejects revisions that only a server with history could serve.
@@ -171,7 +178,7 @@ impl Selection {
                 out.revision = page.revision;
             }
             for stored in page.items {
-                if matches(call, &stored.body)? {
+                if matches(api, call, &stored.body, stored.revision).await? {
                     out.items.push(stored);
                 }
             }
@@ -189,14 +196,19 @@ impl Selection {
 }
 
 /// Whether the selectors of the call match the object.
-pub(crate) fn matches(call: &Call, body: &Bytes) -> Result<bool, ApiError> {
+pub(crate) async fn matches(
+    api: &Api,
+    call: &Call,
+    body: &Bytes,
+    revision: u64,
+) -> Result<bool, ApiError> {
     let (labels, fields) = (&call.query.labels, &call.query.fields);
     if labels.is_everything() && fields.is_everything() {
         return Ok(true);
     }
     let mut object: Value = serde_json::from_slice(body)?;
     if !fields.is_everything() {
-        convert::to_version(&mut object, &call.kind.api_version());
+        object = shown(api, &call.kind, object, revision).await?;
     }
     Ok(labels.matches(&object) && fields.matches(&object))
 }
@@ -221,7 +233,7 @@ fn list_metadata(call: &Call, revision: u64, more: Option<&More>) -> Value {
     metadata
 }
 
-fn render(
+async fn render(
     api: &Api,
     call: &Call,
     items: Vec<Stored>,
@@ -234,13 +246,13 @@ fn render(
         });
         return Ok(json_response(
             StatusCode::OK,
-            Body::from(joined(call, &head, items)?),
+            Body::from(joined(api, call, &head, items).await?),
         ));
     }
-    let objects = items
-        .iter()
-        .map(|stored| Ok(Live::of(stored, kind)?.object))
-        .collect::<Result<Vec<_>, ApiError>>()?;
+    let mut objects = Vec::with_capacity(items.len());
+    for stored in &items {
+        objects.push(Live::shown(api, stored, kind).await?.object);
+    }
     let body = if call.representation == Representation::Table {
         table(api, call, &objects, metadata)
     } else {
@@ -253,7 +265,12 @@ fn render(
 }
 
 /// Stored objects are JSON already: a list is concatenated without parsing them.
-fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiError> {
+async fn joined(
+    api: &Api,
+    call: &Call,
+    head: &Value,
+    items: Vec<Stored>,
+) -> Result<Bytes, ApiError> {
     let head = head.to_string();
     let size = items
         .iter()
@@ -267,8 +284,8 @@ fn joined(call: &Call, head: &Value, items: Vec<Stored>) -> Result<Bytes, ApiErr
         if at > 0 {
             out.put_u8(b',');
         }
-        if !call.kind.is_storage_version() {
-            let mut object = Live::of(&stored, &call.kind)?.object;
+        if !is_shown_as_stored(call, &stored) {
+            let mut object = Live::shown(api, &stored, &call.kind).await?.object;
             if !call.kind.is_custom() {
                 without_type(&mut object);
             }

@@ -32,7 +32,7 @@ pub(crate) async fn serve(
     };
     let mut attempt = 1;
     loop {
-        let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
+        let live = Live::shown(api, &read::load(api, call, call.name()).await?, &call.kind).await?;
         let scale = render(paths, &live.object);
         let wanted = match *method {
             Method::GET => return Ok(answer(&scale)),

@@ -3,10 +3,17 @@
 
 use apimachinery::Status;
 use axum::{body::Body, extract::Request, response::Response};
+use serde_json::{Value, json};
 use serving::upgrade;
 
 use super::{Call, read};
-use crate::{api::Api, error::ApiError, logs, request::query};
+use crate::{
+    admission::{self, Operation, Review},
+    api::Api,
+    error::ApiError,
+    logs,
+    request::query,
+};
 
 /// Query parameters and their names at a kubelet.
 const CHOICES: [(&str, &str); 4] = [
@@ -35,8 +42,9 @@ pub(crate) async fn connect(
         format!("/{verb}/{namespace}/{name}/{container}?{}", choices(&pairs))
     };
     let node = logs::node_of(call, &pod)?;
+    review(api, call, verb, &pairs).await?;
     if !upgrade::is_upgrade(request.headers()) {
-        let why = "you must request an upgrade of the connection: use a websocket";
+        let why = "Upgrade request required";
         return Err(Status::bad_request(why).into());
     }
     let caller = upgrade::take(&mut request);
@@ -59,6 +67,56 @@ pub(crate) async fn connect(
         &api.tasks,
         api.stopping.clone(),
     ))
+}
+
+/// Webhooks may refuse a stream.
+async fn review(
+    api: &Api,
+    call: &Call,
+    verb: &str,
+    pairs: &[(String, String)],
+) -> Result<(), ApiError> {
+    let mut options = options(verb, pairs);
+    let review = Review {
+        operation: Operation::Connect,
+        old: None,
+        dry_run: false,
+    };
+    let mut warnings = Vec::new();
+    admission::mutate(api, call, &review, &mut options, &mut warnings).await?;
+    admission::validate(api, call, &review, &options, &mut warnings).await
+}
+
+/// The options of a stream as an object.
+fn options(verb: &str, pairs: &[(String, String)]) -> Value {
+    let kind = match verb {
+        "attach" => "PodAttachOptions",
+        "exec" => "PodExecOptions",
+        _ => "PodPortForwardOptions",
+    };
+    let mut out = json!({"kind": kind, "apiVersion": "v1"});
+    for (key, value) in pairs {
+        match key.as_str() {
+            "stdin" | "stdout" | "stderr" | "tty" if verb != "portforward" => {
+                if matches!(value.as_str(), "true" | "1") {
+                    out[key.as_str()] = true.into();
+                }
+            }
+            "container" => out["container"] = value.as_str().into(),
+            "command" | "ports" => {
+                let item = match (key.as_str(), value.parse::<u16>()) {
+                    ("ports", Ok(port)) => port.into(),
+                    _ => Value::from(value.as_str()),
+                };
+                match &mut out[key.as_str()] {
+                    Value::Array(items) => items.push(item),
+                    slot => *slot = json!([item]),
+                }
+            }
+            _ => {}
+        }
+    }
+    out
 }
 
 fn choices(pairs: &[(String, String)]) -> String {
@@ -116,6 +174,11 @@ mod tests {
         assert_eq!(
             choices(&pairs),
             "command=echo&command=a%20b%26c&input=1&output=1&tty=0"
+        );
+        assert_eq!(
+            options("exec", &pairs),
+            json!({"kind": "PodExecOptions", "apiVersion": "v1", "command": ["echo", "a b&c"],
+                   "container": "main", "stdin": true, "stdout": true})
         );
         let ports = [("ports".to_owned(), "80".to_owned())];
         assert_eq!(asked_ports(&ports), "port=80");

@@ -14,9 +14,12 @@ pub(crate) async fn update(
     call: &Call,
     payload: &Payload,
 ) -> Result<Response, ApiError> {
+    if call.kind.is_custom() {
+        payload.refuse_protobuf()?;
+    }
     let mut object = payload.value()?;
     prepare::identify(call, &mut object)?;
-    let duplicates = prepare::check_duplicates(call, payload)?;
+    let duplicates = prepare::check_fields(api, call, payload, &object)?;
     let versioned = !meta::resource_version(&object).is_empty();
     if !versioned && call.kind.is_custom() {
         let wrong = Violation::invalid(
@@ -31,7 +34,7 @@ pub(crate) async fn update(
     }
     let mut attempt = 1;
     loop {
-        let live = Live::of(&read::load(api, call, call.name()).await?, &call.kind)?;
+        let live = Live::shown(api, &read::load(api, call, call.name()).await?, &call.kind).await?;
         prepare::check_version(call, &live, &object)?;
         match Box::pin(write::update(
             api,

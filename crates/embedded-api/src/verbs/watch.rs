@@ -1,4 +1,4 @@
-//! Watch: the current state, then changes, as a stream of JSON lines.
+//! Watch: the current state, then changes, as a stream of JSON lines or protobuf frames.
 //!
 //! Invariants: no change between the start and the end of a stream is omitted; a watcher too slow
 //! for the live feed reads the log instead, and one that is behind the log gets an ERROR event with
@@ -10,7 +10,7 @@ use apimachinery::meta;
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use futures::stream;
-use http::StatusCode;
+use http::{HeaderValue, header};
 use serde_json::{Value, json};
 use tokio::{
     sync::broadcast::{self, error::RecvError},
@@ -19,13 +19,14 @@ use tokio::{
 
 use super::{
     Call, partial,
-    read::{self, json_response, matches},
+    read::{self, matches},
+    shown,
 };
 use crate::{
     api::Api,
+    encode::Frames,
     error::ApiError,
     metrics::WATCHERS,
-    registry::convert,
     request::Representation,
     store::{Event, EventKind, Position, Scope},
 };
@@ -48,6 +49,7 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
         },
     };
     let now = Instant::now();
+    let frames = Frames(call.encoding);
     let resource = call.kind.resource().to_string();
     let watcher = Watcher {
         _counted: WATCHERS.hold([&resource]),
@@ -63,11 +65,15 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
         live,
         phase,
     };
-    let lines = stream::unfold(watcher, |mut watcher| async move {
+    let lines = stream::unfold(watcher, move |mut watcher| async move {
         let line = watcher.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(line), watcher))
+        let event = frames.encode(line);
+        Some((Ok::<_, std::convert::Infallible>(event), watcher))
     });
-    Ok(json_response(StatusCode::OK, Body::from_stream(lines)))
+    let mut response = Response::new(Body::from_stream(lines));
+    let media = HeaderValue::from_static(frames.media_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    Ok(response)
 }
 
 enum Phase {
@@ -130,8 +136,8 @@ impl Watcher {
     ) -> Result<(), ApiError> {
         let page = self.api.store.list(&self.scope, after, Some(CHUNK)).await?;
         for stored in page.items {
-            if matches(&self.call, &stored.body)? {
-                self.push("ADDED", &stored.body)?;
+            if matches(&self.api, &self.call, &stored.body, stored.revision).await? {
+                self.push("ADDED", &stored.body, stored.revision).await?;
             }
         }
         let revision = revision.unwrap_or(page.revision);
@@ -164,7 +170,7 @@ impl Watcher {
             last => Phase::Live(last.unwrap_or(after).max(latest).max(after)),
         };
         for event in &events {
-            self.push_event(event)?;
+            self.push_event(event).await?;
         }
         Ok(())
     }
@@ -193,7 +199,7 @@ impl Watcher {
         match received {
             Ok(event) => {
                 if event.revision > sent && self.scope.holds(&event.key) {
-                    self.push_event(&event)?;
+                    self.push_event(&event).await?;
                 }
                 self.phase = Phase::Live(sent.max(event.revision));
             }
@@ -204,10 +210,10 @@ impl Watcher {
     }
 
     /// The type of an event depends on whether the object matched before.
-    fn push_event(&mut self, event: &Event) -> Result<(), ApiError> {
-        let now = matches(&self.call, &event.body)?;
+    async fn push_event(&mut self, event: &Event) -> Result<(), ApiError> {
+        let now = matches(&self.api, &self.call, &event.body, event.revision).await?;
         let before = match &event.previous {
-            Some(previous) => matches(&self.call, previous)?,
+            Some(previous) => matches(&self.api, &self.call, previous, event.revision).await?,
             None => event.kind != EventKind::Added && now,
         };
         let kind = match (event.kind, before, now) {
@@ -223,20 +229,22 @@ impl Watcher {
             // revision of the change.
             let mut last: Value = serde_json::from_slice(previous)?;
             meta::set(&mut last, "resourceVersion", event.revision.to_string());
-            return self.push(kind, &Bytes::from(last.to_string()));
+            let last = Bytes::from(last.to_string());
+            return self.push(kind, &last, event.revision).await;
         }
-        self.push(kind, &event.body)
+        self.push(kind, &event.body, event.revision).await
     }
 
-    fn push(&mut self, kind: &str, body: &Bytes) -> Result<(), ApiError> {
+    async fn push(&mut self, kind: &str, body: &Bytes, revision: u64) -> Result<(), ApiError> {
         let call = &self.call;
         let line = if call.representation == Representation::Object
             && call.kind.is_storage_version()
+            && call.kind.later_schema(revision).is_none()
         {
             raw_line(kind, body)
         } else {
-            let mut object: Value = serde_json::from_slice(body)?;
-            convert::to_version(&mut object, &call.kind.api_version());
+            let object = serde_json::from_slice(body)?;
+            let object = shown(&self.api, &call.kind, object, revision).await?;
             let shown = match call.representation {
                 Representation::Object => object,
                 Representation::Metadata => partial(&object),

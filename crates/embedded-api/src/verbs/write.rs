@@ -14,9 +14,9 @@ use crate::{
     access::escalation,
     admission::{self, Operation, Review},
     api::Api,
+    conversion,
     error::ApiError,
-    plugins, quota,
-    registry::convert,
+    plugins, quota, services,
 };
 
 /// Whether field ownership was already determined.
@@ -35,6 +35,9 @@ pub(crate) async fn create(
     ownership: Ownership,
 ) -> Result<Written, ApiError> {
     let mut warnings = prepare::prune(api, call, &mut object)?;
+    if ownership == Ownership::Compute {
+        prepare::drop_nulls(call, &mut object);
+    }
     prepare::initialize(api, call, &mut object)?;
     prepare::default(call, &mut object);
     let name = meta::name(&object).to_owned();
@@ -55,8 +58,13 @@ pub(crate) async fn create(
     let mutated = admission::mutate(api, call, &review, &mut object, &mut warnings).await?;
     if mutated {
         prepare::prune(api, call, &mut object)?;
+        prepare::drop_nulls(call, &mut object);
         prepare::default(call, &mut object);
     }
+    let _services = match services::admit(api, call, None, &mut object).await {
+        Ok(gate) => gate,
+        Err(error) => return Err(error.with_warnings(warnings)),
+    };
     prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, None, &object) {
         return Err(error.with_warnings(warnings));
@@ -65,7 +73,7 @@ pub(crate) async fn create(
         return Err(error.with_warnings(warnings));
     }
     // Serializes quota admission until this object is stored.
-    let _gate = match quota::admit(api, call, &object).await {
+    let _gate = match quota::admit(api, call, None, &object).await {
         Ok(gate) => gate,
         Err(error) => return Err(error.with_warnings(warnings)),
     };
@@ -76,13 +84,13 @@ pub(crate) async fn create(
             warnings,
         });
     }
-    convert::to_version(&mut object, &call.kind.storage_api_version);
-    let (mut object, _) = api
+    let object = conversion::to_storage(api, &call.kind, object).await?;
+    let (object, _) = api
         .store
         .create(&call.key(&name), object)
         .await
         .map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
-    convert::to_version(&mut object, &call.kind.api_version());
+    let object = conversion::convert(api, &call.kind, object, &call.kind.api_version()).await?;
     api.on_write(&call.kind).await?;
     Ok(Written {
         object,
@@ -100,11 +108,15 @@ pub(crate) async fn update(
     ownership: Ownership,
 ) -> Result<Written, ApiError> {
     let mut warnings = prepare::prune(api, call, &mut object)?;
+    if ownership == Ownership::Compute {
+        prepare::drop_nulls(call, &mut object);
+    }
     prepare::default(call, &mut object);
     prepare::carry_over(call, &live.object, &mut object);
     if ownership == Ownership::Compute && call.subresource.as_deref() != Some("finalize") {
         own(api, call, Some(&live.object), &mut object);
     }
+    plugins::complete_update(api, call, &live.object, &mut object).await?;
     escalation::check(api, call, Some(&live.object), &object).await?;
     warnings.extend(prepare::finalizer_warnings(
         call,
@@ -119,9 +131,14 @@ pub(crate) async fn update(
     let mutated = admission::mutate(api, call, &review, &mut object, &mut warnings).await?;
     if mutated {
         prepare::prune(api, call, &mut object)?;
+        prepare::drop_nulls(call, &mut object);
         prepare::default(call, &mut object);
         prepare::carry_over(call, &live.object, &mut object);
     }
+    let _services = match services::admit(api, call, Some(&live.object), &mut object).await {
+        Ok(gate) => gate,
+        Err(error) => return Err(error.with_warnings(warnings)),
+    };
     prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, Some(live), &object) {
         return Err(error.with_warnings(warnings));
@@ -129,6 +146,10 @@ pub(crate) async fn update(
     if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {
         return Err(error.with_warnings(warnings));
     }
+    let _gate = match quota::admit(api, call, Some(&live.object), &object).await {
+        Ok(gate) => gate,
+        Err(error) => return Err(error.with_warnings(warnings)),
+    };
     let object = put(api, call, live, object).await?;
     Ok(Written {
         object,
@@ -155,7 +176,7 @@ pub(crate) async fn put(
     {
         return Ok(object);
     }
-    convert::to_version(&mut object, &call.kind.storage_api_version);
+    let object = conversion::to_storage(api, &call.kind, object).await?;
     let key = call.key(&name);
     let stored = if is_removed {
         api.store.delete(&key, live.revision, object).await
@@ -165,8 +186,8 @@ pub(crate) async fn put(
             .await
             .map(|(object, _)| object)
     };
-    let mut object = stored.map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
-    convert::to_version(&mut object, &call.kind.api_version());
+    let object = stored.map_err(|error| ApiError::about(error, call.kind.resource(), &name))?;
+    let object = conversion::convert(api, &call.kind, object, &call.kind.api_version()).await?;
     api.on_write(&call.kind).await?;
     Ok(object)
 }
@@ -199,6 +220,7 @@ fn awaits_cleanup(object: &Value) -> bool {
 /// The writer of this call, for field ownership.
 pub(crate) fn writer<'a>(api: &Api, call: &'a Call, api_version: &'a str) -> Writer<'a> {
     let reset: &[&str] = match call.subresource.as_deref() {
+        Some("status") if prepare::writes_metadata(call) => &["spec"],
         Some("status") => &["spec", "metadata"],
         _ if call.kind.has_subresource("status") => &["status"],
         _ => &[],

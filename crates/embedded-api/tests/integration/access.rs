@@ -304,7 +304,7 @@ async fn tokens_are_valid_while_their_bound_object_exists() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_expire_and_end_with_their_account() {
-    let api = start().await;
+    let api = start_with_moving_clock().await;
     let me = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let token = async |seconds: i64| {
         let wanted = json!({"spec": {"expirationSeconds": seconds}});
@@ -393,6 +393,38 @@ async fn permitted_users_may_impersonate() {
     );
 }
 
+/// A header that is ignored makes the request run as the caller, with the caller's permissions.
+#[tokio::test]
+async fn unreadable_impersonation_never_runs_as_the_caller() {
+    let api = start().await;
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    bind_reader(&api).await;
+    let name = "jörg";
+    api.create(&bindings, binding("utf8", "Role/reader", &named(name)))
+        .await;
+    let master = Identity::component("test");
+    let latin1: &[u8] = b"j\xf6rg";
+    let act = async |headers: &[(&str, &[u8])]| {
+        let (code, _) = api
+            .with_headers(Some(&master), headers, Method::GET, PODS, Value::Null)
+            .await;
+        code.as_u16()
+    };
+    let user = ("impersonate-user", name.as_bytes());
+    for (headers, code) in [
+        (vec![user], 200),
+        (vec![("impersonate-user", "jürg".as_bytes())], 403),
+        (vec![("impersonate-user", latin1)], 400),
+        (vec![("impersonate-user", b"".as_slice())], 400),
+        (vec![("impersonate-group", latin1)], 400),
+        (vec![user, ("impersonate-group", latin1)], 400),
+        (vec![user, ("impersonate-uid", latin1)], 400),
+        (vec![user, ("impersonate-extra-team", latin1)], 400),
+    ] {
+        assert_eq!(act(&headers).await, code, "{headers:?}");
+    }
+}
+
 #[tokio::test]
 async fn anonymous_users_see_health_and_version_only() {
     let api = start().await;
@@ -403,7 +435,7 @@ async fn anonymous_users_see_health_and_version_only() {
         (PODS, 403),
     ] {
         let (found, _) = api
-            .with_headers(None, &[], Method::GET, uri, Value::Null)
+            .with_headers(None, &[] as &[(&str, &str)], Method::GET, uri, Value::Null)
             .await;
         assert_eq!(found.as_u16(), code, "{uri}");
     }

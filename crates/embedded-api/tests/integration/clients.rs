@@ -115,6 +115,33 @@ async fn watch_from_a_compacted_version_gets_410() {
     }
 }
 
+/// Such a revision is of another history, for example before a copy of the database was restored.
+#[tokio::test]
+async fn watch_from_a_future_version_gets_410() {
+    let api = start().await;
+    let made = api.create(MAPS, config_map("a")).await;
+    let version: u64 = made["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let mut events = api
+        .watch(&format!(
+            "{MAPS}?watch=1&resourceVersion={}",
+            version + 1000
+        ))
+        .await;
+    let event = events.next().await;
+    assert_eq!(event["type"], "ERROR");
+    let status = &event["object"];
+    assert_eq!(
+        (&status["code"], &status["reason"]),
+        (&json!(410), &json!("Expired")),
+        "{status}"
+    );
+    assert!(events.ended().await);
+}
+
 #[tokio::test]
 async fn dependents_are_deleted_with_their_owner() {
     let api = start().await;
@@ -192,7 +219,7 @@ async fn namespace_is_deleted_with_its_contents() {
 
 #[tokio::test]
 async fn events_expire_after_an_hour() {
-    let api = start().await;
+    let api = start_with_moving_clock().await;
     let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"},
                        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}});
     api.create("/api/v1/namespaces/default/events", event).await;

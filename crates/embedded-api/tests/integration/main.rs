@@ -2,12 +2,17 @@
 //! links the server once.
 
 mod access;
+mod behaviour;
+mod checks;
 mod clients;
+mod garbage;
 mod kinds;
 mod metrics;
 mod objects;
 mod other_servers;
+mod protobuf;
 mod quotas;
+mod services;
 mod spans;
 mod support;
 mod upkeep;

@@ -385,9 +385,7 @@ async fn definition_is_served_immediately_and_deleted_with_its_objects() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(10), unserved)
-        .await
-        .unwrap();
+    within_deadline(unserved).await;
 }
 
 #[tokio::test]

@@ -15,7 +15,10 @@ use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, Leaf, Peer, Server, TlsSource, Validity};
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -167,6 +170,182 @@ async fn webhooks_mutate_and_reject() {
     api.stop.cancel();
 }
 
+/// Renames `spec.size` to `spec.magnitude` for `v1beta1`, and back.
+async fn rename_size(Json(review): Json<Value>) -> Json<Value> {
+    let request = &review["request"];
+    let wanted = request["desiredAPIVersion"].as_str().unwrap();
+    let (from, to) = match wanted {
+        "example.com/v1" => ("magnitude", "size"),
+        _ => ("size", "magnitude"),
+    };
+    let mut objects = request["objects"].clone();
+    for object in objects.as_array_mut().unwrap() {
+        object["apiVersion"] = wanted.into();
+        let spec = object["spec"].as_object_mut().unwrap();
+        if let Some(value) = spec.remove(from) {
+            spec.insert(to.to_owned(), value);
+        }
+    }
+    Json(
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": {
+        "uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": objects}}),
+    )
+}
+
+#[tokio::test]
+async fn versions_are_converted_by_the_webhook_of_their_definition() {
+    let api = start().await;
+    let ca = authority();
+    let hooks = Router::new().route("/convert", post(rename_size));
+    let clients = ClientCertificates::Ignored;
+    let address = serve(&api, &ca, "backend.default.svc", clients, hooks).await;
+    service(&api, address).await;
+    let mut crd = definition();
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"],
+        "clientConfig": {"caBundle": bundle(&ca), "service":
+            {"namespace": "default", "name": "backend", "path": "/convert"}}}});
+    api.create(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        crd,
+    )
+    .await;
+    let new = "/apis/example.com/v1/namespaces/default/widgets";
+    let old = "/apis/example.com/v1beta1/namespaces/default/widgets";
+    let widget = |version: &str, name: &str, spec: Value| {
+        json!({"apiVersion": format!("example.com/{version}"), "kind": "Widget",
+               "metadata": {"name": name}, "spec": spec})
+    };
+    let made = api
+        .create(old, widget("v1beta1", "a", json!({"magnitude": 5})))
+        .await;
+    assert_eq!(made["spec"], json!({"magnitude": 5}));
+    assert_eq!(api.get(&format!("{new}/a")).await.1["spec"]["size"], 5);
+    api.create(new, widget("v1", "b", json!({"size": 6}))).await;
+    let (_, list) = api.get(old).await;
+    let sizes: Vec<&Value> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| &item["spec"]["magnitude"])
+        .collect();
+    assert_eq!(sizes, [5, 6]);
+    let mut events = api.watch(&format!("{old}?watch=1")).await;
+    assert_eq!(events.next().await["object"]["spec"]["magnitude"], 5);
+    let merge = "application/merge-patch+json";
+    let change = json!({"spec": {"magnitude": 7}});
+    let (code, changed) = api.patch(&format!("{old}/b"), merge, change).await;
+    assert_eq!(
+        (code, &changed["spec"]["magnitude"]),
+        (StatusCode::OK, &json!(7))
+    );
+    assert_eq!(api.get(&format!("{new}/b")).await.1["spec"]["size"], 7);
+
+    // Without the server, other versions fail; the stored one is served.
+    api.delete("/api/v1/namespaces/default/endpoints/backend")
+        .await;
+    let (code, failed) = api.get(&format!("{old}/a")).await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+    let message = failed["message"].as_str().unwrap();
+    assert!(
+        message.contains("conversion webhook for example.com/v1, Kind=Widget failed"),
+        "{message}"
+    );
+    assert_eq!(api.get(&format!("{new}/a")).await.0, StatusCode::OK);
+    api.stop.cancel();
+}
+
+/// Refuses streams with input.
+async fn refuse_input(Json(review): Json<Value>) -> Json<Value> {
+    let request = &review["request"];
+    let object = &request["object"];
+    let shown = format!(
+        "{} {} {} {}",
+        request["operation"],
+        request["resource"]["resource"],
+        request["subResource"],
+        request["kind"]["kind"]
+    );
+    let allowed = object["stdin"] != true;
+    Json(
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
+        "uid": request["uid"], "allowed": allowed,
+        "status": {"code": 403, "message": shown.replace('"', "")}}}),
+    )
+}
+
+#[tokio::test]
+async fn streams_are_put_to_webhooks() {
+    let api = start().await;
+    let ca = authority();
+    let hooks = Router::new().route("/connect", post(refuse_input));
+    let clients = ClientCertificates::Ignored;
+    let address = serve(&api, &ca, "backend.default.svc", clients, hooks).await;
+    service(&api, address).await;
+    let mut hooks = webhooks("ValidatingWebhookConfiguration", "connect", &bundle(&ca));
+    hooks["webhooks"][0]["rules"] = json!([{"apiGroups": [""], "apiVersions": ["v1"],
+        "resources": ["pods/attach", "pods/exec"], "operations": ["CONNECT"]}]);
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    api.create(&format!("{group}/validatingwebhookconfigurations"), hooks)
+        .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut bound = pod("p");
+    bound["spec"]["nodeName"] = "n".into();
+    api.create(pods, bound).await;
+    for (query, code, expected) in [
+        (
+            "attach?stdin=true",
+            StatusCode::FORBIDDEN,
+            "CONNECT pods attach PodAttachOptions",
+        ),
+        (
+            "exec?command=sh&stdin=1",
+            StatusCode::FORBIDDEN,
+            "CONNECT pods exec PodExecOptions",
+        ),
+        (
+            "exec?command=sh",
+            StatusCode::BAD_REQUEST,
+            "Upgrade request required",
+        ),
+    ] {
+        let (found, status) = api.get(&format!("{pods}/p/{query}")).await;
+        let message = status["message"].as_str().unwrap_or_default();
+        assert_eq!(found, code, "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+    api.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_slow_webhook_is_reported_as_a_deadline() {
+    let api = start().await;
+    let ca = authority();
+    let hooks = Router::new().route(
+        "/validate",
+        post(async || std::future::pending::<()>().await),
+    );
+    let clients = ClientCertificates::Ignored;
+    let address = serve(&api, &ca, "backend.default.svc", clients, hooks).await;
+    service(&api, address).await;
+    let mut hooks = webhooks("ValidatingWebhookConfiguration", "validate", &bundle(&ca));
+    hooks["webhooks"][0]["timeoutSeconds"] = 1.into();
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    api.create(&format!("{group}/validatingwebhookconfigurations"), hooks)
+        .await;
+    let (code, failed) = api.call(Method::POST, MAPS, config_map("a")).await;
+    assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
+    let message = failed["message"].as_str().unwrap();
+    for expected in [
+        "failed calling webhook \"validate.example.com\"",
+        "https://backend.default.svc:443/validate?timeout=1s",
+        "context deadline exceeded",
+    ] {
+        assert!(message.contains(expected), "{message}");
+    }
+    api.stop.cancel();
+}
+
 async fn remote_user(Extension(peer): Extension<Peer>, headers: HeaderMap) -> String {
     let groups: Vec<_> = headers
         .get_all("x-remote-group")
@@ -198,9 +377,17 @@ async fn aggregated_group_is_discovered_and_proxied() {
     let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "x.io/v1",
         "resources": [{"name": "things", "singularName": "", "namespaced": true, "kind": "Thing",
                        "verbs": ["get"]}]});
+    let operation = json!({"get": {"responses": {"200": {"description": "OK"}}}});
+    let v2 = json!({"swagger": "2.0", "info": {"title": "x", "version": "1"}, "paths": {
+        "/apis/x.io/v1/things/{name}": operation, "/apis/other.io/v1/things": operation},
+        "definitions": {"io.x.Thing": {"type": "object"}}});
+    let v3 = json!({"openapi": "3.0.0", "paths": {"/apis/x.io/v1/things/{name}": operation}});
+    let sent = v3.clone();
     let backend = Router::new()
         .route("/apis/x.io/v1", get(async move || Json(list)))
-        .route("/apis/x.io/v1/who", get(remote_user));
+        .route("/apis/x.io/v1/who", get(remote_user))
+        .route("/openapi/v2", get(async move || Json(v2)))
+        .route("/openapi/v3/apis/x.io/v1", get(async move || Json(sent)));
     let clients = ClientCertificates::Required(ca.trust());
     let address = serve(&api, &ca, "backend.default.svc", clients, backend).await;
     service(&api, address).await;
@@ -245,6 +432,18 @@ async fn aggregated_group_is_discovered_and_proxied() {
         }
         tokio::task::yield_now().await;
     }
+    // Its documents are part of ours, but for paths of other groups.
+    let (_, document) = api.get("/openapi/v2").await;
+    assert_eq!(document["paths"]["/apis/x.io/v1/things/{name}"], operation);
+    assert!(document["paths"]["/apis/other.io/v1/things"].is_null());
+    assert_eq!(document["definitions"]["io.x.Thing"]["type"], "object");
+    assert!(document["definitions"]["io.k8s.api.core.v1.Pod"].is_object());
+    let (_, index) = api.get("/openapi/v3").await;
+    assert!(index["paths"]["api/v1"].is_object());
+    let url = &index["paths"]["apis/x.io/v1"]["serverRelativeURL"];
+    let url = url.as_str().unwrap();
+    assert!(url.starts_with("/openapi/v3/apis/x.io/v1?hash="), "{url}");
+    assert_eq!(api.get(url).await.1, v3);
     api.stop.cancel();
 }
 
@@ -267,6 +466,11 @@ async fn logs_come_from_the_kubelet() {
         "/containerLogs/default/p/c",
         get(async |uri: http::Uri| format!("log {uri}")),
     );
+    let refusal = "previous terminated container \"c\" in pod \"q\" not found";
+    let node = node.route(
+        "/containerLogs/default/q/c",
+        get(async move || (StatusCode::BAD_REQUEST, refusal)),
+    );
     let clients = ClientCertificates::Required(ca.trust());
     let address = serve(&api, &ca, "n", clients, node).await;
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {
@@ -277,17 +481,101 @@ async fn logs_come_from_the_kubelet() {
     let mut bound = pod("p");
     bound["spec"]["nodeName"] = "n".into();
     api.create(pods, bound).await;
+    let mut other = pod("q");
+    other["spec"]["nodeName"] = "n".into();
+    api.create(pods, other).await;
     let uri = format!("{pods}/p/log?tailLines=5");
     let response = api
         .send(Method::GET, &uri, "application/json", String::new())
         .await;
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, "log /containerLogs/default/p/c?tailLines=5");
+    // A refusal in plain text becomes a status.
+    let (code, status) = api.get(&format!("{pods}/q/log?previous=true")).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST, "{status}");
+    assert_eq!(
+        (&status["reason"], &status["message"]),
+        (
+            &json!("BadRequest"),
+            &json!("previous terminated container \"c\" in pod \"q\" not found")
+        )
+    );
     let (code, status) = api.get(&format!("{pods}/p/exec?command=sh")).await;
     assert_eq!(
         (code, &status["reason"]),
         (StatusCode::BAD_REQUEST, &json!("BadRequest"))
     );
+    api.stop.cancel();
+}
+
+/// The bytes that a server sends to a client of a websocket, until it closes the connection.
+async fn websocket(address: SocketAddr, path: &str, protocol: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: {protocol}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut sent = Vec::new();
+    // Up to the close frame, which has no payload.
+    while !sent.ends_with(&[0x88, 0]) {
+        assert_ne!(stream.read_buf(&mut sent).await.unwrap(), 0, "{sent:?}");
+    }
+    sent
+}
+
+#[tokio::test]
+async fn logs_are_messages_of_a_websocket() {
+    let ca = authority();
+    let identity = ca
+        .issue(&Leaf::user("kubelet-client", &[], validity()))
+        .unwrap();
+    let kubelet = Some(KubeletClient {
+        trust: ca.trust(),
+        identity,
+    });
+    let api = start_with(Settings {
+        kubelet,
+        ..settings()
+    })
+    .await;
+    let log = get(async |uri: http::Uri| format!("log {}", uri.query().unwrap()));
+    let node = Router::new().route("/containerLogs/default/p/c", log);
+    let clients = ClientCertificates::Required(ca.trust());
+    let address = serve(&api, &ca, "n", clients, node).await;
+    let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": address.port()}}}});
+    api.create("/api/v1/nodes", object).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut bound = pod("p");
+    bound["spec"]["nodeName"] = "n".into();
+    api.create(pods, bound).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    api.tasks
+        .spawn(axum::serve(listener, api.router_of_test()).into_future());
+
+    let path = format!("{pods}/p/log?tailLines=5");
+    let expected = "log tailLines=5";
+    let encoded = STANDARD.encode(expected);
+    for (protocol, kind, payload) in [
+        ("binary.k8s.io", 0x82, expected),
+        ("base64.binary.k8s.io", 0x81, &*encoded),
+    ] {
+        let sent = websocket(server, &path, protocol).await;
+        let text = String::from_utf8_lossy(&sent);
+        assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
+        let header = format!("sec-websocket-protocol: {protocol}\r\n");
+        assert!(text.to_lowercase().contains(&header), "{text}");
+        let length = u8::try_from(payload.len()).unwrap();
+        let message = [&[kind, length], payload.as_bytes(), &[0x88, 0]].concat();
+        assert!(sent.ends_with(&message), "{text}");
+    }
+    // A pod that does not exist is refused before the upgrade.
+    let (code, _) = api.get(&format!("{pods}/none/log")).await;
+    assert_eq!(code, StatusCode::NOT_FOUND);
     api.stop.cancel();
 }
 

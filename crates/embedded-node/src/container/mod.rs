@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 
 use image_store::Image;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use pod_supervisor::model::{Access, ContainerSpec, RestartPolicy};
+use pod_supervisor::model::{Access, ContainerSpec, MessageSource, RestartPolicy, Stdin};
 use reasons::Reason;
 
 use crate::{
     Failure,
     devices::Allocation,
     environment::{self, Facts, expand},
-    resources,
+    hostname, resources,
     volumes::Volumes,
 };
 
@@ -56,10 +56,11 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
     let mut environment = environment::render(&parts.facts, container, &config.env)?;
     environment.extend(parts.allocation.environment.clone());
     let user = user(parts.image, &own, &pods)?;
+    let hostname = hostname::of_kernel(parts.facts.pod)?;
     for (name, value) in [
         ("PATH", DEFAULT_PATH),
         ("HOME", if user.uid == 0 { "/root" } else { "/" }),
-        ("HOSTNAME", &hostname(&parts.facts)),
+        ("HOSTNAME", &hostname),
     ] {
         environment
             .entry(name.to_owned())
@@ -119,22 +120,17 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
             .as_deref()
             .unwrap_or("/dev/termination-log")
             .into(),
+        termination_message: match container.termination_message_policy.as_deref() {
+            Some("FallbackToLogsOnError") => MessageSource::FileOrLog,
+            _ => MessageSource::File,
+        },
         restart: parts.restart,
+        stdin: match (container.stdin, container.stdin_once) {
+            (Some(true), Some(true)) => Stdin::Once,
+            (Some(true), _) => Stdin::Open,
+            _ => Stdin::None,
+        },
     })
-}
-
-/// The pod's host name, within the kernel's limit.
-pub(crate) fn hostname(facts: &Facts<'_>) -> String {
-    let own = facts
-        .pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.hostname.clone());
-    let name = own
-        .or_else(|| facts.pod.metadata.name.clone())
-        .unwrap_or_default();
-    let cut: String = name.chars().take(63).collect();
-    cut.trim_end_matches(['-', '.']).to_owned()
 }
 
 /// Whether a container runs before or beside the main ones.

@@ -109,7 +109,9 @@ fn mount(
                 .join(&wanted.name)
                 .join(&parts.container.name)
                 .join(index.to_string());
-            volumes::sub_path(volume, &part, &target)?
+            // The volume itself is there: the container's configuration is wrong.
+            volumes::sub_path(volume, &part, &target)
+                .map_err(|failure| Failure::new(CONFIG, failure.message))?
         }
     };
     let read_only = wanted.read_only == Some(true) || volume.access == Access::ReadOnly;

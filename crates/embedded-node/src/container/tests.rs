@@ -1,13 +1,16 @@
 //! Tests of rendered containers.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use image_store::{Image, ImageConfig};
 use pod_supervisor::model::{Escalation, Isolation, Seccomp, Security, User};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::documents::Documents;
+use crate::{
+    documents::Documents,
+    volumes::{Content, Volume},
+};
 
 fn rendered(container: &Value, pod_security: &Value) -> Result<ContainerSpec, Failure> {
     let dir = tempfile::tempdir().unwrap();
@@ -21,6 +24,12 @@ fn rendered(container: &Value, pod_security: &Value) -> Result<ContainerSpec, Fa
     }))
     .unwrap();
     let container = serde_json::from_value(container).unwrap();
+    let tmp = Volume {
+        path: dir.path().to_owned(),
+        access: Access::ReadWrite,
+        content: Content::Files,
+    };
+    let volumes = Volumes::from([("tmp".to_owned(), tmp)]);
     let image = Image {
         digest: image_store::Digest::of(b"x"),
         root: dir.path().to_owned(),
@@ -37,10 +46,12 @@ fn rendered(container: &Value, pod_security: &Value) -> Result<ContainerSpec, Fa
             node_name: "node",
             host_ip: [127, 0, 0, 1].into(),
             pod_ips: &[],
+            allocatable: &BTreeMap::new(),
+            services: &BTreeMap::new(),
         },
         container: &container,
         image: &image,
-        volumes: &Volumes::default(),
+        volumes: &volumes,
         allocation: &Allocation::default(),
         pod_dir: Path::new("/pod"),
         restart: RestartPolicy::Never,
@@ -110,6 +121,11 @@ fn unsupported_container_is_refused() {
             json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]}),
             json!({}),
             "not a volume",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "tmp", "mountPath": "/v", "subPath": "../x"}]}),
+            json!({}),
+            "subPath",
         ),
         (
             json!({}),

@@ -320,9 +320,7 @@ fn write_record(registry: &Registry, pod: &str, dir: &Path) -> io::Result<()> {
         return Ok(());
     };
     let path = dir.join(RECORD_FILE);
-    let fresh = path.with_extension("part");
-    fs::write(&fresh, serde_json::to_vec(record)?)?;
-    fs::rename(fresh, path)
+    durable_file::replace(&path, &serde_json::to_vec(record)?, durable_file::PRIVATE)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::{
 
 pub(crate) use state::{NodeSettings, Shared};
 pub(crate) use workers::pod_dirs;
+pub use workers::recorded_pods;
 use workers::{adopt_unknown, watch_pods};
 
 /// A kubelet for this host.

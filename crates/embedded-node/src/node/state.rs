@@ -1,8 +1,16 @@
 //! The state shared by all tasks of the node.
 
-use std::{collections::HashMap, fs, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    path::PathBuf,
+    sync::Arc,
+};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
 use parking_lot::Mutex;
 use pod_supervisor::layout;
 use reconcile::{Key, Recorder, Store};
@@ -46,7 +54,7 @@ pub(crate) struct NodeSettings {
     pub(crate) network: Arc<dyn crate::Network>,
     pub(crate) clock: reconcile::Clock,
     pub(crate) address: std::net::IpAddr,
-    pub(crate) labels: std::collections::BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cgroup_parent: String,
     pub(crate) resolver: crate::Resolver,
 }
@@ -66,6 +74,16 @@ impl Shared {
             || format!("{}/pod{uid}", self.settings.cgroup_parent),
             |sandbox| sandbox.cgroup,
         )
+    }
+
+    /// The resources that the node offers to pods.
+    pub(crate) fn allocatable(&self) -> BTreeMap<String, Quantity> {
+        let node = self
+            .node
+            .get(&Key::new("", self.settings.node_name.as_str()));
+        let status = node.as_ref().and_then(|node| node.status.as_ref());
+        let known = status.and_then(|status| status.allocatable.clone());
+        known.unwrap_or_default()
     }
 
     /// Why this pod cannot be bound to this node now. If it can, its slot is reserved.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -64,6 +64,22 @@ pub(crate) fn pod_dirs(root: &Path) -> Vec<(String, PathBuf)> {
         .filter_map(Result::ok)
         .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
         .collect()
+}
+
+/// The pods of a node's directory: their uids, and their objects as last recorded.
+pub fn recorded_pods(root: &Path) -> io::Result<Vec<(String, Option<Vec<u8>>)>> {
+    let entries = match fs::read_dir(root.join("pods")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut pods = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if let Ok(uid) = entry.file_name().into_string() {
+            pods.push((uid, fs::read(entry.path().join(pod::OBJECT_FILE)).ok()));
+        }
+    }
+    Ok(pods)
 }
 
 fn recorded_object(uid: &str, dir: &Path) -> Pod {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, header};
+use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::{
@@ -15,7 +15,11 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use pod_supervisor::exec::{Outcome, Terminal};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::exec::{self, Flow, Wanted};
 
@@ -57,7 +61,8 @@ pub(crate) async fn run(target: &Target, probe: &Probe, limit: Duration) -> Resu
     timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn command(target: &Target, args: Vec<String>) -> Result<(), String> {
+/// Runs a command in the container; an exit code other than zero is an error.
+pub(crate) async fn command(target: &Target, args: Vec<String>) -> Result<(), String> {
     let wanted = Wanted {
         container: target.container.name.clone(),
         args,
@@ -87,19 +92,42 @@ async fn connect(target: &Target, host: Option<&str>, port: u16) -> Result<TcpSt
     stream.map_err(|error| format!("dial tcp {host}:{port}: {error}"))
 }
 
+/// A redirect counts as success.
 async fn request(target: &Target, action: &HTTPGetAction) -> Result<(), String> {
-    if action.scheme.as_deref() == Some("HTTPS") {
-        return Err("httpGet with scheme HTTPS is not supported on this node".to_owned());
+    let status = get(target, action).await?;
+    if status.is_success() || status.is_redirection() {
+        return Ok(());
     }
+    let code = status.as_u16();
+    Err(format!("HTTP probe failed with statuscode: {code}"))
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Sends an HTTP request to the container. Returns the status of the response.
+pub(crate) async fn get(target: &Target, action: &HTTPGetAction) -> Result<StatusCode, String> {
     let port = port(&target.container, &action.port)?;
     let stream = connect(target, action.host.as_deref(), port).await?;
+    let host = match action.host.as_deref() {
+        None | Some("") => target.address.to_string(),
+        Some(host) => host.to_owned(),
+    };
+    let stream: Box<dyn Stream> = match action.scheme.as_deref() {
+        Some("HTTPS") => {
+            let secured = serving::unverified::connect(stream, &host).await;
+            Box::new(secured.map_err(|error| format!("TLS handshake with {host}:{port}: {error}"))?)
+        }
+        _ => Box::new(stream),
+    };
     let path = match action.path.as_deref() {
         None | Some("") => "/".to_owned(),
         Some(path) if path.starts_with('/') => path.to_owned(),
         Some(path) => format!("/{path}"),
     };
     let mut request = Request::get(path)
-        .header(header::HOST, format!("{}:{port}", target.address))
+        .header(header::HOST, format!("{host}:{port}"))
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close")
@@ -115,22 +143,16 @@ async fn request(target: &Target, action: &HTTPGetAction) -> Result<(), String> 
         .map_err(|error| error.to_string())?;
     let response = async {
         let response = sender.send_request(request).await;
-        let status = response.map_err(|error| error.to_string())?.status();
-        // A redirect counts as success.
-        if status.is_success() || status.is_redirection() {
-            return Ok(());
-        }
-        let code = status.as_u16();
-        Err(format!("HTTP probe failed with statuscode: {code}"))
+        Ok(response.map_err(|error| error.to_string())?.status())
     };
     driven(connection, response).await
 }
 
 /// Drives the connection until the response arrives. A server may respond and close at once.
-async fn driven<C, A>(connection: C, response: A) -> Result<(), String>
+async fn driven<C, A, T>(connection: C, response: A) -> Result<T, String>
 where
     C: Future<Output = hyper::Result<()>>,
-    A: Future<Output = Result<(), String>>,
+    A: Future<Output = Result<T, String>>,
 {
     let mut response = std::pin::pin!(response);
     tokio::select! {
@@ -290,5 +312,31 @@ mod tests {
         let refused = probe(json!({"tcpSocket": {"port": port}})).await;
         assert!(refused.unwrap_err().contains("dial tcp"));
         assert!(probe(json!({})).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn https_is_used_without_a_check_of_the_certificate() {
+        let validity = serving::Validity::starting(
+            jiff::Timestamp::now(),
+            jiff::SignedDuration::from_hours(1),
+        );
+        let authority = serving::Authority::create("unknown", validity).unwrap();
+        let leaf = serving::Leaf::server("another", validity);
+        let tls = serving::TlsSource::fixed(
+            &authority.issue(&leaf).unwrap(),
+            &serving::ClientCertificates::Ignored,
+        )
+        .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let router = axum::Router::new().route("/", axum::routing::get(async || "up"));
+        let stop = tokio_util::sync::CancellationToken::new();
+        let server = serving::Server::new(listener, tls, router);
+        let probing = async {
+            let get = json!({"httpGet": {"port": port, "scheme": "HTTPS"}});
+            assert_eq!(probe(get).await, Ok(()));
+            stop.cancel();
+        };
+        tokio::join!(server.run(stop.clone()), probing);
     }
 }

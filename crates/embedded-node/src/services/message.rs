@@ -1,6 +1,6 @@
-//! Parses DNS queries with one question and renders responses. Pure.
+//! Parses DNS messages with one question, and renders queries and responses. Pure.
 //!
-//! **Invariant.** Parsing terminates for any input: names are read forwards, without compression.
+//! **Invariant.** Parsing terminates for any input: names are read forwards; compressed ones are skipped.
 
 use std::net::Ipv4Addr;
 
@@ -22,6 +22,7 @@ const CLASS_INTERNET: u16 = 1;
 const TYPE_A: u16 = 1;
 const TYPE_CNAME: u16 = 5;
 const TYPE_PTR: u16 = 12;
+const TYPE_TXT: u16 = 16;
 const TYPE_SRV: u16 = 33;
 const TYPE_ANY: u16 = 255;
 
@@ -32,6 +33,7 @@ pub(crate) enum Kind {
     Alias,
     Pointer,
     Service,
+    Text,
     Other,
 }
 
@@ -70,7 +72,16 @@ pub(crate) enum Answer {
 pub(crate) enum Record {
     Address(Ipv4Addr),
     Name(Kind, String),
-    Service { name: String, port: u16 },
+    Service {
+        name: String,
+        port: u16,
+    },
+    Text(&'static str),
+    /// The address of another name than that of the question.
+    AddressOf {
+        name: String,
+        address: Ipv4Addr,
+    },
 }
 
 /// The transport of a message.
@@ -99,6 +110,7 @@ pub(crate) fn read(message: &[u8]) -> Option<Question> {
         (TYPE_CNAME, CLASS_INTERNET) => Kind::Alias,
         (TYPE_PTR, CLASS_INTERNET) => Kind::Pointer,
         (TYPE_SRV, CLASS_INTERNET) => Kind::Service,
+        (TYPE_TXT, CLASS_INTERNET) => Kind::Text,
         _ => Kind::Other,
     };
     Some(Question {
@@ -112,6 +124,59 @@ pub(crate) fn read(message: &[u8]) -> Option<Question> {
             PLAIN_LIMIT
         },
     })
+}
+
+/// A query for the addresses of a name.
+pub(crate) fn query(id: u16, name: &str) -> Option<Vec<u8>> {
+    const RECURSION_WANTED: u8 = 0x01;
+    let [high, low] = id.to_be_bytes();
+    let mut out = vec![high, low, RECURSION_WANTED, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let valid = write_name(name, &mut out);
+    out.extend(TYPE_A.to_be_bytes());
+    out.extend(CLASS_INTERNET.to_be_bytes());
+    valid.then_some(out)
+}
+
+/// The addresses in a response to [`query`], of any name: aliases have been followed.
+pub(crate) fn addresses(response: &[u8]) -> Vec<Ipv4Addr> {
+    let mut found = Vec::new();
+    let number = |at: usize| {
+        Some(u16::from_be_bytes([
+            *response.get(at)?,
+            *response.get(at + 1)?,
+        ]))
+    };
+    let mut read = || {
+        let (questions, answers) = (number(4)?, number(6)?);
+        let mut at = HEADER;
+        for _ in 0..questions {
+            at = skip_name(response, at)? + 4;
+        }
+        for _ in 0..answers {
+            at = skip_name(response, at)?;
+            let (kind, class, length) = (number(at)?, number(at + 2)?, number(at + 8)?);
+            let data = response.get(at + 10..at + 10 + usize::from(length))?;
+            if (kind, class) == (TYPE_A, CLASS_INTERNET) {
+                found.push(Ipv4Addr::from(<[u8; 4]>::try_from(data).ok()?));
+            }
+            at += 10 + data.len();
+        }
+        Some(())
+    };
+    // What was found before the end of a broken message counts.
+    let _complete = read().is_some();
+    found
+}
+
+/// The offset behind a name, which may end with a pointer.
+fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *message.get(at)? {
+            0 => return Some(at + 1),
+            pointer if pointer & 0xc0 == 0xc0 => return Some(at + 2),
+            length => at += usize::from(length) + 1,
+        }
+    }
 }
 
 /// The first name of a message is never compressed.
@@ -189,7 +254,7 @@ pub(crate) fn write(
 fn write_record(record: &Record, out: &mut Vec<u8>) -> bool {
     let mut data = Vec::new();
     let (kind, valid) = match record {
-        Record::Address(address) => {
+        Record::Address(address) | Record::AddressOf { address, .. } => {
             data.extend(address.octets());
             (TYPE_A, true)
         }
@@ -207,18 +272,29 @@ fn write_record(record: &Record, out: &mut Vec<u8>) -> bool {
             data.extend(port.to_be_bytes());
             (TYPE_SRV, write_name(name, &mut data))
         }
+        Record::Text(text) => {
+            let length = u8::try_from(text.len());
+            data.push(length.unwrap_or_default());
+            data.extend(text.bytes());
+            (TYPE_TXT, length.is_ok())
+        }
     };
     let Ok(length) = u16::try_from(data.len()) else {
         return false;
     };
-    // A pointer to the name of the question.
-    out.extend([0xc0, 0x0c]);
+    let named = if let Record::AddressOf { name, .. } = record {
+        write_name(name, out)
+    } else {
+        // A pointer to the name of the question.
+        out.extend([0xc0, 0x0c]);
+        true
+    };
     out.extend(kind.to_be_bytes());
     out.extend(CLASS_INTERNET.to_be_bytes());
     out.extend(TTL.to_be_bytes());
     out.extend(length.to_be_bytes());
     out.extend(data);
-    valid
+    valid && named
 }
 
 fn write_name(name: &str, out: &mut Vec<u8>) -> bool {
@@ -281,6 +357,7 @@ mod tests {
         for (record, kind) in [
             (Record::Name(Kind::Alias, "example.com".into()), TYPE_CNAME),
             (Record::Name(Kind::Pointer, "a.b".into()), TYPE_PTR),
+            (Record::Text("1.1.0"), TYPE_TXT),
             (
                 Record::Service {
                     name: "a.b".into(),
@@ -299,6 +376,29 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_found_in_a_response_with_aliases() {
+        let message = super::query(7, "a.example").unwrap();
+        let question = read(&message).unwrap();
+        assert_eq!(
+            (&*question.name, question.kind),
+            ("a.example", Kind::Address)
+        );
+        let expected = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+        let mut records = vec![Record::Name(Kind::Alias, "b.example".into())];
+        records.extend(expected.map(|address| Record::AddressOf {
+            name: "b.example".into(),
+            address,
+        }));
+        let answer = Answer::Records(records);
+        let response = write(&message, &question, &answer, Transport::Datagram);
+        assert_eq!(addresses(&response), expected);
+        for length in 0..response.len() {
+            assert!(addresses(&response[..length]).len() < 3);
+        }
+        assert!(super::query(7, &"x".repeat(64)).is_none());
+    }
+
+    #[test]
     fn malformed_messages_do_not_panic() {
         let message = query("web.n.svc.cluster.local", TYPE_A);
         for length in 0..message.len() {
@@ -311,6 +411,7 @@ mod tests {
                 if let Some(question) = read(&broken) {
                     write(&broken, &question, &Answer::Empty, Transport::Datagram);
                 }
+                addresses(&broken);
             }
         }
         let mut answer = message.clone();

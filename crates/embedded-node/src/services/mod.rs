@@ -1,28 +1,26 @@
-//! Services: cluster IPs, endpoints, DNS names and packet forwarding.
+//! Services: DNS names, environment variables and packet forwarding, also of host ports. The API
+//! server assigns their addresses and writes their endpoints.
 //!
-//! - [`plan`] decides, this file reconciles;
+//! - [`forwards`] decides, this file reconciles;
+//! - [`variables`] renders the environment variables of containers;
 //! - [`server`] answers DNS queries for [`names`] with [`message`]s.
 //!
-//! **Invariants.** The address of a service never changes. Endpoints of services without a selector
-//! are not ours. Nothing is written when nothing changed.
+//! **Invariant.** Nothing is written, neither objects nor, when nothing changed, packet rules.
 
+mod forwards;
 mod message;
 mod names;
-mod plan;
 mod server;
+mod variables;
 
-use std::{fmt, net::Ipv4Addr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::Ipv4Addr, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Endpoints, Service};
-use kube::{Api, runtime::watcher};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use kube::runtime::watcher;
 use parking_lot::{Mutex, RwLock};
 use pod_network::Forward;
 use reasons::Reason;
-use reconcile::{
-    Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError,
-    run_controller,
-};
-use serde_json::json;
+use reconcile::{Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, run_controller};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Failure, node::Shared};
@@ -30,8 +28,6 @@ use names::Names;
 use server::Server;
 
 pub(crate) use names::DOMAIN;
-
-const MANAGER: &str = "endpoint-controller";
 
 /// Caches of service objects and the state derived from them.
 pub(crate) struct Services {
@@ -65,6 +61,13 @@ impl Services {
 
     pub(crate) fn dns(&self) -> Option<Ipv4Addr> {
         *self.dns.lock()
+    }
+
+    /// The environment variables that name services to the pod's containers, once services are known.
+    pub(crate) async fn variables(&self, pod: &Pod) -> BTreeMap<String, String> {
+        self.objects.ready().await;
+        let all = self.objects.list();
+        variables::of(pod, all.iter().map(AsRef::as_ref))
     }
 }
 
@@ -138,29 +141,16 @@ pub(crate) async fn run(shared: Arc<Shared>, dns: Option<Dns>, stop: Cancellatio
 }
 
 #[derive(Debug, thiserror::Error)]
-enum ServiceError {
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error("forward packets to services: {0}")]
-    Network(Failure),
-    #[error("assign an address to service {key}: the range is full")]
-    NoAddress { key: Key },
-}
+#[error("forward packets to services: {0}")]
+struct ServiceError(Failure);
 
 impl ReconcileError for ServiceError {
     fn reason(&self) -> Reason {
-        match self {
-            Self::Write(error) => error.reason(),
-            Self::Network(failure) => failure.reason,
-            Self::NoAddress { .. } => Reason::ServiceRangeFull,
-        }
+        self.0.reason
     }
 
     fn retry(&self) -> Retry {
-        match self {
-            Self::Write(error) => error.retry(),
-            Self::Network(_) | Self::NoAddress { .. } => Retry::BackOff,
-        }
+        Retry::BackOff
     }
 }
 
@@ -171,78 +161,18 @@ impl Reconciler for Controller {
     type Error = ServiceError;
 
     async fn reconcile(&self, _: &Key) -> Result<Requeue, ServiceError> {
-        // The failure of one service must not block the others.
-        let mut failure = None;
-        for service in self.0.services.objects.list() {
-            if let Err(error) = self.reconcile_one(&service).await {
-                failure.get_or_insert(error);
-            }
-        }
         self.update_names();
         self.forward_packets().await?;
-        failure.map_or(Ok(Requeue::OnChange), Err)
+        Ok(Requeue::OnChange)
+    }
+
+    /// A reconcile is of all services.
+    fn uid_of(&self, _: &Key) -> Option<String> {
+        None
     }
 }
 
 impl Controller {
-    async fn reconcile_one(&self, service: &Arc<Service>) -> Result<(), ServiceError> {
-        let state = &self.0.services;
-        let key = Key::of(service.as_ref());
-        if let Some(offer) = self.0.settings.network.services()
-            && plan::needs_address(service)
-        {
-            let all = state.objects.list();
-            let uid = service.metadata.uid.as_deref().unwrap_or_default();
-            let address = plan::free_address(offer.range, all.iter().map(AsRef::as_ref), uid)
-                .ok_or_else(|| ServiceError::NoAddress { key: key.clone() })?;
-            let body = json!({
-                "metadata": {"resourceVersion": service.metadata.resource_version},
-                "spec": {"clusterIP": address, "clusterIPs": [address]},
-            });
-            let api = Api::<Service>::namespaced(self.0.settings.client.clone(), &key.namespace);
-            let after = reconcile::merge(&api, MANAGER, &key, &body).await?;
-            // So that the next service does not get the same address.
-            state.objects.wrote(service, after);
-        }
-        let pods = self.0.pods.list();
-        let Some(wanted) = plan::endpoints(service, pods.iter().map(AsRef::as_ref)) else {
-            return Ok(());
-        };
-        let known = state.endpoints.get(&key);
-        let same = known
-            .as_ref()
-            .is_some_and(|known| known.subsets.as_deref().unwrap_or_default() == wanted.as_slice());
-        if same {
-            return Ok(());
-        }
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "Endpoints",
-            "metadata": {
-                "name": key.name,
-                "namespace": key.namespace,
-                "labels": {"endpoints.kubernetes.io/managed-by": MANAGER},
-                "ownerReferences": [{
-                    "apiVersion": "v1", "kind": "Service", "name": key.name,
-                    "uid": service.metadata.uid, "controller": true,
-                }],
-            },
-            "subsets": wanted,
-        });
-        let api = Api::<Endpoints>::namespaced(self.0.settings.client.clone(), &key.namespace);
-        let fragment = Fragment {
-            manager: MANAGER,
-            key: &key,
-            subresource: None,
-            body,
-        };
-        let after = reconcile::apply(&api, &fragment).await?;
-        if let Some(known) = known {
-            state.endpoints.wrote(&known, after);
-        }
-        Ok(())
-    }
-
     fn update_names(&self) {
         let state = &self.0.services;
         let services = state.objects.list();
@@ -259,16 +189,25 @@ impl Controller {
             return Ok(());
         };
         let services = state.objects.list();
-        let wanted = plan::forwards(offer.range, services.iter().map(AsRef::as_ref), |service| {
-            state.endpoints.get(&Key::of(service))
+        let mut wanted =
+            forwards::of_services(offer.range, services.iter().map(AsRef::as_ref), |service| {
+                state.endpoints.get(&Key::of(service))
+            });
+        let node = Some(self.0.settings.node_name.as_str());
+        let pods = self.0.pods.list();
+        let ours = pods.iter().map(AsRef::as_ref).filter(|pod: &&Pod| {
+            let spec = pod.spec.as_ref();
+            spec.and_then(|spec| spec.node_name.as_deref()) == node
         });
+        wanted.extend(forwards::of_pods(ours));
+        wanted.sort();
         if state.forwarded.lock().as_ref() == Some(&wanted) {
             return Ok(());
         }
         network
             .forward(wanted.clone())
             .await
-            .map_err(ServiceError::Network)?;
+            .map_err(ServiceError)?;
         *state.forwarded.lock() = Some(wanted);
         Ok(())
     }

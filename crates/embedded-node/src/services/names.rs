@@ -12,6 +12,8 @@ use super::message::{Answer, Kind, Record};
 
 /// Not configurable.
 pub(crate) const DOMAIN: &str = "cluster.local";
+/// The version of Kubernetes' DNS specification.
+const VERSION: (&str, &str) = ("dns-version", "1.1.0");
 /// The domain of reverse lookups for IPv4.
 const REVERSE: &str = "in-addr.arpa";
 
@@ -77,6 +79,10 @@ impl Names {
         let labels: Vec<&str> = inside.split('.').collect();
         Some(match labels.as_slice() {
             ["svc" | "pod"] => Answer::Empty,
+            [name] if *name == VERSION.0 => match kind {
+                Kind::Text => Answer::Records(vec![Record::Text(VERSION.1)]),
+                _ => Answer::Empty,
+            },
             [namespace, "svc"] => self.namespace(namespace),
             [.., service, namespace, "svc"] => {
                 let before = labels.get(..labels.len() - 3).unwrap_or_default();
@@ -125,6 +131,10 @@ impl Names {
 impl Named {
     fn answer(&self, name: &str, before: &[&str], kind: Kind) -> Answer {
         match (before, &self.target) {
+            ([], Target::Address(_) | Target::Pods(_)) if kind == Kind::Service => {
+                let all = self.ports.iter();
+                services(all.flat_map(|port| self.records(port, name)).collect())
+            }
             ([], Target::Address(address)) => addresses(kind, [*address]),
             ([], Target::Pods(pods)) => addresses(kind, pods.iter().map(|pod| pod.address)),
             ([], Target::Name(to)) => Answer::Records(vec![Record::Name(Kind::Alias, to.clone())]),
@@ -162,15 +172,30 @@ impl Named {
         if kind != Kind::Service {
             return Answer::Empty;
         }
-        let number = found.number;
-        let record = |name: String| Record::Service { name, port: number };
-        Answer::Records(match &self.target {
+        services(self.records(found, service))
+    }
+
+    /// The records of one port of the service with this full name.
+    fn records(&self, port: &Port, service: &str) -> Vec<Record> {
+        let record = |name: String| Record::Service {
+            name,
+            port: port.number,
+        };
+        match &self.target {
             Target::Pods(pods) => pods
                 .iter()
                 .map(|pod| record(format!("{}.{service}", pod.hostname)))
                 .collect(),
             _ => vec![record(service.to_owned())],
-        })
+        }
+    }
+}
+
+fn services(records: Vec<Record>) -> Answer {
+    if records.is_empty() {
+        Answer::Empty
+    } else {
+        Answer::Records(records)
     }
 }
 
@@ -349,6 +374,21 @@ mod tests {
                 service("first.db.n.svc.cluster.local", 5432),
                 service("10-244-0-3.db.n.svc.cluster.local", 5432),
             ])
+        );
+        assert_eq!(
+            query("web.n.svc.cluster.local", Kind::Service),
+            Answer::Records(vec![service("web.n.svc.cluster.local", 80)])
+        );
+        assert_eq!(
+            query("dns-version.cluster.local", Kind::Text),
+            Answer::Records(vec![Record::Text("1.1.0")])
+        );
+        assert_eq!(
+            query("3.0.244.10.in-addr.arpa", Kind::Pointer),
+            Answer::Records(vec![Record::Name(
+                Kind::Pointer,
+                "10-244-0-3.db.n.svc.cluster.local".into()
+            )])
         );
         assert_eq!(
             query("_http._udp.web.n.svc.cluster.local", Kind::Service),

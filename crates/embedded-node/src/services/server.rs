@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    message::{self, Answer, Question, Transport},
+    message::{self, Answer, Kind, Question, Record, Transport},
     names::Names,
 };
 
@@ -139,7 +139,10 @@ impl Resolver {
     async fn answer(&self, message: &[u8], transport: Transport) -> Option<Vec<u8>> {
         let question = message::read(message)?;
         let known = self.names.read().answer(&question.name, question.kind);
-        if let Some(answer) = known {
+        if let Some(mut answer) = known {
+            if question.kind == Kind::Address {
+                self.follow_alias(&mut answer).await;
+            }
             return Some(message::write(message, &question, &answer, transport));
         }
         match self.forward(message, &question, transport).await {
@@ -151,6 +154,48 @@ impl Resolver {
                 transport,
             )),
         }
+    }
+
+    /// Adds the addresses of an alias: the resolvers of pods do not look for them.
+    async fn follow_alias(&self, answer: &mut Answer) {
+        let Answer::Records(records) = answer else {
+            return;
+        };
+        let Some(Record::Name(Kind::Alias, name)) = records.last() else {
+            return;
+        };
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let inside = self.names.read().answer(&name, Kind::Address);
+        let found: Vec<Ipv4Addr> = match inside {
+            None => self.addresses(&name).await,
+            Some(Answer::Records(inside)) => inside
+                .into_iter()
+                .filter_map(|record| match record {
+                    Record::Address(address) => Some(address),
+                    _ => None,
+                })
+                .collect(),
+            Some(Answer::Empty | Answer::Unknown | Answer::Failed) => Vec::new(),
+        };
+        records.extend(found.into_iter().map(|address| Record::AddressOf {
+            name: name.clone(),
+            address,
+        }));
+    }
+
+    /// The addresses of a name outside of the cluster.
+    async fn addresses(&self, name: &str) -> Vec<Ipv4Addr> {
+        let mut id = [0; 2];
+        let random = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+        let query = message::query(u16::from_be_bytes(id), name).filter(|_| random.is_ok());
+        let Some(query) = query else {
+            return Vec::new();
+        };
+        let Some(question) = message::read(&query) else {
+            return Vec::new();
+        };
+        let response = self.forward(&query, &question, Transport::Datagram).await;
+        message::addresses(&response.unwrap_or_default())
     }
 
     async fn forward(
@@ -261,7 +306,12 @@ mod tests {
             "metadata": {"name": "web", "namespace": "n"}, "spec": {"clusterIP": "10.96.0.5"},
         }))
         .unwrap();
-        let names = Names::of([&service].into_iter(), |_| None);
+        let alias: Service = serde_json::from_value(json!({
+            "metadata": {"name": "out", "namespace": "n"},
+            "spec": {"type": "ExternalName", "externalName": "there.example"},
+        }))
+        .unwrap();
+        let names = Names::of([&service, &alias].into_iter(), |_| None);
         let stop = CancellationToken::new();
         let running = server.run(Arc::new(RwLock::new(names)), stop.clone());
         let asking = async {
@@ -281,6 +331,20 @@ mod tests {
             upstream.send_to(&answer, from).await.unwrap();
             let count = client.recv(&mut buffer).await.unwrap();
             assert_eq!(buffer[..count], answer);
+            // The upstream server knows the address behind an alias.
+            let query = message::query(9, "out.n.svc.cluster.local").unwrap();
+            client.send_to(&query, address).await.unwrap();
+            let (count, from) = upstream.recv_from(&mut asked).await.unwrap();
+            let question = message::read(&asked[..count]).unwrap();
+            assert_eq!(question.name, "there.example");
+            let answer = Answer::Records(vec![Record::Address([192, 0, 2, 7].into())]);
+            let answer = message::write(&asked[..count], &question, &answer, Transport::Datagram);
+            upstream.send_to(&answer, from).await.unwrap();
+            let count = client.recv(&mut buffer).await.unwrap();
+            assert_eq!(
+                message::addresses(&buffer[..count]),
+                [Ipv4Addr::new(192, 0, 2, 7)]
+            );
             // Two queries over one TCP connection.
             let mut stream = TcpStream::connect(address).await.unwrap();
             for _ in 0..2 {

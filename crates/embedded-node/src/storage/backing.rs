@@ -1,9 +1,10 @@
 //! Volumes on disk: `<node>/volumes/<volume>/` with the directory `data` or the file `disk` in it.
 //!
 //! **Invariants.** `volume.json` in a volume's directory records whether the volume was published
-//! to the API server; an unpublished one holds no user data. A volume is renamed before it is
-//! removed, so that a partly removed one is never used. Space reserved by volumes counts as used
-//! before it is written.
+//! to the API server; an unpublished one holds no user data. The record is on disk before the data
+//! is made, so data without a readable record is user data of which the record was damaged: it is
+//! never taken for unpublished. A volume is renamed before it is removed, so that a partly removed
+//! one is never used. Space reserved by volumes counts as used before it is written.
 
 use std::{
     fs::{self, File},
@@ -55,12 +56,27 @@ pub(crate) enum BackingError {
         available: u64,
         dir: PathBuf,
     },
+    #[error(
+        "{} holds data, and its volume.json is missing or unreadable; restore that file, or move \
+         the directory away to start with an empty volume", dir.display()
+    )]
+    Unrecorded { dir: PathBuf },
     #[error("make the volume in {}: is the disk full or read-only?", dir.display())]
     Make {
         dir: PathBuf,
         #[source]
         source: io::Error,
     },
+}
+
+/// What is on disk for a name.
+#[derive(Debug, Clone, Copy)]
+enum Found {
+    /// Neither a record nor data.
+    Nothing,
+    Recorded(Record),
+    /// Data whose record is missing or unreadable.
+    Unrecorded,
 }
 
 /// All volumes of one node.
@@ -91,18 +107,28 @@ impl Backing {
             dir: self.dir.join(name),
             source,
         };
-        fs::create_dir_all(&self.dir).map_err(failed)?;
-        if self.record(name).is_none() {
-            self.check_space(bytes)?;
-            let record = Record {
-                bytes,
-                mode,
-                state: State::Making,
-            };
-            self.write_record(name, &record).map_err(failed)?;
-            failpoints::after("embedded-node/storage/promise");
+        durable_file::create_directory(&self.dir).map_err(failed)?;
+        match self.find(name) {
+            Found::Recorded(_) => {}
+            Found::Unrecorded => {
+                return Err(BackingError::Unrecorded {
+                    dir: self.dir.join(name),
+                });
+            }
+            Found::Nothing => {
+                self.check_space(bytes)?;
+                let record = Record {
+                    bytes,
+                    mode,
+                    state: State::Making,
+                };
+                self.write_record(name, &record).map_err(failed)?;
+                failpoints::after("embedded-node/storage/promise");
+            }
         }
-        self.fill(name, mode, bytes).map_err(failed)
+        self.fill(name, mode, bytes)
+            .and_then(|()| durable_file::sync_directory(&self.dir.join(name)))
+            .map_err(failed)
     }
 
     fn fill(&self, name: &str, mode: Mode, bytes: u64) -> io::Result<()> {
@@ -131,8 +157,8 @@ impl Backing {
 
     /// Records that the volume is published and may hold user data.
     pub(crate) fn confirm(&self, name: &str) -> io::Result<()> {
-        match self.record(name) {
-            Some(record) if record.state == State::Making => self.write_record(
+        match self.find(name) {
+            Found::Recorded(record) if record.state == State::Making => self.write_record(
                 name,
                 &Record {
                     state: State::Made,
@@ -145,11 +171,21 @@ impl Backing {
 
     /// Names of volumes that may not be published.
     pub(crate) fn unconfirmed(&self) -> Vec<String> {
-        let making = |name: &String| {
-            self.record(name)
-                .is_none_or(|record| record.state == State::Making)
+        let making = |name: &String| match self.find(name) {
+            Found::Nothing => true,
+            Found::Recorded(record) => record.state == State::Making,
+            Found::Unrecorded => false,
         };
         self.names().into_iter().filter(making).collect()
+    }
+
+    /// Directories of volumes with data and without a readable record.
+    pub(crate) fn unrecorded(&self) -> Vec<PathBuf> {
+        self.names()
+            .into_iter()
+            .filter(|name| matches!(self.find(name), Found::Unrecorded))
+            .map(|name| self.dir.join(name))
+            .collect()
     }
 
     /// Deletes the volume and its data. A missing volume is not an error.
@@ -166,6 +202,7 @@ impl Backing {
         }
         match fs::rename(dir, &gone) {
             Ok(()) => {
+                durable_file::sync_directory(&self.dir)?;
                 failpoints::after("embedded-node/storage/put-aside");
                 fs::remove_dir_all(gone)
             }
@@ -200,17 +237,30 @@ impl Backing {
         all.filter(|name| !name.ends_with(GONE)).collect()
     }
 
-    fn record(&self, name: &str) -> Option<Record> {
-        let bytes = fs::read(self.dir.join(name).join(RECORD)).ok()?;
-        serde_json::from_slice(&bytes).ok()
+    fn find(&self, name: &str) -> Found {
+        let dir = self.dir.join(name);
+        match fs::read(dir.join(RECORD)) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(record) => Found::Recorded(record),
+                Err(_) => Found::Unrecorded,
+            },
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Found::Unrecorded,
+            Err(_) => {
+                let exists = |mode| self.path(name, mode).exists();
+                if exists(Mode::Filesystem) || exists(Mode::Block) {
+                    Found::Unrecorded
+                } else {
+                    Found::Nothing
+                }
+            }
+        }
     }
 
     fn write_record(&self, name: &str, record: &Record) -> io::Result<()> {
         let dir = self.dir.join(name);
-        fs::create_dir_all(&dir)?;
-        let fresh = dir.join("volume.json.new");
-        fs::write(&fresh, serde_json::to_vec(record)?)?;
-        fs::rename(fresh, dir.join(RECORD))
+        durable_file::create_directory(&dir)?;
+        let bytes = serde_json::to_vec(record)?;
+        durable_file::replace(&dir.join(RECORD), &bytes, durable_file::PRIVATE)
     }
 
     fn check_space(&self, wanted: u64) -> Result<(), BackingError> {
@@ -221,9 +271,10 @@ impl Backing {
         let stat = rustix::fs::statvfs(&self.dir).map_err(|errno| failed(errno.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         let reserved = self.names().iter().fold(0_u64, |sum, name| {
-            let unwritten = self
-                .record(name)
-                .map_or(0, |record| record.bytes.saturating_sub(self.used(name)));
+            let unwritten = match self.find(name) {
+                Found::Recorded(record) => record.bytes.saturating_sub(self.used(name)),
+                Found::Nothing | Found::Unrecorded => 0,
+            };
             sum.saturating_add(unwritten)
         });
         let available = free.saturating_sub(reserved);
@@ -308,6 +359,28 @@ mod tests {
         all.make("half", Mode::Block, 4096).unwrap();
         all.sweep().unwrap();
         assert_eq!(all.entries(), [dir.path().join("volumes/half")]);
+    }
+
+    #[test]
+    fn data_without_a_readable_record_is_never_removed_nor_reused() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = backing(&dir);
+        for (name, record) in [("empty", Some("")), ("torn", Some("{\"by")), ("none", None)] {
+            all.make(name, Mode::Block, 4096).unwrap();
+            all.confirm(name).unwrap();
+            fs::write(all.path(name, Mode::Block), "precious").unwrap();
+            let path = dir.path().join("volumes").join(name).join(RECORD);
+            match record {
+                Some(text) => fs::write(path, text).unwrap(),
+                None => fs::remove_file(path).unwrap(),
+            }
+            assert_eq!(all.unconfirmed(), Vec::<String>::new(), "{name}");
+            let error = all.make(name, Mode::Block, 4096).unwrap_err();
+            assert!(error.to_string().contains("restore that file"), "{error}");
+            let kept = fs::read_to_string(all.path(name, Mode::Block)).unwrap();
+            assert_eq!(kept, "precious");
+        }
+        assert_eq!(all.unrecorded().len(), 3);
     }
 
     #[test]

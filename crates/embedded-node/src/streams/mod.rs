@@ -1,12 +1,14 @@
 //! `exec` and `attach` over websockets, as `kubectl` uses them: the first byte of each message is
 //! its channel.
 //!
-//! Supports `v5.channel.k8s.io`, where a client can close a stream, and `v4.channel.k8s.io`.
 //! Clients with plain SPDY only (`kubectl` before 1.31) are refused.
 //!
-//! [`session`] serves an accepted connection, [`exit_status`] renders its end.
+//! [`protocol`] frames messages, [`session`] serves an accepted connection, [`attached`] is the standard
+//! input of a container, [`exit_status`] renders the end.
 
+mod attached;
 mod exit_status;
+mod protocol;
 mod session;
 
 use std::sync::Arc;
@@ -15,13 +17,15 @@ use axum::{
     extract::{Path, Query, State, WebSocketUpgrade, ws::rejection::WebSocketUpgradeRejection},
     response::{IntoResponse as _, Response},
 };
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header};
 use pod_supervisor::{
     exec::Terminal,
     status::{self as disk, State as Run},
 };
 use reconcile::Key;
 use serde::Deserialize;
+
+use protocol::Protocol;
 
 use crate::{
     endpoint,
@@ -33,8 +37,6 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 
-/// The newest first.
-const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// Clients send shorter messages.
 const MAX_MESSAGE: usize = 1 << 20;
 
@@ -46,6 +48,7 @@ pub(crate) async fn exec(
     State(shared): State<Arc<Shared>>,
     Path(path): Path<ContainerPath>,
     Query(pairs): Pairs,
+    headers: HeaderMap,
     upgrade: Upgrade,
 ) -> Response {
     let found = match find_running(&shared, path) {
@@ -59,8 +62,8 @@ pub(crate) async fn exec(
             "you must specify at least 1 command",
         );
     }
-    let upgrade = match accept(upgrade) {
-        Ok(upgrade) => upgrade,
+    let Accepted { upgrade, protocol } = match accept(&headers, upgrade) {
+        Ok(accepted) => accepted,
         Err(refusal) => return *refusal,
     };
     let (program, dir) = (
@@ -69,7 +72,7 @@ pub(crate) async fn exec(
     );
     let first = first_channel(&wanted);
     match exec::start(&program, &dir, wanted).await {
-        Ok(exec) => upgrade.on_upgrade(move |socket| session::run(socket, exec, first)),
+        Ok(exec) => upgrade.on_upgrade(move |socket| session::run(socket, exec, (protocol, first))),
         Err(error) => {
             let message = format!("error executing command in container: {error}");
             refuse(StatusCode::INTERNAL_SERVER_ERROR, &message)
@@ -77,28 +80,41 @@ pub(crate) async fn exec(
     }
 }
 
-/// `/attach/…?output=1&error=1`: the future output of the container. Containers have no standard
-/// input.
+/// `/attach/…?input=1&output=1&error=1`: the standard input of the container and its future output.
 pub(crate) async fn attach(
     State(shared): State<Arc<Shared>>,
     Path(path): Path<ContainerPath>,
     Query(pairs): Pairs,
+    headers: HeaderMap,
     upgrade: Upgrade,
 ) -> Response {
     let found = match find_running(&shared, path) {
         Ok(found) => found,
         Err(refusal) => return *refusal,
     };
-    if is_on(&pairs, "input") {
-        let message = "containers on this node have no standard input to attach to: use exec";
-        return refuse(StatusCode::BAD_REQUEST, message);
-    }
-    let upgrade = match accept(upgrade) {
-        Ok(upgrade) => upgrade,
+    let dir = shared.pod_dir(&found.pod_uid);
+    let input = if is_on(&pairs, "input") {
+        match attached::open(&shared, &dir, (&found.name, found.attempt)) {
+            Ok(input) => Some(input),
+            Err(error) => {
+                let message = format!(
+                    "container {:?} has no standard input to attach to: set `stdin: true` ({error})",
+                    found.name
+                );
+                return refuse(StatusCode::BAD_REQUEST, &message);
+            }
+        }
+    } else {
+        None
+    };
+    let Accepted { upgrade, protocol } = match accept(&headers, upgrade) {
+        Ok(accepted) => accepted,
         Err(refusal) => return *refusal,
     };
     match endpoint::follow_output(&shared, &found.pod_uid, found.name).await {
-        Ok(output) => upgrade.on_upgrade(move |socket| session::send_output(socket, output)),
+        Ok(output) => {
+            upgrade.on_upgrade(move |socket| session::attach(socket, (input, output), protocol))
+        }
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
@@ -119,6 +135,7 @@ pub(crate) struct ContainerPath {
 struct RunningContainer {
     pod_uid: String,
     name: String,
+    attempt: u32,
 }
 
 /// Finds the running container of a request path.
@@ -136,31 +153,46 @@ fn find_running(shared: &Shared, path: ContainerPath) -> Result<RunningContainer
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let status = disk::read(&shared.pod_dir(&uid)).ok().flatten();
     let containers = status.into_iter().flat_map(|status| status.containers);
-    let runs = containers
+    let running = containers
         .into_iter()
-        .any(|one| one.name == container && matches!(one.state, Run::Running { .. }));
-    if runs {
-        Ok(RunningContainer {
+        .find(|one| one.name == container && matches!(one.state, Run::Running { .. }));
+    match running {
+        Some(running) => Ok(RunningContainer {
             pod_uid: uid,
             name: container,
-        })
-    } else {
-        Err(not_found(format!("container not found ({container:?})")))
+            attempt: running.attempt,
+        }),
+        None => Err(not_found(format!("container not found ({container:?})"))),
     }
 }
 
-fn accept(upgrade: Upgrade) -> Result<WebSocketUpgrade, Box<Response>> {
-    let refused = || {
-        let message = "this server supports websockets (v5.channel.k8s.io, v4.channel.k8s.io), not \
-                       SPDY: use kubectl 1.31 or later";
-        Box::new(refuse(StatusCode::BAD_REQUEST, message))
+/// An upgrade, and the protocol of its messages.
+struct Accepted {
+    upgrade: WebSocketUpgrade,
+    protocol: Protocol,
+}
+
+fn accept(headers: &HeaderMap, upgrade: Upgrade) -> Result<Accepted, Box<Response>> {
+    let refused = |message: &str| Box::new(refuse(StatusCode::BAD_REQUEST, message));
+    let upgrade = upgrade.map_err(|_| {
+        refused("this server supports websockets, not SPDY: use kubectl 1.31 or later")
+    })?;
+    let upgrade = upgrade
+        .max_message_size(MAX_MESSAGE)
+        .protocols(protocol::NAMES);
+    let selected = upgrade.selected_protocol().cloned();
+    let protocol = match &selected {
+        Some(selected) => selected.to_str().ok().and_then(Protocol::named),
+        None if !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) => Some(Protocol::UNNAMED),
+        None => None,
     };
-    let upgrade = upgrade.map_err(|_| refused())?;
-    let upgrade = upgrade.max_message_size(MAX_MESSAGE).protocols(PROTOCOLS);
-    match upgrade.selected_protocol() {
-        Some(_) => Ok(upgrade),
-        None => Err(refused()),
+    if let Some(protocol) = protocol {
+        return Ok(Accepted { upgrade, protocol });
     }
+    let names = protocol::NAMES.join(", ");
+    Err(refused(&format!(
+        "the websocket protocol is not supported: use one of {names}"
+    )))
 }
 
 fn is_on(pairs: &[(String, String)], name: &str) -> bool {

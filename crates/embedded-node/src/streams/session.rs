@@ -13,6 +13,7 @@ use tokio_util::io::ReaderStream;
 use super::{
     ERROR, STDERR, STDOUT,
     exit_status::{exit_status, success},
+    protocol::Protocol,
 };
 use crate::exec::{self, Exec};
 
@@ -60,11 +61,12 @@ where
 }
 
 /// Copies the streams until the program ends or the client is gone.
-pub(super) async fn run(socket: WebSocket, mut exec: Exec, first: u8) {
+/// `first` is the channel of the first message.
+pub(super) async fn run(socket: WebSocket, mut exec: Exec, (protocol, first): (Protocol, u8)) {
     let (mut sink, mut source) = socket.split();
     let early = wait_for_streams(&mut sink, &mut source).await;
     let source = stream::iter(early).chain(source);
-    if sink.send(message(first, &[])).await.is_err() {
+    if sink.send(protocol.message(first, &[])).await.is_err() {
         return;
     }
     let outputs = [(STDOUT, exec.output.take()), (STDERR, exec.error.take())];
@@ -73,14 +75,14 @@ pub(super) async fn run(socket: WebSocket, mut exec: Exec, first: u8) {
         Some(stream.map(move |chunk| (channel, chunk)).boxed())
     }));
     let (input, console) = (exec.input.take(), exec.console.clone());
-    let mut inbound = std::pin::pin!(receive_input(source, input, console));
+    let mut inbound = std::pin::pin!(receive_input(protocol.parsed(source), input, console));
     let mut ended = std::pin::pin!(exec.wait());
     let mut all_read = false;
     let outcome = loop {
         tokio::select! {
             chunk = output.next(), if !all_read => match chunk {
                 Some((channel, Ok(chunk))) => {
-                    if sink.send(message(channel, &chunk)).await.is_err() {
+                    if sink.send(protocol.message(channel, &chunk)).await.is_err() {
                         return;
                     }
                 }
@@ -96,7 +98,7 @@ pub(super) async fn run(socket: WebSocket, mut exec: Exec, first: u8) {
         let rest = async {
             while let Some((channel, chunk)) = output.next().await {
                 if let Ok(chunk) = chunk
-                    && sink.send(message(channel, &chunk)).await.is_err()
+                    && sink.send(protocol.message(channel, &chunk)).await.is_err()
                 {
                     return;
                 }
@@ -106,23 +108,27 @@ pub(super) async fn run(socket: WebSocket, mut exec: Exec, first: u8) {
             tracing::debug!("a child of the ended program keeps its output open");
         }
     }
-    finish(&mut sink, &exit_status(outcome)).await;
+    finish(&mut sink, protocol, &exit_status(outcome)).await;
 }
 
-/// Sends the output of an attached container until it ends.
-pub(super) async fn send_output(socket: WebSocket, mut output: mpsc::Receiver<Bytes>) {
+/// Connects the client to an attached container until its output ends.
+pub(super) async fn attach(
+    socket: WebSocket,
+    (input, mut output): (Option<exec::Input>, mpsc::Receiver<Bytes>),
+    protocol: Protocol,
+) {
     let (mut sink, mut source) = socket.split();
     let early = wait_for_streams(&mut sink, &mut source).await;
     let source = stream::iter(early).chain(source);
-    if sink.send(message(STDOUT, &[])).await.is_err() {
+    if sink.send(protocol.message(STDOUT, &[])).await.is_err() {
         return;
     }
-    let mut inbound = std::pin::pin!(receive_input(source, None, None));
+    let mut inbound = std::pin::pin!(receive_input(protocol.parsed(source), input, None));
     loop {
         tokio::select! {
             chunk = output.recv() => match chunk {
                 Some(chunk) => {
-                    if sink.send(message(STDOUT, &chunk)).await.is_err() {
+                    if sink.send(protocol.message(STDOUT, &chunk)).await.is_err() {
                         return;
                     }
                 }
@@ -131,17 +137,18 @@ pub(super) async fn send_output(socket: WebSocket, mut output: mpsc::Receiver<By
             () = &mut inbound => return,
         }
     }
-    finish(&mut sink, &success()).await;
+    finish(&mut sink, protocol, &success()).await;
 }
 
 /// Sends the exit status and closes the connection.
-async fn finish<S>(sink: &mut S, status: &Value)
+async fn finish<S>(sink: &mut S, protocol: Protocol, status: &Value)
 where
     S: futures::Sink<Message, Error = axum::Error> + Unpin,
 {
-    let sent = sink
-        .send(message(ERROR, status.to_string().as_bytes()))
-        .await;
+    let sent = match protocol.end(status) {
+        Some(end) => sink.send(protocol.message(ERROR, end.as_bytes())).await,
+        None => Ok(()),
+    };
     let closed = match sent {
         // Clients treat a close frame without a code as an error.
         Ok(()) => {
@@ -158,13 +165,6 @@ where
     }
 }
 
-fn message(channel: u8, bytes: &[u8]) -> Message {
-    let mut framed = Vec::with_capacity(bytes.len() + 1);
-    framed.push(channel);
-    framed.extend_from_slice(bytes);
-    Message::Binary(framed.into())
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Size {
@@ -172,22 +172,36 @@ struct Size {
     height: u16,
 }
 
+impl Protocol {
+    /// The messages of a client with their channels, until the client is gone.
+    fn parsed(
+        self,
+        source: impl Stream<Item = Result<Message, axum::Error>> + Unpin,
+    ) -> impl Stream<Item = (u8, Bytes)> {
+        let messages = source.scan((), |(), message| {
+            std::future::ready(match message {
+                Ok(Message::Binary(bytes)) => Some(Some(bytes)),
+                Ok(Message::Text(text)) => Some(Some(Bytes::from(text))),
+                Ok(Message::Ping(_) | Message::Pong(_)) => Some(None),
+                Ok(Message::Close(_)) | Err(_) => None,
+            })
+        });
+        messages
+            .filter_map(move |bytes| std::future::ready(bytes.and_then(|bytes| self.parse(&bytes))))
+    }
+}
+
 /// Receives standard input and terminal sizes until the client is gone.
 async fn receive_input(
-    mut source: impl Stream<Item = Result<Message, axum::Error>> + Unpin,
+    source: impl Stream<Item = (u8, Bytes)>,
     mut input: Option<exec::Input>,
     console: Option<Arc<exec::Console>>,
 ) {
-    while let Some(Ok(message)) = source.next().await {
-        let bytes = match message {
-            Message::Binary(bytes) => bytes,
-            Message::Text(text) => Bytes::from(text),
-            Message::Close(_) => return,
-            Message::Ping(_) | Message::Pong(_) => continue,
-        };
-        match bytes.split_first() {
-            Some((&STDIN, [])) | None => {}
-            Some((&STDIN, bytes)) => {
+    let mut source = std::pin::pin!(source);
+    while let Some((channel, bytes)) = source.next().await {
+        match (channel, bytes.as_ref()) {
+            (STDIN, []) => {}
+            (STDIN, bytes) => {
                 if let Some(to) = &mut input
                     && write_all(to, bytes).await.is_err()
                 {
@@ -195,9 +209,9 @@ async fn receive_input(
                     input = None;
                 }
             }
-            Some((&RESIZE, text)) => resize(console.as_deref(), text),
-            Some((&CLOSE, [STDIN])) => input = None,
-            Some(_) => {}
+            (RESIZE, text) => resize(console.as_deref(), text),
+            (CLOSE, [STDIN]) => input = None,
+            _ => {}
         }
     }
 }

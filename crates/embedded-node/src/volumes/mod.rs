@@ -1,7 +1,7 @@
 //! The volumes of a pod, as directories and files of this host.
 //!
 //! - [`prepare`] makes all of them; it may be repeated.
-//! - [`payload`] writes the files of config maps, secrets and similar sources.
+//! - [`sources`] finds the files of config maps, secrets and similar sources, [`payload`] writes them.
 //! - [`claims`] prepares persistent volumes; [`ownership`] applies the pod's `fsGroup` to them.
 //! - [`mounts`] mounts and unmounts memory-backed volumes.
 
@@ -11,6 +11,7 @@ pub(crate) mod mounts;
 mod ownership;
 mod payload;
 mod prepare;
+mod sources;
 mod sub_path;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -18,7 +19,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 use pod_supervisor::model::Access;
 use reasons::Reason;
 
-pub(crate) use prepare::{Request, prepare, refresh};
+pub(crate) use prepare::{Request, has_payload, prepare, refresh};
 pub(crate) use sub_path::sub_path;
 
 pub(crate) type Volumes = BTreeMap<String, Volume>;

@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
-    os::unix::fs::{PermissionsExt as _, chown, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     path::{Component, Path},
 };
 
@@ -22,13 +22,17 @@ pub(crate) struct File {
 /// By path inside the volume.
 pub(crate) type Files = BTreeMap<String, File>;
 
-/// Makes `dir` hold exactly `files`. `version` must differ from call to call.
+/// Makes `dir` hold exactly `files`, and changes nothing if it does. `version` must differ from call to
+/// call.
 pub(crate) fn write(
     dir: &Path,
     files: &Files,
     group: Option<u32>,
     version: &str,
 ) -> io::Result<()> {
+    if is_current(dir, files, group)? {
+        return Ok(());
+    }
     let fresh = dir.join(format!("..{version}"));
     fs::create_dir_all(&fresh)?;
     for (path, file) in files {
@@ -37,12 +41,11 @@ pub(crate) fn write(
             fs::create_dir_all(parent)?;
         }
         fs::write(&target, &file.bytes)?;
-        let mut mode = file.mode;
         if group.is_some() {
             chown(&target, None, group)?;
-            mode |= 0o440;
         }
-        fs::set_permissions(&target, fs::Permissions::from_mode(mode))?;
+        let mode = fs::Permissions::from_mode(written_mode(file, group));
+        fs::set_permissions(&target, mode)?;
     }
     let before = fs::read_link(dir.join("..data")).ok();
     let link = dir.join("..data_tmp");
@@ -73,6 +76,47 @@ pub(crate) fn write(
         Some(old) if old != Path::new(&format!("..{version}")) => fs::remove_dir_all(dir.join(old)),
         _ => Ok(()),
     }
+}
+
+/// A volume of a group is readable by the group.
+fn written_mode(file: &File, group: Option<u32>) -> u32 {
+    match group {
+        Some(_) => file.mode | 0o440,
+        None => file.mode,
+    }
+}
+
+/// Whether `dir` holds exactly `files`.
+fn is_current(dir: &Path, files: &Files, group: Option<u32>) -> io::Result<bool> {
+    let data = dir.join("..data");
+    if !data.exists() {
+        return Ok(false);
+    }
+    let mut found = 0;
+    let mut pending = vec![data.clone()];
+    while let Some(next) = pending.pop() {
+        for entry in fs::read_dir(next)? {
+            let path = entry?.path();
+            let metadata = fs::symlink_metadata(&path)?;
+            if metadata.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&data).ok().and_then(Path::to_str);
+            let Some(wanted) = name.and_then(|name| files.get(name)) else {
+                return Ok(false);
+            };
+            let same = metadata.mode() & 0o777 == written_mode(wanted, group)
+                && group.is_none_or(|group| metadata.gid() == group)
+                && fs::read(&path)? == wanted.bytes;
+            if !same {
+                return Ok(false);
+            }
+            found += 1;
+        }
+    }
+    let linked = files.keys().all(|path| dir.join(path).exists());
+    Ok(found == files.len() && linked)
 }
 
 fn remove_if_exists(path: &Path) -> io::Result<()> {
@@ -184,6 +228,33 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
         write(dir.path(), &second, None, "2").unwrap();
         assert_eq!(read("a"), Some("3".into()));
+    }
+
+    #[test]
+    fn unchanged_files_are_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let current = || fs::read_link(dir.path().join("..data")).unwrap();
+        let files: Files = [("a".to_owned(), file("1")), ("d/b".to_owned(), file("2"))].into();
+        write(dir.path(), &files, Some(107), "1").unwrap();
+        write(dir.path(), &files, Some(107), "2").unwrap();
+        assert_eq!(current(), Path::new("..1"));
+        let mut other = files.clone();
+        other.get_mut("d/b").unwrap().bytes = b"3".to_vec();
+        let mut stricter = files.clone();
+        stricter.get_mut("a").unwrap().mode = 0o400;
+        let mut more = files.clone();
+        more.insert("c".to_owned(), file(""));
+        let fewer: Files = [("a".to_owned(), file("1"))].into();
+        for (version, changed) in ["2", "3", "4", "5"]
+            .into_iter()
+            .zip([other, stricter, more, fewer])
+        {
+            write(dir.path(), &changed, Some(107), version).unwrap();
+            assert_eq!(current(), Path::new(&format!("..{version}")));
+        }
+        write(dir.path(), &files, None, "6").unwrap();
+        write(dir.path(), &files, Some(108), "7").unwrap();
+        assert_eq!(current(), Path::new("..7"));
     }
 
     #[test]

@@ -9,26 +9,17 @@ use std::{
 };
 
 use image_store::Image;
-use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, Pod,
-    PodSecurityContext, ProjectedVolumeSource, SecretVolumeSource, Volume as Wanted,
+use k8s_openapi::{
+    api::core::v1::{EmptyDirVolumeSource, Pod, PodSecurityContext, Volume as Wanted},
+    apimachinery::pkg::api::resource::Quantity,
 };
 use kubevirt_api::quantity::Amount;
 use pod_supervisor::model::Access;
 
-use crate::{
-    Failure,
-    container::id,
-    documents::Documents,
-    environment::{Facts, field_value, resource_value},
-    storage::ClaimedVolume,
-    tokens::Tokens,
-};
+use crate::{Failure, container::id, documents::Documents, storage::ClaimedVolume, tokens::Tokens};
 
 use super::{
-    Content, FAILED, Volume, Volumes, claims, host_path, mounts,
-    ownership::Owner,
-    payload::{self, File, Files, Item, Missing, Select},
+    Content, FAILED, Volume, Volumes, claims, host_path, mounts, ownership::Owner, payload, sources,
 };
 
 /// The inputs for the volumes of one pod.
@@ -44,6 +35,8 @@ pub(crate) struct Request {
     pub(crate) images: BTreeMap<String, Image>,
     pub(crate) node_name: String,
     pub(crate) host_ip: std::net::IpAddr,
+    /// The node's allocatable resources.
+    pub(crate) allocatable: BTreeMap<String, Quantity>,
     pub(crate) version: String,
 }
 
@@ -60,18 +53,30 @@ pub(crate) fn prepare(request: &Request) -> Result<Volumes, Failure> {
         .collect()
 }
 
-/// Rewrites the projected volumes, whose tokens expire.
+/// Updates the volumes whose contents come from the API. A volume that cannot be updated keeps its
+/// contents, and does not keep the others from being updated.
 pub(crate) fn refresh(request: &Request) -> Result<(), Failure> {
     let Some(spec) = &request.pod.spec else {
         return Ok(());
     };
     let group = security(request).and_then(|security| security.fs_group);
     let group = group.map(id).transpose()?;
-    let projected = |one: &&Wanted| one.projected.is_some();
-    for one in spec.volumes.iter().flatten().filter(projected) {
-        volume(request, one, group)?;
-    }
-    Ok(())
+    let results: Vec<_> = spec
+        .volumes
+        .iter()
+        .flatten()
+        .filter(|one| has_payload(one))
+        .map(|one| volume(request, one, group))
+        .collect();
+    results.into_iter().try_for_each(|result| result.map(drop))
+}
+
+/// Whether the contents of the volume come from the API.
+pub(crate) fn has_payload(volume: &Wanted) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
 }
 
 fn security(request: &Request) -> Option<&PodSecurityContext> {
@@ -111,19 +116,7 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
         })?;
         return Ok(read_only(image.root.clone()));
     }
-    let (kind, files) = if let Some(source) = &wanted.config_map {
-        ("configmap", config_map(request, source)?)
-    } else if let Some(source) = &wanted.secret {
-        ("secret", secret(request, source)?)
-    } else if let Some(source) = &wanted.downward_api {
-        let mode = source.default_mode.map_or(0o644, payload::mode);
-        (
-            "downward-api",
-            downward(request, source.items.iter().flatten(), mode)?,
-        )
-    } else if let Some(source) = &wanted.projected {
-        ("projected", projected(request, name, source)?)
-    } else {
+    let Some((kind, files)) = sources::files(request, wanted)? else {
         let message = format!(
             "volume {name:?} has a type that this node does not support (supported: \
              persistentVolumeClaim, ephemeral, emptyDir, configMap, secret, projected, \
@@ -195,153 +188,82 @@ fn empty_dir(dir: &Path, source: &EmptyDirVolumeSource, group: Option<u32>) -> R
     fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(failed)
 }
 
-fn items(all: &[KeyToPath]) -> impl Iterator<Item = Item<'_>> {
-    all.iter().map(|item| Item {
-        key: &item.key,
-        path: &item.path,
-        mode: item.mode,
-    })
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
 
-fn config_map(request: &Request, source: &ConfigMapVolumeSource) -> Result<Files, Failure> {
-    let what = format!("configmap {:?}", source.name);
-    let found = request.documents.config_map(&source.name);
-    let select = select(source.default_mode, source.optional);
-    select_files(&what, found, source.items.as_deref(), select)
-}
+    use super::*;
 
-fn secret(request: &Request, source: &SecretVolumeSource) -> Result<Files, Failure> {
-    let name = source.secret_name.as_deref().unwrap_or_default();
-    let found = request.documents.secret(name);
-    let select = select(source.default_mode, source.optional);
-    select_files(
-        &format!("secret {name:?}"),
-        found,
-        source.items.as_deref(),
-        select,
-    )
-}
-
-fn select(mode: Option<i32>, optional: Option<bool>) -> Select {
-    Select {
-        default_mode: mode.map_or(0o644, payload::mode),
-        missing: if optional == Some(true) {
-            Missing::Ignored
-        } else {
-            Missing::Fatal
-        },
+    struct Fixture {
+        dir: tempfile::TempDir,
+        version: u32,
     }
-}
 
-fn select_files(
-    what: &str,
-    found: Option<BTreeMap<String, Vec<u8>>>,
-    wanted: Option<&[KeyToPath]>,
-    select: Select,
-) -> Result<Files, Failure> {
-    let data = match (found, select.missing) {
-        (Some(data), _) => data,
-        (None, Missing::Ignored) => return Ok(Files::new()),
-        (None, Missing::Fatal) => return Err(Failure::new(FAILED, format!("{what} not found"))),
-    };
-    payload::select(what, data, wanted.map(items), select)
-}
-
-fn downward<'a>(
-    request: &Request,
-    files: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
-    default_mode: u32,
-) -> Result<Files, Failure> {
-    let facts = Facts {
-        pod: &request.pod,
-        documents: &request.documents,
-        node_name: &request.node_name,
-        host_ip: request.host_ip,
-        pod_ips: &[],
-    };
-    let mut written = Files::new();
-    for file in files {
-        payload::check_path(&file.path)?;
-        let text = if let Some(field) = &file.field_ref {
-            field_value(&facts, &field.field_path)?
-        } else if let Some(resource) = &file.resource_field_ref {
-            let containers = request.pod.spec.iter().flat_map(|spec| &spec.containers);
-            let container = containers
+    impl Fixture {
+        fn request(&mut self, labels: &Value, maps: &Value) -> Request {
+            self.version += 1;
+            let pod = json!({
+                "metadata": {"name": "p", "namespace": "n", "labels": labels},
+                "spec": {"containers": [], "volumes": [
+                    {"name": "required", "configMap": {"name": "required"}},
+                    {"name": "optional", "configMap": {"name": "optional", "optional": true}},
+                    {"name": "labels", "downwardAPI": {"items": [
+                        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+                ]},
+            });
+            let maps: BTreeMap<String, Value> = serde_json::from_value(maps.clone()).unwrap();
+            let maps = maps
                 .into_iter()
-                .find(|one| Some(&one.name) == resource.container_name.as_ref())
-                .ok_or_else(|| {
-                    Failure::new(
-                        FAILED,
-                        "a resourceFieldRef names a container that the pod does not have",
-                    )
-                })?;
-            let divisor = resource
-                .divisor
-                .as_ref()
-                .map(|quantity| quantity.0.as_str());
-            resource_value(container, &resource.resource, divisor)?
-        } else {
-            return Err(Failure::new(
-                FAILED,
-                format!("{:?} has no source", file.path),
-            ));
-        };
-        let mode = file.mode.map_or(default_mode, payload::mode);
-        written.insert(
-            file.path.clone(),
-            File {
-                bytes: text.into_bytes(),
-                mode,
-            },
-        );
-    }
-    Ok(written)
-}
-
-fn projected(
-    request: &Request,
-    volume: &str,
-    projected: &ProjectedVolumeSource,
-) -> Result<Files, Failure> {
-    let mut files = Files::new();
-    for part in projected.sources.iter().flatten() {
-        let select = |optional| select(projected.default_mode, optional);
-        if let Some(map) = &part.config_map {
-            let source = format!("configmap {:?}", map.name);
-            let found = request.documents.config_map(&map.name);
-            files.extend(select_files(
-                &source,
-                found,
-                map.items.as_deref(),
-                select(map.optional),
-            )?);
-        } else if let Some(secret) = &part.secret {
-            let source = format!("secret {:?}", secret.name);
-            let found = request.documents.secret(&secret.name);
-            files.extend(select_files(
-                &source,
-                found,
-                secret.items.as_deref(),
-                select(secret.optional),
-            )?);
-        } else if let Some(token) = &part.service_account_token {
-            payload::check_path(&token.path)?;
-            let text = request.tokens.get(volume, &token.path).unwrap_or_default();
-            files.insert(
-                token.path.clone(),
-                File {
-                    bytes: text.into(),
-                    mode: projected.default_mode.map_or(0o644, payload::mode),
+                .map(|(name, data)| (name, serde_json::from_value(json!({"data": data})).unwrap()));
+            Request {
+                pod: Arc::new(serde_json::from_value(pod).unwrap()),
+                pod_dir: self.dir.path().to_owned(),
+                documents: Documents {
+                    config_maps: maps.collect(),
+                    ..Documents::default()
                 },
-            );
-        } else if let Some(fields) = &part.downward_api {
-            let mode = projected.default_mode.map_or(0o644, payload::mode);
-            files.extend(downward(request, fields.items.iter().flatten(), mode)?);
-        } else {
-            let message = "a projected volume has a source that this node does not support \
-                           (supported: configMap, secret, serviceAccountToken, downwardAPI)";
-            return Err(Failure::new(FAILED, message));
+                claims: BTreeMap::new(),
+                tokens: Tokens::default(),
+                images: BTreeMap::new(),
+                node_name: "node".to_owned(),
+                host_ip: [127, 0, 0, 1].into(),
+                allocatable: BTreeMap::new(),
+                version: self.version.to_string(),
+            }
+        }
+
+        fn read(&self, path: &str) -> Option<String> {
+            let volumes = self.dir.path().join("volumes");
+            fs::read_to_string(volumes.join(format!("kubernetes.io~{path}"))).ok()
         }
     }
-    Ok(files)
+
+    #[test]
+    fn contents_follow_changes() {
+        let mut fixture = Fixture {
+            dir: tempfile::tempdir().unwrap(),
+            version: 0,
+        };
+        let request = fixture.request(&json!({"a": "1"}), &json!({"required": {"k": "1"}}));
+        assert_eq!(prepare(&request).unwrap().len(), 3);
+        let contents = |fixture: &Fixture| {
+            [
+                "configmap/required/k",
+                "configmap/optional/k",
+                "downward-api/labels/labels",
+            ]
+            .map(|path| fixture.read(path).unwrap_or_default())
+        };
+        assert_eq!(contents(&fixture), ["1", "", "a=\"1\""]);
+        let both = json!({"required": {"k": "2"}, "optional": {"k": "new"}});
+        refresh(&fixture.request(&json!({"a": "2"}), &both)).unwrap();
+        assert_eq!(contents(&fixture), ["2", "new", "a=\"2\""]);
+        // Without its object a volume keeps its contents, and the others follow.
+        let failure = refresh(&fixture.request(&json!({"a": "3"}), &json!({}))).unwrap_err();
+        assert!(
+            failure.message.contains("\"required\" not found"),
+            "{failure}"
+        );
+        assert_eq!(contents(&fixture), ["2", "", "a=\"3\""]);
+    }
 }

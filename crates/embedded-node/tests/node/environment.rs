@@ -13,7 +13,7 @@ use std::{
 };
 
 use ::failpoints::Trap;
-use embedded_api::{Database, EmbeddedApi, Identity};
+use embedded_api::{Database, EmbeddedApi, Identity, ServiceSettings};
 use embedded_node::{
     Addresses, EmbeddedNode, Endpoint, Failure, Images, Network, Resolver, Settings, teardown_all,
 };
@@ -177,6 +177,10 @@ impl Environment {
                 clock: embedded_api::Clock::Wall,
                 front_proxy: None,
                 kubelet: Some(kubelet),
+                services: ServiceSettings {
+                    prefix_length: 24,
+                    ..ServiceSettings::usual()
+                },
             })
             .await
             .unwrap();

@@ -9,6 +9,7 @@
 mod devices;
 mod environment;
 mod failpoints;
+mod kubelet;
 mod pods;
 mod probes;
 mod services;

@@ -134,7 +134,7 @@ fn sidecar_starts_before_and_runs_beside_main_container() {
 
 #[test]
 fn pod_starts_once_its_config_map_exists() {
-    let env = Environment::new("mended");
+    let env = Environment::new("repaired");
     env.create(
         "m",
         json!({

@@ -18,7 +18,7 @@ use kube::{
     runtime::wait::await_condition,
 };
 use parking_lot::Mutex;
-use pod_network::{Forward, ServiceRange};
+use pod_network::{Forward, Front, ServiceRange};
 use serde_json::{Value, json};
 
 use super::{Environment, NoNetwork, TIMEOUT};
@@ -160,10 +160,11 @@ fn service_gets_address_endpoints_and_name() {
     let targets = || {
         let all = network.forwards();
         all.into_iter()
-            .map(|one| (one.address, one.port, one.targets))
+            .map(|one| (one.front, one.port, one.targets))
             .collect::<Vec<_>>()
     };
-    let expected = vec![(address, 80, vec!["10.9.8.7:8080".parse().unwrap()])];
+    let front = Front::Service(address);
+    let expected = vec![(front, 80, vec!["10.9.8.7:8080".parse().unwrap()])];
     env.until("forwarded", || targets() == expected);
     let of = |name: &str| look_up(network.dns, &format!("{name}.default.svc.cluster.local"));
     assert_eq!(of("web"), [address]);

@@ -258,6 +258,8 @@ fn volume_leftovers_of_a_killed_node_are_removed() {
     // An unpublished volume of a deleted claim, a partly removed one, and the device of a deleted
     // pod.
     fs::create_dir_all(volumes.join("pvc-unknown/data")).unwrap();
+    let record = json!({"bytes": 4096, "mode": "Filesystem", "state": "Making"});
+    fs::write(volumes.join("pvc-unknown/volume.json"), record.to_string()).unwrap();
     fs::create_dir_all(volumes.join("pvc-old.gone/data")).unwrap();
     let now = DeleteParams {
         grace_period_seconds: Some(0),

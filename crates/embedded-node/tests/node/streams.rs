@@ -325,9 +325,20 @@ fn exec_has_streams_terminal_and_exit_code() {
     assert_eq!(output.stdout, "go\r\n/dev/pts/0\r\n17 91\r\n");
     assert_eq!(output.status["status"], "Success");
     // Errors are returned as a response or on the error channel.
-    let (code, message) = env.dial(&path("true", all), "channel.k8s.io").unwrap_err();
+    let (code, message) = env
+        .dial(&path("true", all), "v9.channel.k8s.io")
+        .unwrap_err();
     assert_eq!(code, StatusCode::BAD_REQUEST);
-    assert!(message.contains("kubectl 1.31"), "{message}");
+    assert!(
+        message.contains("use one of v5.channel.k8s.io") && !message.contains("SPDY"),
+        "{message}"
+    );
+    // The oldest protocol reports nothing after a success.
+    let mut socket = env
+        .dial(&path("echo old", "output=1&error=1"), "channel.k8s.io")
+        .unwrap();
+    let output = env.receive(&mut socket, |_| false);
+    assert_eq!((&*output.stdout, output.status), ("old\n", Value::Null));
     let gone = "/exec/default/e/other?command=true&output=1";
     let (code, message) = env.dial(gone, "v5.channel.k8s.io").unwrap_err();
     assert_eq!(code, StatusCode::NOT_FOUND, "{message}");
@@ -372,4 +383,39 @@ fn attached_client_gets_future_output() {
     assert_eq!(output.status["status"], "Success");
     let input = "/attach/default/a/main?input=1&output=1";
     assert!(env.dial(input, "v5.channel.k8s.io").is_err());
+}
+
+#[test]
+fn attached_client_writes_to_standard_input() {
+    let env = Environment::new("stdin");
+    for (name, once) in [("once", true), ("open", false)] {
+        let script = "while read line; do echo got $line; done; echo end";
+        env.create(
+            name,
+            json!({
+                "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
+                "containers": [{
+                    "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
+                    "stdin": true, "stdinOnce": once,
+                }],
+            }),
+        );
+        let pod = env.wait_phase(name, "Running");
+        let path = format!("/attach/default/{name}/main?input=1&output=1&error=1");
+        let mut socket = env.dial(&path, "v5.channel.k8s.io").unwrap();
+        env.send(&mut socket, 0, "a\n");
+        env.receive(&mut socket, |output| output.stdout == "got a\n");
+        env.send(&mut socket, 255, "\0");
+        if once {
+            let output = env.receive(&mut socket, |_| false);
+            assert_eq!(output.stdout, "end\n");
+            env.wait_phase(name, "Succeeded");
+        } else {
+            drop(socket);
+            let mut again = env.dial(&path, "v5.channel.k8s.io").unwrap();
+            env.send(&mut again, 0, "b\n");
+            env.receive(&mut again, |output| output.stdout == "got b\n");
+            assert!(env.process(&pod).is_alive());
+        }
+    }
 }

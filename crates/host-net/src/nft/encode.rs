@@ -56,6 +56,14 @@ const CONNECTION_STATUS: u32 = 2;
 /// Bit of a connection's status, in the byte order of this machine.
 const DESTINATION_TRANSLATED: u32 = 1 << 5;
 const RANDOM: u32 = 1;
+/// Result and flag of a route lookup: the type of the destination address.
+const FIB_ADDRESS_TYPE: u32 = 3;
+const FIB_DESTINATION: u32 = 1 << 1;
+/// The type of this host's own addresses, in the byte order of this machine.
+const ROUTE_LOCAL: u32 = 2;
+/// Reject by an ICMP message "port unreachable".
+const REJECT_BY_ICMP: u32 = 0;
+const PORT_UNREACHABLE: u8 = 3;
 
 const META_INPUT_NAME: u32 = 6;
 const META_OUTPUT_NAME: u32 = 7;
@@ -209,6 +217,25 @@ fn matches(list: &mut Message, one: &Match) {
                 compare(list, Comparison::AtMost, &last.to_be_bytes());
             }
         }
+        Match::DestinationIsLocal => {
+            expression(list, "fib", |data| {
+                data.big_endian(1, REGISTER_1);
+                data.big_endian(2, FIB_ADDRESS_TYPE);
+                data.big_endian(3, FIB_DESTINATION);
+            });
+            compare(list, Comparison::Equal, &ROUTE_LOCAL.to_ne_bytes());
+        }
+        Match::OneClientOf { many, seed } => {
+            load(list, REGISTER_2, Part::IPV4_SOURCE);
+            expression(list, "hash", |data| {
+                data.big_endian(1, REGISTER_2);
+                data.big_endian(2, REGISTER_1);
+                data.big_endian(3, 4);
+                data.big_endian(4, *many);
+                data.big_endian(5, *seed);
+            });
+            compare(list, Comparison::Equal, &[0; 4]);
+        }
         Match::OneOf(many) => {
             expression(list, "numgen", |data| {
                 data.big_endian(1, REGISTER_1);
@@ -274,12 +301,37 @@ fn compare(list: &mut Message, how: Comparison, value: &[u8]) {
     });
 }
 
+/// A part of a packet.
+#[derive(Clone, Copy)]
+struct Part {
+    base: u32,
+    offset: u32,
+    length: u32,
+}
+
+impl Part {
+    const IPV4_SOURCE: Self = Self {
+        base: BASE_NETWORK,
+        offset: 12,
+        length: 4,
+    };
+}
+
 fn payload(list: &mut Message, base: u32, offset: u32, length: u32) {
+    let part = Part {
+        base,
+        offset,
+        length,
+    };
+    load(list, REGISTER_1, part);
+}
+
+fn load(list: &mut Message, register: u32, part: Part) {
     expression(list, "payload", |data| {
-        data.big_endian(1, REGISTER_1);
-        data.big_endian(2, base);
-        data.big_endian(3, offset);
-        data.big_endian(4, length);
+        data.big_endian(1, register);
+        data.big_endian(2, part.base);
+        data.big_endian(3, part.offset);
+        data.big_endian(4, part.length);
     });
 }
 
@@ -323,6 +375,10 @@ fn action(list: &mut Message, action: &Action) {
     match action {
         Action::Accept => verdict(list, ACCEPT, None),
         Action::Drop => verdict(list, DROP, None),
+        Action::Reject => expression(list, "reject", |data| {
+            data.big_endian(1, REJECT_BY_ICMP);
+            data.attribute(2, &[PORT_UNREACHABLE]);
+        }),
         Action::Return => verdict(list, RETURN.cast_unsigned(), None),
         Action::Jump(chain) => verdict(list, JUMP.cast_unsigned(), Some(chain)),
         Action::Masquerade => expression(list, "masq", |_| ()),

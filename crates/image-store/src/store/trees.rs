@@ -14,7 +14,6 @@ use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::{ImageError, StoreError, UnpackError};
 use crate::manifest::{Descriptor, Manifest};
-use crate::references::{replace_file, sync_directory};
 use crate::tree::Tree;
 use crate::unpack::{LayerBlob, Unpacker};
 
@@ -98,7 +97,8 @@ impl Inner {
                 },
             )
         })?;
-        replace_file(&path, &bytes).map_err(|source| io_failed("write", &path, source))?;
+        durable_file::replace(&path, &bytes, 0o644)
+            .map_err(|source| io_failed("write", &path, source))?;
         tree.sync()
             .map_err(|source| io_failed("flush", &dir, source))?;
         let path = self.tree_path(&marker.digest);
@@ -108,7 +108,8 @@ impl Inner {
             Err(source) => return Err(io_failed("rename to", &path, source)),
             Ok(()) => {
                 let trees = self.root.join("trees");
-                sync_directory(&trees).map_err(|source| io_failed("flush", &trees, source))?;
+                durable_file::sync_directory(&trees)
+                    .map_err(|source| io_failed("flush", &trees, source))?;
             }
         }
         tracing::info!(image = name, digest = %marker.digest, took = ?started.elapsed(), "unpacked image");

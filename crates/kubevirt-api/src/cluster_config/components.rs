@@ -47,10 +47,14 @@ pub struct RateLimiter {
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenBucketRateLimiter {
     /// Requests per second on average.
-    #[serde(serialize_with = "number::required")]
+    #[serde(
+        deserialize_with = "null_as_default",
+        serialize_with = "number::required"
+    )]
     #[cfg_attr(feature = "schema", schemars(extend("format" = "float")))]
     pub qps: f64,
     /// Requests that may come at once.
+    #[serde(deserialize_with = "null_as_default")]
     pub burst: i64,
 }
 
@@ -88,9 +92,10 @@ open_enum! {
 pub struct SupportContainerResources {
     /// Kind of the container: hotplug-disk, container-disk, virtiofs, sidecar, vmexport or
     /// guest-console-log.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: SupportContainerType,
     /// CPU and memory for it.
+    #[serde(deserialize_with = "null_as_default")]
     pub resources: ResourceRequirementsWithoutClaims,
 }
 

@@ -79,6 +79,7 @@ pub struct DeveloperConfiguration {
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskVerification {
     /// Most memory the check of an image may take.
+    #[serde(deserialize_with = "null_as_default")]
     pub memory_limit: Quantity,
 }
 

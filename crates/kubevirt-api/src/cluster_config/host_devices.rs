@@ -42,8 +42,10 @@ pub struct PermittedHostDevices {
 #[serde(rename_all = "camelCase", default)]
 pub struct PciHostDevice {
     /// Vendor and product in hexadecimal, such as 10de:1eb8.
+    #[serde(deserialize_with = "null_as_default")]
     pub pci_vendor_selector: String,
     /// Resource that VMs ask for by `deviceName`.
+    #[serde(deserialize_with = "null_as_default")]
     pub resource_name: String,
     /// True when another device plugin offers the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,8 +58,10 @@ pub struct PciHostDevice {
 #[serde(rename_all = "camelCase", default)]
 pub struct MediatedHostDevice {
     /// Name of the type, as the node's kernel spells it.
+    #[serde(deserialize_with = "null_as_default")]
     pub mdev_name_selector: String,
     /// Resource that VMs ask for by `deviceName`.
+    #[serde(deserialize_with = "null_as_default")]
     pub resource_name: String,
     /// True when another device plugin offers the resource.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,6 +74,7 @@ pub struct MediatedHostDevice {
 #[serde(rename_all = "camelCase", default)]
 pub struct UsbHostDevice {
     /// Resource that VMs ask for by `deviceName`.
+    #[serde(deserialize_with = "null_as_default")]
     pub resource_name: String,
     /// The devices that make up one unit of the resource, all on the same node.
     #[serde(
@@ -89,8 +94,10 @@ pub struct UsbHostDevice {
 #[serde(rename_all = "camelCase", default)]
 pub struct UsbSelector {
     /// Vendor in hexadecimal, such as 46f4.
+    #[serde(deserialize_with = "null_as_default")]
     pub vendor: String,
     /// Product in hexadecimal, such as 0001.
+    #[serde(deserialize_with = "null_as_default")]
     pub product: String,
 }
 

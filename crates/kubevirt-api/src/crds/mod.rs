@@ -19,6 +19,8 @@ pub(crate) mod rules;
 #[cfg(feature = "schema")]
 mod structural;
 #[cfg(feature = "schema")]
+pub mod subresources;
+#[cfg(feature = "schema")]
 pub mod wire;
 
 /// Name and text of a definition, from the file of its name.
@@ -89,6 +91,67 @@ mod tests {
             let value: serde_json::Value = serde_saphyr::from_str(text).expect(name);
             assert_eq!(value["metadata"]["name"], *name);
         }
+    }
+
+    /// Calls `check` with every node of the schemas of a definition, and its path.
+    fn each_node(check: &mut impl FnMut(&str, &serde_json::Value)) {
+        fn walk(
+            path: &str,
+            node: &serde_json::Value,
+            check: &mut impl FnMut(&str, &serde_json::Value),
+        ) {
+            check(path, node);
+            for (name, child) in node["properties"].as_object().into_iter().flatten() {
+                walk(&format!("{path}.{name}"), child, check);
+            }
+            for key in ["items", "additionalProperties"] {
+                if node[key].is_object() {
+                    walk(&format!("{path}[]"), &node[key], check);
+                }
+            }
+        }
+        for (name, text) in ALL {
+            let value: serde_json::Value = serde_saphyr::from_str(text).expect(name);
+            for version in value["spec"]["versions"].as_array().into_iter().flatten() {
+                walk(name, &version["schema"]["openAPIV3Schema"], check);
+            }
+        }
+    }
+
+    #[test]
+    fn selectors_and_references_are_applied_as_a_whole() {
+        let (mut selectors, mut references) = (0, 0);
+        each_node(&mut |path, node| {
+            let has = |name: &str| node["properties"][name].is_object();
+            let is_selector = has("matchLabels") && has("matchExpressions");
+            let is_secret = path.to_lowercase().ends_with("secretref") && has("name");
+            if is_selector || is_secret {
+                assert_eq!(node["x-kubernetes-map-type"], "atomic", "{path}");
+            }
+            if is_secret {
+                assert!(node["required"].is_null(), "{path}: `{{}}` is valid");
+                assert_eq!(node["properties"]["name"]["default"], "", "{path}");
+            }
+            selectors += usize::from(is_selector);
+            references += usize::from(is_secret);
+        });
+        assert!(
+            selectors > 100 && references > 10,
+            "{selectors} {references}"
+        );
+    }
+
+    /// A copy of a VM holds whatever its status was.
+    #[test]
+    fn embedded_statuses_have_no_enumerations() {
+        let mut embedded = 0;
+        each_node(&mut |path, node| {
+            if path.contains(".status") {
+                assert!(node["enum"].is_null(), "{path}");
+            }
+            embedded += usize::from(path.contains(".spec.") && path.ends_with(".status"));
+        });
+        assert!(embedded > 0);
     }
 
     #[cfg(feature = "schema")]

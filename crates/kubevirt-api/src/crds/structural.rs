@@ -13,6 +13,34 @@ use serde_json::{Map, Value, json};
 /// What a quantity looks like as text.
 const QUANTITY: &str = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$";
 
+/// Types of Kubernetes that server-side apply owns as a whole.
+const ATOMIC: &[&str] = &[
+    "ConfigMapKeySelector",
+    "LabelSelector",
+    "LocalObjectReference",
+    "NodeSelector",
+    "NodeSelectorTerm",
+    "ObjectFieldSelector",
+    "ObjectReference",
+    "ResourceFieldSelector",
+    "SecretKeySelector",
+    "SecretReference",
+    "TopologySelectorTerm",
+    "TypedLocalObjectReference",
+];
+
+/// Types of Kubernetes whose name is empty when unset.
+const UNNAMED: &[&str] = &[
+    "ConfigMapEnvSource",
+    "ConfigMapKeySelector",
+    "ConfigMapProjection",
+    "ConfigMapVolumeSource",
+    "LocalObjectReference",
+    "SecretEnvSource",
+    "SecretKeySelector",
+    "SecretProjection",
+];
+
 /// Schema of specs, which users write: unknown values of enumerations are refused.
 pub(super) fn of_spec<T: JsonSchema>() -> Value {
     convert::<T>(Enums::Closed)
@@ -30,8 +58,8 @@ enum Enums {
     Open,
 }
 
-struct Converter {
-    definitions: Map<String, Value>,
+struct Converter<'a> {
+    definitions: &'a Map<String, Value>,
     enums: Enums,
 }
 
@@ -45,16 +73,28 @@ fn convert<T: JsonSchema>(enums: Enums) -> Value {
         Some(Value::Object(definitions)) => definitions,
         _ => Map::new(),
     };
-    Converter { definitions, enums }.schema(root)
+    let converter = Converter {
+        definitions: &definitions,
+        enums,
+    };
+    converter.schema(root)
 }
 
-impl Converter {
+impl Converter<'_> {
     fn schema(&self, schema: Value) -> Value {
         let Value::Object(mut schema) = schema else {
             return json!({ "x-kubernetes-preserve-unknown-fields": true });
         };
-        self.resolve(&mut schema);
+        let is_status = self.resolve(&mut schema);
         tidy(&mut schema);
+        if is_status && self.enums == Enums::Closed {
+            // A copy of a status inside of a spec: whatever was reported can be copied.
+            let open = Converter {
+                enums: Enums::Open,
+                ..*self
+            };
+            return open.schema(Value::Object(schema));
+        }
         if self.enums == Enums::Open {
             schema.remove("enum");
             schema.remove("x-kubernetes-validations");
@@ -75,8 +115,15 @@ impl Converter {
     }
 
     /// Puts the content of `$ref` and of "this or null" in place; what stands beside it wins.
-    fn resolve(&self, schema: &mut Map<String, Value>) {
-        while let Some(inner) = take_option(schema).or_else(|| self.take_reference(schema)) {
+    /// True for the status of a kind.
+    fn resolve(&self, schema: &mut Map<String, Value>) -> bool {
+        let mut is_status = false;
+        loop {
+            let reference = schema.get("$ref").and_then(Value::as_str);
+            is_status |= reference.is_some_and(|name| name.ends_with("Status"));
+            let Some(inner) = take_option(schema).or_else(|| self.take_reference(schema)) else {
+                return is_status;
+            };
             for (key, value) in inner {
                 schema.entry(key).or_insert(value);
             }
@@ -106,6 +153,13 @@ impl Converter {
         if name.starts_with("io.k8s.") {
             drop_descriptions(&mut definition);
             describe_reference(&mut definition);
+            let name = name.rsplit('.').next().unwrap_or_default();
+            if ATOMIC.contains(&name) {
+                definition["x-kubernetes-map-type"] = json!("atomic");
+            }
+            if UNNAMED.contains(&name) {
+                default_name(&mut definition);
+            }
         }
         as_object(definition)
     }
@@ -192,6 +246,20 @@ fn describe_reference(schema: &mut Value) {
     }
     for (member, schema) in members {
         schema["description"] = json!(description(member));
+    }
+}
+
+/// The name may be left out, as in `secretRef: {}`.
+fn default_name(schema: &mut Value) {
+    schema["properties"]["name"]["x-default"] = json!("");
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|name| name != "name");
+    }
+    if let Value::Object(fields) = schema {
+        let is_empty = |required: &Value| required.as_array().is_some_and(Vec::is_empty);
+        if fields.get("required").is_some_and(is_empty) {
+            fields.remove("required");
+        }
     }
 }
 

@@ -52,6 +52,7 @@ pub struct VirtualMachineInstanceBackupStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceBackupVolumeInfo {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_name: String,
 }
 
@@ -61,6 +62,7 @@ pub struct VirtualMachineInstanceBackupVolumeInfo {
 #[serde(rename_all = "camelCase", default)]
 pub struct ChangedBlockTrackingStatus {
     /// How far the tracking is.
+    #[serde(deserialize_with = "null_as_default")]
     pub state: ChangedBlockTrackingState,
     /// The backup under way, or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::open_enum::open_enum;
+use crate::{conditions::condition, open_enum::open_enum, tolerant::null_as_default};
 
 /// One aspect of the state of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,10 +13,11 @@ use crate::open_enum::open_enum;
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualMachineInstanceCondition {
     /// What it is about.
-    #[serde(rename = "type")]
+    #[serde(deserialize_with = "null_as_default", rename = "type")]
     pub type_: VirtualMachineInstanceConditionType,
     /// True, False or Unknown.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["True", "False", "Unknown"])))]
+    #[serde(deserialize_with = "null_as_default")]
     pub status: String,
     /// Not in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +34,11 @@ pub struct VirtualMachineInstanceCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(
+    VirtualMachineInstanceCondition,
+    VirtualMachineInstanceConditionType
+);
 
 open_enum! {
     /// Aspects of the state of an instance; the order is that of lists of conditions.

@@ -17,8 +17,10 @@ use crate::tolerant::null_as_default;
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeStatus {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub name: String,
     /// Device in the guest.
+    #[serde(deserialize_with = "null_as_default")]
     pub target: String,
     /// How far the attaching of a hot-plugged volume is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,6 +152,7 @@ pub struct ContainerDiskInfo {
 #[serde(rename_all = "camelCase", default)]
 pub struct StorageMigratedVolumeInfo {
     /// Name of the volume.
+    #[serde(deserialize_with = "null_as_default")]
     pub volume_name: String,
     /// Claim that the data leaves.
     #[serde(rename = "sourcePVCInfo", skip_serializing_if = "Option::is_none")]

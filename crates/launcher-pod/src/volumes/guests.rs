@@ -221,7 +221,7 @@ fn add_credentials(all: &mut Storage, credentials: &[AccessCredential]) {
         }
     }
     for secret in names {
-        add_secret(all, &format!("{secret}-access-cred"), secret);
+        add_secret(all, &paths::credential_volume(secret), secret);
     }
 }
 

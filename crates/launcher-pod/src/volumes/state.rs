@@ -2,22 +2,22 @@
 //! firmware variables, the contents of its TPM, the record of changed blocks. Each part has its own
 //! directory on the claim.
 
-use model::paths;
+use model::{KeptState, paths};
 
 use super::storage::{Storage, claim, mount, sub_path};
-use crate::guest::{self, State};
 use crate::{Input, PodError};
 
 const NAME: &str = "vm-state";
 
 pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> {
-    let kept = guest::state(input.guest);
-    let Some((_, field)) = kept.first() else {
+    let kept = input.guest.kept_state();
+    let Some(first) = kept.first() else {
         return Ok(());
     };
     let Some(name) = &input.surroundings.state_claim else {
         return Err(PodError::missing(format!(
-            "the persistent volume claim for the state of {field}"
+            "the persistent volume claim for the state of {}",
+            first.field()
         )));
     };
     all.volumes.push(claim(NAME, name, false));
@@ -25,14 +25,16 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) -> Result<(), PodError> 
         all.mounts.push(sub_path(mount(NAME, path), directory));
     };
     part("meta", paths::STATE_METADATA);
-    for (state, _) in kept {
+    for state in kept {
         match state {
-            State::FirmwareVariables => part("nvram", &format!("{}/nvram", paths::LIBVIRT_QEMU)),
-            State::Tpm => {
+            KeptState::FirmwareVariables => {
+                part("nvram", &format!("{}/nvram", paths::LIBVIRT_QEMU));
+            }
+            KeptState::Tpm => {
                 part("swtpm", &format!("{}/swtpm", paths::LIBVIRT_QEMU));
                 part("swtpm-localca", paths::SWTPM_LOCAL_CA);
             }
-            State::ChangedBlocks => part("cbt", &format!("{}/cbt", paths::LIBVIRT_QEMU)),
+            KeptState::ChangedBlocks => part("cbt", &format!("{}/cbt", paths::LIBVIRT_QEMU)),
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use kubevirt_api::annotations;
 use model::paths;
 
 use super::storage::{HOST_TO_CONTAINER, Storage, empty_dir, mount, read_only};
-use crate::{ContainerDisks, Feature, Input, guest, init, networks};
+use crate::{ContainerDisks, Feature, Input, init, networks};
 
 /// In every pod: name and mount path.
 const ALWAYS: [(&str, &str); 5] = [
@@ -58,7 +58,7 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
     if !devices.filesystems.is_empty() {
         all.add_empty_dir("virtiofs-containers", paths::VIRTIOFS_CONTAINERS);
     }
-    if guest::page_size(vmi).is_some() {
+    if guest.page_size().is_some() {
         for (name, path) in HUGE_PAGES {
             let source = EmptyDirVolumeSource {
                 medium: Some("HugePages".to_owned()),
@@ -71,7 +71,7 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
         let name = "network-info-annotation";
         all.add(device_info(name), read_only(mount(name, "/etc/podinfo")));
     }
-    if !guest::state(guest).is_empty() {
+    if !guest.kept_state().is_empty() {
         for (name, path) in LIBVIRT {
             all.add_empty_dir(name, path);
         }

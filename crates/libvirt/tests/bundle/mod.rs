@@ -158,9 +158,9 @@ impl Bundle {
             .and_then(|status| status.code())
     }
 
-    /// Waits until `found` returns a value, at most 30 seconds.
+    /// Waits until `found` returns a value, at most a minute.
     pub(crate) fn wait<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             if let Some(value) = found() {
                 return value;

@@ -131,3 +131,100 @@ fn seed_data_has_every_given_way() {
     };
     assert_eq!(seed, expected);
 }
+
+#[test]
+fn references_have_the_field_of_their_name() {
+    use Referenced as To;
+    let reference = |object, name, field| Reference {
+        object,
+        name,
+        field,
+        is_optional: false,
+    };
+    let secrets = json!({"secretRef": {"name": "u"}, "networkDataSecretRef": {"name": "n"}});
+    for (source, expected) in [
+        (
+            json!({"persistentVolumeClaim": {"claimName": "c"}}),
+            vec![reference(To::Claim, "c", "claimName")],
+        ),
+        (
+            json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}}),
+            vec![reference(To::Claim, "c", "persistentVolumeClaim.claimName")],
+        ),
+        (
+            json!({"dataVolume": {"name": ""}}),
+            vec![reference(To::DataVolume, "", "name")],
+        ),
+        (
+            json!({ "cloudInitNoCloud": secrets }),
+            vec![
+                reference(To::Secret, "u", "secretRef.name"),
+                reference(To::Secret, "n", "networkDataSecretRef.name"),
+            ],
+        ),
+        (json!({"cloudInitConfigDrive": {"userData": "u"}}), vec![]),
+        (
+            json!({"containerDisk": {"image": "i", "imagePullSecret": "s"}}),
+            vec![reference(To::Secret, "s", "imagePullSecret")],
+        ),
+        (
+            json!({"containerDisk": {"image": "i", "imagePullSecret": ""}}),
+            vec![],
+        ),
+        (
+            json!({"configMap": {}}),
+            vec![reference(To::ConfigMap, "", "name")],
+        ),
+        (
+            json!({"secret": {"secretName": "s", "optional": true}}),
+            vec![Reference {
+                is_optional: true,
+                ..reference(To::Secret, "s", "secretName")
+            }],
+        ),
+        (
+            json!({"sysprep": {"configMap": {"name": "m"}}}),
+            vec![reference(To::ConfigMap, "m", "configMap.name")],
+        ),
+        (
+            json!({"serviceAccount": {"serviceAccountName": "a"}}),
+            vec![reference(To::ServiceAccount, "a", "serviceAccountName")],
+        ),
+        (json!({"memoryDump": {"claimName": "c"}}), vec![]),
+        (json!({"downwardAPI": {"fields": []}}), vec![]),
+    ] {
+        let wire = volume(source);
+        assert_eq!(VolumeSource::of(&wire).references(), expected, "{wire:?}");
+    }
+}
+
+#[test]
+fn data_is_kept_by_the_pod_a_claim_or_the_node() {
+    for (source, expected) in [
+        (
+            json!({"persistentVolumeClaim": {"claimName": "c"}}),
+            "claim c",
+        ),
+        (json!({"dataVolume": {"name": "d"}}), "claim d"),
+        (
+            json!({"ephemeral": {"persistentVolumeClaim": {"claimName": "e"}}}),
+            "overlaid e",
+        ),
+        (
+            json!({"hostDisk": {"path": "/d/x.img", "type": "Disk"}}),
+            "node",
+        ),
+        (json!({"memoryDump": {"claimName": "m"}}), "pod"),
+        (json!({"containerDisk": {"image": "i"}}), "pod"),
+        (json!({"configMap": {"name": "m"}}), "pod"),
+    ] {
+        let wire = volume(source);
+        let found = match VolumeSource::of(&wire).storage() {
+            Storage::Pod => "pod".to_owned(),
+            Storage::Claim(claim) => format!("claim {}", claim.name),
+            Storage::OverlaidClaim(claim) => format!("overlaid {}", claim.name),
+            Storage::Host(_) => "node".to_owned(),
+        };
+        assert_eq!(found, expected, "{wire:?}");
+    }
+}

@@ -119,6 +119,7 @@ fn both_families_with_ports_and_ranges() {
             { "protocol": "TCP", "start": 8000, "end": 8010 },
         ]);
     });
+    assert!(Supported::of(&vmi).is_ok());
     insta::assert_snapshot!(text(&plan(&vmi, &dual()).unwrap()));
 }
 
@@ -333,13 +334,30 @@ fn cidr(json: &mut serde_json::Value, text: &str) {
 }
 
 #[test]
-fn dhcp_options_are_refused() {
+fn dhcp_options_are_those_of_the_server() {
     let vmi = vmi(|json| {
         interface(json)["dhcpOptions"] = serde_json::json!({ "bootFileName": "x" });
     });
-    let error = Supported::of(&vmi).unwrap_err();
-    let field = "spec.domain.devices.interfaces[0].dhcpOptions";
-    assert_eq!(error.field, field);
+    let plan = plan(&vmi, &observed()).unwrap();
+    let file = |server: &DhcpServer| server.boot.file.clone();
+    let files: Vec<_> = plan.dhcp.iter().map(file).collect();
+    assert_eq!(files, [Some("x".to_owned())]);
+}
+
+#[test]
+fn leading_zeros_of_a_network_are_ignored() {
+    for (text, gateway) in [
+        ("10.10.010.0/24", "10.10.10.1/24"),
+        ("010.000.02.0/24", "10.0.2.1/24"),
+    ] {
+        let plan = plan(&vmi(|json| cidr(json, text)), &observed()).unwrap();
+        let addresses = &plan.plumbing.bridges[0].addresses;
+        assert_eq!(addresses, &[gateway.parse().unwrap()], "{text}");
+    }
+    for text in ["10.0.2/24", "10..2.0/24", "x.0.2.0/24", "10.0.2.0"] {
+        let error = plan(&vmi(|json| cidr(json, text)), &observed()).unwrap_err();
+        assert_eq!(error.reason(), "BadNetworkCidr", "{text}");
+    }
 }
 
 #[test]

@@ -54,6 +54,9 @@ impl Container {
             self.ended(sandbox, UNKNOWN_EXIT, EndReason::Unknown);
             return;
         };
+        if let Err(error) = self.hold_stdin() {
+            self.set_log_error(&error);
+        }
         match Output::open(&self.status.name, self.status.attempt) {
             Ok(output) => self.output = Some(output),
             Err(error) => self.set_log_error(&error),

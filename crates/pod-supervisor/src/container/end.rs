@@ -13,8 +13,8 @@ use crate::{
     cgroup, clock,
     create::container_cgroup,
     exit::Exit,
-    layout,
-    model::Sandbox,
+    layout, log,
+    model::{MessageSource, Sandbox},
     report::report,
     restart::{Next, after_end},
     status::{EndReason, State, Termination},
@@ -45,7 +45,7 @@ impl Container {
         };
         let message = match reason {
             EndReason::Unknown => "the container ended while no supervisor was running".to_owned(),
-            _ => read_message(&layout::termination_file(&self.status.name)),
+            _ => self.termination_message(exit),
         };
         self.finish_attempt(
             sandbox,
@@ -78,6 +78,7 @@ impl Container {
 
     /// Cleans up after the attempt and decides about a restart.
     fn finish_attempt(&mut self, sandbox: &Sandbox, termination: Termination) {
+        self.close_stdin();
         let (name, attempt) = (&self.status.name, self.status.attempt);
         let group = container_cgroup(sandbox, name, attempt);
         let cleaned = cgroup::kill(&group)
@@ -118,6 +119,20 @@ impl Container {
         if running && matches!(self.phase, Phase::Ended) {
             self.ended(sandbox, UNKNOWN_EXIT, EndReason::Unknown);
         }
+    }
+}
+
+impl Container {
+    fn termination_message(&self, exit: Exit) -> String {
+        let (name, attempt) = (&self.status.name, self.status.attempt);
+        let message = read_message(&layout::termination_file(name));
+        let falls_back = self.message_source == MessageSource::FileOrLog && exit.code != 0;
+        if message.is_empty() && falls_back {
+            return log::end_of(&layout::log_file(name, attempt)).unwrap_or_else(|error| {
+                format!("failed to read the end of the log: {}", error_chain(&error))
+            });
+        }
+        message
     }
 }
 

@@ -9,6 +9,7 @@ mod output;
 mod start;
 
 use std::{
+    fs::{File, OpenOptions},
     io,
     os::fd::OwnedFd,
     process::{Child, ChildStdout},
@@ -20,7 +21,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 use self::output::Output;
 use crate::{
     exit::Exit,
-    model::{ContainerSpec, RestartPolicy, Sandbox, User},
+    layout,
+    model::{ContainerSpec, MessageSource, RestartPolicy, Sandbox, Stdin, User},
     report::report,
     status::{ContainerStatus, Process, State},
 };
@@ -36,7 +38,11 @@ pub(crate) struct Container {
     pub(crate) status: ContainerStatus,
     pub(crate) phase: Phase,
     policy: RestartPolicy,
+    message_source: MessageSource,
     user: User,
+    stdin: Stdin,
+    /// Keeps the standard input open until its first writer has ended.
+    stdin_holder: Option<File>,
     output: Option<Output>,
 }
 
@@ -81,7 +87,10 @@ impl Container {
             },
             phase: Phase::Ended,
             policy: spec.restart,
+            message_source: spec.termination_message,
             user: spec.user.clone(),
+            stdin: spec.stdin,
+            stdin_holder: None,
             output: None,
         }
     }
@@ -127,6 +136,20 @@ impl Container {
         let signal = Signal::from_named_raw(signal)
             .ok_or_else(|| io::Error::other("there is no such signal"))?;
         Ok(pidfd_send_signal(pidfd, signal)?)
+    }
+
+    fn hold_stdin(&mut self) -> io::Result<()> {
+        if self.stdin == Stdin::Once {
+            let pipe = layout::stdin_pipe(&self.status.name, self.status.attempt);
+            let holder = OpenOptions::new().read(true).write(true).open(pipe)?;
+            self.stdin_holder = Some(holder);
+        }
+        Ok(())
+    }
+
+    /// The first writer of the standard input has ended.
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin_holder = None;
     }
 
     /// From now on the container is not restarted.

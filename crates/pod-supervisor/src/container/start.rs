@@ -21,7 +21,7 @@ use crate::{
     cgroup, clock,
     create::{HelperResult, container_cgroup},
     layout,
-    model::Sandbox,
+    model::{Sandbox, Stdin},
     status::{Process, State},
 };
 
@@ -61,8 +61,15 @@ impl Container {
             // Programs may open /dev/stdout by its name.
             chown(&path, Some(self.user.uid), Some(self.user.gid))?;
         }
+        if self.stdin != Stdin::None {
+            let path = layout::stdin_pipe(name, attempt);
+            mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+            chown(&path, Some(self.user.uid), Some(self.user.gid))?;
+        }
         output::remove_old_logs(name, attempt);
         let output = Output::open(name, attempt)?;
+        self.hold_stdin()?;
+        let (name, attempt) = (&self.status.name, self.status.attempt);
         failpoints::after("pod-supervisor/create-attempt");
         let mut helper = Command::new("/proc/self/exe")
             .arg("create")

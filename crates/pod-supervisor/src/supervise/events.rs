@@ -92,6 +92,7 @@ impl Supervisor {
     fn next_deadline(&self) -> Option<i64> {
         let kill = self
             .stopping
+            .as_ref()
             .filter(|stop| !stop.killed)
             .map(|stop| stop.kill_at);
         self.containers
@@ -125,7 +126,7 @@ impl Supervisor {
         while let Some(signal) = signals::next(&self.signals) {
             if signal != libc::SIGCHLD {
                 let grace_ms = i64::from(self.sandbox.grace_seconds) * 1000;
-                self.stop(grace_ms);
+                self.stop(grace_ms, &[]);
             }
         }
         while let Some((pid, exit)) = exit::reap_one() {
@@ -168,7 +169,7 @@ impl Supervisor {
             container.on_exit(&self.sandbox, exit);
         }
         container.end_if_lost(&self.sandbox);
-        if let Some(stop) = self.stopping {
+        if let Some(stop) = &self.stopping {
             container.forbid_restarts();
             if !container.has_ended() {
                 let signal = if stop.killed {

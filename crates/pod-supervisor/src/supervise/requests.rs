@@ -16,8 +16,15 @@ impl Supervisor {
     pub(super) fn reply_to(&mut self, request: &Request) -> Reply {
         match request {
             Request::Status | Request::Subscribe => Reply::Status(self.status()),
-            Request::Shutdown { grace_ms } => {
-                self.stop(i64::try_from(*grace_ms).unwrap_or(i64::MAX));
+            Request::Shutdown { grace_ms, held } => {
+                self.stop(i64::try_from(*grace_ms).unwrap_or(i64::MAX), held);
+                Reply::Done
+            }
+            Request::CloseStdin { container } => {
+                let all = &mut self.containers;
+                if let Some(one) = all.iter_mut().find(|one| one.status.name == *container) {
+                    one.close_stdin();
+                }
                 Reply::Done
             }
             Request::Signal { container, signal } => {

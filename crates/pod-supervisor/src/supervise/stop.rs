@@ -10,30 +10,45 @@ use crate::{
     signals,
 };
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Stopping {
     pub(super) kill_at: i64,
     pub(super) killed: bool,
+    /// Containers that the node sends SIGTERM to.
+    held: Vec<String>,
 }
 
 impl Supervisor {
-    /// Sends SIGTERM now and SIGKILL after the grace period, which a second call can only shorten.
-    pub(super) fn stop(&mut self, grace_ms: i64) {
+    /// Sends SIGTERM now, except to held containers, and SIGKILL after the grace period. A second call
+    /// can only shorten it, and sends SIGTERM to containers that it no longer holds.
+    pub(super) fn stop(&mut self, grace_ms: i64, held: &[String]) {
         let kill_at = clock::steady_ms().saturating_add(grace_ms);
         self.changed = true;
         if let Some(stop) = &mut self.stopping {
             stop.kill_at = stop.kill_at.min(kill_at);
+            let before = std::mem::replace(&mut stop.held, held.to_vec());
+            self.terminate(|name| before.contains(name) && !held.contains(name));
             return;
         }
         self.stopping = Some(Stopping {
             kill_at,
             killed: false,
+            held: held.to_vec(),
         });
         for container in &mut self.containers {
             container.forbid_restarts();
         }
-        self.signal_all(libc::SIGTERM);
+        self.terminate(|name| !held.contains(name));
         failpoints::after("pod-supervisor/stop");
+    }
+
+    /// Sends SIGTERM to the running containers with these names.
+    fn terminate(&self, which: impl Fn(&String) -> bool) {
+        for container in &self.containers {
+            if matches!(container.phase, Phase::Running { .. }) && which(&container.status.name) {
+                signal_container(container, libc::SIGTERM);
+            }
+        }
     }
 
     pub(super) fn signal_all(&self, signal: i32) {

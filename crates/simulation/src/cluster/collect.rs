@@ -114,6 +114,5 @@ impl Cluster {
 }
 
 fn find(kind: &str, namespace: &str, name: &str) -> Option<Id> {
-    let kind = Kind::ALL.into_iter().find(|one| one.facts().kind == kind)?;
-    Some(Id::new(kind, namespace, name))
+    Some(Id::new(Kind::named(kind)?, namespace, name))
 }

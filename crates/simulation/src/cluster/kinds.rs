@@ -1,10 +1,10 @@
-//! The kinds that the simulated API server stores.
-
-use std::sync::{Arc, LazyLock};
+//! The kinds that the simulated API server stores: those of `KubeVirt`'s API, and the built-in ones that
+//! its controllers use.
 
 use apimachinery::resource::{GroupKind, GroupResource};
-use apimachinery::schema::Schema;
 use apimachinery::shape::Type;
+
+use super::custom::{self, Definition};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
@@ -17,14 +17,14 @@ pub(crate) enum Kind {
     Revision,
     Lease,
     Event,
-    /// The configuration: none exists.
-    KubeVirt,
     /// `CustomResourceDefinition`: none exists.
     Definition,
     /// None exists.
     Namespace,
     /// `ResourceQuota`: none exists.
     Quota,
+    /// Another kind of `KubeVirt`'s API, by its place in [`custom::ALL`].
+    Custom(usize),
 }
 
 /// Properties of a kind.
@@ -34,29 +34,21 @@ pub(crate) struct Facts {
     pub(crate) version: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) kind: &'static str,
-    pub(crate) has_status: bool,
 }
 
-const fn facts(
-    group: &'static str,
-    version: &'static str,
-    plural: &'static str,
-    kind: &'static str,
-    has_status: bool,
-) -> Facts {
+const fn facts(group: &'static str, plural: &'static str, kind: &'static str) -> Facts {
     Facts {
         group,
-        version,
+        version: "v1",
         plural,
         kind,
-        has_status,
     }
 }
 
-const CUSTOM: &str = "kubevirt.io";
+const KUBEVIRT: &str = "kubevirt.io";
 
 impl Kind {
-    pub(crate) const ALL: [Self; 13] = [
+    const NAMED: [Self; 12] = [
         Self::Vm,
         Self::Vmi,
         Self::ReplicaSet,
@@ -66,56 +58,42 @@ impl Kind {
         Self::Revision,
         Self::Lease,
         Self::Event,
-        Self::KubeVirt,
         Self::Definition,
         Self::Namespace,
         Self::Quota,
     ];
 
+    fn all() -> impl Iterator<Item = Self> {
+        // A named kind comes first.
+        let custom = (0..custom::ALL.len()).map(Self::Custom);
+        Self::NAMED.into_iter().chain(custom)
+    }
+
     pub(crate) fn facts(self) -> &'static Facts {
-        const VM: Facts = facts(CUSTOM, "v1", "virtualmachines", "VirtualMachine", true);
+        const VM: Facts = facts(KUBEVIRT, "virtualmachines", "VirtualMachine");
         const VMI: Facts = facts(
-            CUSTOM,
-            "v1",
+            KUBEVIRT,
             "virtualmachineinstances",
             "VirtualMachineInstance",
-            false,
         );
         const SET: Facts = facts(
-            CUSTOM,
-            "v1",
+            KUBEVIRT,
             "virtualmachineinstancereplicasets",
             "VirtualMachineInstanceReplicaSet",
-            true,
         );
-        const POD: Facts = facts("", "v1", "pods", "Pod", true);
-        const NODE: Facts = facts("", "v1", "nodes", "Node", true);
-        const CLAIM: Facts = facts(
-            "",
-            "v1",
-            "persistentvolumeclaims",
-            "PersistentVolumeClaim",
-            true,
-        );
-        const REVISION: Facts = facts(
-            "apps",
-            "v1",
-            "controllerrevisions",
-            "ControllerRevision",
-            false,
-        );
-        const LEASE: Facts = facts("coordination.k8s.io", "v1", "leases", "Lease", false);
-        const EVENT: Facts = facts("", "v1", "events", "Event", false);
-        const KUBEVIRT: Facts = facts(CUSTOM, "v1", "kubevirts", "KubeVirt", true);
+        const POD: Facts = facts("", "pods", "Pod");
+        const NODE: Facts = facts("", "nodes", "Node");
+        const CLAIM: Facts = facts("", "persistentvolumeclaims", "PersistentVolumeClaim");
+        const REVISION: Facts = facts("apps", "controllerrevisions", "ControllerRevision");
+        const LEASE: Facts = facts("coordination.k8s.io", "leases", "Lease");
+        const EVENT: Facts = facts("", "events", "Event");
         const DEFINITION: Facts = facts(
             "apiextensions.k8s.io",
-            "v1",
             "customresourcedefinitions",
             "CustomResourceDefinition",
-            true,
         );
-        const PLACE: Facts = facts("", "v1", "namespaces", "Namespace", true);
-        const QUOTA: Facts = facts("", "v1", "resourcequotas", "ResourceQuota", true);
+        const PLACE: Facts = facts("", "namespaces", "Namespace");
+        const QUOTA: Facts = facts("", "resourcequotas", "ResourceQuota");
         match self {
             Self::Vm => &VM,
             Self::Vmi => &VMI,
@@ -126,16 +104,20 @@ impl Kind {
             Self::Revision => &REVISION,
             Self::Lease => &LEASE,
             Self::Event => &EVENT,
-            Self::KubeVirt => &KUBEVIRT,
             Self::Definition => &DEFINITION,
             Self::Namespace => &PLACE,
             Self::Quota => &QUOTA,
+            Self::Custom(index) => &custom::ALL[index].facts,
         }
     }
 
     pub(crate) fn find(group: &str, plural: &str) -> Option<Self> {
-        let is = |kind: &Self| kind.facts().group == group && kind.facts().plural == plural;
-        Self::ALL.into_iter().find(is)
+        Self::all().find(|kind| kind.facts().group == group && kind.facts().plural == plural)
+    }
+
+    /// The kind of that name; the names of all kinds differ.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::all().find(|kind| kind.facts().kind == name)
     }
 
     pub(crate) fn api_version(self) -> String {
@@ -148,7 +130,15 @@ impl Kind {
     }
 
     pub(crate) fn is_custom(self) -> bool {
-        self.facts().group == CUSTOM
+        self.definition().is_some()
+    }
+
+    /// Whether the status is a subresource.
+    pub(crate) fn has_status(self) -> bool {
+        match self.definition() {
+            Some(definition) => definition.content().has_status,
+            None => !matches!(self, Self::Revision | Self::Lease | Self::Event),
+        }
     }
 
     pub(crate) fn resource(self) -> GroupResource<'static> {
@@ -167,27 +157,29 @@ impl Kind {
 
     /// How its fields merge.
     pub(crate) fn shape(self) -> Type<'static> {
-        match self {
-            Self::Vm => Type::Custom(&SCHEMAS[0]),
-            Self::Vmi => Type::Custom(&SCHEMAS[1]),
-            Self::ReplicaSet => Type::Custom(&SCHEMAS[2]),
-            _ => Type::built_in(self.facts().group, self.facts().kind),
+        match self.definition() {
+            Some(definition) => Type::Custom(&definition.content().schema),
+            None => Type::built_in(self.facts().group, self.facts().kind),
         }
     }
-}
 
-/// Schemas of the custom kinds.
-static SCHEMAS: LazyLock<Vec<Arc<Schema>>> = LazyLock::new(|| {
-    let all = [Kind::Vm, Kind::Vmi, Kind::ReplicaSet];
-    all.into_iter().map(schema).collect()
-});
-
-fn schema(kind: Kind) -> Arc<Schema> {
-    let name = format!("{}.{}", kind.facts().plural, kind.facts().group);
-    let mut definitions = kubevirt_api::crds::ALL.iter();
-    let text = definitions.find(|(known, _)| *known == name);
-    let text = text.map_or("", |(_, text)| *text);
-    let raw: serde_json::Value = serde_saphyr::from_str(text).unwrap_or_default();
-    let raw = &raw["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    Schema::parse(raw, "").expect("the definitions that are checked in are structural")
+    fn definition(self) -> Option<&'static Definition> {
+        match self {
+            Self::Custom(index) => custom::ALL.get(index),
+            Self::Vm | Self::Vmi | Self::ReplicaSet => {
+                let plural = self.facts().plural;
+                let mut all = custom::ALL.iter();
+                all.find(|definition| definition.facts.plural == plural)
+            }
+            Self::Pod
+            | Self::Node
+            | Self::Claim
+            | Self::Revision
+            | Self::Lease
+            | Self::Event
+            | Self::Definition
+            | Self::Namespace
+            | Self::Quota => None,
+        }
+    }
 }

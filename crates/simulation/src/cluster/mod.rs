@@ -5,6 +5,7 @@
 //! thread. Its behaviour must match `embedded-api`, which the controllers' own tests use.
 
 mod collect;
+mod custom;
 mod http;
 mod kinds;
 mod object;

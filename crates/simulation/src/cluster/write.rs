@@ -36,7 +36,7 @@ impl Cluster {
         metadata.insert("uid".to_owned(), uid.into());
         metadata.insert("creationTimestamp".to_owned(), now.to_string().into());
         metadata.insert("generation".to_owned(), 1.into());
-        if kind.facts().has_status && kind.is_custom() {
+        if kind.has_status() && kind.is_custom() {
             object["status"] = Value::Null;
         }
         if kind == Kind::Vmi {
@@ -178,7 +178,7 @@ impl Cluster {
     fn writer<'a>(&self, kind: Kind, author: Author<'a>, api_version: &'a str) -> Writer<'a> {
         let reset: &[&str] = match author.subresource {
             "status" => &["spec", "metadata"],
-            _ if kind.facts().has_status => &["status"],
+            _ if kind.has_status() => &["status"],
             _ => &[],
         };
         Writer {
@@ -202,7 +202,7 @@ fn keep_other_part(kind: Kind, author: Author<'_>, live: &Value, merged: &mut Va
         for part in ["spec", "metadata"] {
             merged[part] = live[part].clone();
         }
-    } else if kind.facts().has_status {
+    } else if kind.has_status() {
         merged["status"] = live["status"].clone();
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use cluster_config::ClusterConfig;
+use cluster_view::Configuration;
 use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;
 use reconcile::{Clock, Election};
@@ -56,7 +56,24 @@ impl Host<'_> {
 }
 
 /// The namespace of the installation.
-const NAMESPACE: &str = "kubevirt";
+pub(super) const NAMESPACE: &str = "kubevirt";
+
+/// The administrator's configuration as each component reads it, with its own rights.
+struct Configurations {
+    api: Configuration,
+    controller: Configuration,
+    handler: Configuration,
+}
+
+impl Configurations {
+    fn new() -> Self {
+        Self {
+            api: Configuration::new(NAMESPACE),
+            controller: Configuration::new(NAMESPACE),
+            handler: Configuration::new(NAMESPACE),
+        }
+    }
+}
 
 pub(super) async fn start(
     host: &Host<'_>,
@@ -64,8 +81,9 @@ pub(super) async fn start(
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<()> {
     let kvm = capabilities.facts().kvm;
-    virt_api(host, (tasks, stop)).await?;
-    handler(host, capabilities, (tasks, stop)).await?;
+    let configurations = Configurations::new();
+    virt_api(host, &configurations, (tasks, stop)).await?;
+    handler(host, &configurations, capabilities, (tasks, stop)).await?;
     let acceleration = if kvm {
         AccelerationPolicy::Kvm
     } else {
@@ -78,27 +96,42 @@ pub(super) async fn start(
     };
     let controller = virt_controller::Settings {
         client: host.account("kubevirt-controller"),
-        launcher: launcher_pod::Settings::defaults(
-            &host.flags.launcher_image,
-            launcher_acceleration,
-        ),
+        launcher: launcher_pod::Settings {
+            variables: host.flags.log_format.variables(),
+            ..launcher_pod::Settings::defaults(&host.flags.launcher_image, launcher_acceleration)
+        },
         acceleration,
         clock: Clock::system(),
+        cluster: configurations.controller.clone(),
         concurrency: CONCURRENCY,
-        // A state directory has one process, so after a crash the next one need not wait until its own lease
-        // expires.
-        election: Election {
-            namespace: NAMESPACE.to_owned(),
-            name: "virt-controller".to_owned(),
-            identity: host.flags.node_name.clone(),
-        },
+        election: election(host, "virt-controller"),
     };
     tasks.spawn(virt_controller::run(controller, stop.clone()));
+    let operator = operator::Settings {
+        client: host.account("kubevirt-controller"),
+        clock: Clock::system(),
+        election: election(host, "virt-operator"),
+        environment: operator::Environment::Host {
+            node: host.flags.node_name.clone(),
+        },
+        launcher_image: host.flags.launcher_image.clone(),
+    };
+    tasks.spawn(operator::run(operator, stop.clone()));
     install::node_labelled(&host.client("ferrovirt-up"), &host.flags.node_name).await
+}
+
+/// A state directory has one process, so after a crash the next one need not wait until its own lease expires.
+fn election(host: &Host<'_>, name: &str) -> Election {
+    Election {
+        namespace: NAMESPACE.to_owned(),
+        name: name.to_owned(),
+        identity: host.flags.node_name.clone(),
+    }
 }
 
 async fn virt_api(
     host: &Host<'_>,
+    configurations: &Configurations,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<()> {
     let listener = listen_locally().await.context("listen for virt-api")?;
@@ -116,8 +149,11 @@ async fn virt_api(
             Some(&host.identities.virt_api_client),
             tasks.clone(),
         )?,
-        cluster: ClusterConfig::default(),
-        namespace: NAMESPACE.to_owned(),
+        cluster: configurations.api.clone(),
+        neighbours: vec![
+            configurations.controller.clone(),
+            configurations.handler.clone(),
+        ],
         clock: Clock::system(),
         // The API server serves them, to users with the right.
         metrics: Vec::new(),
@@ -128,6 +164,7 @@ async fn virt_api(
 
 async fn handler(
     host: &Host<'_>,
+    configurations: &Configurations,
     capabilities: Capabilities,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<()> {
@@ -142,7 +179,7 @@ async fn handler(
         listener,
         address,
         tls: TlsSource::fixed(&host.identities.handler, &callers)?,
-        namespace: NAMESPACE.to_owned(),
+        cluster: configurations.handler.clone(),
         clock: Clock::system(),
     };
     let (running, all) = (stop.clone(), stop.clone());

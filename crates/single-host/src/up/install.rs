@@ -245,28 +245,8 @@ fn api_service(version: &str, bundle: &str) -> Value {
 
 fn webhooks(kind: &str, name: &str, list: &[virt_api::Webhook], bundle: &str) -> Value {
     let one = |webhook: &virt_api::Webhook| {
-        let mut one = json!({
-            "name": webhook.name,
-            "clientConfig": {
-                "service": {
-                    "name": "virt-api", "namespace": NAMESPACE,
-                    "path": webhook.path, "port": 443,
-                },
-                "caBundle": bundle,
-            },
-            "rules": [{
-                "apiGroups": [webhook.group], "apiVersions": webhook.versions,
-                "operations": webhook.operations, "resources": webhook.resources,
-                "scope": "*",
-            }],
-            "sideEffects": if webhook.side_effects { "NoneOnDryRun" } else { "None" },
-            "failurePolicy": "Fail", "timeoutSeconds": 10,
-            "matchPolicy": "Equivalent", "admissionReviewVersions": ["v1"],
-        });
-        if let Some(prefix) = webhook.prefix {
-            let expression = format!("request.name.startsWith('{prefix}')");
-            one["matchConditions"] = json!([{ "name": "only-ours", "expression": expression }]);
-        }
+        let mut one = webhook.registration(NAMESPACE);
+        one["clientConfig"]["caBundle"] = bundle.into();
         one
     };
     json!({

@@ -20,14 +20,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use embedded_api::{Database, EmbeddedApi, KubeletClient, ServiceAccounts};
+use embedded_api::{Copies, Database, EmbeddedApi, KubeletClient, ServiceAccounts};
 use serde::{Deserialize, Serialize};
 use serving::{ClientCertificates, Server, TlsSource};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cli, identities, kubeconfig, metrics,
+    cli, history, identities, kubeconfig, metrics,
     printer::Printer,
     requirements,
     state_dir::{Lock, Locked, StateDir},
@@ -35,6 +35,9 @@ use crate::{
 
 /// Time limit for a terminating process to release the lock, and for a response of a running one.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Automatic copies of the database: those of two days.
+const KEPT_COPIES: usize = 8;
 
 /// The user of a terminal sees only what needs attention; a log file also has state changes.
 const FOREGROUND_FILTER: &str = "warn";
@@ -205,10 +208,13 @@ async fn start(
     let images = images::open(flags, state).await?;
     let pods = network::open(flags, state).await?;
     let node_address = IpAddr::V4(pods.gateway());
+    let for_pods = network::listen_for_pods(&pods, listen).await?;
+    let services = network::service_settings(&pods, listen, for_pods.as_ref())?;
     let names = identities::Names {
         listen: listen.ip(),
         node: &flags.node_name,
         node_address,
+        service: IpAddr::V4(services.first()),
     };
     let identities = Arc::new(identities::load_or_create(&state.pki(), names)?);
     remember(flags, state, listen, None)?;
@@ -221,7 +227,9 @@ async fn start(
             trust: identities.servers.clone(),
             identity: identities.kubelet_client.clone(),
         }),
+        services,
     };
+    check_database(state)?;
     let accounts = ServiceAccounts {
         key: identities::token_key(&state.pki())?,
         root_ca: identities.users.pem().to_owned(),
@@ -231,9 +239,17 @@ async fn start(
         .with_context(|| format!("open the database {}", state.database().display()))?;
     api.serve_metrics(metrics::tables());
     api.run(tasks, stop.clone());
+    let copies = Copies {
+        dir: state.copies(),
+        keep: KEPT_COPIES,
+    };
+    api.keep_copies(copies, tasks, stop.clone());
     let users = ClientCertificates::Optional(identities.users.clone());
     let tls = TlsSource::fixed(&identities.api_server, &users)?;
-    tasks.spawn(Server::new(listener, tls, api.router()).run(stop.clone()));
+    for listener in std::iter::once(listener).chain(for_pods) {
+        let server = Server::new(listener, tls.clone(), api.router());
+        tasks.spawn(server.run(stop.clone()));
+    }
     kubeconfig::write(&state.kubeconfig(), listen, &identities)?;
     printer.line(&format!("API server: https://{listen}"));
 
@@ -257,6 +273,15 @@ async fn start(
     components::start(&host, capabilities, (tasks, stop)).await
 }
 
+/// Stops before anything is changed if the database is damaged, or not that of this host's guests.
+fn check_database(state: &StateDir) -> Result<()> {
+    let database = state.database();
+    let contents = embedded_api::inspect(&database)
+        .with_context(|| format!("check the database {}", database.display()))?;
+    history::check_start(contents.as_ref(), &history::on_host(state)?, state)?;
+    Ok(())
+}
+
 fn remember(
     flags: &cli::Up,
     state: &StateDir,
@@ -272,9 +297,7 @@ fn remember(
     let text = serde_json::to_vec_pretty(&remembered)?;
     let path = state.settings();
     // Replaced atomically: `status` may read it while this process is killed.
-    let part = path.with_extension("part");
-    std::fs::write(&part, text)
-        .and_then(|()| std::fs::rename(&part, &path))
+    durable_file::replace(&path, &text, durable_file::PRIVATE)
         .with_context(|| format!("write {}", path.display()))
 }
 

@@ -25,8 +25,8 @@ use super::{components::Host, node::Parts};
 
 const NAMESPACE: &str = "kubevirt";
 const POD: &str = "node-probe";
-/// The probe takes at most about twenty seconds; the image is unpacked before.
-const PROBE_TIMEOUT: Duration = Duration::from_mins(3);
+/// The probe takes at most two minutes; the image is unpacked before.
+const PROBE_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The results of an earlier probe, if they are still valid.
 pub(super) async fn known(host: &Host<'_>, parts: &Parts) -> Result<Option<Capabilities>> {

@@ -6,8 +6,10 @@ use axum::{
     body::{self, Bytes},
     extract::Request,
 };
+use kubevirt_api::object_graph::ObjectGraphOptions;
 use kubevirt_api::subresource_bodies::{
-    FreezeUnfreezeTimeout, PauseOptions, RestartOptions, StartOptions, StopOptions, UnpauseOptions,
+    EvacuateCancelOptions, FreezeUnfreezeTimeout, PauseOptions, RestartOptions, StartOptions,
+    StopOptions, UnpauseOptions,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,6 +20,8 @@ const LIMIT: usize = 64 << 10;
 
 /// The options of a verb.
 pub(crate) trait Options: DeserializeOwned + Default + Send + Sync {
+    /// The type in documents, if there are options of its own.
+    const TYPE: Option<&'static str>;
     /// All fields.
     const FIELDS: &'static [&'static str];
 }
@@ -30,8 +34,9 @@ pub(crate) struct NoOptions {
 }
 
 macro_rules! options {
-    ($($options:ty: [$($own:literal),*],)+) => {
+    ($($options:ident: [$($own:literal),*],)+) => {
         $(impl Options for $options {
+            const TYPE: Option<&'static str> = Some(stringify!($options));
             const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "dryRun", $($own),*];
         })+
     };
@@ -43,8 +48,14 @@ options! {
     RestartOptions: ["gracePeriodSeconds"],
     PauseOptions: [],
     UnpauseOptions: [],
-    NoOptions: [],
+    EvacuateCancelOptions: ["evacuationNodeName"],
     FreezeUnfreezeTimeout: ["unfreezeTimeout"],
+    ObjectGraphOptions: ["includeOptionalNodes", "labelSelector"],
+}
+
+impl Options for NoOptions {
+    const TYPE: Option<&'static str> = None;
+    const FIELDS: &'static [&'static str] = &["kind", "apiVersion", "dryRun"];
 }
 
 /// Reads the options of a request; an empty body is all defaults.
@@ -182,5 +193,7 @@ mod tests {
         check("RestartOptions", RestartOptions::FIELDS);
         check("PauseOptions", PauseOptions::FIELDS);
         check("UnpauseOptions", UnpauseOptions::FIELDS);
+        check("EvacuateCancelOptions", EvacuateCancelOptions::FIELDS);
+        check("ObjectGraphOptions", ObjectGraphOptions::FIELDS);
     }
 }

@@ -2,9 +2,8 @@
 //! type and preference applied. Nothing is changed.
 
 use axum::{
-    Json, Router,
+    Json,
     extract::{Path, Request, State},
-    http::Method,
     routing::{get, put},
 };
 use cluster_config::ClusterConfig;
@@ -26,7 +25,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use validation::Violation;
 
-use super::{Entry, Level, Object};
+use super::{
+    contract::{Answer, Contract},
+    entry::{Entry, Handler, Level, Object, Verb},
+};
 use crate::{caller, refusal::Refusal, settings::Shared};
 
 /// Objects are at most 3 MiB at the API server.
@@ -38,17 +40,19 @@ const OF_BODY_NAME: &str = "expand-vm-spec";
 pub(super) const OF_VM: Entry = Entry {
     object: Object::Vm,
     name: OF_VM_NAME,
-    method: Method::GET,
+    verb: Verb::Get,
     level: Level::View,
-    mount: |router: Router<Shared>, path| router.route(path, get(of_vm)),
+    contract: Contract::new(Answer::Object("VirtualMachine"), &[404, 500]),
+    handler: Handler::Built(|| get(of_vm)),
 };
 
 pub(super) const OF_BODY: Entry = Entry {
     object: Object::Namespace,
     name: OF_BODY_NAME,
-    method: Method::PUT,
+    verb: Verb::Update,
     level: Level::View,
-    mount: |router: Router<Shared>, path| router.route(path, put(of_body)),
+    contract: Contract::new(Answer::Object("VirtualMachine"), &[400]).with_body("VirtualMachine"),
+    handler: Handler::Built(|| put(of_body)),
 };
 
 /// Why a VM cannot be expanded.
@@ -70,7 +74,7 @@ async fn of_vm(
         name: &name,
         resource: Object::Vm.plural(),
         subresource: OF_VM_NAME,
-        verb: super::access(&Method::GET),
+        verb: Verb::Get.name(),
     };
     let user = caller::user(&shared, &request)?;
     caller::authorize(&shared, user, &access).await?;
@@ -98,7 +102,7 @@ async fn of_body(
         name: "",
         resource: OF_BODY_NAME,
         subresource: "",
-        verb: super::access(&Method::PUT),
+        verb: Verb::Update.name(),
     };
     let user = caller::user(&shared, &request)?;
     caller::authorize(&shared, user, &access).await?;

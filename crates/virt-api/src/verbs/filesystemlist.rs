@@ -7,4 +7,5 @@ pub(super) struct FileSystemList;
 
 impl AgentVerb for FileSystemList {
     const NAME: &'static str = "filesystemlist";
+    const REPORT: &'static str = "VirtualMachineInstanceFileSystemList";
 }

@@ -10,6 +10,7 @@ pub(super) struct Freeze;
 
 impl VmiVerb for Freeze {
     const NAME: &'static str = "freeze";
+    const REFUSALS: &'static [u16] = &[409, 500];
     type Body = FreezeUnfreezeTimeout;
 
     fn dry_run(_: &FreezeUnfreezeTimeout) -> &[String] {
@@ -18,7 +19,7 @@ impl VmiVerb for Freeze {
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
         guest::require_running(vmi)?;
-        guest::require_agent(vmi)
+        guest::require_agent_for(vmi, "Freeze")
     }
 
     fn node_request(body: &FreezeUnfreezeTimeout) -> Result<String, Refusal> {
@@ -69,7 +70,7 @@ mod tests {
         for (timeout, part) in [
             (None, "is required"),
             (Some("-5s"), "negative"),
-            (Some("soon"), "is no duration"),
+            (Some("soon"), "is not a duration"),
         ] {
             let message = request(timeout).unwrap_err();
             assert!(message.contains(part), "{message}");

@@ -20,26 +20,20 @@ pub(super) fn phase(vmi: &VirtualMachineInstance) -> Phase {
 pub(super) fn require_guest(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     match phase(vmi) {
         Phase::Running | Phase::Scheduled => Ok(()),
-        Phase::Failed => Err(Refusal::conflict("the VMI has failed: its guest has ended")),
-        phase => {
-            let phase = phase.as_str();
-            Err(Refusal::bad_request(format!(
-                "the VMI is not running: its phase is {phase:?}"
-            )))
-        }
+        phase => Err(Refusal::bad_request(not_running(&phase))),
     }
+}
+
+/// Tools compare the beginning.
+fn not_running(phase: &Phase) -> String {
+    format!("VMI is not running: its phase is {:?}", phase.as_str())
 }
 
 /// For verbs.
 pub(super) fn require_running(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     match phase(vmi) {
         Phase::Running => Ok(()),
-        phase => {
-            let phase = phase.as_str();
-            Err(Refusal::conflict(format!(
-                "the VMI is not running: its phase is {phase:?}"
-            )))
-        }
+        phase => Err(Refusal::conflict(not_running(&phase))),
     }
 }
 
@@ -47,8 +41,23 @@ pub(super) fn require_agent(vmi: &VirtualMachineInstance) -> Result<(), Refusal>
     if has_agent(vmi) {
         return Ok(());
     }
-    let message = "the VMI has no guest agent connected: install and start qemu-guest-agent in it";
+    let message =
+        "VMI does not have guest agent connected: install and start qemu-guest-agent in it";
     Err(Refusal::internal(message))
+}
+
+/// For commands of the agent. Tools look for the text up to the colon.
+pub(super) fn require_agent_for(
+    vmi: &VirtualMachineInstance,
+    command: &str,
+) -> Result<(), Refusal> {
+    if has_agent(vmi) {
+        return Ok(());
+    }
+    Err(Refusal::internal(format!(
+        "Internal error occurred: command {command} failed: QEMU guest agent is not connected: \
+         install and start qemu-guest-agent in the guest"
+    )))
 }
 
 pub(super) fn has_agent(vmi: &VirtualMachineInstance) -> bool {

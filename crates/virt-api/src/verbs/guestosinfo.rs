@@ -7,4 +7,5 @@ pub(super) struct GuestOsInfo;
 
 impl AgentVerb for GuestOsInfo {
     const NAME: &'static str = "guestosinfo";
+    const REPORT: &'static str = "VirtualMachineInstanceGuestAgentInfo";
 }

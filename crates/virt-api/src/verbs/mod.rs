@@ -1,123 +1,54 @@
 //! The verbs of the subresource API.
 //!
-//! A verb is a module here and a row of [`ALL`], which has its route, discovery and right; a test compares
-//! the rights with the roles of users. Verbs on a VM change the VM, and virt-controller does the rest;
-//! verbs on a VMI are sent to its node under the same name; streams connect the caller to a device of the
-//! guest. `expand` returns a VM and changes none.
+//! A verb is a module here and a row of [`ALL`], which has its route, discovery and right; tests compare
+//! the rows with the list of `KubeVirt`'s verbs and with the roles of users. Verbs on a VM change the VM,
+//! and virt-controller does the rest; verbs on a VMI are sent to its node under the same name; streams
+//! connect the caller to a device of the guest. Verbs that are not built are rows in `missing`.
 
 mod body;
 mod changes;
+mod contract;
+mod entry;
 mod guest;
+mod missing;
 mod on_vm;
 mod on_vmi;
+mod query;
 
+mod cancel_evacuation;
 mod console;
 mod expand;
 mod filesystemlist;
 mod freeze;
+mod guestfs;
 mod guestosinfo;
+pub(crate) mod healthz;
+mod object_graph;
 mod pause;
+mod port_forward;
 mod reset;
 mod restart;
+mod screenshot;
 mod softreboot;
 mod start;
 mod stop;
 mod unfreeze;
 mod unpause;
 mod userlist;
+mod version;
 mod vnc;
 
-use axum::{Router, http::Method};
+#[cfg(test)]
+mod texts;
 
 pub(crate) use body::NoOptions;
+pub use contract::{Answer, Contract};
+pub use entry::{Entry, Level, Object, Verb};
 pub(crate) use on_vm::{Change, ObservedVm, VmVerb};
-pub(crate) use on_vmi::{AgentVerb, StreamVerb, VmiVerb};
-
-use crate::settings::Shared;
-
-/// The object of a verb.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Object {
-    Vm,
-    Vmi,
-    /// An object in the request, in a namespace.
-    Namespace,
-}
-
-impl Object {
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Vm => "virtualmachines",
-            Self::Vmi => "virtualmachineinstances",
-            Self::Namespace => "namespaces",
-        }
-    }
-
-    /// The name in messages.
-    pub(crate) fn singular(self) -> &'static str {
-        match self {
-            Self::Vm => "virtualmachine",
-            Self::Vmi => "virtualmachineinstance",
-            Self::Namespace => "namespace",
-        }
-    }
-}
-
-/// The lowest of the roles view, edit and admin that has the right to a verb.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    View,
-    Edit,
-    Admin,
-}
-
-/// One verb: its route, its entry in discovery and its right.
-#[derive(Debug, Clone)]
-pub struct Entry {
-    pub object: Object,
-    pub name: &'static str,
-    pub method: Method,
-    pub level: Level,
-    mount: fn(Router<Shared>, &str) -> Router<Shared>,
-}
-
-impl Entry {
-    pub(crate) fn mount(&self, router: Router<Shared>, version: &str) -> Router<Shared> {
-        let object = match self.object {
-            Object::Namespace => String::new(),
-            object => format!("/{}/{{name}}", object.plural()),
-        };
-        let path = format!(
-            "/apis/subresources.kubevirt.io/{version}/namespaces/{{namespace}}{object}/{}",
-            self.name,
-        );
-        (self.mount)(router, &path)
-    }
-
-    /// The resource in discovery and in roles.
-    pub fn resource(&self) -> String {
-        match self.object {
-            Object::Namespace => self.name.to_owned(),
-            object => format!("{}/{}", object.plural(), self.name),
-        }
-    }
-
-    /// The verb in discovery, in roles and in access checks.
-    pub fn access(&self) -> &'static str {
-        access(&self.method)
-    }
-}
-
-pub(crate) fn access(method: &Method) -> &'static str {
-    if *method == Method::GET {
-        "get"
-    } else {
-        "update"
-    }
-}
+pub(crate) use on_vmi::{AgentVerb, BytesVerb, StreamVerb, VmiVerb};
 
 /// All verbs.
-pub const ALL: &[Entry] = &[
+pub static ALL: &[Entry] = &[
     on_vm::entry::<start::Start>(),
     on_vm::entry::<stop::Stop>(),
     on_vm::entry::<restart::Restart>(),
@@ -134,4 +65,32 @@ pub const ALL: &[Entry] = &[
     on_vmi::agent_entry::<filesystemlist::FileSystemList>(),
     on_vmi::stream_entry::<console::Console>(),
     on_vmi::stream_entry::<vnc::Vnc>(),
+    on_vmi::bytes_entry::<screenshot::Screenshot>(),
+    object_graph::OF_VM,
+    object_graph::OF_VMI,
+    cancel_evacuation::OF_VM,
+    cancel_evacuation::OF_VMI,
+    port_forward::TO_VM,
+    port_forward::TO_VMI,
+    version::ENTRY,
+    healthz::ENTRY,
+    guestfs::ENTRY,
+    missing::ADD_VOLUME_TO_VM,
+    missing::REMOVE_VOLUME_FROM_VM,
+    missing::ADD_VOLUME_TO_VMI,
+    missing::REMOVE_VOLUME_FROM_VMI,
+    missing::MEMORY_DUMP,
+    missing::REMOVE_MEMORY_DUMP,
+    missing::MIGRATE,
+    missing::BACKUP,
+    missing::REDEFINE_CHECKPOINT,
+    missing::USB_REDIRECTION,
+    missing::VSOCK,
+    missing::SEV_CERTIFICATES,
+    missing::SEV_MEASUREMENT,
+    missing::SEV_SESSION,
+    missing::SEV_SECRET,
+    missing::START_PROFILER,
+    missing::STOP_PROFILER,
+    missing::DUMP_PROFILER,
 ];

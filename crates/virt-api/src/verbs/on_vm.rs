@@ -1,9 +1,8 @@
 //! Verbs that change a VM; virt-controller acts on the change.
 
 use axum::{
-    Router,
     extract::{Path, Request, State},
-    http::{Method, StatusCode},
+    http::StatusCode,
     routing::put,
 };
 use kube::{
@@ -13,7 +12,11 @@ use kube::{
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
 use serde_json::Value;
 
-use super::{Entry, Level, Object, body, body::Options};
+use super::{
+    body::{self, Options},
+    contract::{Answer, Contract},
+    entry::{Entry, Handler, Level, Object, Verb},
+};
 use crate::{caller, refusal::Refusal, settings::Shared};
 
 /// The name under which this component writes.
@@ -22,6 +25,8 @@ const MANAGER: &str = "virt-api";
 /// A verb on a VM: a pure decision about the observed VM and VMI.
 pub(crate) trait VmVerb: Send + Sync + 'static {
     const NAME: &'static str;
+    /// Codes of refusals.
+    const REFUSALS: &'static [u16] = &[404, 409];
     type Body: Options;
 
     fn dry_run(body: &Self::Body) -> &[String];
@@ -49,14 +54,14 @@ pub(super) const fn entry<V: VmVerb>() -> Entry {
     Entry {
         object: Object::Vm,
         name: V::NAME,
-        method: Method::PUT,
+        verb: Verb::Update,
         level: Level::Edit,
-        mount: mount::<V>,
+        contract: Contract {
+            body: V::Body::TYPE,
+            ..Contract::new(Answer::Accepted, V::REFUSALS)
+        },
+        handler: Handler::Built(|| put(handle::<V>)),
     }
-}
-
-fn mount<V: VmVerb>(router: Router<Shared>, path: &str) -> Router<Shared> {
-    router.route(path, put(handle::<V>))
 }
 
 async fn handle<V: VmVerb>(
@@ -69,7 +74,7 @@ async fn handle<V: VmVerb>(
         name: &name,
         resource: Object::Vm.plural(),
         subresource: V::NAME,
-        verb: super::access(&Method::PUT),
+        verb: Verb::Update.name(),
     };
     let user = caller::user(&shared, &request)?;
     caller::authorize(&shared, user, &access).await?;

@@ -10,6 +10,7 @@ pub(super) struct Pause;
 
 impl VmiVerb for Pause {
     const NAME: &'static str = "pause";
+    const REFUSALS: &'static [u16] = &[403, 404, 409];
     type Body = PauseOptions;
 
     fn dry_run(body: &PauseOptions) -> &[String] {
@@ -20,11 +21,11 @@ impl VmiVerb for Pause {
         guest::require_running(vmi)?;
         let probe = vmi.spec.liveness_probe.as_ref();
         if probe.is_some_and(|probe| probe.guest_agent_ping.is_none()) {
-            let message = "a VMI with a liveness probe cannot be paused: the probe would fail";
+            let message = "Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported";
             return Err(Refusal::forbidden(message));
         }
         if guest::is_paused(vmi) {
-            return Err(Refusal::conflict("the VMI is already paused"));
+            return Err(Refusal::conflict("VMI is already paused"));
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ pub(super) struct Reset;
 
 impl VmiVerb for Reset {
     const NAME: &'static str = "reset";
+    const REFUSALS: &'static [u16] = &[400, 500];
     type Body = NoOptions;
 
     fn dry_run(body: &NoOptions) -> &[String] {
@@ -17,6 +18,13 @@ impl VmiVerb for Reset {
     }
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
-        guest::require_guest(vmi)
+        guest::require_guest(vmi).map_err(|_not_running| {
+            let phase = guest::phase(vmi);
+            Refusal::bad_request(format!(
+                "Unable to connect to VirtualMachineInstance because phase is {} instead of Running or \
+                 Scheduled",
+                phase.as_str()
+            ))
+        })
     }
 }

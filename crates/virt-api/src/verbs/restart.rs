@@ -14,6 +14,7 @@ pub(super) struct Restart;
 
 impl VmVerb for Restart {
     const NAME: &'static str = "restart";
+    const REFUSALS: &'static [u16] = &[400, 404, 409];
     type Body = RestartOptions;
 
     fn dry_run(body: &RestartOptions) -> &[String] {
@@ -35,8 +36,8 @@ impl VmVerb for Restart {
         let strategy = run_strategy(observed.vm)?;
         if matches!(strategy, Strategy::Halted | Strategy::Once) {
             let strategy = strategy.as_str();
-            let message =
-                format!("RunStrategy {strategy} does not support manual restart requests");
+            // The spelling is KubeVirt's.
+            let message = format!("RunStategy {strategy} does not support manual restart requests");
             return Err(Refusal::conflict(message));
         }
         let vmi = observed

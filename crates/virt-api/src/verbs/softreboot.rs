@@ -10,6 +10,7 @@ pub(super) struct SoftReboot;
 
 impl VmiVerb for SoftReboot {
     const NAME: &'static str = "softreboot";
+    const REFUSALS: &'static [u16] = &[409, 500];
     type Body = NoOptions;
 
     fn dry_run(body: &NoOptions) -> &[String] {
@@ -19,14 +20,16 @@ impl VmiVerb for SoftReboot {
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
         guest::require_running(vmi)?;
         if guest::is_paused(vmi) {
-            return Err(Refusal::conflict("the VMI is paused"));
+            return Err(Refusal::conflict("VMI is paused"));
         }
         if guest::has_agent(vmi) || has_acpi(vmi) {
             return Ok(());
         }
-        let message =
-            "the VMI has neither a guest agent nor ACPI, so its guest cannot be asked to reboot";
-        Err(Refusal::conflict(message))
+        let message = "VMI neither have the agent connected nor the ACPI feature enabled";
+        Err(Refusal::conflict(message).because(
+            "spec.domain.features.acpi.enabled",
+            "false, and no guest agent is connected",
+        ))
     }
 }
 
@@ -67,6 +70,6 @@ mod tests {
         check("Running", Some("AgentConnected"), false, None);
         check("Running", None, false, Some("neither"));
         check("Running", Some("Paused"), true, Some("paused"));
-        check("Scheduled", None, true, Some("not running"));
+        check("Scheduled", None, true, Some("VMI is not running"));
     }
 }

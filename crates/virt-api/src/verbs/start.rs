@@ -46,7 +46,7 @@ impl VmVerb for Start {
             Strategy::Halted if body.paused == Some(true) => request(observed.vm, &[start]),
             Strategy::Halted => Ok(vec![switch(observed.vm, &Strategy::Always)]),
             Strategy::RerunOnFailure if phase == Some(Phase::Failed) => {
-                let message = "RunStrategy RerunOnFailure restarts failed guests by itself";
+                let message = "RerunOnFailure does not support starting VM from failed state";
                 Err(Refusal::conflict(message))
             }
             Strategy::RerunOnFailure | Strategy::Manual if ended => {
@@ -55,8 +55,7 @@ impl VmVerb for Start {
             Strategy::RerunOnFailure | Strategy::Manual => request(observed.vm, &[start]),
             strategy @ (Strategy::Always | Strategy::Once) => {
                 let strategy = strategy.as_str();
-                let message =
-                    format!("RunStrategy {strategy} does not support manual start requests");
+                let message = format!("{strategy} does not support manual start requests");
                 Err(Refusal::conflict(message))
             }
             _ => Ok(vec![]),

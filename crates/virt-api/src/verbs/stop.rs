@@ -37,6 +37,11 @@ impl VmVerb for Stop {
         };
         let changes = match (run_strategy(observed.vm)?, alive) {
             (Strategy::Halted, Some(vmi)) if shorter.is_some() => stop(vmi)?,
+            (Strategy::Halted, Some(_)) if body.grace_period.is_some() => {
+                let message =
+                    "Halted only supports manual stop requests with a shorter graceperiod";
+                return Err(Refusal::conflict(message));
+            }
             (Strategy::Halted, _) => return Err(Refusal::conflict("VM is not running")),
             (Strategy::Manual | Strategy::RerunOnFailure, Some(vmi)) => stop(vmi)?,
             (Strategy::Manual | Strategy::RerunOnFailure, None) => {

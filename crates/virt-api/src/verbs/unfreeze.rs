@@ -10,6 +10,7 @@ pub(super) struct Unfreeze;
 
 impl VmiVerb for Unfreeze {
     const NAME: &'static str = "unfreeze";
+    const REFUSALS: &'static [u16] = &[409, 500];
     type Body = NoOptions;
 
     fn dry_run(body: &NoOptions) -> &[String] {
@@ -18,6 +19,6 @@ impl VmiVerb for Unfreeze {
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
         guest::require_running(vmi)?;
-        guest::require_agent(vmi)
+        guest::require_agent_for(vmi, "Unfreeze")
     }
 }

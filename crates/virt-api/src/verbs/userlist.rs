@@ -7,4 +7,5 @@ pub(super) struct UserList;
 
 impl AgentVerb for UserList {
     const NAME: &'static str = "userlist";
+    const REPORT: &'static str = "VirtualMachineInstanceGuestOSUserList";
 }

@@ -2,7 +2,11 @@
 
 use kubevirt_api::VirtualMachineInstance;
 
-use super::{StreamVerb, guest};
+use super::{
+    StreamVerb,
+    contract::{Answer, Contract},
+    guest,
+};
 use crate::refusal::Refusal;
 
 #[derive(Debug)]
@@ -10,12 +14,14 @@ pub(super) struct Vnc;
 
 impl StreamVerb for Vnc {
     const NAME: &'static str = "vnc";
+    const CONTRACT: Contract =
+        Contract::new(Answer::Websocket, &[400, 503]).with_query(&[("preserveSession", "boolean")]);
 
     fn admit(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
         if vmi.spec.domain.devices.autoattach_graphics_device == Some(false) {
-            let message = "the VMI has no screen: \
-                           spec.domain.devices.autoattachGraphicsDevice is false";
-            return Err(Refusal::bad_request(message));
+            let field = "spec.domain.devices.autoattachGraphicsDevice";
+            return Err(Refusal::bad_request("No graphics devices are present.")
+                .because(field, "false: leave it out and restart the guest"));
         }
         guest::require_guest(vmi)
     }

@@ -1,4 +1,8 @@
-//! The webhooks behind a real API server, and the rights of users to verbs.
+//! The webhooks behind a real API server, the rights of users to verbs, and the answers of the server to
+//! requests for subresources.
 
+mod facts;
 mod rights;
+mod server;
+mod subresources;
 mod webhooks;

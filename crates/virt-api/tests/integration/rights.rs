@@ -7,6 +7,8 @@ use roles::Environment;
 use serde_json::Value;
 use virt_api::{Level, VERBS};
 
+use crate::facts;
+
 const GROUP: &str = "subresources.kubevirt.io";
 const LEVELS: [(&str, Level); 3] = [
     ("kubevirt.io:view", Level::View),
@@ -45,13 +47,52 @@ fn rights(role: &str) -> BTreeSet<(String, String)> {
 fn roles_of_users_have_the_rights_of_the_verbs() {
     for (role, level) in LEVELS {
         let rights = rights(role);
-        for verb in VERBS {
-            let right = (verb.resource(), verb.access().to_owned());
+        for verb in VERBS.iter().filter(|verb| verb.level != Level::Everyone) {
+            let right = (verb.resource(), verb.verb.name().to_owned());
             assert_eq!(
                 rights.contains(&right),
                 verb.level <= level,
                 "{role}: {right:?}"
             );
         }
+    }
+}
+
+/// Each verb with each role: allowed and denied as in `KubeVirt`.
+#[test]
+fn roles_of_users_have_the_rights_of_kubevirts_roles() {
+    let roles = ["view", "edit", "admin", "migrate", "default"];
+    for role in roles {
+        let rights = rights(&format!("kubevirt.io:{role}"));
+        for fact in facts::all() {
+            let verb = match fact.right {
+                "-" => "get",
+                verb => verb,
+            };
+            let right = (fact.resource(), verb.to_owned());
+            let allowed = fact.roles.contains(&role);
+            assert_eq!(rights.contains(&right), allowed, "{role}: {right:?}");
+        }
+    }
+}
+
+#[test]
+fn levels_of_verbs_are_those_of_kubevirts_roles() {
+    let facts = facts::all();
+    for verb in VERBS {
+        let fact = facts
+            .iter()
+            .find(|fact| fact.resource() == verb.resource())
+            .unwrap();
+        let level = match fact.roles.as_slice() {
+            ["admin", "edit", "view"] => Level::View,
+            ["admin", "edit"] => Level::Edit,
+            ["admin"] => Level::Admin,
+            ["migrate"] => Level::Migrate,
+            ["(none)"] => Level::Component,
+            ["default" | "-"] => Level::Everyone,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(verb.level, level, "{}", verb.resource());
     }
 }

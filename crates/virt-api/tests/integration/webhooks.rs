@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Validity};
 use test_cluster::{NAMESPACE, TestApi};
 use tokio::net::TcpListener;
-use virt_api::{EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook};
+use virt_api::{Configuration, EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook};
 
 /// The installation's own components may write what users may not.
 const CONTROLLER: &str = "kubevirt-controller";
@@ -61,11 +61,14 @@ impl Environment {
             .unwrap(),
             front_proxy: FrontProxy::default(),
             nodes: HttpsClient::new(&authority.trust(), None, self.api.tasks.clone()).unwrap(),
-            cluster: ClusterConfig {
-                component_users: vec![format!("*{CONTROLLER}"), CONTROLLER.to_owned()],
-                ..ClusterConfig::default()
-            },
-            namespace: "kubevirt".to_owned(),
+            cluster: Configuration::with_initial(
+                ClusterConfig {
+                    component_users: vec![format!("*{CONTROLLER}"), CONTROLLER.to_owned()],
+                    ..ClusterConfig::default()
+                },
+                "kubevirt",
+            ),
+            neighbours: Vec::new(),
             clock: Clock::system(),
             metrics: vec![&virt_api::METRICS],
         };

@@ -11,27 +11,59 @@ use kube::{Api, Client, ResourceExt as _};
 use kubevirt_api::labels;
 use reasons::Reason;
 use reconcile::{
-    Fragment, Key, ReconcileError, Reconciler, Requeue, Retry, Store, Triggers, WriteError, apply,
+    Fragment, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, Triggers,
+    WriteError, apply_reported,
 };
 use serde_json::json;
 
 use crate::MANAGER;
+use crate::gate::Gate;
 use crate::view::{Guest, Host};
+use crate::wiring::Wiring;
 
 pub(crate) use heartbeats::Heartbeats;
 
-pub(crate) struct Controller {
-    pub(crate) client: Client,
-    pub(crate) hosts: Store<Host>,
-    pub(crate) heartbeats: Heartbeats,
-    pub(crate) vmis: Store<Guest>,
+const NODE: &str = "node";
+
+#[derive(Clone)]
+struct Controller {
+    client: Client,
+    hosts: Store<Host>,
+    heartbeats: Heartbeats,
+    vmis: Store<Guest>,
     /// The queue of the VMI controller.
-    pub(crate) vmi_triggers: Triggers,
-    pub(crate) clock: reconcile::Clock,
+    vmi_triggers: Triggers,
+    recorder: Recorder,
+    clock: reconcile::Clock,
+}
+
+pub(crate) fn register(wiring: &mut Wiring<'_>) {
+    let gate = Gate::default();
+    let hosts = wiring.caches.hosts.store();
+    let heartbeats = wiring.caches.heartbeats.clone();
+    let (queue, known, clock) = (gate.clone(), hosts.clone(), wiring.settings.clock);
+    wiring.caches.hosts.on_change(move |host| {
+        let key = Key::of(host);
+        match known.get(&key) {
+            Some(host) => heartbeats.note(&host, clock.now()),
+            None => heartbeats.forget(&key.name),
+        }
+        queue.add(key, NODE);
+    });
+    let controller = Controller {
+        client: wiring.settings.client.clone(),
+        hosts: hosts.clone(),
+        heartbeats: wiring.caches.heartbeats.clone(),
+        vmis: wiring.caches.guests.store(),
+        vmi_triggers: wiring.vmi_gate.triggers(),
+        recorder: wiring.recorder.clone(),
+        clock: wiring.settings.clock,
+    };
+    wiring.controller(&gate, &hosts, move || controller.clone());
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NodeError {
+enum NodeError {
     #[error("mark the node")]
     Mark(#[source] WriteError),
 }
@@ -96,22 +128,18 @@ impl Controller {
     /// heartbeat.
     async fn mark(&self, key: &Key, host: &Arc<Host>) -> Result<(), NodeError> {
         tracing::warn!(node = key.name, "no heartbeat for five minutes");
-        let fragment = Fragment {
-            manager: MANAGER,
-            key,
-            subresource: None,
-            body: json!({
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {
-                    "name": key.name,
-                    "resourceVersion": host.resource_version(),
-                    "labels": {labels::SCHEDULABLE: "false"},
-                },
-            }),
-        };
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": key.name,
+                "resourceVersion": host.resource_version(),
+                "labels": {labels::SCHEDULABLE: "false"},
+            },
+        });
+        let fragment = Fragment::new(MANAGER, key, body);
         let api = Api::<Host>::all(self.client.clone());
-        match apply(&api, &fragment).await {
+        match apply_reported(&api, &fragment, host.as_ref(), &self.recorder).await {
             Ok(marked) => {
                 self.hosts.wrote(host, marked);
                 Ok(())
@@ -124,7 +152,7 @@ impl Controller {
     fn trigger_guests(&self, node: &str) {
         for vmi in self.vmis.list() {
             if vmi.status.node_name.as_deref() == Some(node) && !vmi.is_final() {
-                self.vmi_triggers.add(Key::of(vmi.as_ref()), "node");
+                self.vmi_triggers.add(Key::of(vmi.as_ref()), NODE);
             }
         }
     }

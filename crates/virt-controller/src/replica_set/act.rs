@@ -10,7 +10,7 @@ use kubevirt_api::replica_set::VirtualMachineInstanceReplicaSetConditionType as 
 use kubevirt_api::{API_VERSION, VirtualMachineInstance};
 use reasons::Reason;
 use reconcile::{
-    EventType, Fragment, Key, Requeue, WriteError, apply, create, delete_unchanged, merge,
+    EventType, Key, Requeue, WriteError, apply_reported, create, delete_unchanged, merge,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use super::observe::Observed;
 use super::plan::{Plan, Step};
 use super::status::{self, Failure};
+use super::view::ReplicaSet;
 use super::{Controller, KIND, ReplicaSetError};
 use crate::MANAGER;
-use crate::view::{Guest, ReplicaSet};
+use crate::view::Guest;
 
 /// The alphabet of generated names in Kubernetes: without vowels, so that names form no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -198,17 +199,11 @@ impl Controller {
         failure: Option<&Failure>,
     ) -> Result<(), ReplicaSetError> {
         let status = status::render(observed, plan, failure);
-        let Some(body) = status::fragment(&observed.set, key, &status) else {
+        let Some(fragment) = status::fragment(&observed.set, key, &status) else {
             return Ok(());
         };
-        let fragment = Fragment {
-            manager: MANAGER,
-            key,
-            subresource: Some("status"),
-            body,
-        };
         let api = Api::<ReplicaSet>::namespaced(self.client.clone(), &key.namespace);
-        match apply(&api, &fragment).await {
+        match apply_reported(&api, &fragment, observed.set.as_ref(), &self.recorder).await {
             Ok(written) => {
                 failpoints::after("virt-controller/replica-set/write-status");
                 self.sets.wrote(&observed.set, written);

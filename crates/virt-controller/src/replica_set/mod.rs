@@ -10,12 +10,14 @@ mod plan;
 mod status;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 
 use kube::Client;
 use kube::core::{Selector, SelectorExt as _};
+use kube::runtime::watcher;
 use kubevirt_api::VirtualMachineInstanceReplicaSet;
 use parking_lot::Mutex;
 use reasons::Reason;
@@ -24,11 +26,17 @@ use reconcile::{
 };
 use tokio::time::Instant;
 
-use crate::view::{Guest, ReplicaSet};
+use self::view::ReplicaSet;
+use crate::caches::VMI;
+use crate::gate::Gate;
+use crate::view::Guest;
+use crate::wiring::Wiring;
 
-pub(crate) const KIND: &str = VirtualMachineInstanceReplicaSet::KIND;
+const KIND: &str = VirtualMachineInstanceReplicaSet::KIND;
+/// Trigger by a set.
+const REPLICA_SET: &str = "virtualmachineinstancereplicaset";
 
-pub(crate) struct Controller {
+struct Controller {
     client: Client,
     sets: Store<ReplicaSet>,
     vmis: Store<Guest>,
@@ -53,7 +61,7 @@ struct Expectations {
 }
 
 impl Controller {
-    pub(crate) fn new(
+    fn new(
         client: Client,
         sets: Store<ReplicaSet>,
         vmis: Store<Guest>,
@@ -72,9 +80,42 @@ impl Controller {
     }
 }
 
+pub(crate) fn register(wiring: &mut Wiring<'_>) {
+    let gate = Gate::default();
+    let sets: Store<ReplicaSet> = Store::new();
+    let queue = gate.clone();
+    wiring.watch(
+        watcher::Config::default(),
+        &sets,
+        move |set: &ReplicaSet| {
+            queue.add(Key::of(set), REPLICA_SET);
+        },
+    );
+    let (queue, known) = (gate.clone(), sets.clone());
+    wiring
+        .caches
+        .guests
+        .on_change(move |vmi| match Key::of_controller(vmi, KIND) {
+            Some(owner) => queue.add(owner, VMI),
+            None => queue.add_all(candidates(&known, vmi), VMI),
+        });
+    let (client, clock) = (wiring.settings.client.clone(), wiring.settings.clock);
+    let (vmis, recorder) = (wiring.caches.guests.store(), wiring.recorder.clone());
+    let store = sets.clone();
+    wiring.controller(&gate, &sets, move || {
+        Controller::new(
+            client.clone(),
+            store.clone(),
+            vmis.clone(),
+            recorder.clone(),
+            clock,
+        )
+    });
+}
+
 /// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReplicaSetError {
+enum ReplicaSetError {
     #[error("read a VMI")]
     Read(#[source] Box<kube::Error>),
     #[error("create a VMI")]
@@ -129,7 +170,7 @@ impl Reconciler for Controller {
 }
 
 /// Sets that may adopt a VMI without a controlling owner.
-pub(crate) fn candidates(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
+fn candidates(sets: &Store<ReplicaSet>, vmi: &Guest) -> Vec<Key> {
     let owners = vmi.metadata.owner_references.iter().flatten();
     if owners
         .into_iter()

@@ -8,8 +8,9 @@ use kube::{Api, ResourceExt as _};
 use reconcile::Key;
 use tokio::time::Instant;
 
+use super::view::ReplicaSet;
 use super::{Controller, ReplicaSetError, selects};
-use crate::view::{Guest, ReplicaSet};
+use crate::view::Guest;
 
 /// How long the cache may lag before the controller reads a created VMI from the server.
 const LAG: Duration = Duration::from_secs(5);

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubevirt_api::conditions;
+use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceConditionType as Type, VirtualMachineInstancePhase as Phase,
 };
+use reasons::Reason;
 
 use super::observe::Observed;
 use crate::view::Guest;
@@ -38,7 +39,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     let mut active: Vec<&Arc<Guest>> = observed
         .members
         .iter()
-        .filter(|vmi| !vmi.is_final() && !vmi.is_deleting())
+        .filter(|vmi| !vmi.is_final() && !vmi.is_deleting() && !is_pod_terminating(vmi))
         .collect();
     let mut plan = Plan {
         steps: Vec::new(),
@@ -84,6 +85,12 @@ fn deletion_order(vmi: &Guest) -> (bool, bool, std::cmp::Reverse<i64>, String) {
         std::cmp::Reverse(age),
         vmi.metadata.name.clone().unwrap_or_default(),
     )
+}
+
+/// The guest is about to end with its pod, which may have a long grace period.
+fn is_pod_terminating(vmi: &Guest) -> bool {
+    let ready = conditions::find(&vmi.status.conditions, &Type::Ready);
+    ready.is_some_and(|ready| ready.reason() == Reason::PodTerminating)
 }
 
 fn is_ready(vmi: &Guest) -> bool {

@@ -9,13 +9,14 @@ use kubevirt_api::replica_set::{
     VirtualMachineInstanceReplicaSetStatus as Status,
 };
 use reasons::Reason;
-use reconcile::Key;
-use serde_json::{Value, json};
+use reconcile::{Fragment, Key};
+use serde_json::json;
 
 use super::KIND;
 use super::observe::Observed;
 use super::plan::Plan;
-use crate::view::ReplicaSet;
+use super::view::ReplicaSet;
+use crate::MANAGER;
 
 /// Why members could not be created or deleted.
 #[derive(Debug)]
@@ -58,11 +59,15 @@ pub(super) fn render(observed: &Observed, plan: &Plan, failure: Option<&Failure>
 }
 
 /// The status to apply, or `None` if nothing changed.
-pub(super) fn fragment(set: &ReplicaSet, key: &Key, status: &Status) -> Option<Value> {
+pub(super) fn fragment<'a>(
+    set: &ReplicaSet,
+    key: &'a Key,
+    status: &Status,
+) -> Option<Fragment<'a>> {
     if *set.status() == *status {
         return None;
     }
-    Some(json!({
+    let body = json!({
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {
@@ -71,5 +76,6 @@ pub(super) fn fragment(set: &ReplicaSet, key: &Key, status: &Status) -> Option<V
             "resourceVersion": set.metadata.resource_version,
         },
         "status": status,
-    }))
+    });
+    Some(Fragment::of_status(MANAGER, key, body))
 }

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::observe::Observed;
 use super::plan::{BURST, Plan, Step, plan};
+use super::view::ReplicaSet;
 use super::{selects, status};
-use crate::view::{Guest, ReplicaSet};
+use crate::view::Guest;
 
 const NOW: &str = "2026-11-21T12:00:00Z";
 
@@ -77,6 +78,10 @@ fn describe(plan: &Plan) -> String {
 #[test]
 fn number_of_members_is_kept() {
     let over = |phase| member("over", 60, phase, "False");
+    let mut terminating = member("terminating", 60, "Running", "False")
+        .as_ref()
+        .clone();
+    terminating.status.conditions[0].reason = Some("PodTerminating".to_owned());
     let leaving = deleting(&member("leaving", 60, "Running", "True"));
     let cases = [
         (None, vec![], "create 1"),
@@ -86,6 +91,7 @@ fn number_of_members_is_kept() {
         (Some(1), vec![over("Failed")], "delete over, create 1"),
         (Some(1), vec![over("Succeeded")], "delete over, create 1"),
         (Some(1), vec![leaving], "create 1"),
+        (Some(1), vec![Arc::new(terminating)], "create 1"),
     ];
     for (replicas, members, expected) in cases {
         let text = format!("{replicas:?} {members:?}");
@@ -189,7 +195,7 @@ fn status_is_written_once() {
     written["status"] = json!(rendered);
     let observed = observe(written, running(2));
     let again = status::render(&observed, &wanted, Some(&failure));
-    assert_eq!(status::fragment(&observed.set, &key, &again), None);
-    let mended = status::render(&observed, &wanted, None);
-    assert!(mended.conditions.is_empty());
+    assert!(status::fragment(&observed.set, &key, &again).is_none());
+    let repaired = status::render(&observed, &wanted, None);
+    assert!(repaired.conditions.is_empty());
 }

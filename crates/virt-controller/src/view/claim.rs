@@ -46,7 +46,7 @@ impl Claim {
     }
 }
 
-super::resource_view!(Claim, PersistentVolumeClaim, NamespaceResourceScope);
+reconcile::resource_view!(Claim, PersistentVolumeClaim, NamespaceResourceScope);
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(from = "WholeDataVolume")]
@@ -67,4 +67,4 @@ impl From<WholeDataVolume> for DataVolume {
     }
 }
 
-super::resource_view!(DataVolume, WholeDataVolume, NamespaceResourceScope);
+reconcile::resource_view!(DataVolume, WholeDataVolume, NamespaceResourceScope);

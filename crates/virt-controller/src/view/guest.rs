@@ -29,6 +29,7 @@ pub(crate) struct Guest {
     /// Dedicated CPUs require a pod of the class Guaranteed.
     pub(crate) needs_guarantee: bool,
     pub(crate) has_data_volumes: bool,
+    pub(crate) has_vsock: bool,
     whole: Option<Box<VirtualMachineInstance>>,
 }
 
@@ -50,6 +51,8 @@ pub(crate) struct GuestStatus {
     pub(crate) memory_overhead: Option<Quantity>,
     /// The revision of the VM's spec that it was started from.
     pub(crate) revision: Option<String>,
+    /// The guest's address on the vsock.
+    pub(crate) vsock: Option<u32>,
 }
 
 impl Guest {
@@ -98,6 +101,7 @@ impl From<VirtualMachineInstance> for Guest {
             status,
             grace_seconds: vmi.spec.termination_grace_period_seconds,
             needs_guarantee: cpu.and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true),
+            has_vsock: vmi.spec.domain.devices.autoattach_vsock == Some(true),
             has_data_volumes: vmi
                 .spec
                 .volumes
@@ -129,8 +133,9 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             migration_transport: status.migration_transport,
             memory_overhead: status.memory.and_then(|memory| memory.memory_overhead),
             revision: status.virtual_machine_revision_name,
+            vsock: status.vsock_cid,
         }
     }
 }
 
-super::resource_view!(Guest, VirtualMachineInstance, NamespaceResourceScope);
+reconcile::resource_view!(Guest, VirtualMachineInstance, NamespaceResourceScope);

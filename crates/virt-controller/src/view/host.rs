@@ -78,4 +78,4 @@ impl From<Raw> for Host {
     }
 }
 
-super::resource_view!(Host, Node, ClusterResourceScope);
+reconcile::resource_view!(Host, Node, ClusterResourceScope);

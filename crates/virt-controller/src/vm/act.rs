@@ -8,7 +8,8 @@ use kube::api::{Api, ListParams};
 use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use reconcile::{
-    EventType, Key, Requeue, WriteError, apply, create, delete_named, delete_unchanged, merge,
+    EventType, Key, Requeue, WriteError, apply_reported, create, delete_named, delete_unchanged,
+    merge,
 };
 use serde_json::json;
 
@@ -16,9 +17,10 @@ use super::observe::Observed;
 use super::plan::{Failure, Plan, Step, has_finalizer};
 use super::status::{self, Done};
 use super::strategy::Strategy;
+use super::view::Vm;
 use super::{Controller, VmError, revision, template};
 use crate::MANAGER;
-use crate::view::{Guest, Vm};
+use crate::view::Guest;
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmError> {
@@ -335,11 +337,11 @@ impl Controller {
     ) -> Result<(), VmError> {
         let status = status::render(observed, plan, done);
         let key = Key::of(vm.as_ref());
-        let Some(body) = status::fragment(vm, &key, &status) else {
+        let Some(fragment) = status::fragment(vm, &key, &status) else {
             return Ok(());
         };
         let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
-        match apply(&api, &status::as_apply(&key, body)).await {
+        match apply_reported(&api, &fragment, vm.as_ref(), &self.recorder).await {
             Ok(written) => {
                 failpoints::after("virt-controller/vm/write-status");
                 self.vms.wrote(vm, written);

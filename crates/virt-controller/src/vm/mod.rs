@@ -16,30 +16,68 @@ mod strategy;
 mod template;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use cluster_view::Configuration;
 use kube::Client;
+use kube::runtime::watcher;
+use kubevirt_api::VirtualMachine;
 use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
-use crate::view::{Guest, Vm, Volumes};
+use self::view::Vm;
+use crate::caches::VMI;
+use crate::gate::Gate;
+use crate::view::{Guest, Volumes};
+use crate::wiring::Wiring;
 
-pub(crate) struct Controller {
-    pub(crate) client: Client,
-    pub(crate) vms: Store<Vm>,
-    pub(crate) vmis: Store<Guest>,
+/// Trigger by a VM.
+const VM: &str = "virtualmachine";
+
+#[derive(Clone)]
+struct Controller {
+    client: Client,
+    vms: Store<Vm>,
+    vmis: Store<Guest>,
     /// Observed for the printable status.
-    pub(crate) volumes: Volumes,
-    pub(crate) recorder: Recorder,
-    pub(crate) clock: Clock,
-    pub(crate) cluster: Configuration,
+    volumes: Volumes,
+    recorder: Recorder,
+    clock: Clock,
+    cluster: Configuration,
+}
+
+pub(crate) fn register(wiring: &mut Wiring<'_>) {
+    let gate = Gate::default();
+    let vms: Store<Vm> = Store::new();
+    let queue = gate.clone();
+    wiring.watch(watcher::Config::default(), &vms, move |vm: &Vm| {
+        queue.add(Key::of(vm), VM);
+    });
+    let queue = gate.clone();
+    wiring.caches.guests.on_change(move |vmi| {
+        // The VM of that name may want to adopt it.
+        queue.add(Key::of(vmi), VMI);
+        if let Some(owner) = Key::of_controller(vmi, VirtualMachine::KIND) {
+            queue.add(owner, VMI);
+        }
+    });
+    let controller = Controller {
+        client: wiring.settings.client.clone(),
+        vms: vms.clone(),
+        vmis: wiring.caches.guests.store(),
+        volumes: wiring.caches.volumes(&gate),
+        recorder: wiring.recorder.clone(),
+        clock: wiring.settings.clock,
+        cluster: wiring.cluster.clone(),
+    };
+    wiring.controller(&gate, &vms, move || controller.clone());
 }
 
 /// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum VmError {
+enum VmError {
     #[error("read the VMI")]
     Read(#[source] Box<kube::Error>),
     #[error("store a revision of the spec")]

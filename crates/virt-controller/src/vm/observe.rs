@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::data_volumes::{Importer, Templated, source_claim};
 use super::instancetype::{self, ChoiceStep, Instance};
+use super::view::Vm;
 use super::{Controller, VmError};
-use crate::view::{Claim, DataVolume, Guest, Vm};
+use crate::view::{Claim, DataVolume, Guest};
 
 #[derive(Debug)]
 pub(super) struct Observed {

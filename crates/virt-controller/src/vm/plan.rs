@@ -132,6 +132,11 @@ fn restart(observed: &Observed) -> Restart {
     }
 }
 
+fn is_metadata_changed(observed: &Observed) -> bool {
+    let before = observed.started_from.as_ref();
+    before.is_some_and(|before| revision::is_metadata_changed(&observed.vm, before))
+}
+
 fn plan_life(observed: &Observed, plan: &mut Plan) {
     if !has_finalizer(
         observed.vm.metadata.finalizers.as_deref(),
@@ -164,6 +169,7 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         && let (Some(vmi), Some(now)) = (observed.own_vmi(), observed.vm.metadata.generation)
         && !vmi.is_deleting()
         && generation(vmi) != Some(now)
+        && !is_metadata_changed(observed)
     {
         plan.steps.push(Step::NoteGeneration(now));
     }

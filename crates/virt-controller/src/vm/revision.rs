@@ -8,7 +8,7 @@ use kubevirt_api::labels;
 use serde_json::{Map, Value, json};
 
 use super::template;
-use crate::view::Vm;
+use super::view::Vm;
 
 /// How many changed fields a message names.
 const NAMED: usize = 5;
@@ -64,6 +64,19 @@ pub(super) fn changes(vm: &Vm, started_from: &Value) -> Vec<String> {
         }
     }
     found.into_iter().collect()
+}
+
+/// Whether labels or annotations of the template have changed: they never reach a running guest, so
+/// its VMI stays older than the VM.
+pub(super) fn is_metadata_changed(vm: &Vm, started_from: &Value) -> bool {
+    let part = |template: Option<&Value>, name: &str| {
+        let part = template.and_then(|template| template.pointer(&format!("/metadata/{name}")));
+        part.map(without_nulls)
+            .filter(|part| part.as_object().is_some_and(|members| !members.is_empty()))
+    };
+    ["labels", "annotations"]
+        .into_iter()
+        .any(|name| part(started_from.get("template"), name) != part(Some(&vm.spec.template), name))
 }
 
 pub(super) fn message(changes: &[String]) -> String {

@@ -21,8 +21,8 @@ use super::observe::{Observed, generation};
 use super::plan::{Failure, Plan, Restart, Step};
 use super::printable::{Situation, printable};
 use super::revision;
+use super::view::Vm;
 use crate::MANAGER;
-use crate::view::Vm;
 
 /// Conditions of the VM itself, which are never copied from the VMI.
 const OWN: [&str; 3] = ["Ready", "Failure", "RestartRequired"];
@@ -81,39 +81,30 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> VirtualMa
 }
 
 /// The part of the status that the controller owns, or `None` if nothing changed.
-pub(super) fn fragment(vm: &Vm, key: &Key, status: &VirtualMachineStatus) -> Option<Value> {
+pub(super) fn fragment<'a>(
+    vm: &Vm,
+    key: &'a Key,
+    status: &VirtualMachineStatus,
+) -> Option<Fragment<'a>> {
     let before = vm.status();
     if *before == *status {
         return None;
     }
-    let mut owned = json!({
+    let owned = json!({
         "printableStatus": status.printable_status,
         "conditions": status.conditions,
+        "created": status.created,
+        "ready": status.ready,
+        "startFailure": status.start_failure,
+        "observedGeneration": status.observed_generation,
+        "desiredGeneration": status.desired_generation,
+        "runStrategy": status.run_strategy,
+        "instancetypeRef": status.instancetype_ref,
+        "preferenceRef": status.preference_ref,
+        "volumeSnapshotStatuses": status.volume_snapshot_statuses,
+        "stateChangeRequests": status.state_change_requests,
     });
-    let optional = [
-        ("created", json!(status.created)),
-        ("ready", json!(status.ready)),
-        ("startFailure", json!(status.start_failure)),
-        ("observedGeneration", json!(status.observed_generation)),
-        ("desiredGeneration", json!(status.desired_generation)),
-        ("runStrategy", json!(status.run_strategy)),
-        ("instancetypeRef", json!(status.instancetype_ref)),
-        ("preferenceRef", json!(status.preference_ref)),
-        (
-            "volumeSnapshotStatuses",
-            json!(Some(&status.volume_snapshot_statuses).filter(|all| !all.is_empty())),
-        ),
-    ];
-    for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
-        owned[name] = value;
-    }
-    // virt-api writes requests as well. An apply without a list that we own drops the list, so only
-    // a list that is and was empty may be left out.
-    let lists = [&before.state_change_requests, &status.state_change_requests];
-    if lists.iter().any(|list| !list.is_empty()) {
-        owned["stateChangeRequests"] = json!(status.state_change_requests);
-    }
-    Some(json!({
+    let body = json!({
         "apiVersion": API_VERSION,
         "kind": VirtualMachine::KIND,
         "metadata": {
@@ -122,16 +113,14 @@ pub(super) fn fragment(vm: &Vm, key: &Key, status: &VirtualMachineStatus) -> Opt
             "resourceVersion": vm.metadata.resource_version,
         },
         "status": owned,
-    }))
-}
-
-pub(super) fn as_apply(key: &Key, body: Value) -> Fragment<'_> {
-    Fragment {
-        manager: MANAGER,
-        key,
-        subresource: Some("status"),
-        body,
-    }
+    });
+    let fragment = Fragment::of_status(MANAGER, key, body);
+    // virt-api writes requests as well, so leaving the list out would not empty it.
+    Some(if before.state_change_requests.is_empty() {
+        fragment
+    } else {
+        fragment.with_list_emptied("stateChangeRequests")
+    })
 }
 
 fn render_conditions(

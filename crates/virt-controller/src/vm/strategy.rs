@@ -2,7 +2,7 @@
 
 use kubevirt_api::vm::VirtualMachineRunStrategy;
 
-use crate::view::VmSpec;
+use super::view::VmSpec;
 
 /// When the guest of a VM should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use kubevirt_api::vm_status::{
 use kubevirt_api::{API_VERSION, VirtualMachine, VirtualMachineInstance, annotations, finalizers};
 use serde_json::{Value, json};
 
-use crate::view::Vm;
+use super::view::Vm;
 
 /// The VMI to create for a VM.
 pub(super) fn vmi(vm: &Vm, requests: &[Request]) -> Value {
@@ -68,7 +68,7 @@ pub(super) fn set_firmware_uuid(spec: &mut Value, vm_name: &str) {
         return;
     }
     let uuid = defaults::controller::firmware_uuid(vm_name);
-    // Indexing creates missing objects; the schema refuses templates that are no objects.
+    // Indexing creates missing objects; the schema refuses templates that are not objects.
     if spec.is_object() {
         spec["domain"]["firmware"]["uuid"] = uuid.to_string().into();
     }

@@ -1,20 +1,21 @@
 //! Carries out a plan: pods first, then the status, then the finalizer.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, ResourceExt as _};
 use kubevirt_api::conditions::{self, Condition as _};
 use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType;
 use launcher_pod::{Acceleration, PodError, Surroundings};
 use reasons::Reason;
-use reconcile::{EventType, Fragment, Key, Requeue, WriteError, apply, create, delete, merge};
+use reconcile::{EventType, Key, Requeue, WriteError, apply_reported, create, delete, merge};
 use serde_json::json;
 
 use super::observe::{Observed, is_of};
 use super::plan::{Plan, Step, is_ours};
+use super::pod::LauncherPod;
 use super::status::{self, Done, PodFacts};
-use super::{Controller, VmiError, rules};
+use super::{Controller, VmiError, rules, state_claim};
 use crate::MANAGER;
-use crate::view::{Guest, LauncherPod};
+use crate::view::Guest;
 
 impl Controller {
     pub(super) async fn act(&self, observed: &Observed, plan: &Plan) -> Result<Requeue, VmiError> {
@@ -23,6 +24,7 @@ impl Controller {
         let mut outcome = Ok(());
         for step in &plan.steps {
             outcome = match step {
+                Step::CreateStateClaim => self.create_state_claim(observed, &mut done).await,
                 Step::CreatePod => self.create_pod(observed, &mut done).await,
                 Step::CreateBinder => self.create_binder(observed, &mut done).await,
                 Step::DeletePod => self.delete_pod(observed, observed.pod.as_deref()).await,
@@ -37,6 +39,38 @@ impl Controller {
         self.write_status(observed, plan, &done).await?;
         outcome?;
         Ok(plan.requeue_in.map_or(Requeue::OnChange, Requeue::After))
+    }
+
+    async fn create_state_claim(
+        &self,
+        observed: &Observed,
+        done: &mut Done,
+    ) -> Result<(), VmiError> {
+        let vmi = observed.vmi.as_ref();
+        let config = self.cluster.now();
+        let class = config.written.vm_state_storage_class.as_deref();
+        let claim = state_claim::render(vmi, class);
+        let key = Key::of(&claim);
+        let api = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &key.namespace);
+        match create(&api, MANAGER, &key, &claim).await {
+            Ok(_) => {
+                tracing::info!(claim = key.name, "claim for the guest's state created");
+                Ok(())
+            }
+            // Created by an earlier reconcile, and not observed yet.
+            Err(WriteError::AlreadyExists { .. }) => Ok(()),
+            Err(error) => {
+                let message = format!("claim {} for the guest's state: {error}", key.name);
+                self.recorder.publish(
+                    vmi,
+                    EventType::Warning,
+                    Reason::FailedBackendStorageCreate,
+                    message.clone(),
+                );
+                done.failure = Some(message);
+                Err(VmiError::CreateClaim(error))
+            }
+        }
     }
 
     async fn create_pod(&self, observed: &Observed, done: &mut Done) -> Result<(), VmiError> {
@@ -91,6 +125,7 @@ impl Controller {
         let (config, quotas) = (self.cluster.now(), self.quotas.of(&name));
         Surroundings {
             claims: claims.collect(),
+            state_claim: state_claim::key(&observed.vmi).map(|key| key.name),
             namespace: rules::of_namespace(&config, namespace.as_deref(), &quotas),
             ..Surroundings::default()
         }
@@ -242,7 +277,7 @@ impl Controller {
     ) -> Result<(), VmiError> {
         let status = status::render(observed, plan, done);
         let key = Key::of(observed.vmi.as_ref());
-        let Some(body) = status::fragment(&observed.vmi, &key, &status) else {
+        let Some(fragment) = status::fragment(&observed.vmi, &key, &status) else {
             return Ok(());
         };
         let before = observed.vmi.phase();
@@ -250,13 +285,7 @@ impl Controller {
             tracing::info!(from = %before, to = %status.phase, "phase changes");
         }
         let api = Api::<Guest>::namespaced(self.client.clone(), &key.namespace);
-        let fragment = Fragment {
-            manager: MANAGER,
-            key: &key,
-            subresource: None,
-            body,
-        };
-        match apply(&api, &fragment).await {
+        match apply_reported(&api, &fragment, observed.vmi.as_ref(), &self.recorder).await {
             Ok(written) => {
                 failpoints::after("virt-controller/vmi/write-status");
                 self.vmis.wrote(&observed.vmi, written);
@@ -270,6 +299,7 @@ impl Controller {
 
 fn name(step: Step) -> &'static str {
     match step {
+        Step::CreateStateClaim => "virt-controller/vmi/create-state-claim",
         Step::CreatePod => "virt-controller/vmi/create-pod",
         Step::CreateBinder => "virt-controller/vmi/create-binder",
         Step::DeletePod => "virt-controller/vmi/delete-pod",

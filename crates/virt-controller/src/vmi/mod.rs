@@ -4,47 +4,108 @@
 //! From Scheduled on virt-handler owns the phase; this controller then only reports lost pods.
 
 mod act;
+mod namespace;
 mod observe;
 mod plan;
+mod pod;
 mod rules;
+mod state_claim;
 mod status;
 #[cfg(test)]
 mod tests;
 mod volumes;
+mod vsock;
 
 use cluster_view::Configuration;
 use kube::Client;
+use kube::runtime::watcher;
+use kubevirt_api::{VirtualMachineInstance, labels};
 use launcher_pod::PodError;
 use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
+use self::namespace::{Namespace, Quota, Quotas};
+use self::pod::LauncherPod;
 use crate::AccelerationPolicy;
+use crate::caches::VMI;
 use crate::node::Heartbeats;
-use crate::view::{Guest, Host, LauncherPod, Namespace, Quotas, Volumes};
+use crate::view::{Guest, Host, Volumes};
+use crate::wiring::Wiring;
 
-pub(crate) struct Controller {
-    pub(crate) client: Client,
-    pub(crate) vmis: Store<Guest>,
-    pub(crate) pods: Store<LauncherPod>,
-    pub(crate) hosts: Store<Host>,
-    pub(crate) heartbeats: Heartbeats,
+const POD: &str = "pod";
+const QUOTA: &str = "resourcequota";
+
+#[derive(Clone)]
+struct Controller {
+    client: Client,
+    vmis: Store<Guest>,
+    pods: Store<LauncherPod>,
+    hosts: Store<Host>,
+    heartbeats: Heartbeats,
     /// Observed before there is a pod.
-    pub(crate) volumes: Volumes,
-    pub(crate) launcher: launcher_pod::Settings,
+    volumes: Volumes,
+    launcher: launcher_pod::Settings,
     /// The administrator's configuration of pods.
-    pub(crate) cluster: Configuration,
-    pub(crate) namespaces: Store<Namespace>,
-    pub(crate) quotas: Quotas,
-    pub(crate) acceleration: AccelerationPolicy,
-    pub(crate) recorder: Recorder,
-    pub(crate) clock: Clock,
+    cluster: Configuration,
+    namespaces: Store<Namespace>,
+    quotas: Quotas,
+    acceleration: AccelerationPolicy,
+    recorder: Recorder,
+    clock: Clock,
+}
+
+pub(crate) fn register(wiring: &mut Wiring<'_>) {
+    let gate = wiring.vmi_gate.clone();
+    let vmis = wiring.caches.guests.store();
+    let queue = gate.clone();
+    wiring
+        .caches
+        .guests
+        .on_change(move |vmi| queue.add(Key::of(vmi), VMI));
+
+    let pods: Store<LauncherPod> = Store::new();
+    let selector = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
+    let launchers = watcher::Config::default().labels(&selector);
+    let queue = gate.clone();
+    wiring.watch(launchers, &pods, move |pod: &LauncherPod| {
+        if let Some(owner) = Key::of_controller(pod, VirtualMachineInstance::KIND) {
+            queue.add(owner, POD);
+        }
+    });
+
+    let namespaces: Store<Namespace> = Store::new();
+    // Read when a pod is created; a change triggers nothing.
+    wiring.watch(watcher::Config::default(), &namespaces, |_: &Namespace| ());
+    let all_quotas: Store<Quota> = Store::new();
+    let quotas = Quotas::new(all_quotas.clone());
+    let (queue, refused) = (gate.clone(), quotas.clone());
+    wiring.watch(watcher::Config::default(), &all_quotas, move |quota| {
+        queue.add_all(refused.changed(quota), QUOTA);
+    });
+
+    let controller = Controller {
+        client: wiring.settings.client.clone(),
+        vmis: vmis.clone(),
+        pods,
+        hosts: wiring.caches.hosts.store(),
+        heartbeats: wiring.caches.heartbeats.clone(),
+        volumes: wiring.caches.volumes(&gate),
+        launcher: wiring.settings.launcher.clone(),
+        cluster: wiring.cluster.clone(),
+        namespaces,
+        quotas,
+        acceleration: wiring.settings.acceleration,
+        recorder: wiring.recorder.clone(),
+        clock: wiring.settings.clock,
+    };
+    wiring.controller(&gate, &vmis, move || controller.clone());
 }
 
 /// Why a reconcile failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum VmiError {
+enum VmiError {
     #[error("read the pod")]
     Read(#[source] Box<kube::Error>),
     #[error("render the pod")]
@@ -53,6 +114,8 @@ pub(crate) enum VmiError {
     Create(#[source] WriteError),
     #[error("create the pod: another pod has the name {pod}")]
     NameTaken { pod: String },
+    #[error("create the claim for the guest's state")]
+    CreateClaim(#[source] WriteError),
     #[error("delete the pod")]
     Delete(#[source] WriteError),
     #[error("remove the finalizer")]
@@ -66,6 +129,7 @@ impl ReconcileError for VmiError {
         match self {
             Self::Read(_) => Reason::ServerUnavailable,
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
+            Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
             Self::Finalizer(_) => Reason::FailedUpdate,
             Self::Status(_) => Reason::FailedStatusUpdate,
@@ -76,6 +140,7 @@ impl ReconcileError for VmiError {
         match self {
             Self::Read(_) | Self::Render(_) | Self::NameTaken { .. } => Retry::BackOff,
             Self::Create(source)
+            | Self::CreateClaim(source)
             | Self::Delete(source)
             | Self::Finalizer(source)
             | Self::Status(source) => source.retry(),

@@ -10,10 +10,12 @@ use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::Acceleration;
 use reconcile::Key;
 
+use super::pod::LauncherPod;
+use super::state_claim::{self, StateClaim};
 use super::volumes::{self, Backing, DataSource, Populator};
-use super::{Controller, VmiError};
+use super::{Controller, VmiError, vsock};
 use crate::AccelerationPolicy;
-use crate::view::{Guest, LauncherPod};
+use crate::view::Guest;
 
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -26,6 +28,10 @@ pub(super) struct Observed {
     pub(super) others: Vec<Arc<LauncherPod>>,
     /// The storage of its volumes; observed only before there is a pod.
     pub(super) backings: Vec<Backing>,
+    /// The claim for the guest's own state; observed only before there is a pod.
+    pub(super) state_claim: StateClaim,
+    /// The address on the vsock that the guest gets, if it needs one and has none.
+    pub(super) vsock: Option<u32>,
     /// `None` while no node has reported.
     pub(super) acceleration: Option<Acceleration>,
     /// The guest's node sends no heartbeats.
@@ -72,6 +78,8 @@ impl Controller {
         });
         Ok(Observed {
             backings: self.observe_volumes(&vmi),
+            state_claim: self.observe_state_claim(&vmi),
+            vsock: self.free_vsock(&vmi),
             vmi,
             pod,
             binder,
@@ -103,6 +111,26 @@ impl Controller {
             }
         });
         backings.collect()
+    }
+
+    fn free_vsock(&self, vmi: &Guest) -> Option<u32> {
+        if !vmi.has_vsock || vmi.status.vsock.is_some() {
+            return None;
+        }
+        let all = self.vmis.list();
+        let used = all.iter().filter(|one| !one.is_final());
+        let used = used.filter_map(|one| one.status.vsock).collect();
+        Some(vsock::address(&vmi.uid().unwrap_or_default(), &used))
+    }
+
+    fn observe_state_claim(&self, vmi: &Guest) -> StateClaim {
+        let Some(key) = state_claim::key(vmi) else {
+            return StateClaim::NotNeeded;
+        };
+        match self.volumes.claims.get(&key, &Key::of(vmi)) {
+            None => StateClaim::Missing,
+            Some(_) => StateClaim::Exists,
+        }
     }
 
     fn find_acceleration(&self) -> Option<Acceleration> {

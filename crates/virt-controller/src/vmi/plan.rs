@@ -9,8 +9,10 @@ use launcher_pod::CONTAINER;
 use reasons::Reason;
 
 use super::observe::Observed;
+use super::pod::{ContainerState, LauncherPod};
+use super::state_claim::StateClaim;
 use super::volumes::{self, Readiness};
-use crate::view::{ContainerState, Guest, LauncherPod};
+use crate::view::Guest;
 
 /// The class of a pod whose requests equal its limits.
 const GUARANTEED: &str = "Guaranteed";
@@ -21,11 +23,18 @@ const HANDLER_GRACE: SignedDuration = SignedDuration::from_secs(5);
 const RELEASE_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// How long after the guest's own grace period virt-handler may take to stop it.
 const SHUTDOWN_GRACE: SignedDuration = SignedDuration::from_secs(60);
+/// How long a standalone VMI in phase Succeeded stays after its deletion. The time of the phase is in
+/// whole seconds, so it is shown for two seconds at least.
+const SHOWN: SignedDuration = SignedDuration::from_secs(3);
+/// How far ahead the clock of another machine may be before its times count as past.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
 /// Requeue time while no node has reported its capabilities.
 const NODE_WAIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
+    /// The claim on which the guest keeps its own state.
+    CreateStateClaim,
     CreatePod,
     /// A pod whose only purpose is to have claims bound.
     CreateBinder,
@@ -154,6 +163,10 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
         Readiness::Ready | Readiness::FirstConsumer(_) if observed.acceleration.is_none() => {
             plan.requeue_in = Some(NODE_WAIT);
         }
+        Readiness::Ready if observed.state_claim == StateClaim::Missing => {
+            // Its creation is observed and leads to the next reconcile.
+            plan.steps.push(Step::CreateStateClaim);
+        }
         Readiness::Ready => plan.steps.push(Step::CreatePod),
         Readiness::FirstConsumer(_) | Readiness::Populating(_)
             if pod_state(observed.binder.as_deref()) == PodState::Failed =>
@@ -191,9 +204,9 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
     }
 }
 
-/// Fields of the VMI that this version does not support.
+/// Annotations and fields of the VMI that this version does not support.
 fn unsupported(observed: &Observed) -> Option<Problem> {
-    let fields = model::unsupported::in_spec(&observed.vmi.whole()?.spec, "spec");
+    let fields = model::unsupported::in_vmi(observed.vmi.whole()?);
     Some(Problem {
         reason: Reason::FeatureNotSupported,
         message: model::unsupported::summary(&fields)?,
@@ -221,9 +234,22 @@ fn plan_hand_over(observed: &Observed, plan: &mut Plan) {
     }
 }
 
-/// Why a disk was not copied out of its image, if the pod has failed because of that.
+/// The init container that installs the program for the copies.
+const COPY_INSTALLER: &str = "container-disk-binary";
+
+/// The volume whose image an init container copies.
+fn copied_volume(container: &str) -> Option<&str> {
+    container.strip_prefix("volume")?.strip_suffix("-init")
+}
+
+/// Why a disk was not copied out of its image, if the pod has failed because of that. Webhooks of others
+/// add init containers, too.
 fn not_copied(pod: &LauncherPod) -> Option<Problem> {
-    let mut copiers = pod.init_containers.iter();
+    let is_copier = |name: &str| name == COPY_INSTALLER || copied_volume(name).is_some();
+    let mut copiers = pod
+        .init_containers
+        .iter()
+        .filter(|container| is_copier(&container.name));
     let (name, failure) = copiers.find_map(|container| match &container.state {
         ContainerState::Terminated {
             failure: Some(failure),
@@ -240,10 +266,7 @@ fn not_copied(pod: &LauncherPod) -> Option<Problem> {
         ("", why) => format!("the copier ended with code {} ({why})", failure.exit_code),
         (text, _) => text.to_owned(),
     };
-    let of_volume = name
-        .strip_prefix("volume")
-        .and_then(|name| name.strip_suffix("-init"));
-    let message = match of_volume {
+    let message = match copied_volume(name) {
         Some(volume) => format!("volume {volume}: {text}"),
         None => format!("container {name}: {text}"),
     };
@@ -305,7 +328,10 @@ fn plan_final(observed: &Observed, plan: &mut Plan) {
     match (pod_state(observed.pod.as_deref()), is_deleting) {
         (PodState::Missing, true) => {
             if has_finalizer(&observed.vmi) && observed.others.is_empty() {
-                plan.steps.push(Step::RemoveFinalizer);
+                match shown_for(observed) {
+                    Some(wait) => plan.requeue_in = Some(wait),
+                    None => plan.steps.push(Step::RemoveFinalizer),
+                }
             }
         }
         // A pod that has ended stays for its logs.
@@ -320,6 +346,17 @@ fn plan_final(observed: &Observed, plan: &mut Plan) {
             }
         }
     }
+}
+
+/// How long a VMI whose guest ended well is still shown: clients that poll look for `Succeeded`. A VM
+/// shows the end of its guest itself.
+fn shown_for(observed: &Observed) -> Option<Duration> {
+    let vmi = observed.vmi.as_ref();
+    let is_of_vm = finalizers_of(vmi).any(|name| name == finalizers::VM_CONTROLLER);
+    if is_of_vm || !vmi.has_run() || *vmi.phase() != Phase::Succeeded {
+        return None;
+    }
+    wait_until(observed.now, final_since(vmi)?, SHOWN)
 }
 
 pub(super) fn pod_state(pod: Option<&LauncherPod>) -> PodState {
@@ -360,16 +397,24 @@ fn final_since(vmi: &Guest) -> Option<Timestamp> {
 }
 
 pub(super) fn has_finalizer(vmi: &Guest) -> bool {
-    let list = vmi.metadata.finalizers.as_deref().unwrap_or_default();
-    list.iter().any(|name| is_ours(name))
+    finalizers_of(vmi).any(is_ours)
+}
+
+fn finalizers_of(vmi: &Guest) -> impl Iterator<Item = &str> {
+    vmi.metadata.finalizers.iter().flatten().map(String::as_str)
 }
 
 pub(super) fn is_ours(finalizer: &str) -> bool {
     finalizer == finalizers::VMI || finalizer == finalizers::VMI_OLD
 }
 
-/// The rest of the grace period, if any.
+/// The rest of the grace period, if any. None of a period that begins far in the future: the clocks
+/// of two machines differ, and waiting for this one would take as long as they differ.
 fn wait_until(now: Timestamp, since: Timestamp, grace: SignedDuration) -> Option<Duration> {
-    let left = grace.saturating_sub(now.duration_since(since));
+    let passed = now.duration_since(since);
+    if passed < -CLOCKS_DIFFER {
+        return None;
+    }
+    let left = grace.saturating_sub(passed);
     Duration::try_from(left).ok().filter(|left| !left.is_zero())
 }

@@ -7,8 +7,9 @@ use cluster_config::ClusterConfig;
 use kubevirt_api::labels;
 use launcher_pod::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 
+use super::namespace::{Namespace, Quota};
 use crate::container_disks::{self, ImageVolumes};
-use crate::view::{Host, Namespace, Quota};
+use crate::view::Host;
 
 /// Feature gates that pods depend on, with the feature of each.
 const GATES: [(&str, Feature); 3] = [

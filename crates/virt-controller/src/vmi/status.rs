@@ -10,12 +10,14 @@ use kubevirt_api::vmi_status::{
 };
 use kubevirt_api::{API_VERSION, VirtualMachineInstance, labels};
 use reasons::Reason;
-use reconcile::Key;
-use serde_json::{Value, json};
+use reconcile::{Fragment, Key};
+use serde_json::json;
 
 use super::observe::Observed;
 use super::plan::{DataVolumes, Plan, PodState, Problem, is_ready, pod_state};
-use crate::view::{Container, ContainerState, Guest, GuestStatus, LauncherPod, PodCondition};
+use super::pod::{Container, ContainerState, LauncherPod, PodCondition};
+use crate::MANAGER;
+use crate::view::{Guest, GuestStatus};
 
 const POD_SCHEDULED: &str = "PodScheduled";
 const READY: &str = "Ready";
@@ -69,6 +71,9 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
         status.migration_transport = Some(VirtualMachineInstanceMigrationTransport::Unix);
         status.runtime_user = u64::try_from(launcher_pod::RUNTIME_USER).ok();
     }
+    if *phase == Phase::Scheduling {
+        status.vsock = status.vsock.or(observed.vsock);
+    }
     if *phase == Phase::Scheduled
         && status.node_name.is_none()
         && let Some(pod) = &observed.pod
@@ -80,51 +85,40 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
 }
 
 /// The part that this controller owns, or `None` if nothing changed.
-pub(super) fn fragment(vmi: &Guest, key: &Key, status: &GuestStatus) -> Option<Value> {
+pub(super) fn fragment<'a>(
+    vmi: &Guest,
+    key: &'a Key,
+    status: &GuestStatus,
+) -> Option<Fragment<'a>> {
     if vmi.status == *status {
         return None;
     }
-    let mut owned = json!({
-        "conditions": status.conditions,
-        "phaseTransitionTimestamps": status.changes,
-    });
-    let pods = (!status.active_pods.is_empty()).then_some(&status.active_pods);
     let phase = Some(&status.phase).filter(|phase| **phase != Phase::Unset);
-    let overhead = status.memory_overhead.as_ref();
-    let optional = [
-        ("phase", json!(phase)),
-        ("reason", json!(status.reason)),
-        ("nodeName", json!(status.node_name)),
-        ("activePods", json!(pods)),
-        ("qosClass", json!(status.qos_class)),
-        ("runtimeUser", json!(status.runtime_user)),
-        (
-            "launcherContainerImageVersion",
-            json!(status.launcher_image),
-        ),
-        ("migrationTransport", json!(status.migration_transport)),
-        (
-            "memory",
-            overhead.map_or(Value::Null, |overhead| json!({"memoryOverhead": overhead})),
-        ),
-    ];
-    for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
-        owned[name] = value;
-    }
-    let mut metadata = json!({
-        "name": key.name,
-        "namespace": key.namespace,
-        "resourceVersion": vmi.metadata.resource_version,
-    });
-    if let Some(node) = &status.node_name {
-        metadata["labels"] = json!({labels::NODE_NAME: node});
-    }
-    Some(json!({
+    let body = json!({
         "apiVersion": API_VERSION,
         "kind": VirtualMachineInstance::KIND,
-        "metadata": metadata,
-        "status": owned,
-    }))
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "resourceVersion": vmi.metadata.resource_version,
+            "labels": {labels::NODE_NAME: status.node_name},
+        },
+        "status": {
+            "conditions": status.conditions,
+            "phaseTransitionTimestamps": status.changes,
+            "phase": phase,
+            "reason": status.reason,
+            "nodeName": status.node_name,
+            "activePods": status.active_pods,
+            "qosClass": status.qos_class,
+            "runtimeUser": status.runtime_user,
+            "launcherContainerImageVersion": status.launcher_image,
+            "migrationTransport": status.migration_transport,
+            "VSOCKCID": status.vsock,
+            "memory": {"memoryOverhead": status.memory_overhead},
+        },
+    });
+    Some(Fragment::new(MANAGER, key, body))
 }
 
 /// From here on virt-handler of that node owns the phase.
@@ -145,7 +139,7 @@ fn render_conditions(
     let now = &Time(observed.now);
     let mut all = status.conditions.clone();
     let pod = observed.pod.as_deref();
-    set_ready(&mut all, observed, done, &status.phase, now);
+    set_ready(&mut all, observed, done, status, now);
     match &plan.data_volumes {
         Some(DataVolumes::Ready) => {
             let value = ConditionValue {
@@ -178,8 +172,8 @@ fn render_conditions(
     let planned = problem.map(|problem| (problem.reason.as_str(), problem.message.as_str()));
     match planned.or(failed).or_else(|| pod.and_then(waiting)) {
         Some((reason, message)) => {
-            let advised = reason.parse::<Reason>().map(|known| known.advise(message));
-            let value = ConditionValue::fails(reason, advised.as_deref().unwrap_or(message));
+            let advised = reasons::advise(reason, message);
+            let value = ConditionValue::fails(reason, &advised);
             conditions::set(&mut all, Type::Synchronized, &value, now);
         }
         // A problem of virt-handler is removed by virt-handler.
@@ -242,25 +236,23 @@ fn set_ready(
     all: &mut Vec<VirtualMachineInstanceCondition>,
     observed: &Observed,
     done: &Done,
-    phase: &Phase,
+    status: &GuestStatus,
     now: &Time,
 ) {
+    let phase = &status.phase;
     let is_set = conditions::find(all, &Type::Ready).is_some();
     let is_final = matches!(phase, Phase::Succeeded | Phase::Failed);
     let is_owned_by_handler =
         *phase == Phase::Running || (is_final && phase == observed.vmi.phase());
     let pod = observed.pod.as_deref();
     if is_owned_by_handler && is_set {
-        let unready = pod.filter(|pod| is_ready(pod)).and_then(|pod| {
-            let ready = pod.condition(READY)?;
-            (ready.status == conditions::FALSE).then_some(ready)
-        });
+        let unready = pod.filter(|pod| is_ready(pod)).and_then(unready);
         if let Some(unready) = unready
             && *phase == Phase::Running
             && conditions::is_true(all, &Type::Ready)
         {
-            let (reason, message) = (unready.reason.as_deref(), unready.message.as_deref());
-            let value = ConditionValue::like_its_pod(reason, message);
+            let message = &reasons::advise(unready.reason, unready.message);
+            let value = ConditionValue { message, ..unready };
             conditions::set(all, Type::Ready, &value, now);
         }
         return;
@@ -268,11 +260,13 @@ fn set_ready(
     let has_pod = pod.is_some() || done.pod.is_some();
     let is_terminating = pod_state(pod) == PodState::Terminating;
     let ready = pod.and_then(|pod| pod.condition(READY));
+    let ending = status.reason.as_deref().unwrap_or_default();
+    let ended = reasons::advise(ending, "the guest has ended");
     let value = match (has_pod, ready) {
-        _ if is_final => ConditionValue::fails(Reason::GuestNotRunning, "the guest has ended"),
+        _ if is_final => ConditionValue::fails(Reason::GuestNotRunning, &ended),
         (false, _) => ConditionValue::fails(Reason::PodNotExists, "there is no pod"),
         (true, _) if is_terminating => {
-            ConditionValue::fails(Reason::PodTerminating, "the pod is being deleted")
+            ConditionValue::fails(Reason::PodTerminating, conditions::POD_TERMINATING)
         }
         (true, _) if *phase != Phase::Running => {
             ConditionValue::fails(Reason::GuestNotRunning, "the guest is not running")
@@ -284,6 +278,17 @@ fn set_ready(
         ),
     };
     conditions::set(all, Type::Ready, &value, now);
+}
+
+/// Why a running pod is not ready, if it is not.
+fn unready(pod: &LauncherPod) -> Option<ConditionValue<'_>> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        let message = conditions::POD_TERMINATING;
+        return Some(ConditionValue::fails(Reason::PodTerminating, message));
+    }
+    let ready = pod.condition(READY)?;
+    let (reason, message) = (ready.reason.as_deref(), ready.message.as_deref());
+    (ready.status == conditions::FALSE).then(|| ConditionValue::like_its_pod(reason, message))
 }
 
 /// Before the handover this controller reports problems.

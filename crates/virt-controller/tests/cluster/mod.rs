@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use test_cluster::TestApi;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use virt_controller::{AccelerationPolicy, Settings};
+use virt_controller::{AccelerationPolicy, Configuration, Settings};
 
 pub(crate) use test_cluster::NAMESPACE;
 /// In virtual time; nothing here takes that long unless it hangs.
@@ -44,6 +44,8 @@ pub(crate) enum FaultMode {
     SecretMissing,
     /// A quota refuses new pods.
     QuotaExceeded,
+    /// The namespace terminates: nothing can be created in it.
+    NamespaceTerminating,
     /// The node is unreachable.
     NodeUnreachable,
 }
@@ -109,6 +111,7 @@ impl TestCluster {
             launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
             clock: self.clock,
+            cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
             election: Election {
                 namespace: NAMESPACE.to_owned(),
@@ -168,6 +171,12 @@ impl TestCluster {
         self.api.end().await;
     }
 
+    /// The creates that controllers have tried.
+    pub(crate) fn all_creates(&self) -> usize {
+        let writes = self.writes.lock();
+        writes.iter().filter(|one| one.starts_with("POST ")).count()
+    }
+
     pub(crate) fn set_fault_mode(&self, fault_mode: FaultMode) {
         *self.fault_mode.lock() = fault_mode;
     }
@@ -197,7 +206,7 @@ impl TestCluster {
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (router, writes) = (router.clone(), Arc::clone(&writes));
             let (identity, is_disconnected) = (identity.clone(), Arc::clone(&is_disconnected));
-            let is_full = *fault_mode.lock() == FaultMode::QuotaExceeded;
+            let fault_mode = *fault_mode.lock();
             async move {
                 if is_disconnected.load(Ordering::Relaxed) {
                     return std::future::pending().await;
@@ -210,8 +219,15 @@ impl TestCluster {
                 if parts.method != http::Method::GET && !is_upkeep {
                     writes.lock().push(format!("{} {path}", parts.method));
                 }
-                if is_full && parts.method == http::Method::POST && path.ends_with("/pods") {
-                    return Ok(quota_exceeded());
+                let is_create = parts.method == http::Method::POST && !is_upkeep;
+                match fault_mode {
+                    FaultMode::QuotaExceeded if is_create && path.ends_with("/pods") => {
+                        return Ok(quota_exceeded());
+                    }
+                    FaultMode::NamespaceTerminating if is_create => {
+                        return Ok(namespace_terminating());
+                    }
+                    _ => {}
                 }
                 if parts.method == http::Method::POST && path.ends_with("instances") {
                     bytes = admit(&bytes).into();
@@ -240,7 +256,7 @@ impl TestCluster {
         let vm = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": {"name": name},
-            "spec": {"runStrategy": strategy, "template": {"spec": guest()}},
+            "spec": {"runStrategy": strategy, "template": {"spec": test_cluster::guest()}},
         });
         let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
         self.vms()
@@ -305,9 +321,23 @@ impl TestCluster {
         patched.unwrap();
     }
 
+    /// Creates a running VM that keeps the contents of its TPM.
+    pub(crate) async fn create_vm_with_tpm(&self, name: &str) {
+        let mut spec = test_cluster::guest();
+        spec["domain"]["devices"]["tpm"] = json!({"persistent": true});
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": "Always", "template": {"spec": spec}},
+        });
+        let vm = serde_json::from_value(vm).unwrap();
+        let parameters = PostParams::default();
+        self.vms().create(&parameters, &vm).await.unwrap();
+    }
+
     /// Creates a VM with a disk that is populated from that source.
     pub(crate) async fn create_vm_with_template(&self, name: &str, strategy: &str, source: Value) {
-        let mut spec = guest();
+        let mut spec = test_cluster::guest();
         let volume = json!({"name": "data", "dataVolume": {"name": format!("{name}-data")}});
         spec["volumes"].as_array_mut().unwrap().push(volume);
         let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
@@ -402,7 +432,7 @@ impl TestCluster {
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": {"app": name}},
-                "template": {"metadata": {"labels": labels}, "spec": guest()},
+                "template": {"metadata": {"labels": labels}, "spec": test_cluster::guest()},
             },
         });
         let set = serde_json::from_value(set).unwrap();
@@ -502,23 +532,8 @@ impl TestCluster {
     }
 }
 
-fn guest() -> Value {
-    json!({
-        "terminationGracePeriodSeconds": 5,
-        "domain": {
-            "memory": {"guest": "128Mi"},
-            "devices": {
-                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
-                "interfaces": [{"name": "default", "masquerade": {}}],
-            },
-        },
-        "networks": [{"name": "default", "pod": {}}],
-        "volumes": [{"name": "root", "containerDisk": {"image": "guest:1"}}],
-    })
-}
-
 fn guest_on_claim(claim: &str) -> Value {
-    let mut spec = guest();
+    let mut spec = test_cluster::guest();
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
     spec["volumes"].as_array_mut().unwrap().push(volume);
     let disk = json!({"name": "data", "disk": {"bus": "virtio"}});
@@ -549,12 +564,25 @@ async fn install_node(api: &TestApi) {
 }
 
 /// The response of an API server if a quota is exceeded.
+/// As an API server answers a create in a namespace that is being deleted.
+fn namespace_terminating() -> http::Response<axum::body::Body> {
+    let message = "\"a\" is forbidden: unable to create new content in namespace default because it is \
+                   being terminated";
+    let cause = json!({"reason": "NamespaceTerminating", "field": "metadata.namespace",
+        "message": "namespace default is being terminated"});
+    forbidden(message, &json!({"name": "a", "causes": [cause]}))
+}
+
 fn quota_exceeded() -> http::Response<axum::body::Body> {
     let message = "pods \"virt-launcher-a\" is forbidden: exceeded quota: small, requested: \
                    pods=1, used: pods=1, limited: pods=1";
+    forbidden(message, &Value::Null)
+}
+
+fn forbidden(message: &str, details: &Value) -> http::Response<axum::body::Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": "Forbidden", "code": 403,
+        "message": message, "reason": "Forbidden", "code": 403, "details": details,
     });
     http::Response::builder()
         .status(403)
@@ -636,6 +664,7 @@ impl SimulatedNode {
                     FaultMode::None
                     | FaultMode::Unschedulable
                     | FaultMode::QuotaExceeded
+                    | FaultMode::NamespaceTerminating
                     | FaultMode::NodeUnreachable => pod_status("Running"),
                 };
                 set_pod_status(&pods, &name, status).await;

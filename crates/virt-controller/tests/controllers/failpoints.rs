@@ -1,7 +1,7 @@
 //! Crashes the controllers at each of their failpoints: their successors reach the desired state, and
 //! nothing is left in the end.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
@@ -116,6 +116,24 @@ async fn orphan_and_adopt(cluster: &TestCluster) {
             vmi.uid() == uid && owners.any(|owner| Some(&owner.uid) == vm.uid().as_ref())
         })
         .await;
+}
+
+/// A guest with a TPM of its own: the claim for it belongs to the VM.
+async fn keeps_state(cluster: &TestCluster) {
+    cluster.create_vm_with_tpm("a").await;
+    runs_with_one_pod(cluster, "a").await;
+    let claims =
+        Api::<PersistentVolumeClaim>::namespaced(cluster.client.clone(), cluster::NAMESPACE);
+    let claim = claims.get("persistent-state-for-a").await.unwrap();
+    let vm = cluster.vms().get("a").await.unwrap();
+    assert_eq!(Some(&claim.owner_references()[0].uid), vm.uid().as_ref());
+    let pods = cluster.pods().list(&ListParams::default()).await.unwrap();
+    let volumes = pods.items[0].spec.as_ref().unwrap().volumes.as_ref();
+    let mounted = volumes.unwrap().iter().any(|volume| {
+        let claim = volume.persistent_volume_claim.as_ref();
+        claim.is_some_and(|claim| claim.claim_name == "persistent-state-for-a")
+    });
+    assert!(mounted, "{volumes:?}");
 }
 
 async fn delete_stray_pod(cluster: &TestCluster) {
@@ -244,6 +262,7 @@ async fn vmis_survive_a_crash_at_every_failpoint() {
     for name in names("vmi/") {
         match name.strip_prefix(PREFIX).unwrap() {
             "vmi/create-binder" => {}
+            "vmi/create-state-claim" => check(&mut cluster, name, keeps_state).await,
             "vmi/delete-others" => check(&mut cluster, name, delete_stray_pod).await,
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }

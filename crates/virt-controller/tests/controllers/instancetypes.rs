@@ -299,6 +299,42 @@ async fn vm_that_conflicts_with_its_instance_type_does_not_start() {
     cluster.end().await;
 }
 
+/// A revision of the name that this VM would store exists already and differs.
+#[tokio::test(start_paused = true)]
+async fn changed_revision_is_reported_and_never_overwritten() {
+    let cluster = TestCluster::new().await;
+    let kind = "VirtualMachineClusterInstancetype";
+    create(&cluster, instancetype(kind, "small", 2)).await;
+    let source = instancetypes(&cluster, kind).get("small").await.unwrap();
+    let name = format!("a-small-v1beta1-{}-1", source.uid().unwrap());
+    let changed = json!({
+        "metadata": {"name": name, "labels": {"instancetype.kubevirt.io/object-name": "small"}},
+        "data": {
+            "apiVersion": format!("{SIZES}/{VERSION}"), "kind": kind, "metadata": {"name": "small"},
+            "spec": {"cpu": {"guest": 2}, "memory": {"guest": "266Mi"}},
+        },
+        "revision": 0,
+    });
+    let api = Api::<ControllerRevision>::namespaced(cluster.client.clone(), NAMESPACE);
+    let changed = serde_json::from_value(changed).unwrap();
+    let changed = api.create(&PostParams::default(), &changed).await.unwrap();
+    let choice = json!({"instancetype": {"name": "small"}});
+    create_vm(&cluster, sized("a", &choice)).await;
+    let expected = format!("found existing ControllerRevision with unexpected data: {name}");
+    cluster
+        .wait_until("the failure is reported", async || {
+            failure(&cluster, "a").await.contains(&expected)
+        })
+        .await;
+    assert!(cluster.vmis().get_opt("a").await.unwrap().is_none());
+    assert_eq!(revisions(&cluster).await[0].data, changed.data);
+
+    api.delete(&name, &DeleteParams::default()).await.unwrap();
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(failure(&cluster, "a").await, "");
+    cluster.end().await;
+}
+
 /// Sets the reference policy `expand`.
 async fn expand_choices(cluster: &TestCluster) {
     let kubevirt = json!({

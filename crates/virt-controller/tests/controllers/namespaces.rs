@@ -135,3 +135,27 @@ async fn new_pods_follow_the_latest_configuration() {
     assert_eq!(policy, Some("Never"));
     cluster.end().await;
 }
+
+/// The API server refuses every new object while a namespace terminates. The controllers try again less and
+/// less often, and at once succeed if it was a mistake.
+#[tokio::test(start_paused = true)]
+async fn creates_are_retried_with_back_off_in_a_terminating_namespace() {
+    let cluster = TestCluster::new().await;
+    cluster.set_fault_mode(FaultMode::NamespaceTerminating);
+    cluster.create_vm("a", "Always").await;
+    let mut tries = Vec::new();
+    for _ in 0..3 {
+        let before = cluster.all_creates();
+        cluster.advance(Duration::from_mins(5)).await;
+        tries.push(cluster.all_creates() - before);
+    }
+    // Once or twice a minute at the end, never in a loop.
+    assert!((3..40).contains(&tries[0]), "{tries:?}");
+    assert!(
+        tries[2] <= tries[0] && (1..20).contains(&tries[2]),
+        "{tries:?}"
+    );
+    cluster.set_fault_mode(FaultMode::None);
+    cluster.wait_for_printable("a", "Running").await;
+    cluster.end().await;
+}

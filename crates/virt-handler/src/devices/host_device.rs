@@ -10,8 +10,8 @@ pub enum HostDevice {
 }
 
 impl HostDevice {
-    /// The devices that every node offers; others require a feature gate.
-    pub const USUAL: [Self; 3] = [Self::Kvm, Self::Tun, Self::VhostNet];
+    /// The devices that every node offers. Admission requires a feature gate for VMs that use a vsock.
+    pub const USUAL: [Self; 4] = [Self::Kvm, Self::Tun, Self::VhostNet, Self::VhostVsock];
 
     /// The last part of the resource name.
     pub fn name(self) -> &'static str {

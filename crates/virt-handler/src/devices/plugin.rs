@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::devices::health;
 
-    const TIMEOUT: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_mins(1);
 
     #[derive(Clone)]
     struct Registered(mpsc::Sender<RegisterRequest>);

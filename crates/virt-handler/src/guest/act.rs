@@ -87,6 +87,12 @@ impl Guests {
         self.parts.vmis.get(key)
     }
 
+    pub(crate) fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
+        let pods = self.parts.pods.list().into_iter();
+        pods.into_iter()
+            .find(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str()))
+    }
+
     /// Publishes a warning event on the VMI.
     pub(crate) fn warn(&self, key: &Key, reason: Reason, message: String) {
         if let Some(vmi) = self.vmi(key) {
@@ -177,7 +183,7 @@ impl Guests {
                 pair.vmi.as_ref(),
                 EventType::Normal,
                 Reason::ShuttingDown,
-                format!("the guest has {grace_seconds} s to power off"),
+                format!("Signaled Graceful Shutdown: the guest has {grace_seconds} s to power off"),
             );
         }
         self.sessions.update(key, &pair.pod_uid, |entry| {
@@ -273,5 +279,9 @@ impl Reconciler for Guests {
             }
             _ => Requeue::OnChange,
         })
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.vmi(key)?.metadata.uid.clone()
     }
 }

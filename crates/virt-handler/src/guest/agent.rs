@@ -15,7 +15,9 @@ use kubevirt_api::{
         VirtualMachineInstanceGuestOsInfo, VirtualMachineInstanceNetworkInterface,
     },
 };
-use launcher_channel::{Agent, AgentFileSystem, AgentInterface, AgentOs, AgentReport, AgentUser};
+use launcher_channel::{
+    Agent, AgentCredentials, AgentFileSystem, AgentInterface, AgentOs, AgentReport, AgentUser,
+};
 
 /// Limit of interfaces in the status that only the guest agent reports.
 const MAX_GUEST_ONLY_INTERFACES: usize = 10;
@@ -44,6 +46,8 @@ pub(super) fn set_conditions(
     agent: Option<&Agent>,
     now: &Time,
 ) {
+    let credentials = agent.and_then(|agent| agent.credentials.as_ref());
+    set_credentials(list, credentials, now);
     let Some(agent) = agent else {
         conditions::remove(list, &Condition::AgentConnected);
         conditions::remove(list, &Condition::AgentVersionNotSupported);
@@ -68,6 +72,21 @@ pub(super) fn set_conditions(
         };
         conditions::set(list, Condition::AgentVersionNotSupported, &value, now);
     }
+}
+
+fn set_credentials(
+    list: &mut Vec<VirtualMachineInstanceCondition>,
+    credentials: Option<&AgentCredentials>,
+    now: &Time,
+) {
+    let kind = Condition::AccessCredentialsSynchronized;
+    let value = match credentials {
+        // Without an agent the last result stays valid: the guest keeps its keys and passwords.
+        None => return,
+        Some(AgentCredentials::Set) => ConditionValue::holds(),
+        Some(AgentCredentials::Failed(message)) => ConditionValue::fails("", message),
+    };
+    conditions::set(list, kind, &value, now);
 }
 
 /// The domain's interfaces, completed with the guest agent's report, and those that only the agent
@@ -271,6 +290,27 @@ mod tests {
             interfaces(&vmi(), &[], Some(&agent)).len(),
             MAX_GUEST_ONLY_INTERFACES
         );
+    }
+
+    #[test]
+    fn credentials_are_reported_and_stay_without_an_agent() {
+        let now = Time(jiff::Timestamp::UNIX_EPOCH);
+        let kind = Condition::AccessCredentialsSynchronized;
+        let with = |credentials| Agent {
+            credentials: Some(credentials),
+            ..Agent::default()
+        };
+        let mut list = Vec::new();
+        set_conditions(&mut list, Some(&Agent::default()), &now);
+        assert!(conditions::find(&list, &kind).is_none());
+        let failed = with(AgentCredentials::Failed("no such user".to_owned()));
+        set_conditions(&mut list, Some(&failed), &now);
+        let found = conditions::find(&list, &kind).unwrap();
+        assert_eq!(found.message.as_deref(), Some("no such user"));
+        assert!(!conditions::is_true(&list, &kind));
+        set_conditions(&mut list, Some(&with(AgentCredentials::Set)), &now);
+        set_conditions(&mut list, None, &now);
+        assert!(conditions::is_true(&list, &kind));
     }
 
     #[test]

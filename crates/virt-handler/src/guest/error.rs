@@ -37,9 +37,8 @@ impl GuestError {
         let reason = match self {
             Self::Read(_) | Self::Write(_) | Self::Call(CallError::NotConnected) => return None,
             Self::Call(CallError::Refused { reason, .. }) => reason.clone(),
-            Self::Call(CallError::TimedOut | CallError::UnexpectedReply) | Self::Prepare(_) => {
-                self.reason().as_str().to_owned()
-            }
+            Self::Call(CallError::TimedOut | CallError::UnexpectedReply | CallError::TooLarge)
+            | Self::Prepare(_) => self.reason().as_str().to_owned(),
         };
         Some(StartRefusal {
             reason,

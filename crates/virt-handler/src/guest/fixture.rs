@@ -1,6 +1,5 @@
 //! An API server in memory with a guest's objects, and [`Guests`] that watch them, for tests.
 
-use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use embedded_api::Identity;
 use futures::StreamExt as _;
@@ -89,7 +88,7 @@ impl Fixture {
             pods,
             pods_dir: PodsDir::new("/nonexistent"),
             capabilities: Capabilities::load(dir.path()).unwrap(),
-            cluster: Configuration::new(ClusterConfig::default(), "kubevirt".to_owned()),
+            cluster: Configuration::new("kubevirt"),
             recorder,
             clock,
             triggers: Triggers::new(),

@@ -1,7 +1,17 @@
 //! The fragment of a VMI's status that virt-handler applies: pure.
 
-use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstanceStatus};
-use serde_json::{Value, json};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::{
+    VirtualMachineInstance,
+    conditions::{self, ConditionValue},
+    vmi_status::{VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceStatus},
+};
+use reasons::Reason;
+use reconcile::{Fragment, Key};
+use serde_json::{Map, Value, json};
+
+/// The field manager of the VMI's status.
+const MANAGER: &str = "virt-handler";
 
 /// The fields of a VMI's status that virt-handler applies.
 const OWNED_FIELDS: [&str; 10] = [
@@ -17,25 +27,73 @@ const OWNED_FIELDS: [&str; 10] = [
     "volumeStatus",
 ];
 
+/// The fields without which a guest cannot be operated.
+const ESSENTIAL_FIELDS: [&str; 4] = ["phase", "reason", "phaseTransitionTimestamps", "conditions"];
+
 /// The owned fields of `status` to apply; `None` if the VMI has this status already.
-///
-/// A field that should be removed is left out and never sent as an empty map or list: the API server
-/// turns an empty map over owned children into null and rejects the whole status.
-pub(crate) fn fragment(
+pub(crate) fn fragment<'a>(
+    key: &'a Key,
     vmi: &VirtualMachineInstance,
     status: &VirtualMachineInstanceStatus,
-) -> Option<Value> {
+) -> Option<Fragment<'a>> {
+    let is_unchanged = match &vmi.status {
+        Some(current) => current == status,
+        None => *status == VirtualMachineInstanceStatus::default(),
+    };
+    (!is_unchanged).then(|| render(key, vmi, &members(status, &OWNED_FIELDS)))
+}
+
+/// The fields to apply after the API server has rejected the whole with `message`: without the fields
+/// that the message names, or the essential ones alone if it names none or one of them. `None` if the
+/// VMI has them already. The condition `Synchronized` shows the message.
+pub(crate) fn accepted_fragment<'a>(
+    key: &'a Key,
+    vmi: &VirtualMachineInstance,
+    status: &VirtualMachineInstanceStatus,
+    message: &str,
+    now: &Time,
+) -> Option<Fragment<'a>> {
     let current = vmi.status.clone().unwrap_or_default();
-    if *status == current {
-        return None;
+    let mut reduced = status.clone();
+    // The known condition keeps its transition time.
+    let list = &mut reduced.conditions;
+    if let Some(known) = conditions::find(&current.conditions, &Condition::Synchronized) {
+        conditions::remove(list, &Condition::Synchronized);
+        list.push(known.clone());
+        conditions::sort(list);
     }
+    let advised = Reason::FailedStatusUpdate.advise(message);
+    let rejected = ConditionValue::fails(Reason::FailedStatusUpdate, &advised);
+    conditions::set(list, Condition::Synchronized, &rejected, now);
+    let wanted = members(&reduced, &accepted_fields(message));
+    (wanted != members(&current, &OWNED_FIELDS)).then(|| render(key, vmi, &wanted))
+}
+
+fn accepted_fields(message: &str) -> Vec<&'static str> {
+    let is_named = |field: &&str| message.contains(&format!("status.{field}"));
+    let unnamed = OWNED_FIELDS.into_iter().filter(|field| !is_named(field));
+    let unnamed: Vec<&str> = unnamed.collect();
+    if unnamed.len() == OWNED_FIELDS.len() || ESSENTIAL_FIELDS.iter().any(is_named) {
+        ESSENTIAL_FIELDS.to_vec()
+    } else {
+        unnamed
+    }
+}
+
+fn members(status: &VirtualMachineInstanceStatus, names: &[&str]) -> Map<String, Value> {
     let whole = serde_json::to_value(status).unwrap_or_default();
-    let owned: serde_json::Map<String, Value> = OWNED_FIELDS
-        .into_iter()
-        .filter_map(|field| Some((field.to_owned(), whole.get(field)?.clone())))
-        .filter(|(_, value)| !is_empty(value))
-        .collect();
-    Some(json!({
+    let members = names
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), whole.get(name)?.clone())));
+    members.collect()
+}
+
+fn render<'a>(
+    key: &'a Key,
+    vmi: &VirtualMachineInstance,
+    status: &Map<String, Value>,
+) -> Fragment<'a> {
+    let body = json!({
         "apiVersion": kubevirt_api::API_VERSION,
         "kind": "VirtualMachineInstance",
         "metadata": {
@@ -44,21 +102,14 @@ pub(crate) fn fragment(
             "uid": vmi.metadata.uid,
             "resourceVersion": vmi.metadata.resource_version,
         },
-        "status": owned,
-    }))
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Object(members) => members.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
+        "status": status,
+    });
+    Fragment::new(MANAGER, key, body)
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kubevirt_api::conditions::Condition as _;
     use kubevirt_api::vmi_status::{
         PersistentVolumeClaimInfo, VirtualMachineInstanceNetworkInterface,
         VirtualMachineInstancePhase as Phase, VolumeStatus,
@@ -87,6 +138,10 @@ mod tests {
         }
     }
 
+    fn key() -> Key {
+        Key::new("default", "a")
+    }
+
     fn now() -> Time {
         Time(jiff::Timestamp::UNIX_EPOCH)
     }
@@ -99,10 +154,10 @@ mod tests {
             ..GuestState::default()
         };
         let status = desired(&vmi, &input(&state), &now());
-        assert!(fragment(&vmi, &status).is_some());
+        assert!(fragment(&key(), &vmi, &status).is_some());
         vmi.status = Some(status);
         let again = desired(&vmi, &input(&state), &now());
-        assert_eq!(fragment(&vmi, &again), None);
+        assert!(fragment(&key(), &vmi, &again).is_none());
     }
 
     /// A real API server rejects an empty map that replaces one with owned children.
@@ -144,17 +199,55 @@ mod tests {
 
         let mut vmi = scheduled_vmi();
         let status = desired(&vmi, &prepared_input(&with_agent), &now());
-        let applied = fragment(&vmi, &status).unwrap();
-        assert_eq!(applied["status"]["guestOSInfo"]["name"], "Debian");
+        let key = key();
+        let applied = fragment(&key, &vmi, &status).unwrap();
+        assert_eq!(applied.body()["status"]["guestOSInfo"]["name"], "Debian");
         vmi.status = Some(status);
         for state in [&silent_agent, &empty_report, &without_agent] {
             let status = desired(&vmi, &prepared_input(state), &now());
-            let applied = fragment(&vmi, &status).unwrap();
-            assert_eq!(applied["status"].get("guestOSInfo"), None, "{state:?}");
+            let applied = fragment(&key, &vmi, &status).unwrap();
+            let applied = &applied.body()["status"];
+            assert_eq!(applied.get("guestOSInfo"), None, "{state:?}");
+            let is_empty = |value: &Value| *value == json!({}) || *value == json!([]);
             let empty = OWNED_FIELDS
                 .iter()
-                .filter(|field| applied["status"].get(**field).is_some_and(is_empty));
+                .filter(|field| applied.get(**field).is_some_and(is_empty));
             assert_eq!(empty.count(), 0, "{applied}");
+        }
+    }
+    #[test]
+    fn rejected_fields_are_left_out_so_that_the_rest_is_written() {
+        let key = key();
+        let mut vmi = scheduled_vmi();
+        let paused = GuestState {
+            domain: Some(DomainState::PausedByUser),
+            machine: Some("q35".to_owned()),
+            ..GuestState::default()
+        };
+        let status = desired(&vmi, &input(&paused), &now());
+        let applied = |vmi: &VirtualMachineInstance, message: &str| {
+            let fragment = accepted_fragment(&key, vmi, &status, message, &now());
+            fragment.map(|fragment| fragment.body()["status"].clone())
+        };
+        for (message, has_machine) in [
+            ("status.guestOSInfo: Invalid value: \"null\"", true),
+            ("status.machine.type: Invalid value", false),
+            ("it is rejected without a field", false),
+            ("status.conditions[0].type: Unsupported value", false),
+        ] {
+            let written = applied(&vmi, message).unwrap();
+            assert_eq!(written["phase"], "Running", "{message}");
+            assert_eq!(written.get("machine").is_some(), has_machine, "{message}");
+            let written: VirtualMachineInstanceStatus = serde_json::from_value(written).unwrap();
+            let list = &written.conditions;
+            assert!(conditions::is_true(list, &Condition::Paused), "{message}");
+            let synchronized = conditions::find(list, &Condition::Synchronized).unwrap();
+            assert_eq!(synchronized.reason(), Reason::FailedStatusUpdate.as_str());
+            assert!(synchronized.message().contains(message));
+            // The next rejection writes nothing new.
+            let before = vmi.status.replace(written);
+            assert_eq!(applied(&vmi, message), None, "{message}");
+            vmi.status = before;
         }
     }
 }

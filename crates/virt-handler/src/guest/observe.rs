@@ -7,6 +7,7 @@ use kube::{Api, Client, ResourceExt};
 use kubevirt_api::{
     VirtualMachineInstance, conditions, vmi_status::VirtualMachineInstancePhase as Phase,
 };
+use reasons::Reason;
 use reconcile::{Key, Store};
 
 use crate::{metrics, pods_dir::PodUid};
@@ -80,14 +81,20 @@ pub(crate) struct Unready<'a> {
     pub(crate) message: Option<&'a str>,
 }
 
-/// Why a running pod is not ready, if it is not: a probe of the guest fails, or its node stopped
-/// reporting. `None` until the pod runs, as the condition may date from before.
+/// Why a running pod is not ready, if it is not: it is being deleted, a probe of the guest fails, or
+/// its node stopped reporting. `None` until the pod runs, as the condition may date from before.
 pub(crate) fn unready(pod: &Pod) -> Option<Unready<'_>> {
     let status = pod.status.as_ref()?;
     let containers = status.container_statuses.as_deref().unwrap_or_default();
     let runs = |one: &ContainerStatus| one.state.as_ref().is_some_and(|now| now.running.is_some());
     if containers.is_empty() || !containers.iter().all(runs) {
         return None;
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some(Unready {
+            reason: Some(Reason::PodTerminating.as_str()),
+            message: Some(conditions::POD_TERMINATING),
+        });
     }
     let mut all = status.conditions.iter().flatten();
     let ready = all.find(|one| one.type_ == "Ready" && one.status == conditions::FALSE)?;
@@ -137,6 +144,17 @@ mod tests {
             }}))
             .unwrap();
             assert_eq!(unready(&pod), expected);
+            let mut deleting = pod.clone();
+            deleting.metadata.deletion_timestamp =
+                Some(serde_json::from_value(json!("2026-11-21T12:00:00Z")).unwrap());
+            let runs = pod.status.unwrap().container_statuses.unwrap()[0]
+                .state
+                .clone()
+                .unwrap()
+                .running
+                .is_some();
+            let reason = unready(&deleting).map(|unready| unready.reason.unwrap());
+            assert_eq!(reason, runs.then_some("PodTerminating"));
         };
         let condition = |status: &str, reason: Option<&str>| json!({"type": "Ready", "status": status, "reason": reason});
         let unready_because = |reason| Unready {

@@ -85,9 +85,7 @@ pub(crate) fn failure(
             ),
             _ if memory == MemoryState::Exhausted => (
                 Reason::OOMKilled,
-                "the kernel killed QEMU because the pod reached its memory limit: give the VM a \
-                 higher memory limit, or none"
-                    .to_owned(),
+                "the kernel killed QEMU because the pod reached its memory limit".to_owned(),
             ),
             _ => (Reason::QEMUCrashed, or("QEMU ended unexpectedly")),
         },

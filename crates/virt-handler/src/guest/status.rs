@@ -106,7 +106,9 @@ pub(crate) fn desired(
 
 fn set_final_ready(status: &mut VirtualMachineInstanceStatus, message: Option<&str>, now: &Time) {
     let message = message.unwrap_or("the guest has ended");
-    let ready = ConditionValue::fails(Reason::GuestNotRunning, message);
+    let ending = status.reason.as_deref().unwrap_or_default();
+    let advised = reasons::advise(ending, message);
+    let ready = ConditionValue::fails(Reason::GuestNotRunning, &advised);
     conditions::set(&mut status.conditions, Condition::Ready, &ready, now);
 }
 
@@ -142,17 +144,23 @@ fn set_conditions(
         let paused = ConditionValue {
             status: conditions::TRUE,
             reason: reason.as_str(),
-            message: &message,
+            message: &reason.advise(&message),
         };
         conditions::set(list, Condition::Paused, &paused, now);
-        let ready = ConditionValue::fails(Reason::GuestNotRunning, "the guest is paused");
+        let message = reason.advise("the guest is paused");
+        let ready = ConditionValue::fails(Reason::GuestNotRunning, &message);
         conditions::set(list, Condition::Ready, &ready, now);
     } else {
         conditions::remove(list, &Condition::Paused);
-        let ready = unready.map_or_else(ConditionValue::holds, |unready| {
-            ConditionValue::like_its_pod(unready.reason, unready.message)
-        });
-        conditions::set(list, Condition::Ready, &ready, now);
+        match unready {
+            None => conditions::set(list, Condition::Ready, &ConditionValue::holds(), now),
+            Some(unready) => {
+                let ready = ConditionValue::like_its_pod(unready.reason, unready.message);
+                let message = &reasons::advise(ready.reason, ready.message);
+                let ready = ConditionValue { message, ..ready };
+                conditions::set(list, Condition::Ready, &ready, now);
+            }
+        }
     }
     conditions::remove(list, &Condition::Synchronized);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
@@ -171,9 +179,8 @@ pub(crate) fn start_refused(
         message,
         transient,
     } = refusal;
-    let advised = reason.parse::<Reason>().map(|known| known.advise(message));
-    let text = advised.as_deref().unwrap_or(message);
-    let synchronized = ConditionValue::fails(reason.as_str(), text);
+    let advised = reasons::advise(reason, message);
+    let synchronized = ConditionValue::fails(reason.as_str(), &advised);
     let list = &mut status.conditions;
     conditions::set(list, Condition::Synchronized, &synchronized, now);
     if !transient {
@@ -234,7 +241,12 @@ mod tests {
         assert_eq!(status.phase, Some(Phase::Failed));
         assert_eq!(status.reason.as_deref(), Some("GuestPanicked"));
         let ready = conditions::find(&status.conditions, &Condition::Ready).unwrap();
-        assert_eq!(ready.message.as_deref(), Some("the guest kernel panicked"));
+        let message = ready.message.as_deref().unwrap();
+        let expected = format!(
+            "the guest kernel panicked. {}",
+            Reason::GuestPanicked.remedy()
+        );
+        assert_eq!(message, expected);
 
         let state = GuestState {
             domain: Some(DomainState::PausedByIoError),
@@ -246,7 +258,7 @@ mod tests {
         assert_eq!(paused.reason.as_deref(), Some("PausedIOError"));
         let message = paused.message.as_deref().unwrap();
         assert!(
-            message.ends_with("IO error detected: disk root: its storage is full"),
+            message.contains("IO error detected: disk root: its storage is full. "),
             "{message}"
         );
     }
@@ -269,6 +281,59 @@ mod tests {
         let resumed = after(Phase::Running, Some(DomainState::Running));
         assert!(conditions::find(&resumed.conditions, &Condition::Paused).is_none());
         assert!(conditions::is_true(&resumed.conditions, &Condition::Ready));
+    }
+
+    #[test]
+    fn conditions_end_with_the_remedy_of_their_reason() {
+        let message = |status: &VirtualMachineInstanceStatus, kind: &Condition| {
+            let condition = conditions::find(&status.conditions, kind).unwrap();
+            condition.message.clone().unwrap_or_default()
+        };
+        for (domain, reason) in [
+            (DomainState::PausedByUser, Reason::PausedByUser),
+            (DomainState::PausedByIoError, Reason::PausedIOError),
+        ] {
+            let status = after(Phase::Running, Some(domain));
+            for kind in [Condition::Paused, Condition::Ready] {
+                let text = message(&status, &kind);
+                assert!(text.ends_with(&format!(". {}", reason.remedy())), "{text}");
+            }
+        }
+        for (ending, reason) in [
+            (StopReason::Panicked, Reason::GuestPanicked),
+            (StopReason::Watchdog, Reason::WatchdogExpired),
+            (StopReason::StartFailed, Reason::StartFailed),
+            (StopReason::Destroyed, Reason::ShutdownForced),
+            (StopReason::Crashed, Reason::QEMUCrashed),
+        ] {
+            let status = after(Phase::Running, Some(DomainState::Stopped(ending)));
+            if status.phase == Some(Phase::Succeeded) {
+                continue;
+            }
+            let text = message(&status, &Condition::Ready);
+            assert!(text.ends_with(&format!(". {}", reason.remedy())), "{text}");
+        }
+        let state = GuestState {
+            domain: Some(DomainState::Running),
+            ..GuestState::default()
+        };
+        let unready = StatusInput {
+            unready: Some(Unready {
+                reason: Some("ContainersNotReady"),
+                message: Some("containers with unready status: [compute]"),
+            }),
+            ..input(&state)
+        };
+        let status = desired(&vmi(Phase::Running, None), &unready, &now());
+        let text = message(&status, &Condition::Ready);
+        assert!(
+            text.starts_with("containers with unready status: [compute]. "),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(Reason::ContainersNotReady.remedy()),
+            "{text}"
+        );
     }
 
     #[test]

@@ -12,10 +12,10 @@ use net_plan::PlanError;
 use reconcile::{Key, ReconcileError as _, Retry};
 use serde_json::json;
 
-use super::{error::GuestError, fixture::Fixture, observe};
+use super::{error::GuestError, fixture::Fixture, observe, status::StatusInput};
 use crate::{launcher::CallError, prepare::PrepareError};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 fn key() -> Key {
     Key::new("default", "a")
@@ -86,15 +86,66 @@ async fn transient_refusal_keeps_the_vmi_waiting_and_permanent_refusal_fails_it(
 /// A server that rejects every request.
 fn rejecting_client() -> Client {
     let reject = |_request: axum::http::Request<kube::client::Body>| async {
-        let status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": "status.x: Invalid value", "reason": "Invalid", "code": 422,
-        });
-        let body = kube::client::Body::from(serde_json::to_vec(&status).unwrap());
-        let response = axum::http::Response::builder().status(422).body(body);
-        Ok::<_, Infallible>(response.unwrap())
+        Ok::<_, Infallible>(rejection("status.x: Invalid value"))
     };
     Client::new(tower::service_fn(reject), "default")
+}
+
+fn rejection(message: &str) -> axum::http::Response<kube::client::Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Invalid", "code": 422,
+    });
+    let body = kube::client::Body::from(serde_json::to_vec(&status).unwrap());
+    let response = axum::http::Response::builder().status(422).body(body);
+    response.unwrap()
+}
+
+/// A client of this server that has every write of a guest agent's report rejected.
+fn client_without_agent_reports(server: Client) -> Client {
+    let forward = move |request: axum::http::Request<kube::client::Body>| {
+        let server = server.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let bytes = body.collect_bytes().await.unwrap();
+            let is_report = bytes.windows(14).any(|part| part == b"\"guestOSInfo\":");
+            if is_report {
+                return Ok::<_, Infallible>(rejection("status.guestOSInfo: Invalid value: null"));
+            }
+            let request = axum::http::Request::from_parts(parts, bytes.to_vec().into());
+            Ok(server.send(request).await.unwrap())
+        }
+    };
+    Client::new(tower::service_fn(forward), "default")
+}
+
+/// Issue: a rejected field froze the whole status, so a paused guest could never be resumed.
+#[tokio::test]
+async fn paused_guest_is_shown_as_paused_although_its_report_is_rejected() {
+    let fixture = Fixture::new().await;
+    let vmi = fixture.create_guest().await;
+    let client = client_without_agent_reports(fixture.client.clone());
+    let guests = fixture.guests_with_client(client).await;
+    let mut status = vmi.status.clone().unwrap();
+    status.phase = Some(Phase::Running);
+    status.guest_os_info = Some(
+        kubevirt_api::vmi_status::VirtualMachineInstanceGuestOsInfo {
+            name: Some("Debian".to_owned()),
+            ..Default::default()
+        },
+    );
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+    let paused = conditions::ConditionValue::holds();
+    conditions::set(&mut status.conditions, Condition::Paused, &paused, &now);
+    let error = guests.write(&key(), &vmi, &status).await.unwrap_err();
+    assert_eq!(error.reason(), "Refused");
+    let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(fixture.client.clone());
+    let written = vmis.get("a").await.unwrap().status.unwrap();
+    assert_eq!(written.phase, Some(Phase::Running));
+    assert!(conditions::is_true(&written.conditions, &Condition::Paused));
+    let synchronized = conditions::find(&written.conditions, &Condition::Synchronized).unwrap();
+    assert_eq!(synchronized.reason(), "FailedStatusUpdate");
+    fixture.stop().await;
 }
 
 #[tokio::test]
@@ -108,10 +159,28 @@ async fn rejected_status_is_published_as_an_event() {
     assert_eq!(error.reason(), "Refused");
     let event = tokio::time::timeout(DEADLINE, fixture.next_event()).await;
     let event = event.unwrap();
-    assert_eq!(event.reason.as_deref(), Some("SyncFailed"));
+    assert_eq!(event.reason.as_deref(), Some("FailedStatusUpdate"));
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert_eq!(event.involved_object.uid, vmi.metadata.uid);
     let message = event.message.unwrap();
     assert!(message.contains("status.x: Invalid value"), "{message}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn end_of_a_deleted_guest_is_published_once() {
+    let fixture = Fixture::new().await;
+    let mut vmi = fixture.create_guest().await;
+    let guests = fixture.guests().await;
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+    vmi.metadata.deletion_timestamp = Some(now);
+    let mut status = vmi.status.clone().unwrap();
+    status.phase = Some(Phase::Succeeded);
+    guests.publish_phase_change(&vmi, &status, &StatusInput::default());
+    let event = tokio::time::timeout(DEADLINE, fixture.next_event()).await;
+    let event = event.unwrap();
+    assert_eq!(event.reason.as_deref(), Some("Deleted"));
+    assert_eq!(event.message.as_deref(), Some("Signaled Deletion"));
+    assert_eq!(event.count, Some(1));
     fixture.stop().await;
 }

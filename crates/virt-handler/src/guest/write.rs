@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kubevirt_api::{
     VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase,
@@ -11,13 +12,14 @@ use reasons::Reason;
 use reconcile::{EventType, Fragment, Key, WriteError};
 
 use super::{
-    act::Guests, error::GuestError, fragment::fragment, observe::Pair, outcome::failure, plan,
+    act::Guests,
+    error::GuestError,
+    fragment::{accepted_fragment, fragment},
+    observe::Pair,
+    outcome::failure,
+    plan,
     status::StatusInput,
 };
-use crate::metrics;
-
-/// The field manager of the VMI's status.
-const MANAGER: &str = "virt-handler";
 
 impl Guests {
     /// The newest known version of the VMI: an earlier step of this reconcile may have written one.
@@ -35,34 +37,35 @@ impl Guests {
         vmi: &VirtualMachineInstance,
         status: &VirtualMachineInstanceStatus,
     ) -> Result<bool, GuestError> {
-        let Some(body) = fragment(vmi, status) else {
+        let Some(whole) = fragment(key, vmi, status) else {
             return Ok(false);
         };
-        let api = Api::namespaced(self.parts.client.0.clone(), &key.namespace);
-        let apply = Fragment {
-            manager: MANAGER,
-            key,
-            subresource: None,
-            body,
+        let rejected = match self.apply(vmi, &whole).await {
+            Ok(()) => return Ok(true),
+            Err(error) => error,
         };
-        let written: VirtualMachineInstance = reconcile::apply(&api, &apply)
-            .await
-            .inspect_err(|error| self.report_rejection(vmi, error))?;
-        failpoints::after("virt-handler/guest/write-status");
-        self.parts.vmis.wrote(vmi, written);
-        Ok(true)
+        if let WriteError::Refused { message, .. } = &rejected {
+            // Otherwise the VMI would show an old state, and a paused guest could not be resumed.
+            let now = Time(self.parts.clock.now());
+            if let Some(accepted) = accepted_fragment(key, vmi, status, message, &now) {
+                self.apply(vmi, &accepted).await?;
+            }
+        }
+        Err(rejected.into())
     }
 
-    /// A rejected status would otherwise stay unnoticed: the VMI just stops changing.
-    fn report_rejection(&self, vmi: &VirtualMachineInstance, error: &WriteError) {
-        metrics::REJECTED_STATUS_WRITES.increment([error.reason().as_str()]);
-        let WriteError::Refused { message, .. } = error else {
-            return;
-        };
-        tracing::warn!(error = %message, "the API server rejected the status of a VMI");
-        let recorder = &self.parts.recorder;
-        let note = format!("the API server rejected the status of this VMI: {message}");
-        recorder.publish(vmi, EventType::Warning, Reason::SyncFailed, note);
+    async fn apply(
+        &self,
+        vmi: &VirtualMachineInstance,
+        fragment: &Fragment<'_>,
+    ) -> Result<(), WriteError> {
+        let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+        let api = Api::namespaced(self.parts.client.0.clone(), namespace);
+        let written: VirtualMachineInstance =
+            reconcile::apply_reported(&api, fragment, vmi, &self.parts.recorder).await?;
+        failpoints::after("virt-handler/guest/write-status");
+        self.parts.vmis.wrote(vmi, written);
+        Ok(())
     }
 
     /// Publishes an event if the written status changed the phase of `vmi`.
@@ -73,6 +76,11 @@ impl Guests {
         input: &StatusInput<'_>,
     ) {
         let recorder = &self.parts.recorder;
+        let is_new = written.phase.as_ref() != Some(&plan::phase(vmi));
+        let is_over = matches!(written.phase, Some(Phase::Succeeded | Phase::Failed));
+        if is_new && is_over && vmi.metadata.deletion_timestamp.is_some() {
+            recorder.publish(vmi, EventType::Normal, Reason::Deleted, "Signaled Deletion");
+        }
         match &written.phase {
             Some(phase) if *phase == plan::phase(vmi) => {}
             Some(Phase::Running) => {

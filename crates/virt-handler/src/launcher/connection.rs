@@ -1,7 +1,6 @@
 //! The task of a session: connects to the launcher, serves the connection, reconnects.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,11 +14,12 @@ use launcher_channel::{
 };
 use tokio::{
     net::UnixStream,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::Instant,
 };
 
 use super::{
+    answer::Pending,
     file_watch,
     peer::{Peer, PeerError},
     rate_limit::RateLimit,
@@ -194,7 +194,7 @@ impl SessionTask {
             }
         };
         let serving = async {
-            let mut pending = HashMap::new();
+            let mut pending = Pending::default();
             let mut last_id = 0;
             loop {
                 tokio::select! {
@@ -228,21 +228,14 @@ impl SessionTask {
         }
     }
 
-    fn on_message(
-        &self,
-        message: FromLauncher,
-        pending: &mut HashMap<u64, oneshot::Sender<Reply>>,
-    ) {
+    fn on_message(&self, message: FromLauncher, pending: &mut Pending) {
         match message {
             FromLauncher::State(state) => self.store_state(state),
             FromLauncher::Reply { id, reply } => {
                 if let Reply::Done(state) = &reply {
                     self.store_state(state.clone());
                 }
-                if let Some(sender) = pending.remove(&id) {
-                    // The caller may have timed out; the state is stored nevertheless.
-                    let _timed_out = sender.send(reply);
-                }
+                pending.receive(id, reply);
             }
         }
     }

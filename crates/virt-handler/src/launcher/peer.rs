@@ -92,13 +92,13 @@ impl Peer {
         out_of_memory_kills(&cgroups, Path::new("/sys/fs/cgroup")) + inside > 0
     }
 
-    fn read(&self, name: &str) -> io::Result<String> {
+    pub(super) fn read(&self, name: &str) -> io::Result<String> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         read_bounded(rustix::fs::openat(&self.proc, name, flags, Mode::empty())?)
     }
 }
 
-fn read_bounded(file: OwnedFd) -> io::Result<String> {
+pub(super) fn read_bounded(file: OwnedFd) -> io::Result<String> {
     let mut text = String::new();
     std::fs::File::from(file)
         .take(READ_LIMIT)

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use launcher_channel::{AgentQuestion, AgentReport, GuestState, Reply, Request};
+use launcher_channel::{AgentQuestion, AgentReport, GuestState, Request};
 use reasons::Reason;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -13,7 +13,11 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-use super::{connection::SessionTask, peer::Peer};
+use super::{
+    answer::{Answer, Content, MAX_CONTENT},
+    connection::SessionTask,
+    peer::Peer,
+};
 use crate::{
     metrics,
     pods_dir::{PodUid, PodsDir},
@@ -21,8 +25,6 @@ use crate::{
 
 /// Time limit of a request. Sync is the slowest: it creates disks and starts QEMU.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// Limit on the characters of a refusal; libvirt's longest are shorter.
-const MAX_REFUSAL_CHARS: usize = 1024;
 /// Concurrent requests to one launcher: a reconcile and a few users' verbs.
 const MAX_REQUESTS: usize = 8;
 
@@ -48,6 +50,8 @@ pub enum CallError {
     TimedOut,
     #[error("the pod's launcher sent an unexpected reply")]
     UnexpectedReply,
+    #[error("the pod's launcher sent more than {} MiB", MAX_CONTENT >> 20)]
+    TooLarge,
     #[error("{message}")]
     Refused {
         reason: String,
@@ -63,6 +67,7 @@ impl CallError {
             Self::NotConnected => "not_connected",
             Self::TimedOut => "timed_out",
             Self::UnexpectedReply => "unexpected_reply",
+            Self::TooLarge => "too_large",
             Self::Refused { .. } => "refused",
         }
     }
@@ -70,7 +75,7 @@ impl CallError {
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::NotConnected | Self::TimedOut | Self::UnexpectedReply => true,
+            Self::NotConnected | Self::TimedOut | Self::UnexpectedReply | Self::TooLarge => true,
             // A launcher of another version may send a reason that is unknown here.
             Self::Refused {
                 reason, transient, ..
@@ -95,7 +100,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) request: Request,
-    pub(super) reply: oneshot::Sender<Reply>,
+    pub(super) reply: oneshot::Sender<Result<Answer, CallError>>,
 }
 
 impl Session {
@@ -122,8 +127,8 @@ impl Session {
     /// Sends a command; returns the guest's state after it.
     pub(crate) async fn call(&self, request: Request) -> Result<GuestState, CallError> {
         match self.exchange(request).await? {
-            Reply::Done(state) => Ok(state),
-            _ => Err(CallError::UnexpectedReply),
+            Answer::State(state) => Ok(state),
+            Answer::Agent(_) | Answer::Content(_) => Err(CallError::UnexpectedReply),
         }
     }
 
@@ -133,19 +138,36 @@ impl Session {
         question: AgentQuestion,
     ) -> Result<AgentReport, CallError> {
         match self.exchange(Request::AskAgent(question)).await? {
-            Reply::Agent(report) => Ok(*report),
-            _ => Err(CallError::UnexpectedReply),
+            Answer::Agent(report) => Ok(*report),
+            Answer::State(_) | Answer::Content(_) => Err(CallError::UnexpectedReply),
         }
     }
 
-    async fn exchange(&self, request: Request) -> Result<Reply, CallError> {
+    /// Requests binary content of this type; the launcher could send anything.
+    pub(crate) async fn fetch(
+        &self,
+        request: Request,
+        media_type: &str,
+    ) -> Result<Vec<u8>, CallError> {
+        match self.exchange(request).await? {
+            Answer::Content(Content {
+                media_type: sent,
+                data,
+            }) if sent == media_type => Ok(data),
+            Answer::Content(_) | Answer::State(_) | Answer::Agent(_) => {
+                Err(CallError::UnexpectedReply)
+            }
+        }
+    }
+
+    async fn exchange(&self, request: Request) -> Result<Answer, CallError> {
         let reply = self.exchange_uncounted(request).await;
         let result = reply.as_ref().map_or_else(CallError::label, |_| "done");
         metrics::LAUNCHER_REQUESTS.increment([result]);
         reply
     }
 
-    async fn exchange_uncounted(&self, request: Request) -> Result<Reply, CallError> {
+    async fn exchange_uncounted(&self, request: Request) -> Result<Answer, CallError> {
         if self.link.borrow().peer.is_none() {
             return Err(CallError::NotConnected);
         }
@@ -161,21 +183,7 @@ impl Session {
         match tokio::time::timeout(REQUEST_TIMEOUT, exchange).await {
             Err(_elapsed) => Err(CallError::TimedOut),
             Ok(None) => Err(CallError::NotConnected),
-            Ok(Some(Reply::Refused {
-                reason,
-                message,
-                retry,
-            })) => Err(CallError::Refused {
-                reason: truncate(&reason),
-                message: truncate(&message),
-                transient: retry,
-            }),
-            Ok(Some(reply)) => Ok(reply),
+            Ok(Some(answer)) => answer,
         }
     }
-}
-
-/// A compromised launcher could send a refusal of any length, which ends up in a condition.
-fn truncate(text: &str) -> String {
-    text.chars().take(MAX_REFUSAL_CHARS).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kubevirt_api::{annotations, labels};
 use reconcile::{Fragment, Key, WriteError};
 use serde::Deserialize;
@@ -34,19 +34,21 @@ impl NodeReport {
         let state = self.parts.kubelet_dir.join(CPU_MANAGER_STATE);
         let cpu_manager = cpu_manager(&fs::read(state).unwrap_or_default());
         let key = Key::new("", &self.parts.node);
-        let fragment = Fragment {
-            manager: MANAGER,
-            key: &key,
-            subresource: None,
-            body: self.fragment(schedulable, cpu_manager),
+        let fragment = Fragment::new(MANAGER, &key, self.fragment(schedulable, cpu_manager));
+        let node = Node {
+            metadata: ObjectMeta {
+                name: Some(self.parts.node.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Node::default()
         };
-        reconcile::apply(&self.api(), &fragment).await
+        reconcile::apply_reported(&self.api(), &fragment, &node, &self.parts.recorder).await
     }
 
     fn fragment(&self, schedulable: Schedulable, cpu_manager: CpuManager) -> Value {
         let schedulable = schedulable == Schedulable::Yes;
         let pins_cpus = cpu_manager == CpuManager::Static;
-        let mut fragment = json!({
+        json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
@@ -59,14 +61,11 @@ impl NodeReport {
                 "annotations": {
                     annotations::HEARTBEAT: self.parts.clock.now().to_string(),
                     annotations::HANDLER_ADDRESS: self.parts.address.to_string(),
+                    annotations::MISSING_REQUIREMENTS:
+                        requirements::annotation(&self.missing_requirements()),
                 },
             },
-        });
-        // Left out, the annotation is removed.
-        if let Some(missing) = requirements::annotation(&self.missing_requirements()) {
-            fragment["metadata"]["annotations"][annotations::MISSING_REQUIREMENTS] = missing.into();
-        }
-        fragment
+        })
     }
 }
 

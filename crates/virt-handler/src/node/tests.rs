@@ -1,6 +1,5 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use cluster_config::ClusterConfig;
 use cluster_view::Configuration;
 use embedded_api::Identity;
 use k8s_openapi::api::core::v1::{Event, Node};
@@ -35,7 +34,7 @@ async fn server() -> TestApi {
 
 /// A report that follows the configuration until the guard is dropped.
 fn reporter(client: &Client) -> (NodeReport, DropGuard) {
-    let cluster = Configuration::new(ClusterConfig::default(), NAMESPACE.to_owned());
+    let cluster = Configuration::new(NAMESPACE);
     let stop = CancellationToken::new();
     cluster.follow(client, &TaskTracker::new(), &stop);
     let (events, recorder_task) = recorder(client.clone(), "virt-handler", Clock::system());
@@ -90,7 +89,7 @@ async fn await_models(client: &Client, expected: &[&str]) {
         names.eq(expected.iter().copied())
     };
     let waiting = await_condition(Api::all(client.clone()), "here", matches);
-    let found = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+    let found = tokio::time::timeout(Duration::from_mins(1), waiting).await;
     found.unwrap_or_else(|_| panic!("{expected:?}")).unwrap();
 }
 
@@ -179,7 +178,7 @@ async fn missing_requirement_has_one_event_and_an_annotation() {
             }
         }
     };
-    let event = tokio::time::timeout(Duration::from_secs(30), found);
+    let event = tokio::time::timeout(Duration::from_mins(1), found);
     let event = event.await.expect("an event");
     assert_eq!(event.involved_object.kind.as_deref(), Some("Node"));
     assert_eq!(event.involved_object.name.as_deref(), Some("here"));

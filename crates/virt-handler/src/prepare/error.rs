@@ -25,6 +25,8 @@ pub(crate) enum PrepareError {
     Volume(#[from] StepError),
     #[error("access the pod's files")]
     Pod(#[from] io::Error),
+    #[error("let QEMU lock memory and run with realtime priority")]
+    Rights(#[source] io::Error),
     #[error("hand over the guest's disks")]
     HandOver(#[source] io::Error),
 }
@@ -36,10 +38,12 @@ impl PrepareError {
             Self::Plan(error) => error.reason(),
             Self::Network(error) => error.reason(),
             Self::Domain(RenderError::NotPlumbed { .. }) => Reason::InterfaceNotPlumbed,
+            Self::Domain(RenderError::NoVsockAddress) => Reason::VsockAddressMissing,
             Self::Domain(_) => Reason::DomainNotRenderable,
             Self::Volume(StepError::CloudInit(_)) => Reason::CloudInitNotUsable,
             Self::Volume(StepError::Capacity(_)) => Reason::CapacityNotUsable,
             Self::Pod(_) => Reason::PodNotReachable,
+            Self::Rights(_) => Reason::LimitsNotRaised,
             Self::HandOver(_) => Reason::DiskNotUsable,
         }
     }
@@ -64,7 +68,7 @@ mod tests {
     #[test]
     fn only_errors_of_the_vmi_itself_are_permanent() {
         let io = || io::Error::from(io::ErrorKind::NotFound);
-        let transient: [PrepareError; 7] = [
+        let transient: [PrepareError; 8] = [
             PlanError::PodHasNoAddress {
                 interface: text("eth0"),
             }
@@ -82,6 +86,7 @@ mod tests {
             NetError::ThreadPanicked.into(),
             PrepareError::Pod(io()),
             PrepareError::HandOver(io()),
+            PrepareError::Rights(io()),
         ];
         for error in transient {
             assert!(error.is_transient(), "{error:?}");

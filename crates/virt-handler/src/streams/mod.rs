@@ -1,10 +1,11 @@
-//! Consoles, screens and verbs of this node's guests, served to `virt-api`.
+//! Consoles, screens, ports and verbs of this node's guests, served to `virt-api`.
 //!
 //! The paths end like those of the aggregated API. A caller must authenticate as `virt-api` by
 //! certificate; `virt-api` has authorised the user. A new stream to a device closes the previous one.
 
 mod active_streams;
-mod device;
+mod copy;
+mod forward;
 mod open;
 mod response;
 mod router;

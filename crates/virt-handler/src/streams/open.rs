@@ -9,7 +9,7 @@ use reconcile::Key;
 use serde::Deserialize;
 
 use super::{
-    device,
+    copy::{self, Stream},
     response::{device_error, error_response, guest_not_found},
     router::StreamsState,
 };
@@ -17,6 +17,8 @@ use crate::metrics;
 
 /// The websocket sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
+/// Limit on a frame from the user, in bytes; clients send at most 64 KiB.
+const MAX_FRAME: usize = 1 << 20;
 
 /// A device of a guest with its socket in the pod.
 #[derive(Debug, Clone, Copy)]
@@ -85,11 +87,17 @@ async fn open(
         Ok(stream) => stream,
         Err(error) => return device_error(device.name, &error),
     };
+    accept(upgrade).on_upgrade(async move |socket| {
+        let slot = state.streams.acquire(key, device.name);
+        let _counted = metrics::STREAMS.hold([device.name]);
+        copy::join(socket, Stream::split(stream), &slot.closed).await;
+    })
+}
+
+/// A websocket of our protocol, with limits on what a user may send in one piece.
+pub(super) fn accept(upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
     upgrade
         .protocols([PROTOCOL])
-        .on_upgrade(async move |socket| {
-            let slot = state.streams.acquire(key, device.name);
-            let _counted = metrics::STREAMS.hold([device.name]);
-            device::join(socket, stream, &slot.closed).await;
-        })
+        .max_frame_size(MAX_FRAME)
+        .max_message_size(MAX_FRAME)
 }

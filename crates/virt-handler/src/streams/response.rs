@@ -25,7 +25,9 @@ pub(super) fn call_error(error: &CallError) -> Response {
         CallError::Refused { .. } => (StatusCode::CONFLICT, "Conflict"),
         CallError::NotConnected => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
         CallError::TimedOut => (StatusCode::GATEWAY_TIMEOUT, "Timeout"),
-        CallError::UnexpectedReply => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        CallError::UnexpectedReply | CallError::TooLarge => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
+        }
     };
     error_response(code, reason, &error.to_string())
 }

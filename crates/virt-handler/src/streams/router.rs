@@ -4,22 +4,23 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{Extension, Path, Request as HttpRequest, State},
+    extract::{Extension, Path, Query, Request as HttpRequest, State},
     http::StatusCode,
     middleware::{self, Next},
     response::Response,
     routing::{get, put},
 };
-use kubevirt_api::VirtualMachineInstance;
+use kubevirt_api::{VirtualMachineInstance, subresource_bodies::ScreenshotOptions};
 use launcher_channel::{AgentQuestion, Request};
 use reconcile::Key;
 use serving::Peer;
 
 use super::{
     active_streams::ActiveStreams,
+    forward::{OpenForwards, forward},
     open::{console, vnc},
     response::error_response,
-    verbs::{call, freeze, query_agent, thaw},
+    verbs::{PNG, call, fetch, freeze, query_agent, thaw},
 };
 use crate::{
     guest::{self, Guests},
@@ -33,6 +34,7 @@ const CALLER: &str = "virt-api";
 pub(crate) struct StreamsState {
     pub(super) guests: Arc<Guests>,
     pub(super) streams: Arc<ActiveStreams>,
+    pub(super) forwards: Arc<OpenForwards>,
 }
 
 impl StreamsState {
@@ -40,6 +42,7 @@ impl StreamsState {
         Self {
             guests,
             streams: Arc::default(),
+            forwards: Arc::default(),
         }
     }
 
@@ -62,6 +65,17 @@ pub(crate) fn router(state: StreamsState) -> Router {
     Router::new()
         .route(&format!("{guest}/console"), get(console))
         .route(&format!("{guest}/vnc"), get(vnc))
+        .route(
+            &format!("{guest}/portforward/{{port}}/{{protocol}}"),
+            get(forward),
+        )
+        .route(
+            &format!("{guest}/vnc/screenshot"),
+            get(|state, path, Query(options): Query<ScreenshotOptions>| {
+                let move_cursor = options.move_cursor;
+                fetch(state, path, Request::Screenshot { move_cursor }, PNG)
+            }),
+        )
         .route(&format!("{guest}/pause"), verb(|| Request::Pause))
         .route(&format!("{guest}/unpause"), verb(|| Request::Unpause))
         .route(&format!("{guest}/softreboot"), verb(|| Request::SoftReboot))

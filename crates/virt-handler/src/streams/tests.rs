@@ -44,7 +44,7 @@ async fn failed_freeze_is_published_on_the_vmi() {
     let response = freeze(State(state), path(), Query(options)).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
 
-    let event = tokio::time::timeout(Duration::from_secs(30), fixture.next_event());
+    let event = tokio::time::timeout(Duration::from_mins(1), fixture.next_event());
     let event = event.await.unwrap();
     assert_eq!(event.reason.as_deref(), Some("FreezeError"));
     assert_eq!(event.type_.as_deref(), Some("Warning"));

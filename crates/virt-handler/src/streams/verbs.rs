@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::{Path, Query, State},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use error_chain::error_chain;
@@ -28,6 +28,25 @@ pub(super) async fn call(
     };
     match session.call(request).await {
         Ok(_state) => StatusCode::OK.into_response(),
+        Err(error) => call_error(&error),
+    }
+}
+
+pub(super) const PNG: &str = "image/png";
+
+/// Requests binary content of this type.
+pub(super) async fn fetch(
+    State(state): State<StreamsState>,
+    Path((namespace, name)): Path<(String, String)>,
+    request: Request,
+    media_type: &'static str,
+) -> Response {
+    let key = Key::new(namespace, name);
+    let Some((_, session)) = state.guests.session(&key) else {
+        return guest_not_found(&key);
+    };
+    match session.fetch(request, media_type).await {
+        Ok(data) => ([(header::CONTENT_TYPE, media_type)], data).into_response(),
         Err(error) => call_error(&error),
     }
 }

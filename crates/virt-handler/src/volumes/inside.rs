@@ -9,7 +9,7 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, OwnedFd},
 };
 
-use domain_xml::DirectIo;
+use domain_xml::{Allocation, BlockSizes, DirectIo};
 use kubevirt_api::RUNTIME_USER;
 use model::paths;
 use rustix::{
@@ -17,6 +17,7 @@ use rustix::{
     io::Errno,
 };
 
+use super::blocks;
 use crate::launcher::Peer;
 
 /// Within the container's root, following its symbolic links: `/var/run` is one in many images.
@@ -72,8 +73,8 @@ impl Inside {
         Ok(opened)
     }
 
-    /// Gives the guest's user access to a device of its container.
-    pub(super) fn give_device(&self, volume: &str) -> io::Result<()> {
+    /// Gives the guest's user access to a device of its container, and returns its block sizes.
+    pub(super) fn give_device(&self, volume: &str) -> io::Result<BlockSizes> {
         let path = paths::device(volume);
         let path = path.trim_start_matches('/');
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -83,10 +84,10 @@ impl Inside {
         if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
             return Err(wrong("its device is not a block device"));
         }
-        if has_rights(&stat, READ_AND_WRITE) {
-            return Ok(());
+        if !has_rights(&stat, READ_AND_WRITE) {
+            give(&device, &stat)?;
         }
-        give(&device, &stat)
+        Ok(blocks::of_device(stat.st_rdev))
     }
 }
 
@@ -133,6 +134,24 @@ pub(super) fn direct_io(directory: &OwnedFd, name: &str) -> DirectIo {
     match opened {
         Ok(_file) => DirectIo::Supported,
         Err(_) => DirectIo::Unsupported,
+    }
+}
+
+/// Whether an image has no holes. A file that does not exist yet is created sparse.
+pub(super) fn allocation(directory: &OwnedFd, name: &str) -> Allocation {
+    /// The unit of `st_blocks`.
+    const BLOCK: u64 = 512;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat2(directory, name, flags, Mode::empty(), CONFINED);
+    let Ok(stat) = opened.and_then(rustix::fs::fstat) else {
+        return Allocation::Sparse;
+    };
+    let size = u64::try_from(stat.st_size).unwrap_or_default();
+    let allocated = u64::try_from(stat.st_blocks).unwrap_or_default();
+    if size > 0 && allocated.saturating_mul(BLOCK) >= size {
+        Allocation::Full
+    } else {
+        Allocation::Sparse
     }
 }
 
@@ -230,6 +249,19 @@ mod tests {
             give_image(&open(dir.path()), "disk.img", wanted).unwrap();
             assert_eq!(fs::metadata(&image).unwrap().uid(), owner, "{wanted:?}");
         }
+    }
+
+    #[test]
+    fn image_with_holes_is_sparse() {
+        let dir = tempfile::tempdir().unwrap();
+        let measure = || allocation(&open(dir.path()), "disk.img");
+        assert_eq!(measure(), Allocation::Sparse, "not created yet");
+        let image = fs::File::create(dir.path().join("disk.img")).unwrap();
+        image.set_len(1 << 20).unwrap();
+        assert_eq!(measure(), Allocation::Sparse);
+        fs::write(dir.path().join("disk.img"), vec![1; 1 << 20]).unwrap();
+        image.sync_all().unwrap();
+        assert_eq!(measure(), Allocation::Full);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! **Invariant**: no content of a tenant is read, and no path is followed that the tenant could
 //! redirect; every access may hang with its storage and never runs on a tokio worker.
 
+pub(crate) mod blocks;
 mod inside;
 mod steps;
 
@@ -13,10 +14,10 @@ use std::{
     sync::Arc,
 };
 
-use domain_xml::{DirectIo, VolumeFacts, VolumeMode};
+use domain_xml::{Allocation, DirectIo, Provisioning, VolumeFacts, VolumeMode};
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{annotations, quantity::Amount, vmi_status::PersistentVolumeClaimInfo};
-use model::{Guest, HostFileCreation, Volume, VolumeSource, paths};
+use model::{Guest, HostFileCreation, Storage, Volume, paths};
 
 use self::inside::{Inside, Use};
 use crate::launcher::Peer;
@@ -59,6 +60,13 @@ impl Claims {
 
     fn is_block(&self, volume: &str) -> bool {
         self.block.contains(volume)
+    }
+
+    fn provisioning(&self, volume: &str) -> Provisioning {
+        match self.infos.get(volume).and_then(|info| info.preallocated) {
+            Some(true) => Provisioning::Thick,
+            _ => Provisioning::Thin,
+        }
     }
 
     /// The claim's capacity in bytes, or the requested size if it was not bound yet.
@@ -104,7 +112,8 @@ struct ExternalVolume {
     volume: String,
     backing: Backing,
     /// The backing file of an overlay on the pod's own storage.
-    is_ephemeral: bool,
+    is_overlaid: bool,
+    provisioning: Provisioning,
 }
 
 #[derive(Debug)]
@@ -119,44 +128,32 @@ impl ExternalVolume {
             name: name.to_owned(),
             wanted,
         };
-        let backing = match volume.source {
-            VolumeSource::HostDisk(disk) => {
+        let image_of_claim = |wanted| {
+            if claims.is_block(volume.name) {
+                Backing::Device
+            } else {
+                image(paths::CLAIM_IMAGE, wanted)
+            }
+        };
+        let storage = volume.source.storage();
+        let backing = match storage {
+            Storage::Host(disk) => {
                 let wanted = match disk.creation {
                     HostFileCreation::IfMissing => Use::Create,
                     HostFileCreation::Never => Use::Write,
                 };
                 image(disk.file.ok()?.name, wanted)
             }
-            VolumeSource::PersistentVolumeClaim(_)
-            | VolumeSource::DataVolume(_)
-            | VolumeSource::Ephemeral(_)
-                if claims.is_block(volume.name) =>
-            {
-                Backing::Device
-            }
-            VolumeSource::PersistentVolumeClaim(claim) | VolumeSource::DataVolume(claim) => {
-                let wanted = if claim.is_read_only {
-                    Use::Read
-                } else {
-                    Use::Create
-                };
-                image(paths::CLAIM_IMAGE, wanted)
-            }
-            VolumeSource::Ephemeral(_) => image(paths::CLAIM_IMAGE, Use::Read),
-            VolumeSource::CloudInit(_)
-            | VolumeSource::ContainerDisk(_)
-            | VolumeSource::EmptyDisk(_)
-            | VolumeSource::Files(_)
-            | VolumeSource::ServiceAccount(_)
-            | VolumeSource::DownwardMetrics
-            | VolumeSource::MemoryDump(_)
-            | VolumeSource::ContainerPath(_)
-            | VolumeSource::Missing => return None,
+            Storage::Claim(claim) if claim.is_read_only => image_of_claim(Use::Read),
+            Storage::Claim(_) => image_of_claim(Use::Create),
+            Storage::OverlaidClaim(_) => image_of_claim(Use::Read),
+            Storage::Pod => return None,
         };
         Some(Self {
             volume: volume.name.to_owned(),
             backing,
-            is_ephemeral: matches!(volume.source, VolumeSource::Ephemeral(_)),
+            is_overlaid: matches!(storage, Storage::OverlaidClaim(_)),
+            provisioning: claims.provisioning(volume.name),
         })
     }
 
@@ -164,22 +161,38 @@ impl ExternalVolume {
         let failed = |error: io::Error| {
             io::Error::new(error.kind(), format!("volume {}: {error}", self.volume))
         };
-        let (mode, direct_io) = match &self.backing {
+        let (mode, direct_io, blocks, allocation) = match &self.backing {
             Backing::Device => {
-                inside.give_device(&self.volume).map_err(failed)?;
-                (VolumeMode::Block, DirectIo::Supported)
+                let blocks = inside.give_device(&self.volume).map_err(failed)?;
+                let direct_io = DirectIo::Supported;
+                (VolumeMode::Block, direct_io, blocks, Allocation::Full)
             }
             Backing::Image { name, wanted } => {
                 let directory = inside.disk_directory(&self.volume).map_err(failed)?;
                 inside::give_image(&directory, name, *wanted).map_err(failed)?;
-                (VolumeMode::Filesystem, inside::direct_io(&directory, name))
+                let blocks = blocks::of_files(&directory);
+                let direct_io = inside::direct_io(&directory, name);
+                let allocation = inside::allocation(&directory, name);
+                (VolumeMode::Filesystem, direct_io, blocks, allocation)
             }
         };
-        let direct_io = match (self.is_ephemeral, own_files) {
+        let direct_io = match (self.is_overlaid, own_files) {
             (true, DirectIo::Unsupported) => DirectIo::Unsupported,
             _ => direct_io,
         };
-        Ok(VolumeFacts { mode, direct_io })
+        // An overlay grows while the guest writes.
+        let allocation = if self.is_overlaid {
+            Allocation::Sparse
+        } else {
+            allocation
+        };
+        Ok(VolumeFacts {
+            mode,
+            direct_io,
+            blocks,
+            provisioning: self.provisioning,
+            allocation,
+        })
     }
 }
 
@@ -204,10 +217,12 @@ mod tests {
     fn pod_annotation_gives_mode_and_size_of_claims() {
         let claims = Claims::of(&pod(
             r#"{"image": {"capacity": {"storage": "2Gi"}, "requests": {"storage": "1Gi"}},
-                "late": {"requests": {"storage": "1Gi"}}, "odd": {"capacity": {"storage": "x"}}}"#,
+                "late": {"requests": {"storage": "1Gi"}, "preallocated": true}, "odd": {"capacity": {"storage": "x"}}}"#,
         ));
         assert!(claims.is_block("raw") && !claims.is_block("image"));
         assert_eq!(claims.bytes("image"), Some(2 << 30));
+        assert_eq!(claims.provisioning("image"), Provisioning::Thin);
+        assert_eq!(claims.provisioning("late"), Provisioning::Thick);
         assert_eq!(claims.bytes("late"), Some(1 << 30));
         assert_eq!((claims.bytes("odd"), claims.bytes("none")), (None, None));
         assert_eq!(Claims::of(&pod("nonsense")).bytes("image"), None);

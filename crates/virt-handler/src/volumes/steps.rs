@@ -4,17 +4,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{quantity::Amount, volumes::ContainerDiskSource};
 use launcher_channel::{Backing, DiskAccess, Prepare};
 use model::{
-    Claim, CloudInitFormat, Files, Guest, HostDisk, HostFileCreation, SeedPart, Volume,
-    VolumeSource, paths,
+    Claim, CloudInitFormat, FILES_LABEL, Guest, HostDisk, HostFileCreation, Propagation, SeedPart,
+    Volume, VolumeSource, paths,
 };
 use seed::{CloudInit, CloudInitError, Data, Flavour};
 
 use super::Claims;
 
-/// Default label of disk images made from files.
-const FILES_LABEL: &str = "cfgdata";
-/// The label that Windows Setup searches for.
-const ANSWERS_LABEL: &str = "unattendCD";
 /// By how many percent a new disk may be smaller than its claim if the file system is smaller.
 const TOLERATED_PERCENT: u8 = 10;
 /// Free space left on a claim besides the disk.
@@ -57,7 +53,11 @@ fn step(
         }),
         VolumeSource::HostDisk(disk) => host_disk(volume, disk)?,
         VolumeSource::CloudInit(seed) => Some(cloud_init(guest, volume.name, &seed)?),
-        VolumeSource::Files(files) => Some(files_image(volume, files)),
+        VolumeSource::Files(files) => Some(Prepare::FilesImage {
+            path: files.image(volume.name),
+            label: files.label().to_owned(),
+            directory: files.directory(volume.name),
+        }),
         VolumeSource::ServiceAccount(_) => Some(Prepare::FilesImage {
             path: paths::SERVICE_ACCOUNT_IMAGE.to_owned(),
             label: FILES_LABEL.to_owned(),
@@ -143,22 +143,6 @@ fn create(bytes: u64) -> DiskAccess {
     }
 }
 
-/// An image made from files that are mounted in the pod.
-fn files_image(volume: &Volume<'_>, files: Files<'_>) -> Prepare {
-    let label = match files {
-        Files::ConfigMap(source) => source.volume_label.as_deref(),
-        Files::Secret(source) => source.volume_label.as_deref(),
-        Files::DownwardApi(source) => source.volume_label.as_deref(),
-        Files::Sysprep(_) => Some(ANSWERS_LABEL),
-    };
-    let label = label.filter(|label| !label.is_empty());
-    Prepare::FilesImage {
-        path: files.image(volume.name),
-        label: label.unwrap_or(FILES_LABEL).to_owned(),
-        directory: files.directory(volume.name),
-    }
-}
-
 fn bytes(volume: &Volume<'_>, capacity: &Quantity) -> Result<u64, CapacityNotUsable> {
     let amount = Amount::parse(capacity).map_err(|_| CapacityNotUsable {
         volume: volume.name.to_owned(),
@@ -178,6 +162,11 @@ fn cloud_init(
     };
     let user_secret = SeedPart::UserData.secret_directory(volume);
     let network_secret = SeedPart::NetworkData.secret_directory(volume);
+    let keys: Vec<String> = guest
+        .credentials()
+        .filter(|credential| credential.propagation == Propagation::Seed(source.format))
+        .map(|credential| credential.directory())
+        .collect();
     let files = seed::cloud_init_files(&CloudInit {
         flavour,
         namespace: guest.namespace(),
@@ -187,6 +176,7 @@ fn cloud_init(
         volume,
         user_data: first_source(source.user_data, &user_secret),
         network_data: first_source(source.network_data, &network_secret),
+        keys: &keys,
     })?;
     Ok(Prepare::Seed {
         path: paths::seed(guest.namespace(), guest.name(), source.format),

@@ -99,6 +99,7 @@ pub(super) async fn poll(
         )
         .await,
         freeze,
+        credentials: None,
     })
 }
 

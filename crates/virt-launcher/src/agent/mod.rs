@@ -9,7 +9,9 @@
 //! regardless of its responses; frozen file systems are thawed in time even if processes die.
 
 mod commands;
+mod credentials;
 mod freeze;
+pub(crate) mod probe;
 mod responses;
 mod task;
 mod thaw;

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use backoff::Backoff;
 use error_chain::error_chain;
-use launcher_channel::{Agent, AgentQuestion, FromLauncher};
+use launcher_channel::{Agent, AgentQuestion, Credential, FromLauncher};
 use libvirt::{Connection, Domain};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::commands::{self, Transport};
+use super::credentials::Credentials;
 use super::freeze::{self, Effect, THAW_RETRY, THAW_RETRY_MAX};
 use super::thaw::ThawTimer;
 
@@ -44,6 +45,7 @@ pub(crate) struct Initial {
     /// The report over an earlier connection, valid until the agent responds.
     pub(crate) report: Option<Agent>,
     pub(crate) thaw: ThawTimer,
+    pub(crate) credentials: Vec<Credential>,
 }
 
 /// A handle to the task, which ends when the handle is dropped.
@@ -53,9 +55,10 @@ pub(crate) struct AgentTask {
     calls: mpsc::Sender<AgentCall>,
 }
 
-struct LibvirtTransport {
-    connection: Connection,
-    domain: Domain,
+/// Calls the agent through libvirt.
+pub(super) struct LibvirtTransport {
+    pub(super) connection: Connection,
+    pub(super) domain: Domain,
 }
 
 impl Transport for LibvirtTransport {
@@ -85,7 +88,8 @@ impl AgentTask {
     ) -> (Self, impl Future<Output = ()> + use<T>) {
         let (sender, report) = watch::channel(initial.report);
         let (calls, received) = mpsc::channel(MAX_WAITING);
-        let running = run(transport, sender, received, initial.thaw);
+        let credentials = Credentials::new(initial.credentials);
+        let running = run(transport, sender, received, initial.thaw, credentials);
         (Self { report, calls }, running)
     }
 
@@ -100,6 +104,7 @@ async fn run(
     report: watch::Sender<Option<Agent>>,
     mut calls: mpsc::Receiver<AgentCall>,
     thaw: ThawTimer,
+    mut credentials: Credentials,
 ) {
     let mut delays = FIRST_POLLS.into_iter();
     let mut next_poll = Instant::now() + delays.next().unwrap_or(POLL_INTERVAL);
@@ -120,7 +125,7 @@ async fn run(
                 next_poll = Instant::now();
             }
             () = tokio::time::sleep_until(next_poll) => {
-                poll(&transport, &report).await;
+                poll(&transport, &report, &mut credentials).await;
                 next_poll = Instant::now() + delays.next().unwrap_or(POLL_INTERVAL);
             }
         }
@@ -147,10 +152,18 @@ async fn thaw_now(transport: &impl Transport, thaw: &ThawTimer, retry: &mut Back
     }
 }
 
-async fn poll(transport: &impl Transport, report: &watch::Sender<Option<Agent>>) {
+async fn poll(
+    transport: &impl Transport,
+    report: &watch::Sender<Option<Agent>>,
+    credentials: &mut Credentials,
+) {
     let before = report.borrow().clone();
     match commands::poll(transport, before).await {
-        Ok(agent) => {
+        Ok(mut agent) => {
+            // A frozen guest cannot write; the report from before stays valid.
+            if agent.freeze.is_none() {
+                agent.credentials = credentials.synchronize(transport).await;
+            }
             report.send_if_modified(|report| {
                 let changed = report.as_ref() != Some(&agent);
                 *report = Some(agent);

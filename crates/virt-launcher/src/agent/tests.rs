@@ -25,7 +25,11 @@ impl Transport for Changing {
 }
 
 fn without_report(thaw: ThawTimer) -> Initial {
-    Initial { report: None, thaw }
+    Initial {
+        report: None,
+        thaw,
+        credentials: Vec::new(),
+    }
 }
 
 /// A timer, and the directory of its record.

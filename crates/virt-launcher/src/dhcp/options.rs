@@ -13,6 +13,9 @@ const NAME_SERVERS: u8 = 6;
 const HOST_NAME: u8 = 12;
 const DOMAIN_NAME: u8 = 15;
 const MTU: u8 = 26;
+const NTP_SERVERS: u8 = 42;
+const TFTP_SERVER: u8 = 66;
+const BOOT_FILE: u8 = 67;
 const DOMAIN_SEARCH: u8 = 119;
 const CLASSLESS_ROUTES: u8 = 121;
 
@@ -80,6 +83,14 @@ impl Options {
         self.push(HOST_NAME, server.host_name.as_bytes());
         let domain = server.search.iter().max_by_key(|domain| domain.len());
         self.push(DOMAIN_NAME, domain.map_or(&[], |domain| domain.as_bytes()));
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        self.push(TFTP_SERVER, text(&server.boot.server).as_bytes());
+        self.push(BOOT_FILE, text(&server.boot.file).as_bytes());
+        let servers = server.ntp.iter().take(63).flat_map(Ipv4Addr::octets);
+        self.push(NTP_SERVERS, &servers.collect::<Vec<_>>());
+        for option in &server.private {
+            self.push(option.code, option.value.as_bytes());
+        }
         self.push(DOMAIN_SEARCH, &search(&server.search));
     }
 }

@@ -157,6 +157,7 @@ mod tests {
     use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
     use host_net::{Net, NetworkNamespace, Veth, in_namespace};
+    use launcher_channel::DhcpBoot;
     use net_plan::{Bridge, MacAddress, Sysctl};
 
     use super::*;
@@ -179,6 +180,9 @@ mod tests {
             routes: Vec::new(),
             mtu: 1450,
             host_name: "b1".to_owned(),
+            boot: DhcpBoot::default(),
+            ntp: Vec::new(),
+            private: Vec::new(),
         }
     }
 

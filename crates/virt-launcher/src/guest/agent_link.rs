@@ -1,6 +1,6 @@
 //! Whether the guest agent is connected, and the task that talks to it.
 
-use launcher_channel::Agent;
+use launcher_channel::{Agent, Credential};
 use libvirt::AgentState;
 
 use super::refusal::Refusal;
@@ -51,6 +51,11 @@ impl AgentLink {
 }
 
 impl Guest {
+    fn credentials(&self) -> Vec<Credential> {
+        let record = self.store.record();
+        record.map_or_else(Vec::new, |record| record.plan.credentials.clone())
+    }
+
     /// Starts or ends the agent's task when the agent connects or disconnects.
     pub(super) fn on_agent_state(&mut self, state: AgentState) {
         match (state, &self.agent, self.connection(), self.domain()) {
@@ -60,6 +65,7 @@ impl Guest {
                 let initial = Initial {
                     report: self.last_agent.take(),
                     thaw: self.thaw.clone(),
+                    credentials: self.credentials(),
                 };
                 let (task, running) = AgentTask::new(connection, domain, initial);
                 self.tasks.spawn(running);

@@ -15,9 +15,11 @@ mod task;
 mod link;
 mod observe;
 mod requests;
+mod screenshot;
 mod start;
 
 mod agent_link;
+mod content;
 mod dhcp_servers;
 mod domain_xml;
 mod ending;
@@ -25,6 +27,8 @@ mod faults;
 mod io_retry;
 mod record;
 mod refusal;
+mod replies;
+mod separate;
 mod shutdown;
 mod status;
 

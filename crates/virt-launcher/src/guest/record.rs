@@ -160,6 +160,8 @@ mod tests {
             dhcp: Vec::new(),
             start_paused: false,
             console_to_log: false,
+            credentials: Vec::new(),
+            separate_cpus: Vec::new(),
             grace_seconds: 1,
         }
     }

@@ -26,6 +26,8 @@ pub(crate) enum Refusal {
     Terminating,
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
+    #[error("failed to keep other threads off the guest's CPUs")]
+    Separate(#[source] io::Error),
     #[error("failed to define the guest")]
     Define(#[source] libvirt::Error),
     #[error("failed to start the guest (attempt {attempt} of {of})")]
@@ -52,6 +54,7 @@ impl Refusal {
             Self::StillRunning => Reason::StillRunning,
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
+            Self::Separate(_) => Reason::PrepareFailed,
             Self::Define(_) => Reason::DomainInvalid,
             Self::Start { .. } => Reason::StartFailed,
             Self::Libvirt(error) => error.reason(),
@@ -72,6 +75,7 @@ impl Refusal {
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy
             | Self::StillRunning
+            | Self::Separate(_)
             | Self::Define(_)
             | Self::Libvirt(_)
             | Self::Record(_) => true,

@@ -1,13 +1,22 @@
 //! The handler's requests.
 
-use launcher_channel::{DomainState, FromLauncher, Reply, Request};
+use launcher_channel::{DomainState, Reply, Request};
 use libvirt::{Connection, Domain};
-use tokio::sync::mpsc;
 
 use super::refusal::Refusal;
+use super::replies::ReplyTo;
+use super::screenshot;
 use super::status::Status;
 use super::task::{Command, Guest};
 use crate::agent::AgentCall;
+
+/// How a request ended that was not refused.
+enum Outcome {
+    /// The reply is the guest's state.
+    Done,
+    /// Another task replies.
+    RepliedLater,
+}
 
 impl Guest {
     pub(super) async fn on_command(&mut self, command: Command) {
@@ -16,45 +25,33 @@ impl Guest {
             request,
             reply_to,
         } = command;
-        let name = request_name(&request);
-        let request = match request {
-            Request::AskAgent(query) => {
-                let call = AgentCall {
-                    id,
-                    query,
-                    reply_to: reply_to.clone(),
-                };
-                match self.agent.send(call) {
-                    // The agent's own task replies.
-                    Ok(()) => return,
-                    Err(refusal) => return send(&reply_to, id, refusal.into_reply()),
-                }
-            }
-            request => request,
+        let name = request.name();
+        let reply_to = ReplyTo {
+            id,
+            channel: reply_to,
         };
-        let reply = match self.handle(request).await {
-            Ok(()) => Reply::Done(self.state()),
+        match self.handle(request, &reply_to).await {
+            Ok(Outcome::Done) => reply_to.send(Reply::Done(self.state())),
+            Ok(Outcome::RepliedLater) => {}
             Err(refusal) => {
                 let reply = refusal.into_reply();
                 tracing::warn!(request = name, ?reply, "request refused");
-                reply
+                reply_to.send(reply);
             }
-        };
-        send(&reply_to, id, reply);
+        }
     }
 
-    async fn handle(&mut self, request: Request) -> Result<(), Refusal> {
+    async fn handle(&mut self, request: Request, reply_to: &ReplyTo) -> Result<Outcome, Refusal> {
         match request {
-            Request::Sync(plan) => self.sync(*plan).await,
-            Request::Pause => self.pause().await,
-            Request::Unpause => self.unpause().await,
+            Request::Sync(plan) => self.sync(*plan).await?,
+            Request::Pause => self.pause().await?,
+            Request::Unpause => self.unpause().await?,
             Request::Shutdown { grace_seconds } => {
                 self.ensure_known().await?;
                 self.begin_shutdown(grace_seconds);
                 self.tick_shutdown().await;
-                Ok(())
             }
-            Request::Destroy => self.destroy().await,
+            Request::Destroy => self.destroy().await?,
             Request::Release => {
                 self.ensure_known().await?;
                 if self.is_alive() {
@@ -62,20 +59,31 @@ impl Guest {
                 }
                 self.released = true;
                 failpoints::after("virt-launcher/guest/release");
-                Ok(())
             }
             Request::SoftReboot => {
                 self.call_if_alive(async |to, domain| to.reboot(domain).await)
-                    .await
+                    .await?;
             }
             Request::Reset => {
                 self.call_if_alive(async |to, domain| to.reset(domain).await)
-                    .await
+                    .await?;
             }
-            // Handled in `on_command`, since its reply is of another kind.
-            Request::AskAgent(_) => Err(Refusal::NoAgent),
-            Request::State => self.ensure_known().await,
+            Request::AskAgent(query) => {
+                self.agent.send(AgentCall {
+                    id: reply_to.id,
+                    query,
+                    reply_to: reply_to.channel.clone(),
+                })?;
+                return Ok(Outcome::RepliedLater);
+            }
+            Request::Screenshot { move_cursor } => {
+                let take = move |to, domain| screenshot::take(to, domain, move_cursor);
+                self.reply_with_content(reply_to.clone(), take).await?;
+                return Ok(Outcome::RepliedLater);
+            }
+            Request::State => self.ensure_known().await?,
         }
+        Ok(Outcome::Done)
     }
 
     async fn pause(&mut self) -> Result<(), Refusal> {
@@ -119,27 +127,5 @@ impl Guest {
         } else {
             Err(Refusal::NotRunning)
         }
-    }
-}
-
-/// The handler may have disconnected or stopped reading: it repeats the request either way.
-fn send(to: &mpsc::Sender<FromLauncher>, id: u64, reply: Reply) {
-    if let Err(error) = to.try_send(FromLauncher::Reply { id, reply }) {
-        tracing::info!(%error, "reply dropped: the handler does not read it");
-    }
-}
-
-fn request_name(request: &Request) -> &'static str {
-    match request {
-        Request::Sync(_) => "sync",
-        Request::Pause => "pause",
-        Request::Unpause => "unpause",
-        Request::Shutdown { .. } => "shutdown",
-        Request::Destroy => "destroy",
-        Request::SoftReboot => "soft reboot",
-        Request::Reset => "reset",
-        Request::AskAgent(_) => "guest agent query",
-        Request::Release => "release",
-        Request::State => "state",
     }
 }

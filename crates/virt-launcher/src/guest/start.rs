@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::link::LINK_TIMEOUT;
 use super::refusal::Refusal;
+use super::separate;
 use super::status::{Phase, Status};
 use super::task::Guest;
 use crate::prepare;
@@ -58,6 +59,7 @@ impl Guest {
         };
         let was_interrupted = record.phase == Phase::Starting;
         let (steps, servers) = (plan.prepare.clone(), plan.dhcp.clone());
+        let cpus = plan.separate_cpus.clone();
         // Shared instead of copied: the XML may be large, and memory once touched is not returned.
         let xml: Arc<str> = plan.domain_xml.as_str().into();
         let prepared = self
@@ -68,6 +70,7 @@ impl Guest {
             .map_err(std::io::Error::other)?
             .map_err(Refusal::Prepare)?;
         self.dhcp.start(&servers);
+        separate::keep_to(&cpus).map_err(Refusal::Separate)?;
         let domain = connection.define(&xml).await.map_err(Refusal::Define)?;
         failpoints::after("virt-launcher/guest/define");
         if was_interrupted {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::agent_link::AgentLink;
+use super::content::ContentTurn;
 use super::dhcp_servers::DhcpServers;
 use super::faults::Faults;
 use super::io_retry::IoRetry;
@@ -59,6 +60,7 @@ pub(crate) struct Guest {
     pub(super) thaw: ThawTimer,
     pub(super) shutdown: Option<Shutdown>,
     pub(super) dhcp: DhcpServers,
+    pub(super) content_turn: ContentTurn,
     /// The pod is terminating.
     pub(super) terminating: bool,
     pub(super) released: bool,
@@ -114,6 +116,7 @@ impl Guest {
             thaw,
             shutdown: None,
             dhcp,
+            content_turn: ContentTurn::default(),
             terminating: false,
             released: false,
         };

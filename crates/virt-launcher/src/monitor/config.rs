@@ -4,6 +4,8 @@
 use std::io;
 use std::path::Path;
 
+use rustix::fs::FsWord;
+
 use crate::file;
 
 const LIBVIRTD: &str = r#"log_outputs="3:stderr"
@@ -32,8 +34,42 @@ max_queued=0
 keepalive_interval=-1
 "#;
 
+/// Where a pod with huge pages mounts them.
+const HUGE_PAGES: &str = "/dev/hugepages";
+/// The file system of huge pages.
+const HUGETLBFS_MAGIC: FsWord = 0x9584_58f6;
+
 /// Writes both files into libvirt's configuration directory.
 pub(crate) fn write_config(dir: &Path) -> io::Result<()> {
     file::replace(&dir.join("libvirtd.conf"), LIBVIRTD.as_bytes())?;
-    file::replace(&dir.join("qemu.conf"), QEMU.as_bytes())
+    file::replace(
+        &dir.join("qemu.conf"),
+        qemu_config(has_huge_pages()).as_bytes(),
+    )
+}
+
+/// libvirt without privileges searches for no mounts by itself, and refuses to start with one that is
+/// missing.
+fn qemu_config(has_huge_pages: bool) -> String {
+    let mount = has_huge_pages.then(|| format!("hugetlbfs_mount=[\"{HUGE_PAGES}\"]\n"));
+    format!("{QEMU}{}", mount.unwrap_or_default())
+}
+
+fn has_huge_pages() -> bool {
+    rustix::fs::statfs(HUGE_PAGES).is_ok_and(|found| found.f_type == HUGETLBFS_MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounted_huge_pages_are_named() {
+        assert_eq!(qemu_config(false), QEMU);
+        let config = qemu_config(true);
+        assert!(
+            config.ends_with("\nhugetlbfs_mount=[\"/dev/hugepages\"]\n"),
+            "{config}"
+        );
+    }
 }

@@ -8,13 +8,13 @@
 mod child;
 mod config;
 mod exits;
+mod socket;
 mod socket_activation;
 
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ const LONG: Duration = Duration::from_hours(1);
 pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box<dyn Error>> {
     signals::block()?;
     write_config(&paths.libvirt_config())?;
-    let listener = OwnedFd::from(listen(paths)?);
+    let listener = OwnedFd::from(socket::listen(&paths.libvirt_socket())?);
     let mut children = [
         Child::new(Program::Libvirtd {
             paths: paths.clone(),
@@ -79,22 +79,6 @@ pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box
             return Ok(ExitCode::from(code));
         }
     }
-}
-
-fn listen(paths: &Paths) -> io::Result<UnixListener> {
-    let path = paths.libvirt_socket();
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path)?;
-    // libvirtd does not authenticate clients: the socket's mode is the only protection.
-    let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    std::fs::set_permissions(&path, owner_only)?;
-    Ok(listener)
 }
 
 /// As process 1: runs `command`, reaps all processes, and returns the command's exit code.

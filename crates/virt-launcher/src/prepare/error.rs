@@ -65,7 +65,12 @@ impl PrepareError {
 
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Self::Io { .. } => Reason::PrepareFailed,
+            // A full volume does not mean that the image is invalid.
+            Self::Io { .. }
+            | Self::Image {
+                source: FileError::Io(_),
+                ..
+            } => Reason::PrepareFailed,
             Self::MissingFile { .. } => Reason::SeedFileMissing,
             Self::TooLarge { .. } => Reason::SeedFileTooLarge,
             Self::NoDisk { .. } => Reason::ContainerDiskMissing,
@@ -90,5 +95,30 @@ impl PrepareError {
                 ..
             }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use disk_image::ProbeError;
+
+    use super::*;
+
+    #[test]
+    fn full_volume_is_not_an_invalid_image() {
+        let of = |source: FileError| PrepareError::Image {
+            path: "disk.qcow2".into(),
+            source,
+        };
+        let full = of(io::Error::from(io::ErrorKind::StorageFull).into());
+        assert_eq!(
+            (full.reason(), full.is_transient()),
+            (Reason::PrepareFailed, true)
+        );
+        let empty = of(ProbeError::Empty.into());
+        assert_eq!(
+            (empty.reason(), empty.is_transient()),
+            (Reason::DiskImageInvalid, false)
+        );
     }
 }

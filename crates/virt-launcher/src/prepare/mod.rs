@@ -8,6 +8,7 @@ mod error;
 mod files_image;
 mod raw_disk;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::symlink;
@@ -17,7 +18,9 @@ use disk_image::{BackingFile, Blueprint};
 use launcher_channel::{FileSource, Prepare, SeedFile};
 
 pub(crate) use self::error::PrepareError;
-use crate::file;
+use serde_json::json;
+
+use crate::{file, secret_files};
 
 /// A mounted secret or config map holds at most 1 MiB.
 const MAX_SEED_FILE: u64 = 1 << 20;
@@ -146,6 +149,11 @@ fn read_source(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
     let candidates = match &file.source {
         FileSource::Text(text) => return Ok(text.clone().into_bytes()),
         FileSource::FirstOf(candidates) => candidates,
+        FileSource::WithKeys {
+            object,
+            member,
+            directories,
+        } => return with_keys(object, member, directories),
     };
     for candidate in candidates.iter().map(Path::new) {
         match File::open(candidate) {
@@ -158,6 +166,21 @@ fn read_source(file: &SeedFile) -> Result<Vec<u8>, PrepareError> {
         name: file.name.clone(),
         tried: candidates.clone(),
     })
+}
+
+/// Keys in the form of cloud-init's meta data: an object from number to key.
+fn with_keys(object: &str, member: &str, directories: &[String]) -> Result<Vec<u8>, PrepareError> {
+    let mut keys = Vec::new();
+    for directory in directories.iter().map(Path::new) {
+        keys.extend(secret_files::keys(directory).map_err(PrepareError::at(directory))?);
+    }
+    let numbered: BTreeMap<String, String> =
+        (0_usize..).map(|at| at.to_string()).zip(keys).collect();
+    let mut document: serde_json::Value = serde_json::from_str(object)
+        .map_err(io::Error::from)
+        .map_err(PrepareError::at(Path::new(member)))?;
+    document[member] = json!(numbered);
+    Ok(document.to_string().into_bytes())
 }
 
 fn read_bounded(file: File, path: &Path) -> Result<Vec<u8>, PrepareError> {

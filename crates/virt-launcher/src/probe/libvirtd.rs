@@ -10,13 +10,14 @@ use error_chain::error_chain;
 use libvirt::{Connection, DomainCapabilitiesQuery};
 use tokio_util::task::TaskTracker;
 
+use super::attempts;
 use super::capabilities::{self, DomainCapabilities, HostCapabilities, HostModel};
 use crate::hypervisor::Link;
 use crate::monitor;
 use crate::settings::Paths;
 
 /// A cold probe of QEMU takes half a second on an idle machine.
-const LIMIT: Duration = Duration::from_secs(12);
+const LIMITS: [Duration; 2] = [Duration::from_secs(20), Duration::from_mins(1)];
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Its responses, and the cache that it wrote.
@@ -39,8 +40,18 @@ pub(super) struct Cache {
     pub(super) content: String,
 }
 
-/// Starts a libvirtd with all its files under `work`, queries it, and ends it.
+/// Queries a libvirtd; another one, if the first does not respond in time.
 pub(super) async fn query(work: &Path, virt_type: &str) -> Result<Findings, Box<dyn Error>> {
+    let mut number = 0;
+    let attempt = async || {
+        number += 1;
+        query_once(&work.join(number.to_string()), virt_type).await
+    };
+    attempts::repeat("the query of libvirtd", LIMITS, attempt).await?
+}
+
+/// Starts a libvirtd with all its files under `work`, queries it, and ends it.
+async fn query_once(work: &Path, virt_type: &str) -> Result<Findings, Box<dyn Error>> {
     let paths = Paths::under(work);
     monitor::write_config(&paths.libvirt_config())?;
     let socket = paths.libvirt_socket();
@@ -52,7 +63,7 @@ pub(super) async fn query(work: &Path, virt_type: &str) -> Result<Findings, Box<
         .stdout(Stdio::null())
         .kill_on_drop(true)
         .spawn()?;
-    let findings = tokio::time::timeout(LIMIT, connect_and_query(&paths, virt_type)).await;
+    let findings = connect_and_query(&paths, virt_type).await;
     libvirtd.start_kill()?;
     if tokio::time::timeout(END_LIMIT, libvirtd.wait())
         .await
@@ -60,12 +71,15 @@ pub(super) async fn query(work: &Path, virt_type: &str) -> Result<Findings, Box<
     {
         tracing::warn!("libvirtd did not exit");
     }
-    findings.map_err(|_| format!("libvirtd did not respond within {LIMIT:?}"))?
+    findings
 }
 
 async fn connect_and_query(paths: &Paths, virt_type: &str) -> Result<Findings, Box<dyn Error>> {
     let tasks = TaskTracker::new();
-    let Link { connection, .. } = Link::open(&paths.libvirt_socket(), &tasks).await?;
+    // The attempt as a whole has a limit; no call shall end it earlier.
+    let [_, limit] = LIMITS;
+    let Link { connection, .. } = Link::open_within(limit, &paths.libvirt_socket(), &tasks).await?;
+    let connection = connection.with_limit(limit);
     let query = DomainCapabilitiesQuery {
         arch: Some("x86_64"),
         machine: Some("q35"),

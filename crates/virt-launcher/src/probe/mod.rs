@@ -4,8 +4,10 @@
 //! capabilities is valid for the pods of guests, `capabilities.xml`. That cache holds modification
 //! times of files in the image, so it is valid only for this unpacked image on this node.
 //!
-//! Every step has a limit; all together take at most about twenty seconds.
+//! Every step has a limit and is repeated once with a longer one: it takes a second on an idle node, and at
+//! most two minutes on an overloaded one.
 
+mod attempts;
 mod capabilities;
 mod kvm;
 mod libvirtd;

@@ -179,13 +179,16 @@ async fn join(stream: Stream, printer: Printer, vmi: &str) -> Result<()> {
         while let Some(Ok(message)) = from_guest.next().await {
             match message {
                 Message::Binary(bytes) => printer.raw(&bytes).context("write to the terminal")?,
+                Message::Close(Some(frame)) if !frame.reason.is_empty() => {
+                    bail!("the console of {vmi} was closed: {}", frame.reason.as_str());
+                }
                 Message::Close(_) => break,
                 _ => {}
             }
         }
         bail!(
-            "the console of {vmi} was closed: the guest was switched off, another user opened \
-             its console, or the connection broke"
+            "the console of {vmi} was closed: the guest was switched off, or the connection \
+             broke"
         )
     };
     tokio::select! {

@@ -160,11 +160,7 @@ impl Update<'_> {
             Kind::Vmi => ("VMI", "virtualmachineinstances"),
         };
         put(cluster, &path(cluster, plural, name, verb), options).await?;
-        let dry = if dry_run.dry_run {
-            " (dry run: nothing was changed)"
-        } else {
-            ""
-        };
+        let dry = dry_run_note(*dry_run);
         printer.line(&format!("{kind} {name} was scheduled to {verb}{dry}"));
         Ok(())
     }
@@ -188,7 +184,17 @@ fn forced(grace: Grace) -> Result<Option<i64>> {
     }
 }
 
-fn dry_run_values(dry_run: DryRun) -> Vec<String> {
+/// Ends the line that reports a change.
+pub(crate) fn dry_run_note(dry_run: DryRun) -> &'static str {
+    if dry_run.dry_run {
+        " (dry run: nothing was changed)"
+    } else {
+        ""
+    }
+}
+
+/// The field `dryRun` of options.
+pub(crate) fn dry_run_values(dry_run: DryRun) -> Vec<String> {
     if dry_run.dry_run {
         vec!["All".to_owned()]
     } else {

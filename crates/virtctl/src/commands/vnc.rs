@@ -12,9 +12,12 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Message;
 
-use super::console::{Endpoint, check_expected, open_when_running};
+use super::{
+    console::{Endpoint, check_expected, open_when_running},
+    screenshot,
+};
 use crate::{
-    cli::Vnc,
+    cli::{Vnc, VncCommand, VncType},
     connect::Cluster,
     printer::Printer,
     subresource::{Stream, path},
@@ -22,16 +25,25 @@ use crate::{
 
 /// How many minutes to wait for a guest that does not run yet.
 const WAIT_MINUTES: u64 = 5;
-/// VNC viewers, in order of preference.
-const VIEWERS: [&str; 4] = [
-    "remote-viewer",
-    "vncviewer",
-    "xtigervncviewer",
-    "gvncviewer",
+/// Programs of each type of viewer, in order of preference.
+const VIEWERS: [(VncType, &str); 6] = [
+    (VncType::RemoteViewer, "remote-viewer"),
+    (VncType::Tiger, "xtigervncviewer"),
+    (VncType::Real, "vncviewer"),
+    (VncType::Tiger, "vncviewer"),
+    (VncType::Tiger, "gvncviewer"),
+    (
+        VncType::Chicken,
+        "/Applications/Chicken.app/Contents/MacOS/Chicken",
+    ),
 ];
 
 pub(crate) async fn vnc(cluster: &Cluster, printer: Printer, flags: &Vnc) -> Result<()> {
-    check_expected(cluster, &flags.vmi).await?;
+    if let Some(VncCommand::Screenshot(options)) = &flags.command {
+        return screenshot::screenshot(cluster, printer, options).await;
+    }
+    let vmi = flags.vmi.as_deref().context("name the VM or VMI")?;
+    check_expected(cluster, vmi).await?;
     let listener = TcpListener::bind((flags.address, flags.port))
         .await
         .with_context(|| format!("listen on {}:{}", flags.address, flags.port))?;
@@ -40,17 +52,9 @@ pub(crate) async fn vnc(cluster: &Cluster, printer: Printer, flags: &Vnc) -> Res
         printer.line(&json!({"port": address.port()}).to_string());
         return proxy(cluster, printer, flags, listener, Sessions::Many).await;
     }
-    let viewer = match &flags.vnc_path {
-        Some(path) => path.clone(),
-        None => find_viewer().with_context(|| {
-            format!(
-                "find a VNC viewer ({}): install one, name it by --vnc-path, or use --proxy-only",
-                VIEWERS.join(", ")
-            )
-        })?,
-    };
+    let (kind, viewer) = viewer(flags)?;
     let mut child = Command::new(&viewer)
-        .args(arguments(&viewer, address))
+        .args(arguments(kind, address))
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", viewer.display()))?;
@@ -76,7 +80,8 @@ async fn proxy(
     listener: TcpListener,
     sessions: Sessions,
 ) -> Result<()> {
-    let mut path = path(cluster, "virtualmachineinstances", &flags.vmi, "vnc");
+    let vmi = flags.vmi.as_deref().unwrap_or_default();
+    let mut path = path(cluster, "virtualmachineinstances", vmi, "vnc");
     if flags.preserve_session {
         path.push_str("?preserveSession=true");
     }
@@ -85,10 +90,7 @@ async fn proxy(
         let stream = open_when_running(
             cluster,
             printer,
-            Endpoint {
-                vmi: &flags.vmi,
-                path: &path,
-            },
+            Endpoint { vmi, path: &path },
             WAIT_MINUTES,
         )
         .await?;
@@ -129,23 +131,64 @@ async fn join(stream: Stream, viewer: TcpStream) {
     }
 }
 
-fn find_viewer() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let found = |name: &&str| {
-        std::env::split_paths(&path)
-            .map(|dir| dir.join(name))
-            .find(|file| file.is_file())
-    };
-    VIEWERS.iter().find_map(found)
+/// The viewer to start and its type, which decides its arguments.
+fn viewer(flags: &Vnc) -> Result<(VncType, PathBuf)> {
+    if let Some(path) = &flags.vnc_path {
+        let remote = path.file_name().is_some_and(|name| name == "remote-viewer");
+        let guessed = if remote {
+            VncType::RemoteViewer
+        } else {
+            VncType::Tiger
+        };
+        return Ok((flags.vnc_type.unwrap_or(guessed), path.clone()));
+    }
+    let candidates = VIEWERS
+        .iter()
+        .filter(|(kind, _)| flags.vnc_type.is_none_or(|one| one == *kind));
+    let mut names = vec![];
+    for (kind, name) in candidates {
+        if let Some(path) = find_program(name) {
+            return Ok((*kind, path));
+        }
+        names.push(*name);
+    }
+    bail!(
+        "find a VNC viewer ({}): install one, name it by --vnc-path, or use --proxy-only",
+        names.join(", ")
+    )
 }
 
-fn arguments(viewer: &std::path::Path, address: SocketAddr) -> Vec<OsString> {
-    if viewer
-        .file_name()
-        .is_some_and(|name| name == "remote-viewer")
-    {
-        vec![format!("vnc://{address}").into()]
-    } else {
-        vec![format!("{}::{}", address.ip(), address.port()).into()]
+/// The program in `PATH`; an absolute path is kept.
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let mut files = std::env::split_paths(&path).map(|dir| dir.join(name));
+    files.find(|file| file.is_file())
+}
+
+fn arguments(kind: VncType, address: SocketAddr) -> Vec<OsString> {
+    let (ip, port) = (address.ip(), address.port());
+    let argument = match kind {
+        VncType::RemoteViewer => format!("vnc://{address}"),
+        VncType::Tiger | VncType::Real => format!("{ip}::{port}"),
+        VncType::Chicken => format!("{ip}:{port}"),
+    };
+    vec![argument.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn viewers_get_the_address_in_their_own_form() {
+        let address: SocketAddr = "127.0.0.1:5900".parse().unwrap();
+        for (kind, argument) in [
+            (VncType::RemoteViewer, "vnc://127.0.0.1:5900"),
+            (VncType::Tiger, "127.0.0.1::5900"),
+            (VncType::Real, "127.0.0.1::5900"),
+            (VncType::Chicken, "127.0.0.1:5900"),
+        ] {
+            assert_eq!(arguments(kind, address), [argument]);
+        }
     }
 }

@@ -3,49 +3,124 @@
 use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 use diagnosis::{Cause, Diagnosis, Severity, TABLE, diagnose};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use crate::{
-    cli::Output,
+    changes::Changes,
+    cli::{Kind, Output, Why},
     connect::Cluster,
     observe::{Target, observe},
     printer::Printer,
+    subresource::plain,
 };
 
 /// The exit code if the VM does not exist or cannot be read.
 pub(crate) const UNKNOWN: u8 = 2;
 
-/// Prints the diagnosis; the exit code reports whether the VM is healthy.
-pub(crate) async fn why(
-    cluster: &Cluster,
-    printer: Printer,
-    name: &str,
+/// A question about a VM or VMI, and the format of the answer.
+#[derive(Clone, Copy, Debug)]
+struct Question<'a> {
+    name: &'a str,
     output: Option<Output>,
-) -> Result<ExitCode> {
-    let namespace = &cluster.namespace;
-    let now = Time(Timestamp::now());
-    let target = Target { namespace, name };
-    let observed = Box::pin(observe(&cluster.client, target, now))
-        .await
-        .with_context(|| format!("read {name} in namespace {namespace}"))?;
-    let Some(observed) = observed else {
-        bail!(
-            "there is no VirtualMachine and no VirtualMachineInstance {name:?} in namespace \
-             {namespace:?}; `kubectl get vm,vmi --all-namespaces` lists all"
-        );
+}
+
+/// The name of a VM or VMI that may be written with its kind, as the evidence shows it.
+fn plain_name(name: &str) -> Result<&str> {
+    let Some((kind, plain)) = name.split_once('/') else {
+        return Ok(name);
     };
-    let found = diagnose(&observed);
-    match output {
-        Some(Output::Json) => printer.line(&serde_json::to_string_pretty(&found)?),
-        Some(Output::Yaml) => printer.line(serde_saphyr::to_string(&found)?.trim_end()),
-        None => printer.line(text(&found).trim_end()),
+    if Kind::from_str(kind, true).is_ok() && !plain.is_empty() {
+        return Ok(plain);
     }
+    bail!("{name:?} does not name a VM or VMI; write NAME, vm/NAME or vmi/NAME")
+}
+
+/// Prints the diagnosis; the exit code reports whether the VM is healthy.
+pub(crate) async fn why(cluster: &Cluster, printer: Printer, arguments: &Why) -> Result<ExitCode> {
+    let question = Question {
+        name: plain_name(arguments.name.as_deref().unwrap_or_default())?,
+        output: arguments.output,
+    };
+    if arguments.watch {
+        return watch(cluster, printer, question).await;
+    }
+    let Some(found) = ask(cluster, question.name).await? else {
+        bail!(missing(cluster, question.name));
+    };
+    printer.line(rendered(&found, question.output)?.trim_end());
     Ok(if found.healthy {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Prints the diagnosis whenever it changes, until the VM is healthy.
+async fn watch(cluster: &Cluster, printer: Printer, question: Question<'_>) -> Result<ExitCode> {
+    let mut changes = Changes::of(cluster, question.name);
+    let mut before = String::new();
+    loop {
+        let Some(found) = ask(cluster, question.name).await? else {
+            let name = question.name;
+            if before.is_empty() {
+                bail!(missing(cluster, name));
+            }
+            bail!("{name} was deleted");
+        };
+        // Repeated events change only the times of warnings, which the text does not have.
+        let now = text(&found);
+        if now != before {
+            match question.output {
+                Some(Output::Yaml) => printer.line("---"),
+                None if !before.is_empty() => printer.line(""),
+                None | Some(Output::Json) => {}
+            }
+            printer.line(one_document(&found, question.output)?.trim_end());
+        }
+        if found.healthy {
+            return Ok(ExitCode::SUCCESS);
+        }
+        before = now;
+        changes.next().await;
+    }
+}
+
+/// The diagnosis; `None` if there is neither a VM nor a VMI.
+async fn ask(cluster: &Cluster, name: &str) -> Result<Option<Diagnosis>> {
+    let namespace = &cluster.namespace;
+    let now = Time(Timestamp::now());
+    let target = Target { namespace, name };
+    let observed = Box::pin(observe(&cluster.client, target, now))
+        .await
+        .map_err(plain)
+        .with_context(|| format!("read {name} in namespace {namespace}"))?;
+    Ok(observed.as_ref().map(diagnose))
+}
+
+fn missing(cluster: &Cluster, name: &str) -> String {
+    let namespace = &cluster.namespace;
+    format!(
+        "there is no VirtualMachine and no VirtualMachineInstance {name:?} in namespace \
+         {namespace:?}; `kubectl get vm,vmi --all-namespaces` lists all"
+    )
+}
+
+fn rendered(found: &Diagnosis, output: Option<Output>) -> Result<String> {
+    Ok(match output {
+        Some(Output::Json) => serde_json::to_string_pretty(found)?,
+        Some(Output::Yaml) => serde_saphyr::to_string(found)?,
+        None => text(found),
+    })
+}
+
+/// One of several answers: JSON on one line, so that programs can read line by line.
+fn one_document(found: &Diagnosis, output: Option<Output>) -> Result<String> {
+    match output {
+        Some(Output::Json) => Ok(serde_json::to_string(found)?),
+        output => rendered(found, output),
+    }
 }
 
 /// Prints every known cause.
@@ -207,6 +282,24 @@ Warning:   pod/p FailedMount: no volume
 Not read:  nodes: forbidden
 "
         );
+    }
+
+    #[test]
+    fn name_may_have_its_kind() {
+        for name in ["tiny", "vm/tiny", "VMI/tiny", "virtualmachines/tiny"] {
+            assert_eq!(plain_name(name).unwrap(), "tiny");
+        }
+        for name in ["pod/tiny", "vm/", "/tiny"] {
+            assert!(plain_name(name).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn answers_of_a_watch_are_one_line_of_json() {
+        let json = one_document(&unhealthy(), Some(Output::Json)).unwrap();
+        assert_eq!(json.lines().count(), 1, "{json}");
+        let yaml = one_document(&unhealthy(), Some(Output::Yaml)).unwrap();
+        assert!(yaml.contains('\n'), "{yaml}");
     }
 
     #[test]

@@ -1,16 +1,11 @@
 //! Placement of components: refuses settings that Kubernetes would refuse in their pods.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::Toleration;
 use kubevirt_api::{kubevirt::NodePlacement, vmi::VirtualMachineInstanceSpec};
 use validation::Violation;
 
 use super::request::Request;
-use crate::{
-    checks::{self, Input, Origin},
-    kinds::kind::Problem,
-};
+use crate::kinds::kind::Problem;
 
 /// Maximum length of a label value.
 const MAX_LABEL: usize = 63;
@@ -53,16 +48,7 @@ fn affinity(request: &Request<'_>, path: &str, placement: &NodePlacement) -> Vec
         affinity: placement.affinity.clone(),
         ..VirtualMachineInstanceSpec::default()
     };
-    let none = BTreeMap::new();
-    let found = checks::run(&Input {
-        spec: &spec,
-        labels: &none,
-        annotations: &none,
-        config: request.config,
-        origin: Origin::Vmi,
-        occasion: request.occasion(),
-        requester: request.requester,
-    });
+    let found = request.check_guest(&spec);
     found
         .into_iter()
         .filter(|violation| violation.field.starts_with("spec.affinity"))

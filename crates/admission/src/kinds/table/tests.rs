@@ -253,11 +253,7 @@ fn check(file: &str, number: usize, case: &Case, base: &Value) {
 }
 
 /// The rules that are defaults.
-const DEFAULTS: &[&str] = &[
-    "clone.target",
-    "migration.fill-finalizer",
-    "migration.fill-label",
-];
+const DEFAULTS: &[&str] = &["clone.target", "migration.fill-label"];
 
 #[test]
 fn status_is_checked_for_its_types_only() {

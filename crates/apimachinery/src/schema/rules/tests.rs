@@ -81,6 +81,12 @@ fn rules_see_values_converted_by_schema() {
         json!({"a-b": "", "namespace": "", "c": ""}),
     );
     check(
+        json!({"type": "object", "properties": {"namespace": {"type": "string"}}}),
+        "has(self.namespace) && size(self.namespace) > 0 && self.namespace == self.__namespace__",
+        json!({"namespace": "a"}),
+        json!({"namespace": ""}),
+    );
+    check(
         text(),
         "quantity(self).isGreaterThan(quantity('1Gi'))",
         json!("2Gi"),

@@ -30,24 +30,29 @@ pub(super) fn value(schema: &Schema, raw: &Value, whole: Whole) -> cel::Value {
         }
         Value::Object(fields) => {
             let is_whole = whole == Whole::Object || schema.marks.has(Marks::EMBEDDED);
-            let members = fields.iter().filter_map(|(name, member)| {
+            let mut members = std::collections::HashMap::new();
+            for (name, member) in fields {
                 let child = match name.as_str() {
-                    "apiVersion" | "kind" if is_whole => text(member)?,
-                    "metadata" if is_whole => metadata(member),
-                    _ => match schema.property(name) {
-                        Some(child) => value(child, member, Whole::Part),
-                        None => value(schema.additional.as_deref()?, member, Whole::Part),
-                    },
+                    "apiVersion" | "kind" if is_whole => text(member),
+                    "metadata" if is_whole => Some(metadata(member)),
+                    _ => schema
+                        .property(name)
+                        .or(schema.additional.as_deref())
+                        .map(|child| value(child, member, Whole::Part)),
                 };
-                let key = if schema.additional.is_some() {
-                    name.clone()
+                let Some(child) = child else { continue };
+                if schema.additional.is_none() {
+                    let escaped = escaped(name);
+                    // A keyword can stand behind a dot as it is.
+                    if RESERVED.contains(&name.as_str()) {
+                        members.insert(Key::String(Arc::new(name.clone())), child.clone());
+                    }
+                    members.insert(Key::String(Arc::new(escaped)), child);
                 } else {
-                    escaped(name)
-                };
-                Some((Key::String(Arc::new(key)), child))
-            });
-            let map: std::collections::HashMap<Key, cel::Value> = members.collect();
-            cel::Value::Map(map.into())
+                    members.insert(Key::String(Arc::new(name.clone())), child);
+                }
+            }
+            cel::Value::Map(members.into())
         }
     }
 }
@@ -92,31 +97,33 @@ fn text_value(schema: &Schema, text: &str) -> cel::Value {
     }
 }
 
+/// Reserved words, which are not identifiers in CEL.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
 /// The spelling in rules of a field name that is no CEL identifier.
 fn escaped(name: &str) -> String {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
     if RESERVED.contains(&name) {
         return format!("__{name}__");
     }

@@ -118,6 +118,7 @@ pub(crate) static KINDS: &[BuiltIn] = &[
     },
     BuiltIn {
         short_names: &["ep"],
+        strategy: kinds::services::ENDPOINTS,
         ..kind(
             CORE,
             names("Endpoints", "endpoints", "endpoints"),
@@ -432,6 +433,7 @@ pub(crate) static KINDS: &[BuiltIn] = &[
         short_names: &["pc"],
         namespaced: false,
         generation: true,
+        strategy: kinds::priorities::PRIORITY_CLASS,
         ..kind(
             v1("scheduling.k8s.io"),
             names("PriorityClass", "priorityclasses", "priorityclass"),

@@ -62,7 +62,12 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
         };
         match event {
             Some(Ok(event)) => {
-                for item in items(event.kind, &event.key, &event.body) {
+                for item in items(
+                    event.kind,
+                    &event.key,
+                    &event.body,
+                    event.previous.as_deref(),
+                ) {
                     process(&api, item, &mut failed).await;
                 }
             }
@@ -93,7 +98,7 @@ enum Item {
     Definition(Collection),
 }
 
-fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
+fn items(kind: EventKind, key: &Key, body: &[u8], previous: Option<&[u8]>) -> Vec<Item> {
     let Ok(object) = serde_json::from_slice::<Value>(body) else {
         return Vec::new();
     };
@@ -106,6 +111,7 @@ fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
         if is_relevant {
             out.push(Item::Object(key.clone()));
         }
+        out.extend(former_owners(&object, previous, key));
         if &*key.collection.plural == "namespaces" && meta::is_deleting(&object) {
             out.push(Item::Namespace(key.name.to_string()));
         }
@@ -120,6 +126,19 @@ fn items(kind: EventKind, key: &Key, body: &[u8]) -> Vec<Item> {
         out.push(Item::Definition(key.collection.clone()));
     }
     out
+}
+
+/// Owners that a change released from waiting for this dependent.
+fn former_owners(object: &Value, previous: Option<&[u8]>, key: &Key) -> Vec<Item> {
+    let before = previous.and_then(|body| serde_json::from_slice::<Value>(body).ok());
+    let Some(before) = before else {
+        return Vec::new();
+    };
+    let owners = |object: &Value| object["metadata"]["ownerReferences"].clone();
+    if owners(&before) == owners(object) {
+        return Vec::new();
+    }
+    waiting_owners(&before, key).map(Item::Object).collect()
 }
 
 /// Owners that wait for this dependent; their kinds are resolved when the item is processed.
@@ -164,7 +183,7 @@ async fn check_everything(api: &Api, failed: &mut HashSet<Item>) -> Result<(), A
                 let key = kind
                     .collection
                     .key(meta::namespace(&object), meta::name(&object));
-                for item in items(EventKind::Added, &key, &stored.body) {
+                for item in items(EventKind::Added, &key, &stored.body, None) {
                     process(api, item, failed).await;
                 }
             }
@@ -210,7 +229,7 @@ async fn object(api: &Api, key: &Key) -> Result<(), ApiError> {
     let Some(stored) = api.store.get(&call.key(call.name())).await? else {
         return Ok(());
     };
-    let live = Live::of(&stored, &call.kind)?;
+    let live = Live::shown(api, &stored, &call.kind).await?;
     let object = &live.object;
     if meta::is_deleting(object) {
         let has_finalizer =

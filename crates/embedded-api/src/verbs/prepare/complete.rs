@@ -3,7 +3,13 @@
 use apimachinery::{Reason, Status, meta, names};
 use serde_json::{Value, json};
 
-use crate::{api::Api, error::ApiError, kinds::InitialStatus, registry::Origin, verbs::Call};
+use crate::{
+    api::Api,
+    error::ApiError,
+    kinds::{InitialStatus, StatusMetadata},
+    registry::Origin,
+    verbs::Call,
+};
 
 /// Sets name, identity and creation time of a new object.
 pub(crate) fn initialize(api: &Api, call: &Call, object: &mut Value) -> Result<(), ApiError> {
@@ -54,6 +60,14 @@ fn random_bytes() -> [u8; 5] {
         *to = *from;
     }
     out
+}
+
+/// Drops nulls from the decoded body of a custom kind where they mean that a field is not set. An
+/// applied null stays, and is refused.
+pub(crate) fn drop_nulls(call: &Call, object: &mut Value) {
+    if let Origin::Custom(custom) = &call.kind.origin {
+        custom.schema.drop_nulls(object);
+    }
 }
 
 /// Fills in absent fields from the schema or the strategy of the kind.
@@ -111,9 +125,16 @@ pub(crate) fn carry_over(call: &Call, live: &Value, object: &mut Value) {
         }
         Some("status") => {
             let status = object.get("status").cloned().unwrap_or(Value::Null);
-            let managed = object["metadata"]["managedFields"].take();
+            let mut metadata = object["metadata"].take();
+            let managed = metadata["managedFields"].take();
             object.clone_from(live);
             put_part(object, "status", status);
+            if writes_metadata(call) && metadata.is_object() {
+                // As in Kubernetes, a write of the status does not change the owners.
+                let owners = live["metadata"]["ownerReferences"].clone();
+                object["metadata"] = metadata;
+                meta::set(object, "ownerReferences", owners);
+            }
             meta::set(object, "managedFields", managed);
         }
         Some("finalize") => {
@@ -143,6 +164,12 @@ pub(crate) fn carry_over(call: &Call, live: &Value, object: &mut Value) {
             meta::set(object, "generation", meta::generation(live) + 1);
         }
     }
+}
+
+/// Whether labels, annotations and finalizers can be written with the status.
+pub(crate) fn writes_metadata(call: &Call) -> bool {
+    let strategy = call.kind.strategy();
+    strategy.is_some_and(|strategy| strategy.status_metadata == StatusMetadata::Written)
 }
 
 fn put_part(object: &mut Value, part: &str, value: Value) {

@@ -36,21 +36,22 @@ pub(crate) fn prune(api: &Api, call: &Call, object: &mut Value) -> Result<Vec<St
     }
 }
 
-/// Reports duplicate fields of a body: warnings, or a 400 in strict mode.
-pub(crate) fn check_duplicates(call: &Call, payload: &Payload) -> Result<Vec<String>, ApiError> {
-    if call.query.field_validation == FieldValidation::Ignore {
-        return Ok(Vec::new());
+/// Reports duplicate and unknown fields of a body: warnings about duplicates, as [`prune`] has those
+/// about unknown fields, or a 400 in strict mode.
+pub(crate) fn check_fields(
+    api: &Api,
+    call: &Call,
+    payload: &Payload,
+    object: &Value,
+) -> Result<Vec<String>, ApiError> {
+    match call.query.field_validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(payload.duplicate_warnings()),
+        FieldValidation::Strict => match strict_error(api, call, payload, object) {
+            Some(why) => Err(Status::undecodable(&call.kind.kind, &call.kind.version, &why).into()),
+            None => Ok(Vec::new()),
+        },
     }
-    let found: Vec<String> = payload
-        .duplicates()
-        .iter()
-        .map(|path| format!("duplicate field {path:?}"))
-        .collect();
-    if call.query.field_validation == FieldValidation::Strict && !found.is_empty() {
-        let why = format!("strict decoding error: {}", found.join(", "));
-        return Err(Status::undecodable(&call.kind.kind, &call.kind.version, &why).into());
-    }
-    Ok(found)
 }
 
 /// The decoder's error for an object of a built-in kind with a wrongly typed field.
@@ -90,18 +91,25 @@ pub(crate) fn decoding_error(api: &Api, kind: &Served, object: &Value) -> Option
     ))
 }
 
-/// The error for unknown fields in strict mode.
-pub(crate) fn strict_error(api: &Api, call: &Call, object: &Value) -> Option<String> {
+/// The error for duplicate and unknown fields in strict mode.
+pub(crate) fn strict_error(
+    api: &Api,
+    call: &Call,
+    payload: &Payload,
+    object: &Value,
+) -> Option<String> {
     if call.query.field_validation != FieldValidation::Strict {
         return None;
     }
     let unknown = api
         .registry
-        .with_schema(&call.kind, |schema| schema.unknown_fields(object))?;
-    (!unknown.is_empty()).then(|| schema::strict_error(&unknown))
+        .with_schema(&call.kind, |schema| schema.unknown_fields(object));
+    let mut wrong = payload.duplicates();
+    wrong.extend(schema::unknown_field_warnings(&unknown.unwrap_or_default()));
+    (!wrong.is_empty()).then(|| format!("strict decoding error: {}", wrong.join(", ")))
 }
 
-fn check_decodable(api: &Api, kind: &Served, object: &Value) -> Result<(), ApiError> {
+pub(crate) fn check_decodable(api: &Api, kind: &Served, object: &Value) -> Result<(), ApiError> {
     match decoding_error(api, kind, object) {
         Some(why) => Err(Status::undecodable(&kind.kind, &kind.version, &why).into()),
         None => Ok(()),

@@ -13,8 +13,11 @@ mod identify;
 mod validate;
 
 pub(crate) use self::{
-    complete::{accept, carry_over, default, generate_name, initialize, populate},
-    decode::{check_duplicates, decoding_error, prune, strict_error},
+    complete::{
+        accept, carry_over, default, drop_nulls, generate_name, initialize, populate,
+        writes_metadata,
+    },
+    decode::{check_decodable, check_fields, decoding_error, prune, strict_error},
     identify::identify,
     validate::{check_namespace, check_version, finalizer_warnings, validate},
 };

@@ -2,11 +2,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails so")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::time::Duration;
+
 use axum::{Router, body::Body};
-use embedded_api::{Clock, Database, EmbeddedApi, Identity, ServiceAccounts, Settings};
+use embedded_api::{
+    Clock, Database, EmbeddedApi, Identity, ServiceAccounts, ServiceSettings, Settings,
+};
 use futures::StreamExt as _;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
@@ -18,17 +23,35 @@ pub(crate) struct Running {
     router: Router,
 }
 
+/// The limit of everything that a test waits for; never a measure of speed.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+fn begin() -> Timestamp {
+    "2026-01-02T03:04:05Z".parse().unwrap()
+}
+
+/// A server whose clock never moves: a busy machine changes no timestamp.
 pub(crate) fn settings() -> Settings {
     Settings {
         database: Database::Memory,
-        clock: Clock::tokio_from("2026-01-02T03:04:05Z".parse().unwrap()),
+        clock: Clock::Fixed(begin()),
         front_proxy: None,
         kubelet: None,
+        services: ServiceSettings::usual(),
     }
 }
 
 pub(crate) async fn start() -> Running {
     start_with(settings()).await
+}
+
+/// A server whose clock follows tokio's.
+pub(crate) async fn start_with_moving_clock() -> Running {
+    start_with(Settings {
+        clock: Clock::tokio_from(begin()),
+        ..settings()
+    })
+    .await
 }
 
 pub(crate) async fn start_with(settings: Settings) -> Running {
@@ -55,6 +78,18 @@ impl Running {
         self.api.client(Identity::component("test"), "default")
     }
 
+    /// The server for requests over sockets; every client is the test.
+    pub(crate) fn router_of_test(&self) -> Router {
+        let router = self.router.clone();
+        router.layer(axum::Extension(Identity::component("test")))
+    }
+
+    /// Sends a request as it is.
+    pub(crate) async fn request(&self, mut request: Request<Body>) -> http::Response<Body> {
+        request.extensions_mut().insert(Identity::component("test"));
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -62,14 +97,13 @@ impl Running {
         content_type: &str,
         body: String,
     ) -> http::Response<Body> {
-        let mut request = Request::builder()
+        let request = Request::builder()
             .method(method)
             .uri(uri)
             .header(header::CONTENT_TYPE, content_type)
             .body(Body::from(body))
             .unwrap();
-        request.extensions_mut().insert(Identity::component("test"));
-        self.router.clone().oneshot(request).await.unwrap()
+        self.request(request).await
     }
 
     pub(crate) async fn call(&self, method: Method, uri: &str, body: Value) -> (StatusCode, Value) {
@@ -95,7 +129,7 @@ impl Running {
     pub(crate) async fn with_headers(
         &self,
         user: Option<&Identity>,
-        headers: &[(&str, &str)],
+        headers: &[(&str, impl AsRef<[u8]>)],
         method: Method,
         uri: &str,
         body: Value,
@@ -105,7 +139,7 @@ impl Running {
             .uri(uri)
             .header(header::CONTENT_TYPE, "application/json");
         for (name, value) in headers {
-            request = request.header(*name, *value);
+            request = request.header(*name, value.as_ref());
         }
         let text = if body.is_null() {
             String::new()
@@ -126,7 +160,8 @@ impl Running {
         uri: &str,
         body: Value,
     ) -> (StatusCode, Value) {
-        self.with_headers(Some(user), &[], method, uri, body).await
+        self.with_headers(Some(user), &[] as &[(&str, &str)], method, uri, body)
+            .await
     }
 
     pub(crate) async fn patch_as(
@@ -236,6 +271,12 @@ impl Running {
     }
 }
 
+/// Waits for the end of that work.
+pub(crate) async fn within_deadline<T>(work: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(DEADLINE, work).await;
+    result.expect("it did not end in time")
+}
+
 async fn answer(response: http::Response<Body>) -> (StatusCode, Value) {
     let code = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
@@ -253,10 +294,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next event, within ten seconds.
     pub(crate) async fn next(&mut self) -> Value {
-        let deadline = std::time::Duration::from_secs(10);
-        let chunk = tokio::time::timeout(deadline, self.body.next())
+        let chunk = tokio::time::timeout(DEADLINE, self.body.next())
             .await
             .expect("no event came");
         serde_json::from_slice(&chunk.expect("the watch ended").unwrap()).unwrap()

@@ -1,23 +1,17 @@
-//! Starts and kills containers by requests to the pod's supervisor.
+//! Starts containers by requests to the pod's supervisor.
 
 use std::{
-    fs, io,
+    collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use image_store::Image;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_supervisor::{
-    layout, model,
-    protocol::Request,
-    status::{PodStatus, State},
-};
+use pod_supervisor::{layout, model, protocol::Request};
 use reasons::Reason;
-use rustix::process::Signal;
 
-use super::KILL_FAILED;
 use crate::{
     Addresses, Failure,
     container::{self, Kind},
@@ -25,7 +19,7 @@ use crate::{
     documents::{self, Documents},
     environment::Facts,
     node::Shared,
-    supervisor::{self, Link},
+    supervisor,
     volumes::Volumes,
 };
 
@@ -58,11 +52,18 @@ pub(crate) async fn start(shared: Arc<Shared>, mut start: StartContainer) -> Res
         dir: &start.dir,
     };
     let allocation = shared.devices.allocate(holder, &start.container).await?;
+    let services = shared.services.variables(&start.pod).await;
     failpoints::after("embedded-node/pod/allocate-devices");
     let dir = start.dir.clone();
-    let rendered = tokio::task::spawn_blocking(move || render(&shared, &start, &allocation))
-        .await
-        .map_err(|error| Failure::of(CREATE_FAILED, "render the container", &error))??;
+    let rendered = tokio::task::spawn_blocking(move || {
+        let surroundings = Surroundings {
+            allocation: &allocation,
+            services: &services,
+        };
+        render(&shared, &start, surroundings)
+    })
+    .await
+    .map_err(|error| Failure::of(CREATE_FAILED, "render the container", &error))??;
     let request = Request::Start {
         container: Box::new(rendered),
     };
@@ -75,11 +76,19 @@ pub(crate) async fn start(shared: Arc<Shared>, mut start: StartContainer) -> Res
     })
 }
 
+/// What a container gets besides its own fields.
+#[derive(Debug, Clone, Copy)]
+struct Surroundings<'a> {
+    allocation: &'a Allocation,
+    /// The environment variables of services.
+    services: &'a BTreeMap<String, String>,
+}
+
 /// Renders the container and records its image in the pod's directory.
 fn render(
     shared: &Shared,
     start: &StartContainer,
-    allocation: &Allocation,
+    surroundings: Surroundings<'_>,
 ) -> Result<model::ContainerSpec, Failure> {
     let spec = start.pod.spec.as_ref();
     let rendered = container::render(&container::Parts {
@@ -89,11 +98,13 @@ fn render(
             node_name: &shared.settings.node_name,
             host_ip: shared.settings.address,
             pod_ips: &start.addresses.ips,
+            allocatable: &shared.allocatable(),
+            services: surroundings.services,
         },
         container: &start.container,
         image: &start.image,
         volumes: &start.volumes,
-        allocation,
+        allocation: surroundings.allocation,
         pod_dir: &start.dir,
         restart: spec.map_or(model::RestartPolicy::Never, |spec| {
             container::restart_policy(spec, &start.container, start.kind)
@@ -110,59 +121,4 @@ fn render(
 /// The digest of the image that a container was started from.
 pub(crate) fn image_record(dir: &Path, container: &str) -> Option<String> {
     fs::read_to_string(dir.join(layout::container_dir(container)).join("image")).ok()
-}
-
-/// One run of a container to end.
-#[derive(Debug)]
-pub(crate) struct KillContainer {
-    pub(crate) dir: PathBuf,
-    pub(crate) container: String,
-    pub(crate) attempt: u32,
-    pub(crate) grace: Duration,
-}
-
-/// Ends one run of a container with SIGTERM, after the grace period with SIGKILL. Its supervisor
-/// then applies the restart policy.
-pub(crate) async fn kill_container(kill: KillContainer) -> Result<(), Failure> {
-    let KillContainer {
-        dir,
-        container,
-        attempt,
-        grace,
-    } = kill;
-    let failed = |error: io::Error| Failure::of(KILL_FAILED, "end an unhealthy container", &error);
-    let runs = |status: &PodStatus| {
-        status.containers.iter().any(|one| {
-            let running = matches!(one.state, State::Running { .. });
-            one.name == container && one.attempt == attempt && running
-        })
-    };
-    let (mut link, status) = Link::open(&dir).await.map_err(failed)?;
-    if !runs(&status) {
-        return Ok(());
-    }
-    let ended = async {
-        while let Ok(status) = link.next().await {
-            if !runs(&status) {
-                return;
-            }
-        }
-    };
-    signal(&dir, &container, Signal::TERM)
-        .await
-        .map_err(failed)?;
-    if tokio::time::timeout(grace, ended).await.is_err() {
-        signal(&dir, &container, Signal::KILL)
-            .await
-            .map_err(failed)?;
-    }
-    Ok(())
-}
-
-async fn signal(dir: &Path, container: &str, signal: Signal) -> io::Result<()> {
-    let request = Request::Signal {
-        container: container.to_owned(),
-        signal: signal.as_raw(),
-    };
-    supervisor::request(dir, &request).await
 }

@@ -1,18 +1,11 @@
-//! Stops a pod's containers and removes its resources from the host.
+//! Removes a pod's resources from the host.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc};
 
-use pod_supervisor::{cgroup, protocol::Request};
+use pod_supervisor::cgroup;
 
 use super::{super::plan::Remains, KILL_FAILED, blocking};
-use crate::{Failure, node::Shared, storage, supervisor, teardown, volumes};
-
-pub(crate) async fn stop(dir: PathBuf, grace: Duration) -> Result<(), Failure> {
-    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    supervisor::request(&dir, &Request::Shutdown { grace_ms })
-        .await
-        .map_err(|error| Failure::of(KILL_FAILED, "shut the supervisor down", &error))
-}
+use crate::{Failure, node::Shared, storage, teardown, volumes};
 
 /// Removes the pod's resources until only `goal` remains.
 pub(crate) async fn tear_down(

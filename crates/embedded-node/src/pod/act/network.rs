@@ -9,11 +9,8 @@ use std::{
 use k8s_openapi::api::core::v1::Pod;
 use pod_supervisor::{model::NetworkMode, status::PodStatus};
 
-use super::{
-    SANDBOX_FAILED, blocking, replace,
-    sandbox::{hosts, network_mode},
-};
-use crate::{Addresses, Failure, node::Shared};
+use super::{SANDBOX_FAILED, blocking, replace, sandbox::network_mode};
+use crate::{Addresses, Failure, hosts, node::Shared};
 
 /// The addresses of the pod and the network namespace they are in.
 const NETWORK_FILE: &str = "network.json";
@@ -62,9 +59,10 @@ pub(crate) async fn join_network(
         addresses,
     };
     blocking(SANDBOX_FAILED, "record the pod's addresses", move || {
-        let hostname = fs::read_to_string(dir.join("etc/hostname"))?;
-        let first = record.addresses.ips.first().copied();
-        fs::write(dir.join("etc/hosts"), hosts(hostname.trim(), first))?;
+        fs::write(
+            dir.join("etc/hosts"),
+            hosts::render(&pod, &record.addresses.ips),
+        )?;
         replace(&dir.join(NETWORK_FILE), &serde_json::to_vec(&record)?)?;
         Ok(record.addresses)
     })

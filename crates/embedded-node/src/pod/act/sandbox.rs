@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    net::IpAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -17,12 +16,11 @@ use pod_supervisor::{
 
 use super::{SANDBOX_FAILED, blocking, replace};
 use crate::{
-    Failure, container,
-    documents::Documents,
-    environment::Facts,
+    Failure, hostname, hosts,
     node::Shared,
     resolv_conf,
     supervisor::{self, Link},
+    sysctls,
 };
 
 /// The latest pod object, for a node that starts while the API server does not know the pod.
@@ -57,19 +55,20 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
         return Ok(());
     }
     let spec = pod.spec.as_ref();
-    let facts = Facts {
-        pod,
-        documents: &Documents::default(),
-        node_name: &shared.settings.node_name,
-        host_ip: shared.settings.address,
-        pod_ips: &[],
-    };
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    let hostname = container::hostname(&facts);
+    let hostname = hostname::of_kernel(pod).map_err(io::Error::other)?;
     fs::write(etc.join("hostname"), format!("{hostname}\n"))?;
     let resolver = resolv_conf::render(pod, shared.services.dns(), &shared.settings.resolver);
     fs::write(etc.join("resolv.conf"), resolver)?;
-    fs::write(etc.join("hosts"), hosts(&hostname, None))?;
+    let hosts = match network_mode(pod) {
+        NetworkMode::Pod => hosts::render(pod, &[]),
+        // A host without the file has no names to add.
+        NetworkMode::Host => {
+            let own = fs::read_to_string("/etc/hosts").unwrap_or_default();
+            hosts::render_for_host_network(pod, &own)
+        }
+    };
+    fs::write(etc.join("hosts"), hosts)?;
     let security = spec.and_then(|spec| spec.security_context.as_ref());
     let sysctls = security
         .into_iter()
@@ -83,7 +82,7 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
         hostname,
         network: network_mode(pod),
         sysctls: sysctls
-            .map(|one| (one.name.clone(), one.value.clone()))
+            .map(|one| (sysctls::dotted(&one.name), one.value.clone()))
             .collect(),
         grace_seconds: u32::try_from(grace).unwrap_or(30),
     };
@@ -98,13 +97,4 @@ pub(crate) fn network_mode(pod: &Pod) -> NetworkMode {
         Some(true) => NetworkMode::Host,
         _ => NetworkMode::Pod,
     }
-}
-
-/// The content of `/etc/hosts`.
-pub(super) fn hosts(hostname: &str, address: Option<IpAddr>) -> String {
-    let mut text = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n");
-    if let Some(address) = address {
-        text.extend([&address.to_string(), "\t", hostname, "\n"]);
-    }
-    text
 }

@@ -1,18 +1,20 @@
-//! Prepares a pod's volumes and renews the tokens in them.
+//! Prepares a pod's volumes and updates their contents.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use futures::future::try_join_all;
 use image_store::Image;
 use k8s_openapi::api::core::v1::Pod;
 use reasons::Reason;
+use tokio::time::Instant;
 
 use super::image::{credentials, policy};
 use crate::{
     Failure,
     documents::{self, Documents},
     node::Shared,
-    storage, tokens,
+    storage,
+    tokens::{self, Tokens},
     volumes::{self, Volumes},
 };
 
@@ -21,8 +23,27 @@ use crate::{
 pub(crate) struct Prepared {
     pub(crate) volumes: Volumes,
     pub(crate) documents: Documents,
-    /// When to renew the tokens in them; `None` if there are no tokens.
-    pub(crate) fresh_for: Option<Duration>,
+    /// The tokens in them.
+    pub(crate) tokens: LiveTokens,
+}
+
+/// The tokens in the volumes of a pod.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LiveTokens {
+    all: Tokens,
+    renew_at: Option<Instant>,
+}
+
+impl LiveTokens {
+    fn new(all: Tokens) -> Self {
+        let renew_at = all.fresh_for.map(|fresh| Instant::now() + fresh);
+        Self { all, renew_at }
+    }
+
+    /// When to renew them; `None` if there are no tokens.
+    pub(crate) fn renew_at(&self) -> Option<Instant> {
+        self.renew_at
+    }
 }
 
 pub(crate) async fn prepare_volumes(
@@ -58,16 +79,16 @@ pub(crate) async fn prepare_volumes(
     .await?;
     let claims = storage::resolve_claims(&shared, &pod).await?;
     let tokens = tokens::fetch(&shared.settings.client, &pod).await?;
-    let fresh_for = tokens.fresh_for;
     let request = volumes::Request {
         pod,
         claims,
-        tokens,
+        tokens: tokens.clone(),
         pod_dir: dir,
         documents: documents.clone(),
         images: images.into_iter().collect::<BTreeMap<String, Image>>(),
         node_name: shared.settings.node_name.clone(),
         host_ip: shared.settings.address,
+        allocatable: shared.allocatable(),
         version: version(),
     };
     let prepared = tokio::task::spawn_blocking(move || volumes::prepare(&request)).await;
@@ -76,7 +97,7 @@ pub(crate) async fn prepare_volumes(
     Ok(Prepared {
         volumes,
         documents,
-        fresh_for,
+        tokens: LiveTokens::new(tokens),
     })
 }
 
@@ -85,29 +106,42 @@ fn version() -> String {
     jiff::Timestamp::now().as_nanosecond().to_string()
 }
 
-/// Writes new tokens into the volumes of a running pod. Returns when to renew them again.
-pub(crate) async fn refresh_tokens(
+/// Writes the current contents into the volumes of a running pod. Returns the tokens in them.
+pub(crate) async fn refresh_volumes(
     shared: Arc<Shared>,
     pod: Arc<Pod>,
     dir: PathBuf,
-) -> Result<Option<Duration>, Failure> {
+    mut tokens: LiveTokens,
+) -> (LiveTokens, Result<(), Failure>) {
+    let refreshed = refresh(shared, pod, dir, &mut tokens).await;
+    (tokens, refreshed)
+}
+
+async fn refresh(
+    shared: Arc<Shared>,
+    pod: Arc<Pod>,
+    dir: PathBuf,
+    tokens: &mut LiveTokens,
+) -> Result<(), Failure> {
+    let client = &shared.settings.client;
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let names = documents::names(&pod);
-    let documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
-    let tokens = tokens::fetch(&shared.settings.client, &pod).await?;
-    let fresh_for = tokens.fresh_for;
+    let names = documents::names_of_volumes(&pod);
+    let documents = documents::fetch(client, &namespace, names).await?;
+    if tokens.renew_at.is_some_and(|at| at <= Instant::now()) {
+        *tokens = LiveTokens::new(tokens::fetch(client, &pod).await?);
+    }
     let request = volumes::Request {
         pod,
         claims: BTreeMap::new(),
-        tokens,
+        tokens: tokens.all.clone(),
         pod_dir: dir,
         documents,
         images: BTreeMap::new(),
         node_name: shared.settings.node_name.clone(),
         host_ip: shared.settings.address,
+        allocatable: shared.allocatable(),
         version: version(),
     };
     let refreshed = tokio::task::spawn_blocking(move || volumes::refresh(&request)).await;
-    refreshed.map_err(|error| Failure::of(Reason::FailedMount, "renew tokens", &error))??;
-    Ok(fresh_for)
+    refreshed.map_err(|error| Failure::of(Reason::FailedMount, "update volumes", &error))?
 }

@@ -77,6 +77,12 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
         }
         json!({"waiting": waiting})
     };
+    // Kubelets use one reason for all containers of a pod with init containers.
+    let starting = if has_init(view) {
+        Reason::PodInitializing
+    } else {
+        Reason::ContainerCreating
+    };
     match one.status.map(|status| (&status.state, status)) {
         Some((State::Running { started_ms, .. }, _)) => {
             json!({"running": {"startedAt": time(*started_ms)}})
@@ -98,14 +104,11 @@ fn state(view: &View<'_>, one: &ContainerView<'_>, id: &dyn Fn(u32) -> String) -
             let message = back_off(view.pod, &one.container.name, *delay_ms);
             waiting(Reason::CrashLoopBackOff, &message)
         }
-        Some((State::Starting, _)) => waiting(Reason::ContainerCreating, ""),
+        Some((State::Starting, _)) => waiting(starting, ""),
         None => match (&one.failure, view.obstacle) {
             (Some(failure), _) => waiting(failure.reason, &failure.message),
-            (None, Some(obstacle)) => waiting(Reason::ContainerCreating, &obstacle.message),
-            (None, None) if one.role == Role::Main && has_init(view) => {
-                waiting(Reason::PodInitializing, "")
-            }
-            (None, None) => waiting(Reason::ContainerCreating, ""),
+            (None, Some(obstacle)) => waiting(starting, &obstacle.message),
+            (None, None) => waiting(starting, ""),
         },
     }
 }

@@ -96,7 +96,7 @@ pub(crate) fn render(view: &View<'_>) -> Value {
         "Failed"
     } else if ended {
         "Succeeded"
-    } else if initialized && main_runs().any(|run| run != Run::Absent && run != Run::Starting) {
+    } else if initialized && view.containers.iter().any(has_run) {
         "Running"
     } else {
         "Pending"
@@ -122,6 +122,17 @@ pub(crate) fn render(view: &View<'_>) -> Value {
         status["message"] = json!(failure.message);
     }
     status
+}
+
+/// Whether a main container has run. One that starts again keeps its pod running.
+fn has_run(one: &ContainerView<'_>) -> bool {
+    let again = one.status.is_some_and(|status| status.attempt > 0);
+    match run(one.status) {
+        _ if one.role != Role::Main => false,
+        Run::Absent => false,
+        Run::Starting => again,
+        Run::Running | Run::BackOff | Run::Succeeded | Run::Failed => true,
+    }
 }
 
 /// The status of a pod that cannot be bound to this node.

@@ -287,3 +287,80 @@ fn conditions_follow_probes_and_readiness_gates() {
     assert_eq!(got["initContainerStatuses"][0]["started"], false);
     assert_eq!(got["initContainerStatuses"][0]["ready"], false);
 }
+
+#[test]
+fn containers_wait_as_initializing_in_a_pod_with_init_containers() {
+    let obstacle = Failure::new(Reason::FailedMount, "no disk");
+    for (init, obstacle, expected) in [
+        (json!([]), None, "ContainerCreating"),
+        (json!([]), Some(&obstacle), "ContainerCreating"),
+        (json!([{"name": "i"}]), None, "PodInitializing"),
+        (json!([{"name": "i"}]), Some(&obstacle), "PodInitializing"),
+    ] {
+        for state in [None, Some(status(State::Starting))] {
+            let pod = pod(&json!({"containers": [{"name": "c"}], "initContainers": init}));
+            let spec = pod.spec.as_ref().unwrap();
+            let view = |container, role| ContainerView {
+                container,
+                role,
+                status: state.as_ref(),
+                digest: None,
+                failure: None,
+                readiness: Readiness::Ready,
+            };
+            let inits = spec.init_containers.iter().flatten();
+            let mains = spec.containers.iter();
+            let got = render(&View {
+                pod: &pod,
+                now: Timestamp::UNIX_EPOCH,
+                host_ip: [192, 0, 2, 1].into(),
+                ips: &[],
+                has_network: false,
+                start_time: Timestamp::UNIX_EPOCH,
+                containers: inits
+                    .map(|one| view(one, Role::Init))
+                    .chain(mains.map(|one| view(one, Role::Main)))
+                    .collect(),
+                failure: None,
+                obstacle,
+                before: &[],
+            });
+            for list in ["containerStatuses", "initContainerStatuses"] {
+                for one in got[list].as_array().into_iter().flatten() {
+                    assert_eq!(one["state"]["waiting"]["reason"], expected, "{list} {init}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pod_keeps_running_while_its_container_starts_again() {
+    let pod = pod(&json!({"containers": [{"name": "c"}]}));
+    for (attempt, phase) in [(0, "Pending"), (1, "Running")] {
+        let status = ContainerStatus {
+            attempt,
+            ..status(State::Starting)
+        };
+        let got = render(&View {
+            pod: &pod,
+            now: Timestamp::UNIX_EPOCH,
+            host_ip: [192, 0, 2, 1].into(),
+            ips: &[],
+            has_network: true,
+            start_time: Timestamp::UNIX_EPOCH,
+            containers: vec![ContainerView {
+                container: &pod.spec.as_ref().unwrap().containers[0],
+                role: Role::Main,
+                status: Some(&status),
+                digest: None,
+                failure: None,
+                readiness: Readiness::Starting,
+            }],
+            failure: None,
+            obstacle: None,
+            before: &[],
+        });
+        assert_eq!(got["phase"], phase);
+    }
+}

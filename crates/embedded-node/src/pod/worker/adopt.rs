@@ -38,6 +38,8 @@ impl Worker {
             deleted,
         };
         worker.adopt_files().await;
+        worker.sync_containers();
+        worker.sync_start_hooks();
         worker.sync_probes();
         worker
     }

@@ -2,7 +2,7 @@
 
 use image_store::Image;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_supervisor::status::ContainerStatus;
+use pod_supervisor::status::{ContainerStatus, State};
 use tokio::time::Instant;
 
 use super::{
@@ -12,8 +12,12 @@ use super::{
         task::{Backoff, Task},
     },
     Worker,
+    hooks::running_attempt,
 };
-use crate::probes::{self, Health};
+use crate::{
+    hooks::StartHook,
+    probes::{self, Health},
+};
 
 #[derive(Debug)]
 pub(super) struct ContainerTasks {
@@ -24,6 +28,9 @@ pub(super) struct ContainerTasks {
     pub(super) start: Task<()>,
     /// Digest of the image it was started from.
     pub(super) digest: Option<String>,
+    pub(super) start_hook: StartHook,
+    /// In place of the status of a run whose start hook has not succeeded.
+    starting: Option<ContainerStatus>,
     pub(super) probes: Vec<Health>,
     /// The run that is being ended because a probe failed.
     pub(super) killing: Option<u32>,
@@ -52,6 +59,8 @@ impl ContainerTasks {
             image: Task::new(Backoff::PULL),
             start: Task::new(Backoff::LOCAL),
             digest: None,
+            start_hook: StartHook::of(container),
+            starting: None,
             probes: probes::of(container),
             killing: None,
         }
@@ -73,7 +82,25 @@ impl Worker {
         self.containers.iter().map(observe).collect()
     }
 
-    pub(super) fn container_status(&self, of: &ContainerTasks) -> Option<&ContainerStatus> {
-        self.supervisor.container(&of.container.name)
+    /// The container's status. One that waits for its start hook is still starting.
+    pub(super) fn container_status<'a>(
+        &'a self,
+        of: &'a ContainerTasks,
+    ) -> Option<&'a ContainerStatus> {
+        let known = self.supervisor.container(&of.container.name)?;
+        let starting = of.starting.as_ref();
+        let pending = running_attempt(known).is_some_and(|run| of.start_hook.is_pending(run));
+        starting.filter(|_| pending).or(Some(known))
+    }
+
+    /// Takes over the supervisor's statuses.
+    pub(super) fn sync_containers(&mut self) {
+        for one in &mut self.containers {
+            let known = self.supervisor.container(&one.container.name);
+            one.starting = known.map(|known| ContainerStatus {
+                state: State::Starting,
+                ..known.clone()
+            });
+        }
     }
 }

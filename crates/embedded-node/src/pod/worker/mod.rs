@@ -3,13 +3,14 @@
 //! - [`adopt`] takes over the files and processes of an earlier node process.
 //! - [`tasks`] and [`containers`] hold the progress of each step.
 //! - [`steps`] starts the planned steps, [`outcome`] records their results.
-//! - [`supervisor`] follows the pod's supervisor, [`probes`] the containers' probes, [`timers`]
-//!   the deadline and the tokens of the pod.
+//! - [`supervisor`] follows the pod's supervisor, [`hooks`] and [`probes`] those of its containers,
+//!   [`timers`] the deadline and the volumes of the pod.
 //! - [`report`] keeps the status on the API server up to date, [`events`] publishes events.
 
 mod adopt;
 mod containers;
 mod events;
+mod hooks;
 mod outcome;
 mod probes;
 mod report;
@@ -136,11 +137,12 @@ impl Worker {
 
     /// Starts all pending work. Returns when to reconcile again if nothing happens until then.
     fn reconcile(&mut self) -> Option<Instant> {
+        self.reject_if_refused();
         let timers = [
             self.report_if_changed(),
             self.enforce_deadline(),
             self.start_probes(),
-            self.renew_tokens(),
+            self.refresh_volumes(),
         ];
         for step in plan(&self.observe()) {
             self.start_step(step);
@@ -210,6 +212,9 @@ impl Worker {
                     after.deletion_timestamp.is_some() && before.deletion_timestamp.is_none();
                 let shorter =
                     after.deletion_grace_period_seconds < before.deletion_grace_period_seconds;
+                if before.labels != after.labels || before.annotations != after.annotations {
+                    self.tasks.refresh_soon();
+                }
                 self.pod = pod;
                 if began || shorter {
                     self.tasks.restart_termination();

@@ -1,13 +1,12 @@
 //! Records the results of finished steps.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use image_store::Image;
 use k8s_openapi::api::core::v1::Pod;
 use pod_supervisor::status::PodStatus;
 use reasons::Reason;
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::{
     super::{
@@ -17,12 +16,10 @@ use super::{
         task::Task,
     },
     Worker,
+    hooks::HookRun,
     probes::ProbeRun,
 };
 use crate::{Addresses, Failure, supervisor::Link};
-
-/// Next renewal of the tokens of a pod that has none.
-const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// The result of work that ran beside the worker's loop.
 pub(super) enum Outcome {
@@ -30,7 +27,7 @@ pub(super) enum Outcome {
     UnschedulableReported(Result<(), Failure>),
     Sandbox(Result<(Link, PodStatus), Failure>),
     Volumes(Result<Prepared, Failure>),
-    TokensRenewed(Result<Option<Duration>, Failure>),
+    VolumesRefreshed(act::LiveTokens, Result<(), Failure>),
     Network(Result<Addresses, Failure>),
     Pulled(usize, Result<Image, Failure>),
     Started(usize, Result<(), Failure>),
@@ -39,6 +36,7 @@ pub(super) enum Outcome {
     StatusReported(Value, Result<(), Failure>),
     ObjectDeleted(Result<(), Failure>),
     Probed(ProbeRun, Result<(), String>),
+    StartHookEnded(HookRun, Result<(), String>),
     Killed(usize, Result<(), Failure>),
 }
 
@@ -49,11 +47,7 @@ impl Worker {
             Outcome::UnschedulableReported(result) => self.on_unschedulable_reported(result),
             Outcome::Sandbox(result) => self.on_sandbox(result),
             Outcome::Volumes(result) => self.on_volumes(result),
-            Outcome::TokensRenewed(result) => {
-                self.publish_error(&result, self.tasks.tokens.failures());
-                let next = |fresh: Option<Duration>| Instant::now() + fresh.unwrap_or(NEVER);
-                self.tasks.tokens.finish(result.map(next));
-            }
+            Outcome::VolumesRefreshed(tokens, result) => self.on_volumes_refreshed(tokens, result),
             Outcome::Network(result) => {
                 self.publish_error(&result, self.tasks.network.failures());
                 self.tasks.network.finish(result);
@@ -63,6 +57,7 @@ impl Worker {
             Outcome::Stopped(result) => {
                 self.publish_error(&result, self.tasks.stop.failures());
                 self.tasks.stop.finish(result);
+                self.tasks.begin_next_stop();
             }
             Outcome::TornDown(result) => self.on_torn_down(result),
             Outcome::StatusReported(status, result) => self.on_status_reported(status, result),
@@ -71,6 +66,7 @@ impl Worker {
                 self.tasks.delete_object.finish(result);
             }
             Outcome::Probed(run, result) => self.on_probed(run, &result),
+            Outcome::StartHookEnded(run, result) => self.on_start_hook(run, &result),
             Outcome::Killed(index, result) => self.on_killed(index, &result),
         }
     }
@@ -135,10 +131,9 @@ impl Worker {
 
     fn on_volumes(&mut self, result: Result<Prepared, Failure>) {
         self.publish_error(&result, self.tasks.volumes.failures());
-        if let Ok(prepared) = &result
-            && let Some(fresh_for) = prepared.fresh_for
-        {
-            self.tasks.tokens = Task::done(Instant::now() + fresh_for);
+        if let Ok(prepared) = &result {
+            self.tasks.tokens = prepared.tokens.clone();
+            self.tasks.refresh = Task::done(self.next_refresh());
         }
         self.tasks.volumes.finish(result);
     }

@@ -7,10 +7,7 @@ use pod_supervisor::status::State;
 use reasons::Reason;
 use tokio::time::Instant;
 
-use super::{
-    super::{act, plan::Intent},
-    Outcome, Worker, grace_period,
-};
+use super::{super::plan::Intent, Outcome, Worker, grace_period};
 use crate::{
     Failure,
     probes::{self, Action, Health, KnownHealth, ProbeResult},
@@ -39,6 +36,10 @@ impl Worker {
                 one.probes.iter_mut().for_each(Health::end);
                 continue;
             };
+            if one.start_hook.is_pending(attempt) {
+                one.probes.iter_mut().for_each(Health::end);
+                continue;
+            }
             let age = Duration::from_millis(u64::try_from(now - started_ms).unwrap_or(0));
             let known = known_health(&self.pod, &one.container.name, attempt);
             for probe in &mut one.probes {
@@ -128,18 +129,13 @@ impl Worker {
         let kind = kind.to_lowercase();
         let note = format!("Container {name} failed {kind} probe, will be restarted");
         self.publish_normal(Reason::Killing, note);
-        let kill = act::KillContainer {
-            dir: self.dir.clone(),
-            container: name,
-            attempt: run.attempt,
-            grace: grace_period(own_grace.or_else(|| self.termination_grace_period())),
-        };
-        self.spawn(async move { Outcome::Killed(run.container, act::kill_container(kill).await) });
+        let grace = grace_period(own_grace.or_else(|| self.termination_grace_period()));
+        self.kill_container(run.container, run.attempt, grace);
     }
 }
 
 /// The health of that run of a container in the pod's status on the API server.
-fn known_health(pod: &Pod, container: &str, attempt: u32) -> Option<KnownHealth> {
+pub(super) fn known_health(pod: &Pod, container: &str, attempt: u32) -> Option<KnownHealth> {
     let status = pod.status.as_ref()?;
     let mut all = status
         .container_statuses

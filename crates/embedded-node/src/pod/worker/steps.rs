@@ -22,6 +22,8 @@ impl Worker {
     pub(super) fn start_step(&mut self, step: Step) {
         let work = match step {
             Step::Bind => self.bind(),
+            // A refused pod gets none: it fails as soon as it is bound.
+            Step::MakeSandbox if self.refusal().is_some() => None,
             Step::MakeSandbox => Some(self.make_sandbox()),
             Step::PrepareVolumes => Some(self.prepare_volumes()),
             Step::JoinNetwork => self.join_network(),
@@ -131,8 +133,12 @@ impl Worker {
     fn stop(&mut self) -> BoxFuture<'static, Outcome> {
         self.tasks.stop.begin();
         self.publish_stopping();
-        let (dir, grace) = (self.dir.clone(), self.grace());
-        Box::pin(async move { Outcome::Stopped(act::stop(dir, grace).await) })
+        let (shared, request) = (Arc::clone(&self.shared), self.stop_request());
+        let superseded = self.tasks.superseded.clone();
+        Box::pin(async move {
+            let stopped = superseded.run_until_cancelled(act::stop(shared, request));
+            Outcome::Stopped(stopped.await.unwrap_or(Ok(())))
+        })
     }
 
     fn publish_stopping(&self) {

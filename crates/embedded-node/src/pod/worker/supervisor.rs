@@ -56,6 +56,8 @@ impl Worker {
         };
         let before = self.supervisor.status.replace(status);
         self.publish_changes(before.as_ref());
+        self.sync_containers();
+        self.sync_start_hooks();
         self.sync_probes();
         let namespace = |status: &PodStatus| status.network_namespace;
         let after = self.supervisor.status.as_ref().map(namespace);

@@ -1,9 +1,10 @@
 //! Progress of the steps that concern the pod as a whole.
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::super::{
-    act::Prepared,
+    act::{LiveTokens, Prepared},
     plan::Stage,
     task::{Backoff, Task},
 };
@@ -16,10 +17,15 @@ pub(super) struct Tasks {
     pub(super) unschedulable: Option<String>,
     pub(super) sandbox: Task<()>,
     pub(super) volumes: Task<Prepared>,
-    /// Renewal of the tokens in the volumes; its value is when to renew them next.
-    pub(super) tokens: Task<Instant>,
+    /// Update of the contents of the volumes; its value is when to update them next.
+    pub(super) refresh: Task<Instant>,
+    /// The pod has changed since the update in progress began.
+    pub(super) refresh_again: bool,
+    pub(super) tokens: LiveTokens,
     pub(super) network: Task<Addresses>,
     pub(super) stop: Task<()>,
+    /// Cancelled when a stop in progress has to begin again, with a shorter grace period.
+    pub(super) superseded: CancellationToken,
     pub(super) tear_down: Task<()>,
     pub(super) delete_object: Task<()>,
 }
@@ -31,15 +37,18 @@ impl Tasks {
             unschedulable: None,
             sandbox: Task::new(Backoff::LOCAL),
             volumes: Task::new(Backoff::LOCAL),
-            tokens: Task::new(Backoff::LOCAL),
+            refresh: Task::new(Backoff::LOCAL),
+            refresh_again: false,
+            tokens: LiveTokens::default(),
             network: Task::new(Backoff::LOCAL),
             stop: Task::new(Backoff::LOCAL),
+            superseded: CancellationToken::new(),
             tear_down: Task::new(Backoff::LOCAL),
             delete_object: Task::new(Backoff::LOCAL),
         }
     }
 
-    /// When failed tasks are retried; tokens have a timer of their own.
+    /// When failed tasks are retried; the update of volumes has a timer of its own.
     pub(super) fn retry_times(&self) -> [Option<Instant>; 7] {
         [
             self.bind.retry_at(),
@@ -59,6 +68,26 @@ impl Tasks {
             if task.stage(Instant::now()) != Stage::Busy {
                 task.reset();
             }
+        }
+        if self.stop.stage(Instant::now()) == Stage::Busy {
+            self.superseded.cancel();
+        }
+    }
+
+    /// The contents of the volumes may have changed.
+    pub(super) fn refresh_soon(&mut self) {
+        match self.refresh.stage(Instant::now()) {
+            Stage::Busy => self.refresh_again = true,
+            Stage::Done => self.refresh = Task::done(Instant::now()),
+            Stage::Todo | Stage::Waiting => {}
+        }
+    }
+
+    /// A superseded stop has ended: the next one may begin.
+    pub(super) fn begin_next_stop(&mut self) {
+        if self.superseded.is_cancelled() {
+            self.superseded = CancellationToken::new();
+            self.stop.reset();
         }
     }
 }

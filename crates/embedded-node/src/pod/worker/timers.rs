@@ -1,4 +1,4 @@
-//! Work that starts at a time instead of by the plan: the pod's deadline and its tokens.
+//! Checks beside the plan: the pod's admission, its deadline and its volumes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,10 @@ use super::{
     },
     Lifecycle, Outcome, Worker,
 };
-use crate::Failure;
+use crate::{Failure, sysctls, volumes};
+
+/// How long a change of a config map or secret may take to arrive, as with a kubelet.
+const REFRESH_EVERY: Duration = Duration::from_mins(1);
 
 impl Worker {
     /// Fails a pod that has run for its `activeDeadlineSeconds`. Returns when that will be.
@@ -39,25 +42,72 @@ impl Worker {
         }
     }
 
-    /// Renews the tokens in the volumes before they expire. Returns when to renew them next.
-    pub(super) fn renew_tokens(&mut self) -> Option<Instant> {
-        if self.intent() != Intent::Run || self.tasks.volumes.value()?.fresh_for.is_none() {
+    /// Fails a bound pod that this node does not accept. One that runs already keeps running.
+    pub(super) fn reject_if_refused(&mut self) {
+        let bound = self.bind_stage(Instant::now()) == Stage::Done;
+        if !bound || !self.lifecycle.is_active() || self.intent() != Intent::Run {
+            return;
+        }
+        if let Some(refusal) = self.refusal() {
+            self.publish_warning(&refusal);
+            let message = format!("Pod was rejected: {}", refusal.message);
+            self.lifecycle = Lifecycle::Failed(Failure::new(refusal.reason, message));
+        }
+    }
+
+    /// Why this node does not accept the pod.
+    pub(super) fn refusal(&self) -> Option<Failure> {
+        let is_new = self.supervisor.status.is_none();
+        is_new.then(|| sysctls::refusal(&self.pod)).flatten()
+    }
+
+    /// Updates the contents of the volumes regularly. Returns when to do so next.
+    pub(super) fn refresh_volumes(&mut self) -> Option<Instant> {
+        self.tasks.volumes.value()?;
+        if self.intent() != Intent::Run || !self.lifecycle.is_active() {
+            return None;
+        }
+        let mut volumes = self.pod.spec.as_ref()?.volumes.iter().flatten();
+        if !volumes.any(volumes::has_payload) {
             return None;
         }
         let now = Instant::now();
-        let renew_at = match self.tasks.tokens.stage(now) {
-            Stage::Done => *self.tasks.tokens.value()?,
-            Stage::Waiting => self.tasks.tokens.retry_at()?,
+        let at = match self.tasks.refresh.stage(now) {
+            Stage::Done => *self.tasks.refresh.value()?,
+            Stage::Waiting => self.tasks.refresh.retry_at()?,
             Stage::Todo => now,
             Stage::Busy => return None,
         };
-        if renew_at > now {
-            return Some(renew_at);
+        if at > now {
+            return Some(at);
         }
-        self.tasks.tokens.begin();
+        self.tasks.refresh.begin();
         let (shared, pod) = (Arc::clone(&self.shared), Arc::clone(&self.pod));
-        let dir = self.dir.clone();
-        self.spawn(async { Outcome::TokensRenewed(act::refresh_tokens(shared, pod, dir).await) });
+        let (dir, tokens) = (self.dir.clone(), self.tasks.tokens.clone());
+        self.spawn(async {
+            let (tokens, result) = act::refresh_volumes(shared, pod, dir, tokens).await;
+            Outcome::VolumesRefreshed(tokens, result)
+        });
         None
+    }
+
+    pub(super) fn on_volumes_refreshed(
+        &mut self,
+        tokens: act::LiveTokens,
+        result: Result<(), Failure>,
+    ) {
+        self.publish_error(&result, self.tasks.refresh.failures());
+        self.tasks.tokens = tokens;
+        let next = self.next_refresh();
+        self.tasks.refresh.finish(result.map(|()| next));
+        if std::mem::take(&mut self.tasks.refresh_again) {
+            self.tasks.refresh_soon();
+        }
+    }
+
+    pub(super) fn next_refresh(&self) -> Instant {
+        let regular = Instant::now() + REFRESH_EVERY;
+        let renewal = self.tasks.tokens.renew_at();
+        renewal.map_or(regular, |renewal| renewal.min(regular))
     }
 }

@@ -54,6 +54,10 @@ impl Reconciler for Claims {
         }
         Ok(Requeue::OnChange)
     }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.0.storage.claims.get(key)?.metadata.uid.clone()
+    }
 }
 
 /// Steps that only publish have none.

@@ -50,6 +50,12 @@ pub(in super::super) async fn recover(shared: &Shared) {
     let work = move || {
         in_use::sweep(&root)?;
         backing.sweep()?;
+        for dir in backing.unrecorded() {
+            tracing::warn!(
+                dir = %dir.display(),
+                "volume.json of a volume is missing or unreadable; its data is kept"
+            );
+        }
         for name in backing.unconfirmed() {
             if known.contains(&name) {
                 backing.confirm(&name)?;

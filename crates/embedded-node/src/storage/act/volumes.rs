@@ -52,6 +52,10 @@ impl Reconciler for Volumes {
         }
         Ok(Requeue::OnChange)
     }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.0.storage.volumes.get(key)?.metadata.uid.clone()
+    }
 }
 
 fn failpoint(step: &volume::Step) -> Option<&'static str> {

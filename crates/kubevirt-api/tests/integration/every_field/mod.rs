@@ -15,7 +15,7 @@ use proptest::{
     strategy::{Strategy as _, ValueTree as _},
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize as _, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use objects::{Objects, paths};
@@ -25,16 +25,24 @@ const CASES: usize = 600;
 /// And so many at least, however early every field was reached.
 const AT_LEAST: usize = 24;
 
+/// A kind: the name of its definition, the version that the type writes, the test of one object.
+struct Kind {
+    name: String,
+    api_version: &'static str,
+    survives: fn(&Value),
+    read: fn(&Value) -> Result<(), String>,
+}
+
 macro_rules! kinds {
     ($($kind:ty,)+) => {
-        /// Every kind, by the name of its definition, with the version that the type writes and
-        /// the test of one object.
-        fn kinds() -> Vec<(String, &'static str, fn(&Value))> {
-            vec![$((
-                format!("{}.{}", <$kind>::PLURAL, <$kind>::GROUP),
-                <$kind>::API_VERSION,
-                survives::<$kind> as fn(&Value),
-            ),)+]
+        /// Every kind.
+        fn kinds() -> Vec<Kind> {
+            vec![$(Kind {
+                name: format!("{}.{}", <$kind>::PLURAL, <$kind>::GROUP),
+                api_version: <$kind>::API_VERSION,
+                survives: survives::<$kind>,
+                read: |object| <$kind>::deserialize(object).map(drop).map_err(|e| e.to_string()),
+            },)+]
         }
     };
 }
@@ -86,7 +94,7 @@ fn notations_are_preserved_or_normalised_like_kubernetes() {
     }
 }
 
-/// Shows the first line that differs, with what stands before it.
+/// Shows the first line that differs, with the lines before it.
 fn same(before: &str, after: &str) {
     let lines = before.lines().zip(after.lines());
     let equal = lines.take_while(|(before, after)| before == after).count();
@@ -109,7 +117,7 @@ fn definition(name: &str) -> Value {
 
 #[test]
 fn list_of_kinds_matches_the_definitions() {
-    let listed: BTreeSet<String> = kinds().into_iter().map(|(name, ..)| name).collect();
+    let listed: BTreeSet<String> = kinds().into_iter().map(|kind| kind.name).collect();
     let defined: BTreeSet<String> = crds::ALL
         .iter()
         .map(|(name, _)| (*name).to_owned())
@@ -117,26 +125,35 @@ fn list_of_kinds_matches_the_definitions() {
     assert_eq!(listed, defined);
 }
 
-#[test]
-fn generated_objects_of_every_kind_round_trip_with_every_field() {
-    for (name, api_version, survives) in kinds() {
-        let definition = definition(&name);
+impl Kind {
+    fn objects(&self) -> Objects {
+        let definition = definition(&self.name);
         let spec = &definition["spec"];
         let versions = spec["versions"].as_array().expect("versions");
         let stored = versions.iter().find(|version| version["storage"] == true);
         let stored = stored.expect("a stored version");
-        let objects = Objects {
-            api_version: api_version.to_owned(),
+        Objects {
+            api_version: self.api_version.to_owned(),
             kind: spec["names"]["kind"].as_str().expect("a kind").to_owned(),
             schema: stored["schema"]["openAPIV3Schema"].clone(),
             reached: RefCell::default(),
-        };
+        }
+    }
+}
+
+fn runner() -> TestRunner {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    TestRunner::new_with_rng(Config::default(), rng)
+}
+
+#[test]
+fn generated_objects_of_every_kind_round_trip_with_every_field() {
+    for kind in kinds() {
+        let (name, objects, mut runner) = (&kind.name, kind.objects(), runner());
         let all = paths(&objects.schema);
-        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-        let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         for case in 0..CASES {
             let object = objects.new_tree(&mut runner).expect("an object").current();
-            survives(&object);
+            (kind.survives)(&object);
             if case >= AT_LEAST && all.is_subset(&objects.reached.borrow()) {
                 break;
             }
@@ -146,4 +163,73 @@ fn generated_objects_of_every_kind_round_trip_with_every_field() {
         assert!(missed.is_empty(), "{name}: never reached: {missed:#?}");
         println!("{name}: {} of {} paths", reached.len(), all.len());
     }
+}
+
+/// Go's decoder reads null as the empty value of any type.
+#[test]
+fn null_in_place_of_any_field_leaves_an_object_readable() {
+    let mut wrong = BTreeSet::new();
+    for kind in kinds() {
+        let (objects, mut runner, mut done) = (kind.objects(), runner(), BTreeSet::new());
+        for _ in 0..AT_LEAST {
+            let object = objects.new_tree(&mut runner).expect("an object").current();
+            let mut pointers = Vec::new();
+            let root = Place {
+                pointer: "",
+                path: "",
+            };
+            fields(&object, &objects.schema, root, &mut pointers);
+            // The time of Kubernetes' own type of conditions is required.
+            pointers.retain(|(_, path)| path != ".status.conditions[].lastTransitionTime");
+            for (pointer, path) in pointers {
+                if !done.insert(path.clone()) {
+                    continue;
+                }
+                let mut holed = object.clone();
+                *holed.pointer_mut(&pointer).expect("a field") = Value::Null;
+                if let Err(why) = (kind.read)(&holed) {
+                    wrong.insert(format!("{}{path}: {why}", kind.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The fields of objects that the schema names: where each is, and its path without indices. Keys of
+/// maps are data, and metadata is Kubernetes' own type.
+fn fields(value: &Value, schema: &Value, at: Place<'_>, out: &mut Vec<(String, String)>) {
+    let Place { pointer, path } = at;
+    match value {
+        Value::Object(members) => {
+            for (name, inner) in members {
+                let step = name.replace('~', "~0").replace('/', "~1");
+                let pointer = &format!("{pointer}/{step}");
+                let path = &format!("{path}.{name}");
+                let place = Place { pointer, path };
+                let declared = &schema["properties"][name];
+                if declared.is_object() {
+                    out.push((pointer.clone(), path.clone()));
+                    fields(inner, declared, place, out);
+                } else {
+                    fields(inner, &schema["additionalProperties"], place, out);
+                }
+            }
+        }
+        Value::Array(items) => {
+            for (index, inner) in items.iter().enumerate() {
+                let pointer = &format!("{pointer}/{index}");
+                let path = &format!("{path}[]");
+                fields(inner, &schema["items"], Place { pointer, path }, out);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Where a value is in an object.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    pointer: &'a str,
+    path: &'a str,
 }

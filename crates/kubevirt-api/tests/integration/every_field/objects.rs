@@ -184,9 +184,11 @@ fn collect(path: &str, schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
+/// Required fields, and names with a default, are in every stored object.
 fn requires(schema: &Value, name: &str) -> bool {
     let names = schema["required"].as_array();
-    names.is_some_and(|names| names.iter().any(|one| one == name))
+    let has_default = schema["properties"][name]["default"] == "";
+    has_default || names.is_some_and(|names| names.iter().any(|one| one == name))
 }
 
 struct Maker<'a> {

@@ -114,7 +114,7 @@ async fn inferred(client: &Client, vm: &VirtualMachine, family: Family) -> Optio
             Step::Lookup(source) => match read(client, &source).await {
                 Ok(found) => infer::next_step(&source, found.as_ref(), family),
                 Err(error) => {
-                    let message = format!("{source} cannot be read: {error}");
+                    let message = format!("{source} cannot be read: {}", error_chain(&error));
                     return Some(Outcome::Fatal(message));
                 }
             },

@@ -230,14 +230,14 @@ async fn size_is_inferred_from_the_labels_of_a_volume() {
     assert_eq!(made.data["spec"]["instancetype"], Value::Null);
     assert_eq!(memory(&made), json!({ "guest": "128Mi" }));
 
-    for (claim, policy, says) in [
+    for (claim, policy, expected) in [
         ("plain", None, "has no label"),
         ("plain", Some("Reject"), "has no label"),
         ("none", Some("Ignore"), "PVC default/none does not exist"),
     ] {
         let (code, message, _) = refused(environment.create(&infer("c", claim, policy)).await);
         assert_eq!(code, 400, "{message}");
-        assert!(message.contains(says), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     environment.end().await;
 }

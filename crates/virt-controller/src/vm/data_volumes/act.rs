@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 
 use super::{DataVolumeError, Readiness, Templated, body, readiness, unpopulated};
 use crate::MANAGER;
-use crate::view::{DataVolume, Vm};
+use crate::view::DataVolume;
 use crate::vm::observe::Observed;
 use crate::vm::plan::Failure;
 use crate::vm::status::Done;
+use crate::vm::view::Vm;
 use crate::vm::{Controller, VmError, template};
 
 impl Controller {

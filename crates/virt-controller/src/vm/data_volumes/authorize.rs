@@ -9,8 +9,8 @@ use reconcile::Key;
 use serde_json::Value;
 
 use super::{DataVolumeError, GROUP};
-use crate::view::Vm;
 use crate::vm::Controller;
+use crate::vm::view::Vm;
 
 /// The longest chain of data sources.
 const MOST_SOURCES: usize = 2;

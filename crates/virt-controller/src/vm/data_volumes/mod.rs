@@ -23,7 +23,8 @@ use super::observe::Observed;
 use super::plan::Step;
 use super::strategy::Decision;
 use super::template;
-use crate::view::{DataVolume, Vm};
+use crate::view::DataVolume;
+use crate::vm::view::Vm;
 
 pub(crate) use error::DataVolumeError;
 

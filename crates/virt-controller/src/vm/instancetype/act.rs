@@ -16,9 +16,9 @@ use uuid::Uuid;
 use super::apply::{Chosen, apply};
 use super::{ChoiceError, references, revision};
 use crate::MANAGER;
-use crate::view::Vm;
 use crate::vm::plan::Failure;
 use crate::vm::status::Done;
+use crate::vm::view::Vm;
 use crate::vm::{Controller, VmError};
 
 impl Controller {
@@ -36,7 +36,10 @@ impl Controller {
         let namespace = vm.metadata.namespace.clone().unwrap_or_default();
         let found: Found<Value> = sizes::find(&self.client, &namespace, &reference)
             .await
-            .map_err(ChoiceError::Find)?;
+            .map_err(|source| ChoiceError::Find {
+                family: reference.family,
+                source,
+            })?;
         let Origin::Object(object) = found.origin else {
             return Ok(reference);
         };
@@ -84,12 +87,11 @@ impl Controller {
         if let Err(VmError::Choice(error)) = &outcome {
             let message = error_chain(error);
             let note = format!("Cannot use instance type or preference: {message}");
-            let reason = Reason::FailedCreate;
+            // A server that is unavailable for a moment is not a fault of the choice.
+            let reason = Some(error.reason()).filter(|reason| *reason != Reason::ServerUnavailable);
+            let reason = reason.unwrap_or(Reason::FailedCreate);
             self.recorder.publish(vm, EventType::Warning, reason, note);
-            done.failure = Some(Failure {
-                reason: Reason::FailedCreate,
-                message,
-            });
+            done.failure = Some(Failure { reason, message });
         }
         outcome
     }
@@ -115,7 +117,11 @@ impl Controller {
         };
         let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
         let found = sizes::find(&self.client, namespace, &reference).await;
-        let spec = found.map_err(ChoiceError::Find)?.spec;
+        let found = found.map_err(|source| ChoiceError::Find {
+            family: reference.family,
+            source,
+        })?;
+        let spec = found.spec;
         Ok(Some((reference, spec)))
     }
 

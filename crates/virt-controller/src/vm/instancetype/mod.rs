@@ -15,7 +15,7 @@ use kubevirt_api::vm::{InstancetypeMatcher, PreferenceMatcher};
 use kubevirt_api::vm_status::{ControllerRevisionRef, InstancetypeStatusRef, VirtualMachineStatus};
 use serde_json::Value;
 
-use crate::view::Vm;
+use crate::vm::view::Vm;
 
 pub(crate) use error::ChoiceError;
 

@@ -5,8 +5,8 @@ use kubevirt_api::instancetype::VirtualMachineInstancetype;
 use kubevirt_api::labels;
 use serde_json::{Value, json};
 
-use crate::view::Vm;
 use crate::vm::template;
+use crate::vm::view::Vm;
 
 /// The revision of an instance type or a preference. Its name follows from its owner and content.
 pub(super) fn body(vm: &Vm, reference: &Reference, object: &kube::api::DynamicObject) -> Value {

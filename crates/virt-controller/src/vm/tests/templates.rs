@@ -8,7 +8,8 @@ use super::super::data_volumes::{self, Templated};
 use super::super::plan::{Step, plan};
 use super::super::status::{self, Done};
 use super::{observe, set, vm};
-use crate::view::{DataVolume, Vm};
+use crate::view::DataVolume;
+use crate::vm::view::Vm;
 
 fn templated(name: &str, phase: Option<&str>, has_claim: bool) -> Templated {
     let data_volume = phase.map(|phase| {

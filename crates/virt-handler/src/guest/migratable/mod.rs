@@ -13,6 +13,9 @@ use kubevirt_api::{
 };
 use reasons::Reason;
 
+/// Why even a guest without obstacles cannot be migrated.
+const NOT_SUPPORTED: &str = "this version cannot migrate guests while they run";
+
 /// The input of the decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Input<'a> {
@@ -31,23 +34,24 @@ struct Obstacle {
 /// Sets the conditions `LiveMigratable` and `StorageLiveMigratable`, and the migration method.
 ///
 /// `LiveMigratable` has the first obstacle in the fixed order, disks last; `StorageLiveMigratable`
-/// has all obstacles but disks.
+/// has all obstacles but disks. A guest without obstacles is not migratable either: this version
+/// cannot migrate guests.
 pub(super) fn set(status: &mut VirtualMachineInstanceStatus, input: &Input<'_>, now: &Time) {
     let others = obstacles::find(input);
     let volumes = volumes::assess(input.vmi);
-    let first = others.first().or(volumes.obstacle.as_ref());
-    let list = &mut status.conditions;
-    let live = first.map_or_else(ConditionValue::holds, |obstacle| {
-        ConditionValue::fails(obstacle.reason, &obstacle.message)
-    });
-    conditions::set(list, Condition::LiveMigratable, &live, now);
-    let messages: Vec<&str> = others.iter().map(|one| one.message.as_str()).collect();
-    let message = messages.join("; ");
-    let storage = if others.is_empty() {
-        ConditionValue::holds()
-    } else {
-        ConditionValue::fails(Reason::NotMigratable, &message)
+    let unsupported = Obstacle {
+        reason: Reason::LiveMigrationNotSupported,
+        message: NOT_SUPPORTED.to_owned(),
     };
+    let first = others.first().or(volumes.obstacle.as_ref());
+    let first = first.unwrap_or(&unsupported);
+    let list = &mut status.conditions;
+    let live = ConditionValue::fails(first.reason, &first.message);
+    conditions::set(list, Condition::LiveMigratable, &live, now);
+    let messages = others.iter().map(|one| one.message.as_str());
+    let messages: Vec<&str> = messages.chain([NOT_SUPPORTED]).collect();
+    let message = messages.join("; ");
+    let storage = ConditionValue::fails(Reason::NotMigratable, &message);
     conditions::set(list, Condition::StorageLiveMigratable, &storage, now);
     status.migration_method = Some(volumes.method);
 }

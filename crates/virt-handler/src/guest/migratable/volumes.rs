@@ -1,7 +1,7 @@
 //! How the volumes of a guest would be migrated, and which of them prevent it.
 
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstanceMigrationMethod};
-use model::{Guest, Target, VolumeSource};
+use model::{Guest, Storage, Target};
 
 use reasons::Reason;
 
@@ -36,14 +36,15 @@ pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
     let volumes = guest.volumes.iter();
     for volume in volumes.filter(|volume| is_writable(&guest, volume.name)) {
         let name = volume.name;
-        let obstacle = match classify(&volume.source) {
-            Storage::Claim if is_migrated(name) || is_shared(vmi, name) => continue,
-            Storage::Claim => {
+        let obstacle = match volume.source.storage() {
+            Storage::Claim(_) if is_migrated(name) || is_shared(vmi, name) => continue,
+            Storage::Claim(_) => {
                 Some("is on a persistent volume claim without access mode ReadWriteMany")
             }
-            Storage::HostDisk { shared: true } => continue,
-            Storage::HostDisk { shared: false } => Some("is stored on the node"),
-            Storage::Copied => None,
+            Storage::Host(disk) if disk.is_shared => continue,
+            Storage::Host(_) => Some("is stored on the node"),
+            // Copied during the migration.
+            Storage::OverlaidClaim(_) | Storage::Pod => None,
         };
         assessment.method = BlockMigration;
         if let (Some(problem), None) = (obstacle, &assessment.obstacle) {
@@ -54,36 +55,6 @@ pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
         }
     }
     assessment
-}
-
-/// How a volume is migrated.
-enum Storage {
-    /// A persistent volume claim.
-    Claim,
-    HostDisk {
-        shared: bool,
-    },
-    /// Belongs to the pod and is copied during the migration.
-    Copied,
-}
-
-fn classify(source: &VolumeSource<'_>) -> Storage {
-    match source {
-        VolumeSource::PersistentVolumeClaim(_) | VolumeSource::DataVolume(_) => Storage::Claim,
-        VolumeSource::HostDisk(disk) => Storage::HostDisk {
-            shared: disk.is_shared,
-        },
-        VolumeSource::CloudInit(_)
-        | VolumeSource::ContainerDisk(_)
-        | VolumeSource::Ephemeral(_)
-        | VolumeSource::EmptyDisk(_)
-        | VolumeSource::Files(_)
-        | VolumeSource::ServiceAccount(_)
-        | VolumeSource::DownwardMetrics
-        | VolumeSource::MemoryDump(_)
-        | VolumeSource::ContainerPath(_)
-        | VolumeSource::Missing => Storage::Copied,
-    }
 }
 
 /// Whether the guest can write the volume through a disk; others need no migration.

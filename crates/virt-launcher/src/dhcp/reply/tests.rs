@@ -1,4 +1,4 @@
-use launcher_channel::Route;
+use launcher_channel::{DhcpBoot, PrivateOption, Route};
 
 use super::*;
 
@@ -17,6 +17,9 @@ fn server() -> DhcpServer {
         routes: Vec::new(),
         mtu: 1450,
         host_name: "b1".to_owned(),
+        boot: DhcpBoot::default(),
+        ntp: Vec::new(),
+        private: Vec::new(),
     }
 }
 
@@ -209,5 +212,30 @@ fn malformed_and_foreign_packets_are_dropped() {
             reply_to(&packet[..end], &server(), CLIENT);
             reply_to(&packet, &server(), CLIENT);
         }
+    }
+}
+
+#[test]
+fn options_of_the_user_are_in_the_reply() {
+    let server = DhcpServer {
+        boot: DhcpBoot {
+            server: Some("tftp.example".to_owned()),
+            file: Some("pxelinux.0".to_owned()),
+        },
+        ntp: vec![Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)],
+        private: vec![PrivateOption {
+            code: 240,
+            value: "blue".to_owned(),
+        }],
+        ..server()
+    };
+    let reply = reply_to(&request(DISCOVER, NONE, &[]), &server, CLIENT).unwrap();
+    for (code, expected) in [
+        (66, b"tftp.example".as_slice()),
+        (67, b"pxelinux.0"),
+        (42, &[10, 0, 0, 1, 10, 0, 0, 2]),
+        (240, b"blue"),
+    ] {
+        assert_eq!(option(&reply, code).as_deref(), Some(expected), "{code}");
     }
 }

@@ -1,0 +1,83 @@
+//! The guest's memory: its size, and the pages behind it.
+
+use kubevirt_api::annotations;
+use model::{Architecture, Guest, ResourceList};
+
+use crate::RenderError;
+use crate::element::Element;
+use crate::numa::Cells;
+
+/// The guest's memory at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) bytes: u64,
+    /// Memory hotplug may grow it to this.
+    max: Option<u64>,
+    has_huge_pages: bool,
+    /// The memory is a file without name, which other processes can map.
+    pub(crate) is_file: bool,
+    has_no_merging: bool,
+}
+
+pub(crate) fn of(guest: &Guest<'_>) -> Result<Memory, RenderError> {
+    let bytes = size(guest)?;
+    let has_huge_pages = guest.page_size().is_some();
+    let annotated = guest.vmi.metadata.annotations.as_ref();
+    let memfd = annotated.and_then(|all| all.get(annotations::MEMFD));
+    let is_file = has_huge_pages
+        && memfd.is_none_or(|value| value != "false")
+        && guest.architecture != Architecture::S390x;
+    Ok(Memory {
+        bytes,
+        max: guest.max_memory()?.filter(|max| *max != bytes),
+        has_huge_pages,
+        is_file,
+        has_no_merging: guest.is_realtime(),
+    })
+}
+
+/// The VMI's own field, else the request, else the limit.
+fn size(guest: &Guest<'_>) -> Result<u64, RenderError> {
+    let field = "spec.domain.memory.guest".to_owned();
+    let mut found = guest.memory()?.map(|bytes| (field.clone(), bytes));
+    for list in [ResourceList::Requests, ResourceList::Limits] {
+        if found.is_none() {
+            let amount = guest.resource(list, "memory")?;
+            found = amount.map(|amount| (list.field("memory"), amount.units()));
+        }
+    }
+    match found {
+        None => Err(RenderError::missing(field)),
+        Some((field, 0)) => Err(RenderError::invalid(field, "must be more than zero")),
+        Some((_, bytes)) => Ok(bytes),
+    }
+}
+
+impl Memory {
+    /// libvirt requires a NUMA cell for memory that may grow and for memory in a file.
+    pub(crate) fn needs_cell(&self) -> bool {
+        self.max.is_some() || self.is_file
+    }
+
+    pub(crate) fn render(&self, cells: Option<&Cells>) -> Vec<Element> {
+        let bytes = |name, value: u64| Element::new(name).attr("unit", "b").text(value);
+        let max = self.max.map(|max| bytes("maxMemory", max).attr("slots", 0));
+        let backing = self.backing(cells);
+        max.into_iter()
+            .chain([bytes("memory", self.bytes)])
+            .chain((!backing.is_empty()).then_some(backing))
+            .collect()
+    }
+
+    fn backing(&self, cells: Option<&Cells>) -> Element {
+        let when = |applies: bool, name| applies.then(|| Element::new(name));
+        let source = when(self.is_file, "source").map(|source| source.attr("type", "memfd"));
+        let pages = cells.map(Cells::render_pages);
+        let at_start = cells.map(|_| Element::new("allocation").attr("mode", "immediate"));
+        Element::new("memoryBacking")
+            .children(pages.or_else(|| when(self.has_huge_pages, "hugepages")))
+            .children(when(self.has_no_merging, "nosharepages"))
+            .children(source)
+            .children(at_start)
+    }
+}

@@ -1,0 +1,56 @@
+//! Pods that a webhook breaks.
+
+use e2e::{VmManifest, answer, tiny_vm};
+
+use super::{Situations, faults::with_fault};
+
+fn once(name: &str, fault: &str) -> VmManifest {
+    with_fault(tiny_vm(name).strategy("Once"), fault)
+}
+
+pub(super) async fn are_broken(test: &Situations<'_>) {
+    test.apply_all([
+        once("unset", "no-config-map"),
+        once("programless", "no-program"),
+        once("ends", "ends-at-once"),
+        once("sidecar", "crashing-sidecar"),
+        once("mute", "does-nothing"),
+    ])
+    .await;
+    for (name, cause, object, next) in [
+        (
+            "unset",
+            "container-config",
+            "injected-settings",
+            "describe pod virt-launcher-unset-",
+        ),
+        (
+            "programless",
+            "container-start",
+            "compute",
+            "describe pod virt-launcher-programless-",
+        ),
+        (
+            "ends",
+            "guest-failed",
+            "vmi/ends",
+            "logs virt-launcher-ends-",
+        ),
+        (
+            "sidecar",
+            "launcher-crashing",
+            "injected",
+            "logs virt-launcher-sidecar-",
+        ),
+        (
+            "mute",
+            "launcher-unresponsive",
+            "vmi/mute",
+            "logs virt-launcher-mute-",
+        ),
+    ] {
+        test.check(name, answer(cause, object, next)).await;
+    }
+    test.delete_vms(&["unset", "programless", "ends", "sidecar", "mute"])
+        .await;
+}

@@ -1,0 +1,7 @@
+//! The operator on our own API server, with the rights of its account on a single host.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "for tests only")]
+
+mod installation;
+mod instancetypes;
+mod world;

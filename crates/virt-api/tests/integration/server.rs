@@ -1,0 +1,99 @@
+//! A running virt-api behind an API server in memory, and requests as the API server forwards them.
+#![expect(clippy::unwrap_used, reason = "a test fails so")]
+
+use axum::body::{Body, Bytes};
+use embedded_api::Identity as User;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use jiff::{SignedDuration, Timestamp};
+use reconcile::Clock;
+use serde_json::Value;
+use serving::{Authority, ClientCertificates, HttpsClient, Leaf, Target, TlsSource, Validity};
+use test_cluster::TestApi;
+use tokio::net::TcpListener;
+use virt_api::{Configuration, FrontProxy, Settings};
+
+pub(crate) struct Running {
+    pub(crate) api: TestApi,
+    target: Target,
+    front_proxy: HttpsClient,
+    anonymous: HttpsClient,
+}
+
+/// A response of which the body was read.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
+    pub(crate) media_type: String,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+}
+
+impl Running {
+    pub(crate) async fn start() -> Self {
+        let api = TestApi::start(User::component("test")).await;
+        let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
+        let authority = Authority::create("test", validity).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = Target::at(listener.local_addr().unwrap(), "localhost");
+        let leaf = authority
+            .issue(&Leaf::server("localhost", validity))
+            .unwrap();
+        let proxy = Leaf::user("front-proxy", &[], validity);
+        let proxy = authority.issue(&proxy).unwrap();
+        let client =
+            |identity| HttpsClient::new(&authority.trust(), identity, api.tasks.clone()).unwrap();
+        let settings = Settings {
+            client: api.client.clone(),
+            listener,
+            tls: TlsSource::fixed(&leaf, &ClientCertificates::Optional(authority.trust())).unwrap(),
+            front_proxy: FrontProxy {
+                names: vec!["front-proxy".to_owned()],
+            },
+            nodes: client(None),
+            cluster: Configuration::new("kubevirt"),
+            neighbours: Vec::new(),
+            clock: Clock::system(),
+            metrics: vec![&virt_api::METRICS],
+        };
+        api.tasks.spawn(virt_api::run(settings, api.stop.clone()));
+        Self {
+            target,
+            front_proxy: client(Some(&proxy)),
+            anonymous: client(None),
+            api,
+        }
+    }
+
+    /// A request of an administrator.
+    pub(crate) async fn request(&self, method: &Method, path: &str) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("x-remote-user", "admin")
+            .header("x-remote-group", "system:masters");
+        send(&self.front_proxy, &self.target, request).await
+    }
+
+    /// A request that did not come through the API server.
+    pub(crate) async fn request_without_certificate(&self, path: &str) -> Answer {
+        send(&self.anonymous, &self.target, Request::get(path)).await
+    }
+}
+
+async fn send(client: &HttpsClient, target: &Target, request: http::request::Builder) -> Answer {
+    let request = request.body(Body::empty()).unwrap();
+    let response = client.send(target, request).await.unwrap();
+    let media_type = response.headers().get(header::CONTENT_TYPE);
+    let media_type = media_type.map(|value| value.to_str().unwrap().to_owned());
+    Answer {
+        code: response.status(),
+        media_type: media_type.unwrap_or_default(),
+        body: response.into_body().collect().await.unwrap().to_bytes(),
+    }
+}

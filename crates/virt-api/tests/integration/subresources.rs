@@ -1,0 +1,200 @@
+//! Every subresource of `KubeVirt` has a row and an answer; the requests are counted.
+
+use std::collections::BTreeSet;
+
+use kube::{Api, api::PostParams};
+use kubevirt_api::VirtualMachineInstance;
+use serde_json::json;
+use virt_api::{Answer, Entry, Object, VERBS};
+
+use crate::{facts, server::Running};
+
+const BASE: &str = "/apis/subresources.kubevirt.io/v1";
+
+fn path(entry: &Entry) -> String {
+    let parameter = if entry.name == "portforward" {
+        "/22"
+    } else {
+        ""
+    };
+    match entry.object {
+        Object::Cluster => format!("{BASE}/{}", entry.name),
+        Object::Namespace => format!("{BASE}/namespaces/default/{}", entry.name),
+        object => format!(
+            "{BASE}/namespaces/default/{}/a/{}{parameter}",
+            object.plural(),
+            entry.name
+        ),
+    }
+}
+
+#[test]
+fn every_subresource_of_kubevirt_has_a_row() {
+    let wanted: BTreeSet<_> = facts::all()
+        .iter()
+        .map(|fact| (fact.resource(), fact.method.to_owned()))
+        .collect();
+    let found: BTreeSet<_> = VERBS
+        .iter()
+        .map(|entry| (entry.resource(), entry.verb.method().to_string()))
+        .collect();
+    assert_eq!(found, wanted);
+    assert_eq!(VERBS.len(), wanted.len(), "a verb has one row");
+}
+
+#[test]
+fn bodies_and_codes_are_those_of_kubevirt() {
+    let facts = facts::all();
+    for entry in VERBS {
+        let fact = facts
+            .iter()
+            .find(|fact| fact.resource() == entry.resource());
+        let (fact, contract) = (fact.unwrap(), &entry.contract);
+        let case = entry.resource();
+        assert_eq!(contract.body, fact.body, "{case}");
+        let query: Vec<&str> = contract.query.iter().map(|(name, _)| *name).collect();
+        assert_eq!(query, fact.query, "{case}");
+        let codes = contract.refusals.iter().copied();
+        let codes: BTreeSet<u16> = codes.chain([contract.answer.code()]).collect();
+        assert_eq!(codes, fact.codes, "{case}");
+    }
+}
+
+/// The documents that the API server merges into its own.
+#[tokio::test]
+async fn openapi_describes_every_verb_in_every_version() {
+    let running = Running::start().await;
+    let get = http::Method::GET;
+    let v2 = running.request(&get, "/openapi/v2").await.json();
+    let index = running.request(&get, "/openapi/v3").await.json();
+    for version in ["v1", "v1alpha3"] {
+        let group = format!("apis/subresources.kubevirt.io/{version}");
+        let url = index["paths"][&group]["serverRelativeURL"]
+            .as_str()
+            .unwrap();
+        let v3 = running.request(&get, url).await.json();
+        for entry in VERBS {
+            for path in entry.paths(version) {
+                let method = entry.verb.method().to_string().to_lowercase();
+                for document in [&v2, &v3] {
+                    let operation = &document["paths"][&path][&method];
+                    let case = format!("{path}: {operation}");
+                    let answers = operation["responses"].as_object().expect(&case);
+                    let success = entry.contract.answer.code().to_string();
+                    assert_eq!(answers.contains_key(&success), entry.is_built(), "{case}");
+                    assert_ne!(answers.contains_key("501"), entry.is_built(), "{case}");
+                    let body = entry.contract.body.unwrap_or("\"responses\"");
+                    assert!(operation.to_string().contains(body), "{case}");
+                }
+            }
+        }
+    }
+    running.api.end().await;
+}
+
+/// A client that asks for a verb that is not supported gets a `Status` that names it, never an empty body.
+#[tokio::test]
+async fn every_verb_answers_a_status_or_a_result() {
+    let running = Running::start().await;
+    let vmi = json!({
+        "metadata": {"name": "a"}, "spec": {"domain": {"devices": {}}},
+    });
+    let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+    let vmis = Api::default_namespaced(running.api.client.clone());
+    vmis.create(&PostParams::default(), &vmi).await.unwrap();
+    for entry in VERBS {
+        let answer = running.request(&entry.verb.method(), &path(entry)).await;
+        let (case, body) = (entry.resource(), answer.json());
+        // A change that is done has no body, as in KubeVirt.
+        let has_none = matches!(entry.contract.answer, Answer::Done | Answer::Accepted);
+        if has_none && answer.code == entry.contract.answer.code() {
+            assert!(answer.body.is_empty(), "{case}: {answer:?}");
+            continue;
+        }
+        assert_eq!(answer.media_type, "application/json", "{case}: {answer:?}");
+        if answer.code == 200 {
+            assert!(body.is_object(), "{case}: {answer:?}");
+            continue;
+        }
+        assert_eq!(body["kind"], "Status", "{case}: {answer:?}");
+        assert_eq!(body["code"], answer.code.as_u16(), "{case}");
+        for field in ["reason", "message"] {
+            assert!(!body[field].as_str().unwrap().is_empty(), "{case}: {body}");
+        }
+        let refused_as_by_kubevirt = ["usbredir", "vsock", "redefine-checkpoint"];
+        if entry.is_built() {
+            assert_ne!(answer.code, 501, "{case}: {body}");
+        } else if !refused_as_by_kubevirt.contains(&entry.name) {
+            assert_eq!(answer.code, 501, "{case}: {body}");
+            assert_eq!(body["reason"], "NotImplemented", "{case}");
+        }
+    }
+    running.api.end().await;
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_answered_by_a_status() {
+    let running = Running::start().await;
+    let get = http::Method::GET;
+    let vmi = format!("{BASE}/namespaces/default/virtualmachineinstances/a");
+    for (method, path, code, reason) in [
+        (&get, format!("{vmi}/dance"), 404, "NotFound"),
+        (&get, "/apis/other".to_owned(), 404, "NotFound"),
+        (&get, format!("{vmi}/pause"), 405, "MethodNotAllowed"),
+        (
+            &http::Method::PUT,
+            format!("{vmi}/vnc"),
+            405,
+            "MethodNotAllowed",
+        ),
+    ] {
+        let answer = running.request(method, &path).await;
+        assert_eq!(answer.code, code, "{path}");
+        assert_eq!(answer.json()["reason"], reason, "{path}");
+    }
+    let list = running.request(&get, BASE).await.json();
+    let with_slash = running.request(&get, &format!("{BASE}/")).await.json();
+    assert_eq!(list["kind"], "APIResourceList");
+    assert_eq!(list, with_slash);
+    let paths = running.request(&get, "/").await.json();
+    assert!(paths["paths"].to_string().contains(BASE), "{paths}");
+    running.api.end().await;
+}
+
+/// Scrapes `/metrics`: the verb is counted under its whole name, slash and all.
+#[tokio::test]
+async fn metrics_count_requests_by_the_verb() {
+    let running = Running::start().await;
+    let vmi = format!("{BASE}/namespaces/default/virtualmachineinstances/a");
+    let refused = running
+        .request_without_certificate(&format!("{vmi}/vnc/screenshot"))
+        .await;
+    assert_eq!(refused.code, 401, "{refused:?}");
+    running
+        .request_without_certificate(&format!("{vmi}/portforward/22/tcp"))
+        .await;
+    let scraped = running.request_without_certificate("/metrics").await;
+    assert_eq!(scraped.code, 200);
+    assert!(
+        scraped
+            .media_type
+            .starts_with("application/openmetrics-text")
+            || scraped.media_type.starts_with("text/plain"),
+        "{}",
+        scraped.media_type
+    );
+    let text = String::from_utf8(scraped.body.to_vec()).unwrap();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("ferrovirt_virt_api_subresource_requests_total{"))
+        .collect();
+    for verb in ["vnc/screenshot", "portforward"] {
+        let counted = lines.iter().any(|line| {
+            line.contains(&format!("verb=\"{verb}\""))
+                && line.contains("resource=\"virtualmachineinstances\"")
+                && line.contains("code=\"401\"")
+        });
+        assert!(counted, "{verb}: {lines:#?}");
+    }
+    running.api.end().await;
+}

@@ -1,0 +1,144 @@
+//! A launcher pod, reduced to its state.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+use crate::view::Labels;
+
+const CONDITIONS: [&str; 2] = ["Ready", "PodScheduled"];
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(from = "Raw")]
+pub(crate) struct LauncherPod {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) node_name: Option<String>,
+    pub(crate) phase: Option<String>,
+    pub(crate) qos_class: Option<String>,
+    pub(crate) conditions: Vec<PodCondition>,
+    /// Init containers, which run before the others.
+    pub(crate) init_containers: Vec<Container>,
+    pub(crate) containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PodCondition {
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) message: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) state: ContainerState,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum ContainerState {
+    Unknown,
+    Waiting {
+        reason: String,
+        message: String,
+    },
+    Running,
+    Terminated {
+        at: Option<Timestamp>,
+        /// `None` after exit code 0.
+        failure: Option<Box<Failure>>,
+    },
+}
+
+/// Why a container failed.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) exit_code: i32,
+    pub(crate) reason: String,
+    /// The termination message.
+    pub(crate) message: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Raw {
+    metadata: ObjectMeta,
+    spec: Spec,
+    status: PodStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    node_name: Option<String>,
+}
+
+impl LauncherPod {
+    pub(crate) fn condition(&self, kind: &str) -> Option<&PodCondition> {
+        self.conditions
+            .iter()
+            .find(|condition| condition.kind == kind)
+    }
+}
+
+impl From<Raw> for LauncherPod {
+    fn from(raw: Raw) -> Self {
+        let conditions = raw.status.conditions.unwrap_or_default().into_iter();
+        let conditions = conditions
+            .filter(|condition| CONDITIONS.contains(&condition.type_.as_str()))
+            .map(|condition| PodCondition {
+                kind: condition.type_,
+                status: condition.status,
+                reason: condition.reason,
+                message: condition.message,
+            });
+        let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
+        metadata.finalizers = None;
+        Self {
+            metadata,
+            node_name: raw.spec.node_name,
+            phase: raw.status.phase,
+            qos_class: raw.status.qos_class,
+            conditions: conditions.collect(),
+            init_containers: containers(raw.status.init_container_statuses),
+            containers: containers(raw.status.container_statuses),
+        }
+    }
+}
+
+fn containers(all: Option<Vec<ContainerStatus>>) -> Vec<Container> {
+    let all = all.unwrap_or_default().into_iter();
+    all.map(|container| Container {
+        name: container.name,
+        state: state(container.state.unwrap_or_default()),
+    })
+    .collect()
+}
+
+fn state(state: State) -> ContainerState {
+    if let Some(terminated) = state.terminated {
+        let failure = (terminated.exit_code != 0).then(|| {
+            Box::new(Failure {
+                exit_code: terminated.exit_code,
+                reason: terminated.reason.unwrap_or_default(),
+                message: terminated.message.unwrap_or_default(),
+            })
+        });
+        return ContainerState::Terminated {
+            at: terminated.finished_at.map(|at| at.0),
+            failure,
+        };
+    }
+    if state.running.is_some() {
+        return ContainerState::Running;
+    }
+    state
+        .waiting
+        .map_or(ContainerState::Unknown, |waiting| ContainerState::Waiting {
+            reason: waiting.reason.unwrap_or_default(),
+            message: waiting.message.unwrap_or_default(),
+        })
+}
+
+reconcile::resource_view!(LauncherPod, Pod, NamespaceResourceScope);

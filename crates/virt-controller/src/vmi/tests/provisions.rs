@@ -1,0 +1,44 @@
+//! What a guest gets before its pod, or with it.
+
+use serde_json::json;
+
+use super::{observe, pod, vmi};
+use crate::vmi::observe::Observed;
+use crate::vmi::plan::{Step, plan};
+use crate::vmi::state_claim::StateClaim;
+use crate::vmi::status::{self, Done};
+
+#[test]
+fn guest_gets_its_vsock_address_with_its_pod_and_keeps_it() {
+    for (phase, given, expected) in [
+        ("Pending", None, None),
+        ("Scheduling", None, Some(77)),
+        ("Scheduling", Some(5), Some(5)),
+        ("Running", Some(5), Some(5)),
+    ] {
+        let mut object = vmi(phase);
+        object["status"]["VSOCKCID"] = json!(given);
+        let observed = Observed {
+            vsock: Some(77),
+            acceleration: None,
+            ..observe(object, Some(pod("Pending")).filter(|_| phase != "Pending"))
+        };
+        let status = status::render(&observed, &plan(&observed), &Done::default());
+        assert_eq!(status.vsock, expected, "{phase} {given:?}");
+    }
+}
+
+#[test]
+fn pod_waits_for_the_claim_of_the_guests_state() {
+    for (state_claim, steps) in [
+        (StateClaim::NotNeeded, [Step::CreatePod]),
+        (StateClaim::Missing, [Step::CreateStateClaim]),
+        (StateClaim::Exists, [Step::CreatePod]),
+    ] {
+        let observed = Observed {
+            state_claim,
+            ..observe(vmi("Pending"), None)
+        };
+        assert_eq!(plan(&observed).steps, steps, "{state_claim:?}");
+    }
+}

@@ -1,0 +1,183 @@
+//! How a controller registers itself: its stores, its watches and its queue.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use cluster_view::Configuration;
+use kube::Resource;
+use kube::runtime::watcher;
+use reconcile::{Reconciler, Recorder, Store, View, run_controller, watch, watch_if_defined};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::Settings;
+use crate::caches::Caches;
+use crate::gate::Gate;
+
+/// What controllers are made from, and what they have registered so far.
+pub(crate) struct Wiring<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) recorder: Recorder,
+    pub(crate) cluster: Configuration,
+    pub(crate) caches: Caches,
+    /// The queue of the VMI controller, which the node controller fills, too.
+    pub(crate) vmi_gate: Gate,
+    tasks: &'a TaskTracker,
+    stop: &'a CancellationToken,
+    registered: Registered,
+}
+
+/// All stores and controllers.
+#[derive(Default)]
+pub(crate) struct Registered {
+    stores: Vec<Box<dyn Cache>>,
+    /// Each starts a controller.
+    starts: Vec<Start>,
+}
+
+type Start = Box<dyn Fn(&Workers) + Send + Sync>;
+
+/// A store of any kind.
+trait Cache: Send + Sync {
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn len(&self) -> usize;
+}
+
+/// Where controllers run.
+struct Workers {
+    tasks: TaskTracker,
+    concurrency: usize,
+    stop: CancellationToken,
+}
+
+impl<'a> Wiring<'a> {
+    /// Watches run until stopped.
+    pub(crate) fn new(
+        settings: &'a Settings,
+        recorder: Recorder,
+        cluster: Configuration,
+        tasks: &'a TaskTracker,
+        stop: &'a CancellationToken,
+    ) -> Self {
+        Self {
+            settings,
+            recorder,
+            cluster,
+            caches: Caches::default(),
+            vmi_gate: Gate::default(),
+            tasks,
+            stop,
+            registered: Registered::default(),
+        }
+    }
+
+    /// Keeps a store current from now on, and calls `on_change` with each object that was added,
+    /// modified or deleted.
+    pub(crate) fn watch<K: View>(
+        &mut self,
+        config: watcher::Config,
+        store: &Store<K>,
+        on_change: impl Fn(&K) + Send + 'static,
+    ) {
+        let (client, stop) = (self.settings.client.clone(), self.stop.clone());
+        let watch = watch(client, config, store.clone(), on_change, stop);
+        self.register(store, watch);
+    }
+
+    /// The same for a kind that some clusters do not define.
+    pub(crate) fn watch_if_defined<K: View>(
+        &mut self,
+        config: watcher::Config,
+        store: &Store<K>,
+        on_change: impl Fn(&K) + Send + Sync + 'static,
+    ) {
+        let (client, stop) = (self.settings.client.clone(), self.stop.clone());
+        let watch = watch_if_defined(client, config, store.clone(), on_change, stop);
+        self.register(store, watch);
+    }
+
+    fn register<K: View>(
+        &mut self,
+        store: &Store<K>,
+        watch: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.tasks.spawn(watch);
+        self.registered.stores.push(Box::new(store.clone()));
+    }
+
+    /// Has a controller run while this process leads. `store` has the objects that it reconciles;
+    /// `make` is called each time this process becomes the leader.
+    pub(crate) fn controller<R: Reconciler, K>(
+        &mut self,
+        gate: &Gate,
+        store: &Store<K>,
+        make: impl Fn() -> R + Send + Sync + 'static,
+    ) where
+        K: Resource + Send + Sync + 'static,
+    {
+        let (gate, store) = (gate.clone(), store.clone());
+        let start = move |workers: &Workers| workers.start(make(), &gate, &store);
+        self.registered.starts.push(Box::new(start));
+    }
+
+    /// Starts the watches of the shared stores: every controller has registered its handlers.
+    pub(crate) fn finish(mut self) -> Registered {
+        let caches = std::mem::take(&mut self.caches);
+        let (guests, on_guest) = caches.guests.into_parts();
+        self.watch(watcher::Config::default(), &guests, on_guest);
+        let (hosts, on_host) = caches.hosts.into_parts();
+        self.watch(watcher::Config::default(), &hosts, on_host);
+        let (claims, on_claim) = caches.claims.into_parts();
+        self.watch(watcher::Config::default(), &claims, on_claim);
+        // Only clusters with CDI define data volumes.
+        let (data_volumes, on_data_volume) = caches.data_volumes.into_parts();
+        self.watch_if_defined(watcher::Config::default(), &data_volumes, on_data_volume);
+        self.registered
+    }
+}
+
+impl Registered {
+    /// Waits for the first list of every kind.
+    pub(crate) async fn ready(&self) {
+        for store in &self.stores {
+            store.ready().await;
+        }
+        let objects: usize = self.stores.iter().map(|store| store.len()).sum();
+        tracing::info!(kinds = self.stores.len(), objects, "caches are ready");
+    }
+
+    /// Reconciles until stopped.
+    pub(crate) async fn run(&self, concurrency: usize, stop: CancellationToken) {
+        let workers = Workers {
+            tasks: TaskTracker::new(),
+            concurrency: concurrency.max(1),
+            stop,
+        };
+        for start in &self.starts {
+            start(&workers);
+        }
+        workers.tasks.close();
+        workers.tasks.wait().await;
+    }
+}
+
+impl Workers {
+    fn start<R: Reconciler, K: Resource>(&self, reconciler: R, gate: &Gate, store: &Store<K>) {
+        let (gate, stop, concurrency) = (gate.clone(), self.stop.clone(), self.concurrency);
+        gate.open(store);
+        self.tasks.spawn(async move {
+            run_controller(Arc::new(reconciler), gate.triggers(), concurrency, stop).await;
+            gate.close();
+        });
+    }
+}
+
+impl<K: Resource + Send + Sync> Cache for Store<K> {
+    fn ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Store::ready(self))
+    }
+
+    fn len(&self) -> usize {
+        Store::len(self)
+    }
+}

@@ -1,0 +1,284 @@
+//! The probes of a VMI that its agent answers: a ping, and a command in the guest.
+//!
+//! The kubelet runs them in the pod, as the program `virt-probe`. Its exit code is the answer. It uses
+//! a connection to libvirtd of its own, so that a busy launcher does not fail a healthy guest.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use error_chain::error_chain;
+use libvirt::{Domain, DomainUuid};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::commands::{AgentError, MAX_RESPONSE, Transport};
+use super::responses;
+use super::task::LibvirtTransport;
+use crate::guest::RecordStore;
+use crate::hypervisor;
+use crate::settings::Paths;
+
+/// Time between two looks at a command that runs.
+const POLL: Duration = Duration::from_millis(200);
+const DEFAULT_TIMEOUT: u64 = 1;
+
+/// What is asked of the guest.
+#[derive(Debug, PartialEq, Eq)]
+enum Question {
+    Ping,
+    Command {
+        path: String,
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Settings {
+    domain: String,
+    timeout: Duration,
+    question: Question,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    #[error(
+        "usage: virt-probe --domainName NAME --timeoutSeconds N (--guestAgentPing | --command PATH -- ARGUMENTS)"
+    )]
+    Usage,
+    #[error("this pod runs no guest named {0}")]
+    OtherGuest(String),
+    #[error("the guest did not answer in {} s", .0.as_secs())]
+    TimedOut(Duration),
+    #[error("the command was ended by signal {0}")]
+    Signal(i64),
+    #[error("the command ended with code {0}")]
+    Failed(i64),
+    #[error("ask the guest agent")]
+    Agent(#[from] AgentError),
+}
+
+/// The whole program.
+pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> ExitCode {
+    match run_probe(paths, arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let error = error_chain(error.as_ref());
+            tracing::error!(error, "the guest failed the probe");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_probe(paths: &Paths, arguments: &[OsString]) -> Result<(), Box<dyn Error>> {
+    let settings = Settings::parse(arguments).ok_or(ProbeError::Usage)?;
+    let domain = domain(paths, &settings.domain)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let timeout = settings.timeout;
+    let asked = async {
+        let stream = UnixStream::connect(paths.libvirt_socket()).await?;
+        let (connection, driver, _events) = libvirt::attach(stream);
+        let tasks = TaskTracker::new();
+        tasks.spawn(driver.run());
+        connection.open(hypervisor::URI).await?;
+        let transport = LibvirtTransport { connection, domain };
+        ask(&transport, &settings.question).await?;
+        Ok(())
+    };
+    runtime.block_on(async {
+        let end = tokio::time::timeout(timeout, asked).await;
+        end.unwrap_or_else(|_| Err(ProbeError::TimedOut(timeout).into()))
+    })
+}
+
+/// The pod's guest, from the launcher's record.
+fn domain(paths: &Paths, name: &str) -> Result<Domain, Box<dyn Error>> {
+    let store = RecordStore::open(&paths.record())?;
+    let plan = store.record().map(|record| &record.plan);
+    let plan = plan.filter(|plan| plan.domain_name == name);
+    let uuid = plan.and_then(|plan| DomainUuid::parse(&plan.domain_uuid));
+    let uuid = uuid.ok_or_else(|| ProbeError::OtherGuest(name.to_owned()))?;
+    Ok(Domain {
+        name: name.to_owned(),
+        uuid,
+        id: None,
+    })
+}
+
+/// Asks once; a command is waited for.
+async fn ask(transport: &impl Transport, question: &Question) -> Result<(), ProbeError> {
+    let (path, arguments) = match question {
+        Question::Ping => {
+            send(transport, r#"{"execute":"guest-ping"}"#).await?;
+            return Ok(());
+        }
+        Question::Command { path, arguments } => (path, arguments),
+    };
+    let start = json!({"execute": "guest-exec", "arguments": {"path": path, "arg": arguments}});
+    let started = send(transport, &start.to_string()).await?;
+    let Started { pid } = responses::returned(&started).map_err(AgentError::from)?;
+    let look = json!({"execute": "guest-exec-status", "arguments": {"pid": pid}}).to_string();
+    let mut next = Instant::now();
+    loop {
+        let status = send(transport, &look).await?;
+        let status: Status = responses::returned(&status).map_err(AgentError::from)?;
+        match status {
+            Status { exited: false, .. } => {}
+            Status {
+                signal: Some(signal),
+                ..
+            } => return Err(ProbeError::Signal(signal)),
+            Status { exitcode, .. } => match exitcode.unwrap_or(0) {
+                0 => return Ok(()),
+                code => return Err(ProbeError::Failed(code)),
+            },
+        }
+        next += POLL;
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+async fn send(transport: &impl Transport, command: &str) -> Result<String, AgentError> {
+    let response = transport.send(command).await?;
+    if response.len() > MAX_RESPONSE {
+        return Err(AgentError::TooLarge(response.len()));
+    }
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+struct Started {
+    pid: i64,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    exited: bool,
+    #[serde(default)]
+    exitcode: Option<i64>,
+    #[serde(default)]
+    signal: Option<i64>,
+}
+
+impl Settings {
+    fn parse(arguments: &[OsString]) -> Option<Self> {
+        let mut rest = arguments
+            .iter()
+            .map(|one| one.to_string_lossy().into_owned());
+        let (mut domain, mut timeout, mut path, mut pings) = (None, DEFAULT_TIMEOUT, None, false);
+        while let Some(flag) = rest.next() {
+            match flag.as_str() {
+                "--domainName" => domain = Some(rest.next()?),
+                "--timeoutSeconds" => timeout = rest.next()?.parse().ok()?,
+                "--command" => path = Some(rest.next()?),
+                "--guestAgentPing" => pings = true,
+                "--" => break,
+                _ => return None,
+            }
+        }
+        let question = match (path, pings) {
+            (None, true) => Question::Ping,
+            (Some(path), false) => Question::Command {
+                path,
+                arguments: rest.collect(),
+            },
+            _ => return None,
+        };
+        Some(Self {
+            domain: domain?,
+            timeout: Duration::from_secs(timeout),
+            question,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Answers one after the other; the last one again and again.
+    struct Scripted(&'static [&'static str], AtomicUsize);
+
+    impl Transport for Scripted {
+        async fn send(&self, _: &str) -> Result<String, libvirt::Error> {
+            let at = self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(self.0[at.min(self.0.len() - 1)].to_owned())
+        }
+    }
+
+    async fn answer(responses: &'static [&'static str]) -> Result<(), String> {
+        let command = Question::Command {
+            path: "/bin/true".to_owned(),
+            arguments: Vec::new(),
+        };
+        let transport = Scripted(responses, AtomicUsize::new(0));
+        let asked = tokio::time::timeout(Duration::from_secs(9), ask(&transport, &command));
+        let Ok(answer) = asked.await else {
+            return Err("no answer".to_owned());
+        };
+        answer.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exit_code_of_the_command_is_the_answer() {
+        const STARTED: &str = r#"{"return": {"pid": 7}}"#;
+        const RUNS: &str = r#"{"return": {"exited": false}}"#;
+        let failed = |text: &str| Err(text.to_owned());
+        let done = answer(&[
+            STARTED,
+            RUNS,
+            RUNS,
+            r#"{"return": {"exited": true, "exitcode": 0}}"#,
+        ]);
+        assert_eq!(done.await, Ok(()));
+        let done = answer(&[STARTED, r#"{"return": {"exited": true, "exitcode": 3}}"#]);
+        assert_eq!(done.await, failed("the command ended with code 3"));
+        let done = answer(&[STARTED, r#"{"return": {"exited": true, "signal": 9}}"#]);
+        assert_eq!(done.await, failed("the command was ended by signal 9"));
+        assert_eq!(answer(&["nonsense"]).await, failed("ask the guest agent"));
+        assert_eq!(answer(&[STARTED, RUNS]).await, failed("no answer"));
+    }
+
+    #[tokio::test]
+    async fn ping_needs_one_answer() {
+        let transport = Scripted(&[r#"{"return": {}}"#], AtomicUsize::new(0));
+        ask(&transport, &Question::Ping).await.unwrap();
+        assert_eq!(transport.1.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn flags_are_those_of_the_pod() {
+        let parse = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            Settings::parse(&words)
+        };
+        let ping = parse("--domainName n_a --timeoutSeconds 5 --guestAgentPing").unwrap();
+        assert_eq!(ping.question, Question::Ping);
+        assert_eq!((ping.domain.as_str(), ping.timeout.as_secs()), ("n_a", 5));
+        let command =
+            parse("--domainName n_a --timeoutSeconds 5 --command cat -- --help /x").unwrap();
+        let expected = Question::Command {
+            path: "cat".to_owned(),
+            arguments: vec!["--help".to_owned(), "/x".to_owned()],
+        };
+        assert_eq!(command.question, expected);
+        for bad in [
+            "",
+            "--guestAgentPing",
+            "--domainName n_a",
+            "--domainName n_a --guestAgentPing --command x",
+            "--domainName n_a --timeoutSeconds x --guestAgentPing",
+            "--what",
+        ] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Flags of all commands: how to reach the cluster.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+/// How to reach the cluster; the same flags as kubectl's.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Path to the kubeconfig file; without it the files that `KUBECONFIG` lists
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// Cluster of the kubeconfig to use
+    #[arg(long, global = true)]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig to use
+    #[arg(long, global = true)]
+    pub user: Option<String>,
+    /// Namespace of the virtual machine
+    #[arg(long, short, global = true)]
+    pub namespace: Option<String>,
+    /// Address of the API server
+    #[arg(long, short, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// File with the certificate of the server's authority
+    #[arg(long, global = true, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+    /// File with the client certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_certificate: Option<PathBuf>,
+    /// File with the key of the client certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_key: Option<PathBuf>,
+    /// Bearer token
+    #[arg(long, global = true)]
+    pub token: Option<String>,
+    /// Name to expect in the server's certificate
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+    /// Do not check the server's certificate
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// User to act as
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub impersonate: Option<String>,
+    /// Group to act as; may be repeated
+    #[arg(long = "as-group", global = true, value_name = "GROUP")]
+    pub impersonate_groups: Vec<String>,
+}
+
+impl Connection {
+    /// The flags that were given, for a further run of this program.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let file =
+            |file: &Option<PathBuf>| file.as_deref().map(Path::display).map(|it| it.to_string());
+        let values = [
+            ("--kubeconfig", file(&self.kubeconfig)),
+            ("--context", self.context.clone()),
+            ("--cluster", self.cluster.clone()),
+            ("--user", self.user.clone()),
+            ("--server", self.server.clone()),
+            ("--certificate-authority", file(&self.certificate_authority)),
+            ("--client-certificate", file(&self.client_certificate)),
+            ("--client-key", file(&self.client_key)),
+            ("--token", self.token.clone()),
+            ("--tls-server-name", self.tls_server_name.clone()),
+            ("--as", self.impersonate.clone()),
+        ];
+        let groups = self.impersonate_groups.iter();
+        let groups = groups.map(|group| ("--as-group", Some(group.clone())));
+        let given = values.into_iter().chain(groups);
+        let given = given.filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+        let mut arguments: Vec<_> = given.flatten().collect();
+        if self.insecure_skip_tls_verify {
+            arguments.push("--insecure-skip-tls-verify".to_owned());
+        }
+        arguments
+    }
+}

@@ -1,0 +1,92 @@
+//! Commands that read or change objects, or use a subresource of a VM.
+
+use clap::Subcommand;
+
+use crate::commands::{
+    credentials::Credentials,
+    expand::Expand,
+    expose::Expose,
+    image_upload::ImageUpload,
+    log_verbosity::Adm,
+    logs::Logs,
+    memory_dump::MemoryDump,
+    migrate::{EvacuateCancel, Migrate, MigrateCancel},
+    object_graph::ObjectGraph,
+    usbredir::UsbRedir,
+    vm_export::VmExport,
+    volumes::{AddVolume, RemoveVolume},
+};
+
+#[derive(Debug, Subcommand)]
+pub enum ObjectCommand {
+    /// Make a service for ports of a guest
+    #[command(after_help = "\
+Examples:
+  virtctl expose vm myvm --name myvm-ssh --port 22 --type NodePort
+  virtctl expose vmirs workers --name workers --port 80 --target-port 8080")]
+    Expose(Expose),
+    /// Show a VM with the fields of its instance type and preference
+    #[command(
+        after_help = "Examples:\n  virtctl expand --vm myvm\n  virtctl expand --file myvm.yaml -o json"
+    )]
+    Expand(Expand),
+    /// Change the SSH keys and passwords of a guest
+    Credentials(Credentials),
+    /// List the host devices that VMs may use
+    #[command(after_help = "Example: virtctl permitted-devices")]
+    PermittedDevices,
+    /// Administer the installation
+    Adm(Adm),
+    /// Show what a guest has written to its serial console since its start
+    #[command(after_help = "Example: virtctl logs myvm --follow\n\n\
+                      The VM needs logSerialConsole: true under spec.template.spec.domain.devices. \
+                      Requires the right to read logs of pods.")]
+    Logs(Logs),
+    /// Upload a disk image into a data volume or claim
+    #[command(after_help = "\
+Examples:
+  virtctl image-upload dv debian --size 10Gi --image-path debian.qcow2
+  virtctl image-upload pvc files --size 1Gi --archive-path files.tar --uploadproxy-url https://upload.example.org
+
+Needs CDI in the cluster.")]
+    ImageUpload(Box<ImageUpload>),
+    /// Make, delete and download exports of VMs, snapshots and claims
+    #[command(name = "vmexport")]
+    VmExport(Box<VmExport>),
+    /// Attach a volume to a running guest
+    #[command(
+        name = "addvolume",
+        after_help = "Example: virtctl addvolume myvm --volume-name data --serial 1234"
+    )]
+    AddVolume(AddVolume),
+    /// Detach a volume from a running guest
+    #[command(
+        name = "removevolume",
+        after_help = "Example: virtctl removevolume myvm --volume-name data"
+    )]
+    RemoveVolume(RemoveVolume),
+    /// Dump the memory of a guest into a claim, and download the dump
+    #[command(
+        after_help = "Example: virtctl memory-dump get myvm --claim-name dump --create-claim"
+    )]
+    MemoryDump(MemoryDump),
+    /// Move a guest to another node while it runs
+    #[command(after_help = "Example: virtctl migrate myvm")]
+    Migrate(Migrate),
+    /// Stop the migration of a guest
+    #[command(after_help = "Example: virtctl migrate-cancel myvm")]
+    MigrateCancel(MigrateCancel),
+    /// Let guests stay on a node that they were to leave
+    #[command(after_help = "Example: virtctl evacuate-cancel vm myvm")]
+    EvacuateCancel(EvacuateCancel),
+    /// Show the objects that a VM consists of and depends on
+    #[command(
+        name = "objectgraph",
+        after_help = "Example: virtctl objectgraph myvm --exclude-optional -o yaml"
+    )]
+    ObjectGraph(ObjectGraph),
+    /// Connect a USB device of this computer to a guest
+    #[command(after_help = "Example: virtctl usbredir 0951:1666 myvm\n\n\
+                      The guest needs spec.domain.devices.clientPassthrough.")]
+    Usbredir(UsbRedir),
+}

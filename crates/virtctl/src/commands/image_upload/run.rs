@@ -1,0 +1,166 @@
+//! The steps of an upload.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use super::{
+    cli::{ImageUpload, Kind},
+    send::{self, NotSent, Proxy},
+    volume, wait,
+};
+use crate::{
+    connect::Cluster,
+    objects::{self, text},
+    printer::Printer,
+};
+
+/// The longest time between two attempts.
+const BACKOFF: Duration = Duration::from_secs(10);
+
+pub(crate) async fn image_upload(
+    cluster: &Cluster,
+    printer: Printer,
+    flags: &ImageUpload,
+) -> Result<()> {
+    let (kind, name) = flags.kind_and_name()?;
+    let file = flags.file()?;
+    flags.volume_mode()?;
+    // A wrong path should not leave a volume behind.
+    std::fs::File::open(file).with_context(|| format!("read {}", file.display()))?;
+    prepare(cluster, printer, flags).await?;
+    let limit = Duration::from_secs(flags.wait_secs);
+    wait::until_writable(cluster, kind, name, limit).await?;
+    let proxy = Proxy {
+        url: proxy_url(cluster, flags).await?,
+        insecure: flags.insecure,
+    };
+    printer.note(&format!("Uploading {} to {}", file.display(), proxy.url));
+    upload(cluster, printer, flags, &proxy, file).await?;
+    printer.note("Uploaded; waiting until it is processed. Ctrl+C does not stop that.");
+    wait::until_processed(cluster, name).await?;
+    if flags.datasource {
+        make_data_source(cluster, flags, name).await?;
+    }
+    let kind = match kind {
+        Kind::DataVolume => "Data volume",
+        Kind::Claim => "Claim",
+    };
+    printer.line(&format!("{kind} {name} has the data of {}", file.display()));
+    Ok(())
+}
+
+/// Makes the volume, unless there is one that can be uploaded into.
+async fn prepare(cluster: &Cluster, printer: Printer, flags: &ImageUpload) -> Result<()> {
+    let (kind, name) = flags.kind_and_name()?;
+    let namespace = &cluster.namespace;
+    let claim = objects::find(cluster, &objects::CLAIM.named(namespace, name)).await?;
+    let data_volume = match kind {
+        Kind::DataVolume => {
+            objects::find(cluster, &objects::DATA_VOLUME.named(namespace, name)).await?
+        }
+        Kind::Claim => None,
+    };
+    match (kind, claim, data_volume) {
+        (Kind::Claim, Some(claim), _) | (Kind::DataVolume, Some(claim), Some(_)) => {
+            if let Some(reason) = volume::unusable(flags, &claim) {
+                bail!("{name} cannot be uploaded into: {reason}");
+            }
+            Ok(())
+        }
+        (Kind::DataVolume, Some(_), None) => {
+            bail!(
+                "{name} is a claim without a data volume: write pvc {name}, or choose another name"
+            )
+        }
+        (Kind::DataVolume, None, Some(_)) => Ok(()),
+        (_, None, None | Some(_)) if flags.no_create => {
+            bail!("{name} does not exist: leave out --no-create to make it")
+        }
+        (_, None, _) => {
+            let volume = volume::volume(flags)?;
+            let all = match kind {
+                Kind::DataVolume => objects::DATA_VOLUME,
+                Kind::Claim => objects::CLAIM,
+            };
+            objects::create(cluster, &all.all(namespace), &volume).await?;
+            printer.note(&format!("Created {name} in namespace {namespace}"));
+            Ok(())
+        }
+    }
+}
+
+async fn proxy_url(cluster: &Cluster, flags: &ImageUpload) -> Result<String> {
+    let url = if let Some(url) = &flags.uploadproxy_url {
+        url.clone()
+    } else {
+        let path = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
+        let config = objects::find(cluster, path).await?.unwrap_or_default();
+        let url = text(&config, "/status/uploadProxyURL").filter(|url| !url.is_empty());
+        let missing = "find the upload proxy: CDI's configuration names none: give its address with \
+                       --uploadproxy-url";
+        url.context(missing)?.to_owned()
+    };
+    Ok(if url.contains("://") {
+        url
+    } else {
+        format!("https://{url}")
+    })
+}
+
+/// Sends the file, again after failures that may pass.
+async fn upload(
+    cluster: &Cluster,
+    printer: Printer,
+    flags: &ImageUpload,
+    proxy: &Proxy,
+    file: &Path,
+) -> Result<()> {
+    let (_, name) = flags.kind_and_name()?;
+    let mut attempt = 0;
+    loop {
+        let token = token(cluster, name).await?;
+        let error = match send::send(proxy, &token, file, printer).await {
+            Ok(()) => return Ok(()),
+            Err(NotSent::Final(error)) => return Err(error),
+            Err(NotSent::Transient(error)) if attempt >= flags.retry => return Err(error),
+            Err(NotSent::Transient(error)) => error,
+        };
+        attempt += 1;
+        let pause = BACKOFF.min(Duration::from_secs(1) * attempt);
+        printer.note(&format!(
+            "{error:#}; attempt {} in {} s",
+            attempt + 1,
+            pause.as_secs()
+        ));
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn token(cluster: &Cluster, claim: &str) -> Result<String> {
+    let namespace = &cluster.namespace;
+    let path =
+        format!("/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/{namespace}/uploadtokenrequests");
+    let request = json!({
+        "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
+        "kind": "UploadTokenRequest",
+        "metadata": {"generateName": "token-for-virtctl-"},
+        "spec": {"pvcName": claim},
+    });
+    let answer = objects::create(cluster, &path, &request).await?;
+    let token = text(&answer, "/status/token").context("read the upload token")?;
+    Ok(token.to_owned())
+}
+
+async fn make_data_source(cluster: &Cluster, flags: &ImageUpload, name: &str) -> Result<()> {
+    let namespace = &cluster.namespace;
+    let path = objects::DATA_SOURCE.named(namespace, name);
+    let source = volume::data_source(flags, name, namespace);
+    if objects::find(cluster, &path).await?.is_some() {
+        objects::merge(cluster, &path, &source).await?;
+    } else {
+        objects::create(cluster, &objects::DATA_SOURCE.all(namespace), &source).await?;
+    }
+    Ok(())
+}

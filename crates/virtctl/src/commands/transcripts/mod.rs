@@ -1,0 +1,84 @@
+//! Command lines and the requests that they send, in the snapshots beside this file. The server is a list
+//! of objects; it echoes what it is sent.
+
+mod server;
+
+use clap::Parser;
+
+use crate::{
+    cli::{Cli, Command},
+    connect::Cluster,
+    printer::Printer,
+    run::run_on,
+};
+use server::Server;
+
+/// The requests and errors of a command line.
+async fn requests(line: &str) -> String {
+    let words = std::iter::once("virtctl").chain(line.split(' '));
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(err) => return format!("{}\n", err.to_string().lines().next().unwrap_or_default()),
+    };
+    let mut server = Server::default();
+    let cluster = Cluster {
+        client: server.client(),
+        namespace: cli
+            .connection
+            .namespace
+            .clone()
+            .unwrap_or_else(|| "tests".to_owned()),
+    };
+    assert!(!matches!(
+        cli.command,
+        Command::Ssh(_) | Command::Scp(_) | Command::Create(_)
+    ));
+    let ended = run_on(&cluster, &cli.command, Printer).await;
+    let failure = ended.err().map(|err| format!("error: {err:#}\n"));
+    masked(&server.requests()) + &failure.unwrap_or_default()
+}
+
+/// Without the random ends of names of keys and random tokens.
+fn masked(text: &str) -> String {
+    ["{\"ssh-key-", "{\"token\":\""]
+        .iter()
+        .fold(text.to_owned(), |text, mark| {
+            let mut parts = text.split(mark);
+            let first = parts.next().unwrap_or_default().to_owned();
+            parts.fold(first, |text, part| {
+                let (_random, rest) = part.split_once('"').unwrap();
+                format!("{text}{mark}RANDOM\"{rest}")
+            })
+        })
+}
+
+async fn transcript(lines: &str) -> String {
+    let mut transcript = vec![];
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        transcript.push(format!("$ virtctl {line}\n{}", requests(line).await));
+    }
+    transcript.join("\n")
+}
+
+macro_rules! transcripts {
+    ($($name:ident)*) => {$(
+        #[tokio::test]
+        async fn $name() {
+            let lines = include_str!(concat!("cases/", stringify!($name), ".txt"));
+            let transcript = transcript(lines).await;
+            insta::assert_snapshot!(stringify!($name), transcript);
+        }
+    )*};
+}
+
+transcripts! {
+    power
+    services
+    credentials
+    volumes
+    migrations
+    reports
+    uploads
+    exports
+    memory_dumps
+}

@@ -1,0 +1,12 @@
+//! `vmexport`: makes, deletes and downloads exports of VMs, snapshots and claims.
+//!
+//! A download asks the export's own server, which the export's status names, with the token of its Secret.
+
+mod cli;
+mod download;
+mod links;
+mod object;
+mod run;
+
+pub(crate) use cli::{Format, VmExport};
+pub(crate) use run::{download_claim, vm_export};

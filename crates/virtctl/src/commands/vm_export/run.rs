@@ -1,0 +1,204 @@
+//! The steps of the command.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::ByteString;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    cli::{Action, Download, Format, Settings, Source, VmExport},
+    download::{Failed, Server},
+    links::{Links, with_host},
+    object,
+};
+use crate::{
+    connect::Cluster,
+    failure::Usage,
+    https::Trust,
+    objects::{self, text},
+    printer::Printer,
+};
+
+const POLL: Duration = Duration::from_secs(1);
+
+pub(crate) async fn vm_export(cluster: &Cluster, printer: Printer, flags: &VmExport) -> Result<()> {
+    match &flags.action {
+        Action::Create(flags) => {
+            create(cluster, &flags.name, &flags.source, &flags.settings).await?;
+            printer.line(&format!("Export {} was made", flags.name));
+            Ok(())
+        }
+        Action::Delete { name } => {
+            delete(cluster, name).await?;
+            printer.line(&format!("Export {name} was deleted"));
+            Ok(())
+        }
+        Action::Download(flags) => download(cluster, printer, flags).await,
+    }
+}
+
+/// Downloads a claim, with an export for that purpose.
+pub(crate) async fn download_claim(
+    cluster: &Cluster,
+    printer: Printer,
+    claim: &str,
+    (file, format): (&Path, Format),
+) -> Result<()> {
+    let flags = Download::of_claim(claim, file, format);
+    download(cluster, printer, &flags).await
+}
+
+async fn create(cluster: &Cluster, name: &str, source: &Source, settings: &Settings) -> Result<()> {
+    let export = object::export(name, source, settings)?;
+    let namespace = &cluster.namespace;
+    let export = objects::create(cluster, &objects::EXPORT.all(namespace), &export).await?;
+    let token = uuid::Uuid::new_v4().simple().to_string();
+    let secret = object::secret(&export, name, &token)?;
+    objects::create(cluster, &objects::SECRET.all(namespace), &secret).await?;
+    Ok(())
+}
+
+async fn delete(cluster: &Cluster, name: &str) -> Result<()> {
+    let path = objects::EXPORT.named(&cluster.namespace, name);
+    objects::delete(cluster, &path, vec![]).await
+}
+
+async fn download(cluster: &Cluster, printer: Printer, flags: &Download) -> Result<()> {
+    let name = &flags.name;
+    let limit = flags.readiness_timeout.parse::<jiff::SignedDuration>();
+    let limit = limit.map_err(|_| {
+        let timeout = &flags.readiness_timeout;
+        Usage::new(format!(
+            "--readiness-timeout {timeout}: write a duration such as 90s or 5m"
+        ))
+    })?;
+    let path = objects::EXPORT.named(&cluster.namespace, name);
+    let found = objects::find(cluster, &path).await?;
+    let is_new = found.is_none();
+    if is_new {
+        if !flags.source.is_given() {
+            bail!("export {name} does not exist: name what to export, such as --vm NAME");
+        }
+        create(cluster, name, &flags.source, &flags.settings).await?;
+    }
+    let done = fetch(cluster, printer, flags, limit.unsigned_abs()).await;
+    if flags.delete_vme || (is_new && !flags.keep_vme) {
+        let deleted = delete(cluster, name).await;
+        // The failure of the download is what the user needs to know.
+        return done.and(deleted);
+    }
+    done
+}
+
+async fn fetch(
+    cluster: &Cluster,
+    printer: Printer,
+    flags: &Download,
+    limit: Duration,
+) -> Result<()> {
+    let name = &flags.name;
+    let export = ready(cluster, name, limit).await?;
+    let links = Links::of(&export).context("the export has no addresses")?;
+    let server = Server {
+        trust: Trust {
+            insecure: flags.insecure,
+            authorities: links.certificate().map(ToOwned::to_owned),
+        },
+        token: token(cluster, &export).await?,
+    };
+    let host = flags.service_url.as_deref();
+    if flags.manifest {
+        return manifest(&server, printer, flags, &links).await;
+    }
+    let file = flags
+        .output
+        .as_deref()
+        .context("name the file with --output")?;
+    let url = links.volume(flags.volume.as_deref());
+    let url = url.map_err(|err| anyhow::anyhow!("export {name}: {err}"))?;
+    let format = flags.format.unwrap_or(Format::Gzip);
+    let url = with_host(url, host);
+    let mut attempt = 0;
+    loop {
+        let error = match server.volume(&url, (file, format), printer).await {
+            Ok(()) => break,
+            Err(Failed::Final(error)) => return Err(error),
+            Err(Failed::Transient(error)) if attempt >= flags.retry => return Err(error),
+            Err(Failed::Transient(error)) => error,
+        };
+        attempt += 1;
+        printer.note(&format!("{error:#}; attempt {}", attempt + 1));
+        sleep(POLL).await;
+    }
+    printer.note(&format!("Saved in {}", file.display()));
+    Ok(())
+}
+
+async fn manifest(
+    server: &Server,
+    printer: Printer,
+    flags: &Download,
+    links: &Links<'_>,
+) -> Result<()> {
+    let mut kinds = vec!["all"];
+    if flags.include_secret {
+        kinds.push("auth-header-secret");
+    }
+    let mut all = String::new();
+    for kind in kinds {
+        let url = links.manifest(kind);
+        let url = url.with_context(|| format!("the export has no manifest of type {kind}"))?;
+        let url = with_host(url, flags.service_url.as_deref());
+        let media = flags.manifest_output_format.media_type();
+        let text = server
+            .text(&url, media)
+            .await
+            .map_err(|failed| match failed {
+                Failed::Transient(error) | Failed::Final(error) => error,
+            })?;
+        all.push_str(text.trim_end());
+        all.push('\n');
+    }
+    match flags
+        .output
+        .as_deref()
+        .filter(|file| *file != Path::new("-"))
+    {
+        Some(file) => {
+            std::fs::write(file, all).with_context(|| format!("write {}", file.display()))
+        }
+        None => printer.raw(all.as_bytes()).context("write the manifest"),
+    }
+}
+
+async fn ready(cluster: &Cluster, name: &str, limit: Duration) -> Result<Value> {
+    let path = objects::EXPORT.named(&cluster.namespace, name);
+    let deadline = Instant::now() + limit;
+    loop {
+        let export = objects::get(cluster, &path).await?;
+        if Links::of(&export).is_some() {
+            return Ok(export);
+        }
+        if Instant::now() >= deadline {
+            let phase = text(&export, "/status/phase").unwrap_or("none");
+            bail!(
+                "export {name} is not ready after {} s (phase {phase}): see `kubectl describe vmexport \
+                 {name}`, or wait longer with --readiness-timeout",
+                limit.as_secs()
+            );
+        }
+        sleep(POLL).await;
+    }
+}
+
+async fn token(cluster: &Cluster, export: &Value) -> Result<String> {
+    let secret = text(export, "/status/tokenSecretRef").or(text(export, "/spec/tokenSecretRef"));
+    let secret = secret.context("the export names no Secret with its token")?;
+    let path = objects::SECRET.named(&cluster.namespace, secret);
+    let object = objects::get(cluster, &path).await?;
+    let token: ByteString = serde_json::from_value(object["data"]["token"].clone())
+        .with_context(|| format!("read the token in Secret {secret}"))?;
+    String::from_utf8(token.0).with_context(|| format!("read the token in Secret {secret}"))
+}

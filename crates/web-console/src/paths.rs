@@ -1,0 +1,174 @@
+//! The requests that are passed to the API server: those that the page makes, and no others.
+//!
+//! Proxies to pods and services are never passed on: a page from a guest would share our origin.
+
+use http::Method;
+
+/// How a request with this method and path is passed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    Request,
+    /// A websocket only.
+    Stream,
+}
+
+const READ: &[Method] = &[Method::GET];
+const CREATE: &[Method] = &[Method::POST];
+const READ_OR_CREATE: &[Method] = &[Method::GET, Method::POST];
+const READ_OR_DELETE: &[Method] = &[Method::GET, Method::DELETE];
+const CALL: &[Method] = &[Method::PUT];
+
+/// Methods and paths; `*` is one name.
+const REQUESTS: &[(&[Method], &str)] = &[
+    (READ, "/api/v1/namespaces"),
+    (READ, "/api/v1/namespaces/*/events"),
+    (READ, "/api/v1/namespaces/*/persistentvolumeclaims"),
+    (
+        CREATE,
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    ),
+    (
+        READ,
+        "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes",
+    ),
+    (
+        READ,
+        "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterpreferences",
+    ),
+    (READ, "/apis/kubevirt.io/v1/virtualmachines"),
+    (READ, "/apis/kubevirt.io/v1/virtualmachineinstances"),
+    (
+        READ_OR_CREATE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachines",
+    ),
+    (
+        READ_OR_DELETE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachines/*",
+    ),
+    (
+        READ,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstances",
+    ),
+    (
+        READ_OR_DELETE,
+        "/apis/kubevirt.io/v1/namespaces/*/virtualmachineinstances/*",
+    ),
+];
+
+const SUBRESOURCES: &str = "/apis/subresources.kubevirt.io/v1/namespaces/*/";
+
+/// Methods and paths below [`SUBRESOURCES`].
+const VERBS: &[(&[Method], &str, Pass)] = &[
+    (CALL, "virtualmachines/*/start", Pass::Request),
+    (CALL, "virtualmachines/*/stop", Pass::Request),
+    (CALL, "virtualmachines/*/restart", Pass::Request),
+    (CALL, "virtualmachineinstances/*/pause", Pass::Request),
+    (CALL, "virtualmachineinstances/*/unpause", Pass::Request),
+    (CALL, "virtualmachineinstances/*/softreboot", Pass::Request),
+    (CALL, "virtualmachineinstances/*/reset", Pass::Request),
+    (READ, "virtualmachineinstances/*/console", Pass::Stream),
+    (READ, "virtualmachineinstances/*/vnc", Pass::Stream),
+];
+
+/// How this request is passed on; `None` if it is not.
+pub(crate) fn pass(method: &Method, path: &str) -> Option<Pass> {
+    let requests = REQUESTS
+        .iter()
+        .map(|(methods, pattern)| (*methods, (*pattern).to_owned(), Pass::Request));
+    let verbs = VERBS
+        .iter()
+        .map(|(methods, verb, pass)| (*methods, format!("{SUBRESOURCES}{verb}"), *pass));
+    let mut all = requests.chain(verbs);
+    all.find(|(methods, pattern, _)| methods.contains(method) && matches(pattern, path))
+        .map(|(.., pass)| pass)
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let (mut wanted, mut given) = (pattern.split('/'), path.split('/'));
+    loop {
+        match (wanted.next(), given.next()) {
+            (None, None) => return true,
+            (Some("*"), Some(name)) if is_name(name) => {}
+            (Some(wanted), Some(given)) if wanted == given => {}
+            _ => return false,
+        }
+    }
+}
+
+/// A name of an object: neither empty nor dots alone, and without escapes.
+pub(crate) fn is_name(text: &str) -> bool {
+    let allowed =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    text.bytes().all(allowed) && text.bytes().any(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VMS: &str = "/apis/kubevirt.io/v1/namespaces/n/virtualmachines";
+    const SUB: &str = "/apis/subresources.kubevirt.io/v1/namespaces/n";
+
+    #[test]
+    fn requests_of_the_page_are_passed() {
+        let cases = [
+            (Method::GET, "/api/v1/namespaces".to_owned(), Pass::Request),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a-b/events".to_owned(),
+                Pass::Request,
+            ),
+            (Method::POST, VMS.to_owned(), Pass::Request),
+            (Method::DELETE, format!("{VMS}/vm.1"), Pass::Request),
+            (
+                Method::PUT,
+                format!("{SUB}/virtualmachines/a/start"),
+                Pass::Request,
+            ),
+            (
+                Method::GET,
+                format!("{SUB}/virtualmachineinstances/a/vnc"),
+                Pass::Stream,
+            ),
+        ];
+        for (method, path, expected) in cases {
+            assert_eq!(pass(&method, &path), Some(expected), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn other_requests_are_not_passed() {
+        let pods = "/api/v1/namespaces/n/pods";
+        let cases = [
+            (Method::GET, "/api/v1/namespaces/n/secrets".to_owned()),
+            (Method::GET, "/api/v1/namespaces/".to_owned()),
+            (Method::GET, format!("{pods}/p/proxy/")),
+            (Method::GET, format!("{pods}/p/exec")),
+            (
+                Method::GET,
+                "/api/v1/namespaces/n/services/s/proxy/".to_owned(),
+            ),
+            (Method::POST, "/api/v1/namespaces".to_owned()),
+            (
+                Method::POST,
+                "/api/v1/namespaces/n/serviceaccounts/a/token".to_owned(),
+            ),
+            (Method::DELETE, VMS.to_owned()),
+            (Method::PUT, format!("{VMS}/a")),
+            (Method::GET, format!("{VMS}/..")),
+            (Method::GET, format!("{VMS}/%2e%2e")),
+            (Method::GET, format!("{VMS}/a/../../../secrets")),
+            (Method::GET, format!("{VMS}//")),
+            (Method::GET, format!("{SUB}/virtualmachines/a/start")),
+            (
+                Method::GET,
+                format!("{SUB}/virtualmachineinstances/a/portforward/22"),
+            ),
+            (Method::GET, "/metrics".to_owned()),
+            (Method::GET, "/".to_owned()),
+        ];
+        for (method, path) in cases {
+            assert_eq!(pass(&method, &path), None, "{method} {path}");
+        }
+    }
+}

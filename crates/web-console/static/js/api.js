@@ -1,0 +1,58 @@
+// Requests to the Kubernetes API.
+
+import { key } from "./session.js";
+
+export const VMS = "virtualmachines";
+export const VMIS = "virtualmachineinstances";
+
+/// An answer that is an error: a `Status` of the API server, or of the server of this page.
+export class ApiError extends Error {
+  constructor(code, status) {
+    super(status.message || `The server answered ${code}.`);
+    this.code = code;
+    this.reason = status.reason;
+    this.causes = status.details?.causes ?? [];
+  }
+}
+
+/// The collection of a kind of kubevirt.io, in one namespace or in all.
+export function collection(plural, namespace) {
+  const group = "/apis/kubevirt.io/v1";
+  return namespace ? `${group}/namespaces/${namespace}/${plural}` : `${group}/${plural}`;
+}
+
+export function subresource(plural, { namespace, name }, verb) {
+  return `/apis/subresources.kubevirt.io/v1/namespaces/${namespace}/${plural}/${name}/${verb}`;
+}
+
+/// Sends a request and returns the response, whatever its code. `type` is that of the body.
+export async function send(method, path, { query = {}, body, type = "application/json", signal } = {}) {
+  const headers = { Authorization: `Bearer ${key()}`, Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = type;
+  const search = new URLSearchParams(query).toString();
+  const url = search ? `${path}?${search}` : path;
+  try {
+    return await fetch(url, { method, headers, body, signal });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, { message: "The server does not answer: is virtctl ui still running?" });
+  }
+}
+
+/// Sends a request and returns the object of the answer.
+export async function call(method, path, options) {
+  const response = await send(method, path, options);
+  if (!response.ok) throw await errorOf(response);
+  const text = await response.text();
+  return text ? JSON.parse(text) : {};
+}
+
+export async function errorOf(response) {
+  if (response.status === 401) document.dispatchEvent(new Event("signed-out"));
+  const text = await response.text();
+  try {
+    return new ApiError(response.status, JSON.parse(text));
+  } catch {
+    return new ApiError(response.status, { message: text });
+  }
+}

@@ -1,0 +1,42 @@
+// Starts the page.
+
+import { notify } from "./parts/notice.js";
+import { leaveAll, show } from "./routes.js";
+import { key, signInFromAddress, signOut } from "./session.js";
+import { installTheme } from "./theme.js";
+import { signin } from "./views/signin.js";
+
+const main = document.getElementById("main");
+
+function draw() {
+  if (key()) show(main);
+  else signin(main, draw);
+}
+
+async function followAddress() {
+  const failure = await signInFromAddress();
+  if (failure) notify(failure, "bad");
+  draw();
+}
+
+document.addEventListener("signed-out", () => {
+  signOut();
+  leaveAll();
+  draw();
+});
+
+/// Single letters are shortcuts, unless they are typed into a field.
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, textarea, select, canvas, dialog");
+  if (typing || event.ctrlKey || event.altKey || event.metaKey || !key()) return;
+  const filter = document.getElementById("filter");
+  if (event.key === "/" && filter) filter.focus();
+  else if (event.key === "c") location.hash = "#/create";
+  else if (event.key === "l") location.hash = "#/";
+  else return;
+  event.preventDefault();
+});
+
+installTheme(document.getElementById("theme"));
+window.addEventListener("hashchange", followAddress);
+followAddress();

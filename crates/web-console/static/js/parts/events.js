@@ -1,0 +1,20 @@
+// Events about a VM, the latest first.
+
+import { element } from "../dom.js";
+import { age } from "./age.js";
+import { table } from "./table.js";
+
+export function timeOf(event) {
+  return event.series?.lastObservedTime ?? event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp;
+}
+
+export function events(list) {
+  const sorted = list.toSorted((a, b) => String(timeOf(b)).localeCompare(String(timeOf(a))));
+  const rows = sorted.map((event) => [
+    age(timeOf(event)),
+    element("span", { class: event.type === "Warning" ? "bad" : undefined }, event.type ?? ""),
+    event.reason, event.involvedObject?.kind, event.message, String(event.series?.count ?? event.count ?? 1),
+  ]);
+  const columns = ["Age", "Type", "Reason", { name: "Of", optional: true }, "Message", { name: "Times", optional: true }];
+  return table("Events", columns, rows, "No events in the last hour.");
+}

@@ -1,0 +1,42 @@
+// The part of the address after `#` chooses the view.
+
+import { console_ } from "./views/console.js";
+import { create } from "./views/create.js";
+import { detail } from "./views/detail.js";
+import { list } from "./views/list.js";
+import { screen } from "./views/screen.js";
+
+const NAME = "([a-z0-9.-]+)";
+
+const ROUTES = [
+  { pattern: /^$/, view: list, nav: "list", title: () => "Virtual machines" },
+  { pattern: /^create$/, view: create, nav: "create", title: () => "Create" },
+  { pattern: new RegExp(`^vm/${NAME}/${NAME}$`), view: detail, title: ({ name }) => name },
+  { pattern: new RegExp(`^console/${NAME}/${NAME}$`), view: console_, title: ({ name }) => `${name}: console` },
+  { pattern: new RegExp(`^screen/${NAME}/${NAME}$`), view: screen, title: ({ name }) => `${name}: screen` },
+];
+
+let leave = () => {};
+
+/// Shows the view of the address in `main`. A view is a function that fills `main` and returns how to
+/// leave it.
+export function show(main) {
+  const address = location.hash.replace(/^#\/?/, "");
+  if (location.hash === "#main") return;
+  leave();
+  const route = ROUTES.find(({ pattern }) => pattern.test(address)) ?? ROUTES[0];
+  const [, namespace, name] = address.match(route.pattern) ?? [];
+  for (const link of document.querySelectorAll("[data-nav]")) {
+    if (link.dataset.nav === route.nav) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${route.title({ name })} – Ferrovirt`;
+  main.replaceChildren();
+  leave = route.view(main, { namespace, name }) ?? (() => {});
+  main.focus({ preventScroll: true });
+}
+
+export function leaveAll() {
+  leave();
+  leave = () => {};
+}

@@ -1,0 +1,100 @@
+// All VMs with their status, live.
+
+import { collection, VMIS, VMS } from "../api.js";
+import { element, fill } from "../dom.js";
+import { drawActions } from "../parts/actions.js";
+import { age } from "../parts/age.js";
+import { namespaceField } from "../parts/namespace.js";
+import { badge, statusOf } from "../parts/status.js";
+import { table } from "../parts/table.js";
+import { VERBS } from "../parts/verbs.js";
+import { ownNamespace } from "../session.js";
+import { watch } from "../watch.js";
+
+const QUICK = VERBS.filter(({ name }) => ["start", "stop"].includes(name));
+const CHOSEN = "ferrovirt.shown-namespace";
+
+/// VMs, and VMIs that belong to none, in the order of their names.
+export function machines(vms, vmis) {
+  const all = new Map();
+  const add = (object, role) => {
+    const { namespace, name } = object.metadata;
+    const key = `${namespace}/${name}`;
+    all.set(key, { ...all.get(key), namespace, name, [role]: object });
+  };
+  for (const vm of vms) add(vm, "vm");
+  for (const vmi of vmis) add(vmi, "vmi");
+  return [...all.values()].sort((a, b) => `${a.namespace}/${a.name}`.localeCompare(`${b.namespace}/${b.name}`));
+}
+
+export function list(main) {
+  const state = { vms: [], vmis: [], loaded: 0 };
+  let stop = () => {};
+  const filter = element("input", {
+    id: "filter", type: "search", placeholder: "Name or status; press / to type here", "aria-label": "Filter", on: { input: draw },
+  });
+  const namespace = namespaceField({
+    id: "namespace", placeholder: "All namespaces", value: sessionStorage.getItem(CHOSEN) ?? "",
+    on: { change: () => follow(namespace[0].value.trim()) },
+  });
+  const error = element("p", { class: "error", role: "alert" });
+  const body = element("div", { class: "card", "aria-busy": "true" }, "Reading…");
+
+  function draw() {
+    const wanted = filter.value.trim().toLowerCase();
+    const shown = machines(state.vms, state.vmis).filter(({ name, vm, vmi }) =>
+      `${name} ${statusOf(vm, vmi)}`.toLowerCase().includes(wanted));
+    const columns = ["Name", "Status", { name: "Namespace", optional: true }, { name: "Node", optional: true },
+      "Address", { name: "Age", optional: true }, "Actions"];
+    const nothing = state.loaded < 2 ? "Reading…" : wanted ? "No VM matches the filter." : "There is no VM here yet.";
+    body.setAttribute("aria-busy", String(state.loaded < 2));
+    fill(body, table("Virtual machines", columns, shown.map(row), nothing));
+  }
+
+  function follow(chosen, fallback) {
+    stop();
+    Object.assign(state, { vms: [], vmis: [], loaded: 0 });
+    sessionStorage.setItem(CHOSEN, chosen);
+    const onError = (failure) => {
+      if (failure?.code === 403 && !chosen && !fallback) {
+        namespace[0].value = ownNamespace();
+        follow(ownNamespace(), true);
+      } else if (failure || !fallback) {
+        error.textContent = failure?.message ?? "";
+      }
+    };
+    const stops = [[VMS, "vms"], [VMIS, "vmis"]].map(([plural, key]) => {
+      let first = true;
+      const onObjects = (objects) => {
+        state[key] = objects;
+        if (first) state.loaded += 1;
+        first = false;
+        draw();
+      };
+      return watch(collection(plural, chosen), {}, { onObjects, onError });
+    });
+    stop = () => stops.forEach((one) => one());
+    draw();
+  }
+
+  fill(main,
+    element("div", { class: "bar" },
+      element("h1", { class: "grow" }, "Virtual machines"),
+      element("div", {}, element("label", { for: "namespace" }, "Namespace"), namespace),
+      element("div", { class: "grow" }, element("label", { for: "filter" }, "Filter"), filter),
+      element("a", { class: "button", href: "#/create" }, "Create")),
+    error, body);
+  follow(namespace[0].value.trim());
+  return () => stop();
+}
+
+function row(machine) {
+  const { namespace, name, vm, vmi } = machine;
+  const actions = element("div", { class: "group" });
+  drawActions(actions, machine, { verbs: QUICK });
+  const link = { href: `#/vm/${namespace}/${name}`, "data-key": `vm/${namespace}/${name}` };
+  return [
+    element("a", link, name), badge(statusOf(vm, vmi)), namespace, vmi?.status?.nodeName,
+    vmi?.status?.interfaces?.[0]?.ipAddress, age((vm ?? vmi).metadata.creationTimestamp), actions,
+  ];
+}

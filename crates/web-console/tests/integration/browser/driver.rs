@@ -1,0 +1,283 @@
+//! A browser, controlled by `WebDriver`.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::Stdio,
+    time::Duration,
+};
+
+use axum::body::Body;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{Method, Request};
+use http_body_util::BodyExt as _;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+/// A busy machine starts a browser slowly.
+const START: Duration = Duration::from_mins(2);
+/// How long a condition in the page may take to become true.
+const CONDITION: Duration = Duration::from_mins(1);
+const READY: &str = "was started successfully on port ";
+
+pub(crate) struct Browser {
+    driver: SocketAddr,
+    client: Client<HttpConnector, Body>,
+    session: String,
+    _child: Child,
+    profile: TempDir,
+}
+
+impl Browser {
+    /// Starts a browser with an empty profile and opens a page.
+    pub(crate) async fn open(url: &str) -> Self {
+        let mut child = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("start chromedriver: install it with scripts/setup.sh test");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let port = tokio::time::timeout(START, async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if let Some((_, port)) = line.split_once(READY) {
+                    return port.trim_end_matches('.').parse::<u16>().unwrap();
+                }
+            }
+            panic!("chromedriver ended");
+        });
+        let driver = SocketAddr::from(([127, 0, 0, 1], port.await.unwrap()));
+        let profile = TempDir::new().unwrap();
+        let mut browser = Self {
+            driver,
+            client: Client::builder(TokioExecutor::new()).build_http(),
+            session: String::new(),
+            _child: child,
+            profile,
+        };
+        browser.start().await;
+        browser
+            .call(Method::POST, "/url", json!({"url": url}))
+            .await;
+        browser
+    }
+
+    async fn start(&mut self) {
+        let profile = self.profile.path().display();
+        let arguments = [
+            "--headless=new".to_owned(),
+            // Tests run as root, in containers with little shared memory.
+            "--no-sandbox".to_owned(),
+            "--disable-dev-shm-usage".to_owned(),
+            "--disable-gpu".to_owned(),
+            "--no-first-run".to_owned(),
+            "--disable-background-networking".to_owned(),
+            "--window-size=1100,900".to_owned(),
+            format!("--user-data-dir={profile}"),
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": u64::try_from(START.as_millis()).unwrap()},
+        }}});
+        let made = tokio::time::timeout(START, self.request(Method::POST, "/session", &wanted));
+        let made = made.await.expect("the browser starts");
+        made["sessionId"]
+            .as_str()
+            .unwrap()
+            .clone_into(&mut self.session);
+    }
+
+    /// A `WebDriver` command; its result.
+    async fn request(&self, method: Method, path: &str, body: &Value) -> Value {
+        let sent = if method == Method::POST {
+            body.to_string()
+        } else {
+            String::new()
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.driver))
+            .header("content-type", "application/json")
+            .body(Body::from(sent))
+            .unwrap();
+        let response = self.client.request(request).await.unwrap();
+        let is_ok = response.status().is_success();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap();
+        let failure = format!("{path} {body}: {}", answer["value"]["message"]);
+        assert!(is_ok, "{}", failure.lines().next().unwrap_or_default());
+        answer["value"].clone()
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Value) -> Value {
+        let path = format!("/session/{}{path}", self.session);
+        self.request(method, &path, &body).await
+    }
+
+    /// Shows another view of the page.
+    pub(crate) async fn view(&self, hash: &str) {
+        self.run(&format!("location.hash = {};", json!(hash))).await;
+    }
+
+    /// Runs statements of JavaScript; the value they return.
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        let body = json!({"script": script, "args": []});
+        self.call(Method::POST, "/execute/sync", body).await
+    }
+
+    /// Waits until an expression of JavaScript is true (it is evaluated for every frame), and returns its
+    /// value. Fails with the text of the page.
+    pub(crate) async fn until(&self, expression: &str) -> Value {
+        let limit = CONDITION.as_millis();
+        let script = format!(
+            "const done = arguments[0];
+             const end = performance.now() + {limit};
+             const ask = () => {{
+                 const value = ({expression});
+                 if (value) done({{ value }});
+                 else if (performance.now() < end) requestAnimationFrame(ask);
+                 else done({{ page: document.body.innerText }});
+             }};
+             ask();"
+        );
+        let body = json!({"script": script, "args": []});
+        let mut found = self.call(Method::POST, "/execute/async", body).await;
+        if let Some(page) = found["page"].as_str() {
+            panic!("never true: {expression}\nThe page:\n{page}");
+        }
+        found["value"].take()
+    }
+
+    /// Runs the body of an async function; the value it returns.
+    pub(crate) async fn run_async(&self, script: &str) -> Value {
+        let script = format!(
+            "const done = arguments[0];
+             (async () => {{ {script} }})().then(done, (error) => done({{ failed: String(error) }}));"
+        );
+        let body = json!({"script": script, "args": []});
+        self.call(Method::POST, "/execute/async", body).await
+    }
+
+    /// Waits until the text of an element contains this.
+    pub(crate) async fn until_text(&self, selector: &str, text: &str) {
+        let expression = format!(
+            "document.querySelector({})?.textContent.includes({})",
+            json!(selector),
+            json!(text)
+        );
+        self.until(&expression).await;
+    }
+
+    async fn element(&self, selector: &str) -> String {
+        let is_there = format!("document.querySelector({}) !== null", json!(selector));
+        self.until(&is_there).await;
+        let body = json!({"using": "css selector", "value": selector});
+        let found = self.call(Method::POST, "/element", body).await;
+        let (_, id) = found.as_object().unwrap().iter().next().unwrap();
+        id.as_str().unwrap().to_owned()
+    }
+
+    /// Clicks on an enabled element.
+    pub(crate) async fn click(&self, selector: &str) {
+        let is_ready = format!(
+            "document.querySelector({})?.matches(':enabled, a, summary')",
+            json!(selector)
+        );
+        self.until(&is_ready).await;
+        let id = self.element(selector).await;
+        self.call(Method::POST, &format!("/element/{id}/click"), json!({}))
+            .await;
+    }
+
+    /// Replaces the text of a field by typing.
+    pub(crate) async fn fill(&self, selector: &str, text: &str) {
+        let id = self.element(selector).await;
+        self.call(Method::POST, &format!("/element/{id}/clear"), json!({}))
+            .await;
+        let body = json!({"text": text});
+        self.call(Method::POST, &format!("/element/{id}/value"), body)
+            .await;
+    }
+
+    /// Presses and releases keys, one after the other, wherever the focus is.
+    pub(crate) async fn press(&self, keys: &[&str]) {
+        let press = |key: &&str| {
+            [
+                json!({"type": "keyDown", "value": key}),
+                json!({"type": "keyUp", "value": key}),
+            ]
+        };
+        let actions: Vec<Value> = keys.iter().flat_map(press).collect();
+        let body = json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]});
+        self.call(Method::POST, "/actions", body).await;
+    }
+
+    /// Presses a key while another is held.
+    pub(crate) async fn press_with(&self, held: &str, key: &str) {
+        let actions = [
+            ("keyDown", held),
+            ("keyDown", key),
+            ("keyUp", key),
+            ("keyUp", held),
+        ]
+        .map(|(kind, value)| json!({"type": kind, "value": value}));
+        let body = json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]});
+        self.call(Method::POST, "/actions", body).await;
+    }
+
+    pub(crate) async fn resize(&self, width: u32, height: u32) {
+        let body = json!({"width": width, "height": height});
+        self.call(Method::POST, "/window/rect", body).await;
+    }
+
+    /// A picture of the window, as PNG.
+    pub(crate) async fn screenshot(&self) -> Vec<u8> {
+        let picture = self.call(Method::GET, "/screenshot", Value::Null).await;
+        STANDARD.decode(picture.as_str().unwrap()).unwrap()
+    }
+
+    /// Fails if the page logged an error: one of a script, or a violation of the policy. `expected` are
+    /// parts of errors that the test causes.
+    pub(crate) async fn check_log(&self, expected: &[&str]) {
+        let entries = self
+            .call(Method::POST, "/se/log", json!({"type": "browser"}))
+            .await;
+        for entry in entries.as_array().unwrap() {
+            let text = entry["message"].as_str().unwrap();
+            let is_expected = expected.iter().any(|part| text.contains(part));
+            assert!(entry["level"] != "SEVERE" || is_expected, "{text}");
+        }
+    }
+}
+
+/// Ends the browser, also when a test fails; the driver alone would leave it behind.
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let Ok(mut stream) = TcpStream::connect(self.driver) else {
+            return;
+        };
+        let limited = stream.set_read_timeout(Some(Duration::from_secs(10)));
+        let request = format!(
+            "DELETE /session/{} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.session, self.driver
+        );
+        let sent = limited.and_then(|()| stream.write_all(request.as_bytes()));
+        if sent.is_ok() {
+            let mut answer = Vec::new();
+            // A time-out is no failure of the test.
+            drop(stream.read_to_end(&mut answer));
+        }
+    }
+}

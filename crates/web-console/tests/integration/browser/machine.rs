@@ -1,0 +1,112 @@
+//! The page of one VM.
+
+use serde_json::json;
+
+use super::Browser;
+use crate::support::{Environment, user, vm, vmi};
+
+#[tokio::test]
+async fn details_show_all_parts_and_the_cause() {
+    let environment = Environment::start(user()).await;
+    let mut tiny = vm("tiny");
+    tiny["spec"]["runStrategy"] = "Always".into();
+    environment.create(tiny.clone()).await;
+    environment
+        .merge_status(&tiny, json!({"status": {"printableStatus": "Starting"}}))
+        .await;
+    let mut guest = vmi("tiny");
+    guest["status"] = json!({"phase": "Pending", "conditions": [
+        {"type": "Synchronized", "status": "False", "reason": "FailedPvcNotFound", "lastProbeTime": null,
+         "message": "PVC default/debian-root does not exist", "lastTransitionTime": "2026-11-21T12:00:00Z"}]});
+    environment.create_guest(guest).await;
+    environment
+        .create(json!({
+            "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "FailedPvcNotFound", "count": 3,
+            "metadata": {"name": "tiny.1", "namespace": "default"}, "message": "the claim does not exist",
+            "involvedObject": {"kind": "VirtualMachineInstance", "name": "tiny", "namespace": "default"},
+            "lastTimestamp": "2026-11-21T12:00:00Z",
+        }))
+        .await;
+    let browser = Browser::open(&environment.link()).await;
+    browser.click("a[href='#/vm/default/tiny']").await;
+    for (section, text) in [
+        ("Summary", "1Gi"),
+        ("Conditions", "FailedPvcNotFound"),
+        ("Disks", "debian-root"),
+        ("Disks", "cloudInitNoCloud"),
+        ("Networks", "masquerade"),
+        ("Events", "the claim does not exist"),
+        ("Why", "debian-root"),
+    ] {
+        let selector = format!("section[aria-label={section}]");
+        browser.until_text(&selector, text).await;
+    }
+    browser
+        .until("document.querySelector('[data-cause=claim-missing]') !== null")
+        .await;
+    browser.click("section[aria-label=Object] summary").await;
+    browser
+        .until_text("section[aria-label=Object] pre", "runStrategy: Always")
+        .await;
+    browser
+        .until_text("section[aria-label=Object] pre", "cores: 2")
+        .await;
+    browser.view("#/vm/default/absent").await;
+    browser
+        .until_text("[role=alert]", "There is no VM absent")
+        .await;
+    browser.check_log(&["404 (Not Found)"]).await;
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
+async fn buttons_start_stop_and_delete() {
+    let environment = Environment::start(user()).await;
+    let tiny = vm("tiny");
+    environment.create(tiny.clone()).await;
+    let browser = Browser::open(&environment.link()).await;
+    browser.view("#/vm/default/tiny").await;
+    browser.click("[data-verb=start]").await;
+    browser
+        .until_text("#notices", "default/tiny is starting")
+        .await;
+    let started = environment.object(&tiny).await.unwrap();
+    assert_eq!(started.data["spec"]["runStrategy"], "Always");
+    let verb = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/tiny";
+    assert!(environment.log.last(&format!("PUT {verb}/start")).is_some());
+
+    let guest = vmi("tiny");
+    environment.create_guest(guest.clone()).await;
+    browser.until("['stop', 'restart', 'pause'].every((verb) => document.querySelector(`[data-verb=${verb}]`))").await;
+    assert_eq!(
+        browser
+            .run("return document.querySelector('[data-verb=start]')")
+            .await,
+        json!(null)
+    );
+    let paused = json!([{"type": "Paused", "status": "True", "lastProbeTime": null, "lastTransitionTime": null}]);
+    environment
+        .merge(&guest, json!({"status": {"conditions": paused}}))
+        .await;
+    browser
+        .until("document.querySelector('[data-verb=unpause]') !== null")
+        .await;
+
+    browser.click("[data-verb=stop]").await;
+    browser.click("dialog [value=no]").await;
+    assert!(environment.log.last(&format!("PUT {verb}/stop")).is_none());
+    browser.click("[data-verb=stop]").await;
+    browser.click("dialog [value=yes]").await;
+    browser
+        .until_text("#notices", "default/tiny is stopping")
+        .await;
+    let stopped = environment.object(&tiny).await.unwrap();
+    assert_eq!(stopped.data["spec"]["runStrategy"], "Halted");
+
+    browser.click("[data-verb=delete]").await;
+    browser.click("dialog [value=yes]").await;
+    browser.until_text("#notices", "is being deleted").await;
+    assert!(environment.object(&tiny).await.is_none());
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}

@@ -1,0 +1,182 @@
+//! Modules of the page by tables, in the browser that runs them.
+
+use serde_json::{Value, json};
+
+use super::Browser;
+use crate::support::{Environment, user};
+
+async fn browser() -> (Environment, Browser) {
+    let environment = Environment::start(user()).await;
+    let browser = Browser::open(&environment.link()).await;
+    (environment, browser)
+}
+
+/// Maps each case by a function of a module.
+async fn map(browser: &Browser, module: &str, function: &str, cases: Value) -> Vec<Value> {
+    let script = format!(
+        "const module = await import('/console/js/{module}'); return {cases}.map((one) => {function});"
+    );
+    let found = browser.run_async(&script).await;
+    assert!(found.is_array(), "{found}");
+    found.as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn yaml_is_written_and_its_lines_are_found() {
+    let (environment, browser) = browser().await;
+    let object = json!({
+        "a": {"b": [{"c": 1, "d": "x"}, {"e": []}], "f.g/h": true},
+        "text": "one\ntwo\n", "quoted": "yes", "number": "12", "empty": {}, "colon": "a: b", "hash": "#x",
+        "list": [["n"], "-1"], "space": " x", "unit": "1Gi",
+    });
+    let written = map(
+        &browser,
+        "create/yaml.js",
+        "module.yaml(one)",
+        json!([object]),
+    )
+    .await;
+    let text = written[0].as_str().unwrap();
+    let read: Value = serde_saphyr::from_str(text).unwrap();
+    assert_eq!(read, object, "{text}");
+
+    let source = "# comment\napiVersion: v1\nmetadata:\n  name: a\n  labels:\n    a.b/c: x\nspec:\n  list:\n  - name: one\n    value: 1\n  - name: two\n    deep:\n      - x\n      - y: |\n          name: no\n        z: 1\n  end: {a: 1}\n";
+    let cases = [
+        ("metadata.name", 3),
+        ("metadata.labels[a.b/c]", 5),
+        ("spec.list[0].value", 9),
+        ("spec.list[1].name", 10),
+        ("spec.list[1].deep[0]", 12),
+        ("spec.list[1].deep[1].y", 13),
+        ("spec.list[1].deep[1].z", 15),
+        ("spec.end.a", 16),
+        ("spec.missing.field", 6),
+        ("other", -1),
+    ];
+    let paths: Vec<Value> = cases
+        .iter()
+        .map(|(path, _)| json!([source, path]))
+        .collect();
+    let found = map(
+        &browser,
+        "create/place.js",
+        "module.lineOf(one[0], one[1])",
+        json!(paths),
+    )
+    .await;
+    for ((path, line), found) in cases.iter().zip(found) {
+        assert_eq!(found, *line, "{path}");
+    }
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
+async fn terminal_follows_escape_sequences() {
+    let (environment, browser) = browser().await;
+    let cases = [
+        ("one\r\ntwo", "one|two"),
+        ("abcdef", "abcde|f"),
+        ("abc\x1b[2Dx", "axc"),
+        ("abc\x1b[1;2H\x1b[K", "a"),
+        ("a\r\nb\r\nc\r\nd", "b|c|d"),
+        ("a\tb\x08c", "a  cb"),
+        ("\x1b[3;1Hz\x1b[Hy", "y||z"),
+        ("a\x1b[?1049hfull\x1b[?1049lb", "ab"),
+        ("a\r\nb\r\nc\x1b[2;3r\x1b[3;1H\nx", "a|c|x"),
+        ("a\r\nb\x1b[1;1H\x1b[L", "|a|b"),
+        ("a\r\nb\x1b[1;1H\x1b[M", "b"),
+        ("abc\x1b[1;1H\x1b[P", "bc"),
+        ("abc\x1b[1;1H\x1b[2@", "  abc"),
+        ("\x1b]0;title\x07a\x1b]0;t\x1b\\b", "ab"),
+        ("\x1b(0lqk\x1b(B", "┌─┐"),
+        ("a\x1b[31;1", "a"),
+        ("a\x1b[2Jb", " b"),
+        ("\x1b[999;999Hx\x1b[Hy", "y||    x"),
+        ("x\x1bcy", "y"),
+    ];
+    let function = "(() => { const screen = new module.Screen({ columns: 5, rows: 3 }); screen.write(one); \
+        return [0, 1, 2].map((row) => screen.grid.text(row)).join('|').replace(/\\|+$/, ''); })()";
+    let texts: Vec<&str> = cases.iter().map(|(text, _)| *text).collect();
+    let found = map(&browser, "terminal/screen.js", function, json!(texts)).await;
+    for ((text, expected), found) in cases.iter().zip(found) {
+        assert_eq!(found, *expected, "{text:?}");
+    }
+    // The same in pieces, as a guest sends it.
+    let pieces = function.replace(
+        "screen.write(one)",
+        "[...one].forEach((c) => screen.write(c))",
+    );
+    let found = map(&browser, "terminal/screen.js", &pieces, json!(texts)).await;
+    for ((text, expected), found) in cases.iter().zip(found) {
+        assert_eq!(found, *expected, "{text:?} in pieces");
+    }
+    let answers = "(() => { let all = ''; const screen = new module.Screen({ answer: (text) => all += text }); \
+        screen.write(one); return all; })()";
+    let asked = json!([
+        "\u{1b}[6n",
+        "ab\u{1b}[6n",
+        "\u{1b}[c",
+        "\u{1b}[5n",
+        "\u{1b}[>c"
+    ]);
+    let found = map(&browser, "terminal/screen.js", answers, asked).await;
+    assert_eq!(
+        found,
+        [
+            "\u{1b}[1;1R",
+            "\u{1b}[1;3R",
+            "\u{1b}[?1;2c",
+            "\u{1b}[0n",
+            ""
+        ]
+    );
+    browser.check_log(&[]).await;
+    environment.api.stop.cancel();
+}
+
+#[tokio::test]
+async fn keys_have_their_bytes_and_numbers() {
+    let (environment, browser) = browser().await;
+    let key = |key: &str, code: &str| json!({"key": key, "code": code});
+    let cases = [
+        (key("Enter", "Enter"), json!("\r"), json!(0xff0d)),
+        (key("ArrowUp", "ArrowUp"), json!("\u{1b}[A"), json!(0xff52)),
+        (key("F5", "F5"), json!("\u{1b}[15~"), json!(0xffc2)),
+        (key("F12", "F12"), json!("\u{1b}[24~"), json!(0xffc9)),
+        (key("a", "KeyA"), json!(null), json!(0x61)),
+        (key("ä", "Quote"), json!(null), json!(0xe4)),
+        (key("€", "KeyE"), json!(null), json!(0x0100_20ac)),
+        (key("Shift", "ShiftRight"), json!(null), json!(0xffe2)),
+        (key("Dead", "Backquote"), json!(null), json!(null)),
+        (
+            json!({"key": "c", "code": "KeyC", "ctrlKey": true}),
+            json!("\u{3}"),
+            json!(0x63),
+        ),
+        (
+            json!({"key": "b", "code": "KeyB", "altKey": true}),
+            json!("\u{1b}b"),
+            json!(0x62),
+        ),
+        (
+            json!({"key": "C", "code": "KeyC", "ctrlKey": true, "shiftKey": true}),
+            json!(null),
+            json!(0x43),
+        ),
+    ];
+    let given: Vec<&Value> = cases.iter().map(|(event, ..)| event).collect();
+    let sent = "module.sent(one, { applicationKeys: false }) ?? null";
+    let bytes = map(&browser, "terminal/keys.js", sent, json!(given)).await;
+    let numbers = map(
+        &browser,
+        "rfb/keysyms.js",
+        "module.keysym(one) ?? null",
+        json!(given),
+    )
+    .await;
+    for (((event, text, number), sent), found) in cases.iter().zip(bytes).zip(numbers) {
+        assert_eq!((&sent, &found), (text, number), "{event}");
+    }
+    environment.api.stop.cancel();
+}

@@ -1,0 +1,125 @@
+//! A running console of one user.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use diagnosis::diagnose;
+use embedded_api::Identity;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{
+    Client, Config,
+    api::{Api, DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use test_cluster::{NAMESPACE, TestApi};
+use tokio::net::TcpListener;
+use virtctl::{Target, observe};
+use web_console::{Console, Explain, Sessions, Subject, serve};
+
+use super::{
+    upstream::{self, Log},
+    webhooks::Webhooks,
+};
+
+/// Its writes pass the webhooks as those of our controllers.
+pub(super) const CONTROLLER: &str = "kubevirt-controller";
+
+pub(crate) struct Environment {
+    pub(crate) api: TestApi,
+    pub(crate) address: SocketAddr,
+    pub(crate) sessions: Arc<Sessions>,
+    /// The requests that reached the API server.
+    pub(crate) log: Log,
+}
+
+impl Environment {
+    /// A console with the rights of this user.
+    pub(crate) async fn start(user: Identity) -> Self {
+        let api = TestApi::start(Identity::component(CONTROLLER)).await;
+        let webhooks = Webhooks::serve(&api).await;
+        let log = Log::default();
+        let server = upstream::serve(&api, webhooks, user, log.clone()).await;
+        let mut config = Config::new(format!("http://{server}").parse().unwrap());
+        config.read_timeout = None;
+        let client = Client::try_from(config).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let sessions = Arc::new(Sessions::default());
+        let console = Console {
+            client: client.clone(),
+            namespace: NAMESPACE.to_owned(),
+            sessions: Arc::clone(&sessions),
+            explain: Arc::new(Diagnose(client)),
+            tasks: api.tasks.clone(),
+            stop: api.stop.clone(),
+        };
+        api.tasks
+            .spawn(async move { serve(listener, console).await.unwrap() });
+        Self {
+            api,
+            address,
+            sessions,
+            log,
+        }
+    }
+
+    /// A link that signs in one tab.
+    pub(crate) fn link(&self) -> String {
+        let link = self.sessions.issue_link().unwrap();
+        format!("http://{}/console/#link={}", self.address, link.secret())
+    }
+
+    pub(crate) async fn create(&self, object: Value) -> DynamicObject {
+        self.api.create(object).await.unwrap()
+    }
+
+    /// Creates a VMI with its status, which the webhooks leave out of new ones.
+    pub(crate) async fn create_guest(&self, vmi: Value) {
+        self.create(vmi.clone()).await;
+        self.merge(&vmi, json!({"status": vmi["status"]})).await;
+    }
+
+    /// The present form of an object; `None` if it does not exist.
+    pub(crate) async fn object(&self, object: &Value) -> Option<DynamicObject> {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        self.objects(object).get_opt(name).await.unwrap()
+    }
+
+    /// Merges a patch into an object, as its controller would.
+    pub(crate) async fn merge(&self, object: &Value, patch: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.objects(object)
+            .patch(name, &params, &patch)
+            .await
+            .unwrap();
+    }
+
+    /// Merges a patch into the status of an object whose status is a subresource.
+    pub(crate) async fn merge_status(&self, object: &Value, patch: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.objects(object)
+            .patch_status(name, &params, &patch)
+            .await
+            .unwrap();
+    }
+
+    fn objects(&self, object: &Value) -> Api<DynamicObject> {
+        self.api.api_for(object)
+    }
+}
+
+/// As `virtctl ui`.
+struct Diagnose(Client);
+
+impl Explain for Diagnose {
+    fn explain(&self, subject: Subject) -> BoxFuture<'_, Result<Option<Value>, kube::Error>> {
+        Box::pin(async move {
+            let Subject { namespace, name } = &subject;
+            let target = Target { namespace, name };
+            let observed = Box::pin(observe(&self.0, target, Time(test_cluster::start()))).await?;
+            Ok(observed.map(|observed| serde_json::to_value(diagnose(&observed)).unwrap()))
+        })
+    }
+}

@@ -1,0 +1,10 @@
+//! The console in front of an API server in memory.
+
+mod console;
+mod devices;
+mod objects;
+mod upstream;
+mod webhooks;
+
+pub(crate) use console::Environment;
+pub(crate) use objects::{user, viewer_rights, vm, vmi};
