@@ -11,6 +11,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
+/// The type of a file system of version 2, as `statfs` returns it.
+const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+const ROOT: &str = "/sys/fs/cgroup";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     V1,
@@ -95,6 +99,17 @@ pub fn exists(path: &str) -> io::Result<bool> {
     Ok(hierarchies()?
         .iter()
         .any(|hierarchy| hierarchy.dir(path).exists()))
+}
+
+/// The directory of `path` on a host that has only version 2, which `libcontainer` then uses as well.
+pub(crate) fn unified_dir(path: &str) -> io::Result<Option<PathBuf>> {
+    if rustix::fs::statfs(ROOT)?.f_type != CGROUP2_MAGIC {
+        return Ok(None);
+    }
+    let all = hierarchies()?;
+    let found = all.iter().find(|one| one.version == Version::V2);
+    let hierarchy = found.ok_or(io::ErrorKind::NotFound)?;
+    Ok(Some(hierarchy.dir(path)))
 }
 
 /// How many processes of this group the OOM killer has killed.

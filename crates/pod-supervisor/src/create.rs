@@ -16,7 +16,7 @@ use libcontainer::{
     container::builder::ContainerBuilder, error::LibcontainerError, syscall::syscall::SyscallType,
 };
 use rustix::{
-    mount::{MountPropagationFlags, mount_change},
+    mount::{MountFlags, MountPropagationFlags, mount_change},
     process::{Signal, set_parent_process_death_signal},
     thread::UnshareFlags,
 };
@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     capabilities,
+    device_filter::{self, FilterError},
     launch::{Launch, ReportTo},
     layout,
-    model::{ContainerSpec, Device, Sandbox, Stdin},
+    model::{ContainerSpec, Device, Isolation, Sandbox, Stdin},
     oci::{self, Context, Node},
     overlay::{OverlayError, mount_overlay},
     signals,
@@ -78,6 +79,8 @@ enum CreateError {
     MissingMount { source_path: PathBuf },
     #[error("create the container")]
     Container(#[from] LibcontainerError),
+    #[error(transparent)]
+    DeviceFilter(#[from] FilterError),
     #[error("create the container: its first process has ended")]
     Gone,
 }
@@ -124,7 +127,11 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         Ok(path)
     };
     let (upper, work, root, runtime) = (dir("upper")?, dir("work")?, dir("root")?, dir("oci")?);
-    mount_overlay(&spec.image_root, &upper, &work, &root)?;
+    let flags = match spec.security.isolation {
+        Isolation::Confined => MountFlags::NODEV,
+        Isolation::Privileged => MountFlags::empty(),
+    };
+    mount_overlay(&spec.image_root, &upper, &work, &root, flags)?;
 
     for mount in &spec.mounts {
         if !mount.source.exists() {
@@ -139,14 +146,16 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .map(find_device)
         .collect::<Result<Vec<_>, _>>()?;
     let available = capabilities::bounding_set();
+    let cgroup = container_cgroup(&sandbox, container, attempt);
     let rendered = oci::render(
         &spec,
         &nodes,
         &Context {
             root: &root,
-            cgroup: &container_cgroup(&sandbox, container, attempt),
+            cgroup: &cgroup,
             termination_file: &pod_dir.join(layout::termination_file(container)),
             available: &|name| capabilities::contains(available, name),
+            has_devices: &has_devices,
         },
     );
     write(
@@ -172,6 +181,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         .pid()
         .and_then(|pid| Process::of(pid.as_raw()))
         .ok_or(CreateError::Gone)?;
+    device_filter::restrict(spec.security.isolation, &cgroup, &nodes)?;
     // Written before the program runs: `find_started` then knows by the name of the process whether
     // the program was started.
     let record = serde_json::to_vec(&process).expect("a process is always JSON");
@@ -254,7 +264,17 @@ fn find_device(device: &Device) -> Result<Node<'_>, CreateError> {
     Ok(Node {
         device,
         kind,
-        major: rustix::fs::major(number).into(),
-        minor: rustix::fs::minor(number).into(),
+        major: rustix::fs::major(number),
+        minor: rustix::fs::minor(number),
     })
+}
+
+/// A missing source is reported elsewhere.
+fn has_devices(source: &Path) -> bool {
+    let Ok(source) = source.canonicalize() else {
+        return false;
+    };
+    let kind = source.metadata().map(|metadata| metadata.file_type());
+    source.starts_with("/dev")
+        || kind.is_ok_and(|kind| kind.is_block_device() || kind.is_char_device())
 }

@@ -13,7 +13,7 @@
 //! container live in the container's own mount namespace, so that they end with it.
 #![expect(
     unsafe_code,
-    reason = "signalfd, pidfd ioctl, interface flags and seccomp have no safe wrapper"
+    reason = "signalfd, pidfd ioctl, interface flags, seccomp and bpf have no safe wrapper"
 )]
 
 pub mod model;
@@ -25,6 +25,7 @@ pub mod protocol;
 pub mod capabilities;
 pub mod cgroup;
 mod clock;
+mod device_filter;
 mod error;
 mod exit;
 mod launch;

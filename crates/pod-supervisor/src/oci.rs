@@ -14,8 +14,15 @@ use crate::model::{Access, ContainerSpec, Escalation, Isolation, Mount};
 pub(crate) struct Node<'a> {
     pub(crate) device: &'a crate::model::Device,
     pub(crate) kind: &'static str,
-    pub(crate) major: i64,
-    pub(crate) minor: i64,
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+impl Node<'_> {
+    /// Root ignores the mode of a device node, but not the device filter.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.device.mode & 0o222 == 0
+    }
 }
 
 /// Kernel files that expose or change more than the container.
@@ -49,6 +56,8 @@ pub(crate) struct Context<'a> {
     pub(crate) termination_file: &'a Path,
     /// Whether this process can grant a capability.
     pub(crate) available: &'a dyn Fn(&str) -> bool,
+    /// Whether a file or directory of the host is, or has, the host's device nodes.
+    pub(crate) has_devices: &'a dyn Fn(&Path) -> bool,
 }
 
 pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context<'_>) -> Value {
@@ -59,7 +68,7 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
             "path": context.root,
             "readonly": spec.root_access == Access::ReadOnly,
         },
-        "mounts": mounts(spec, context.termination_file),
+        "mounts": mounts(spec, context),
         "process": process(spec, context.available),
         "linux": {
             "namespaces": [{"type": "pid"}, {"type": "mount"}],
@@ -122,8 +131,7 @@ fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
     devices.extend(nodes.iter().map(|node| {
         json!({
             "allow": true, "type": node.kind, "major": node.major, "minor": node.minor,
-            // Root ignores the device node's mode, but not this.
-            "access": if node.device.mode & 0o222 == 0 { "rm" } else { "rwm" },
+            "access": if node.is_read_only() { "rm" } else { "rwm" },
         })
     }));
     let mut resources = json!({"devices": devices});
@@ -148,7 +156,9 @@ fn resources(spec: &ContainerSpec, nodes: &[Node<'_>]) -> Value {
     resources
 }
 
-fn mounts(spec: &ContainerSpec, termination_file: &Path) -> Vec<Value> {
+/// Device nodes work only in `/dev`, where the runtime makes those of the container, in `/dev/pts`, and in
+/// what the pod mounts from the host's own `/dev`. The device filter applies there as well.
+fn mounts(spec: &ContainerSpec, context: &Context<'_>) -> Vec<Value> {
     let sys = match spec.security.isolation {
         Isolation::Confined => "ro",
         Isolation::Privileged => "rw",
@@ -198,16 +208,17 @@ fn mounts(spec: &ContainerSpec, termination_file: &Path) -> Vec<Value> {
     // Sorted, so that a mount comes after the mounts that it is inside of.
     let mut wanted: Vec<&Mount> = spec.mounts.iter().collect();
     wanted.sort_by_key(|mount| mount.destination.components().count());
-    all.extend(
-        wanted
-            .iter()
-            .map(|mount| bind(&mount.source, &mount.destination, mount.access)),
-    );
-    all.push(bind(
-        termination_file,
-        &spec.termination_message_path,
-        Access::ReadWrite,
-    ));
+    all.extend(wanted.iter().map(|mount| {
+        let keeps = spec.security.isolation == Isolation::Privileged
+            || (context.has_devices)(&mount.source);
+        bind(mount, keeps)
+    }));
+    let termination = Mount {
+        source: context.termination_file.to_owned(),
+        destination: spec.termination_message_path.clone(),
+        access: Access::ReadWrite,
+    };
+    all.push(bind(&termination, false));
     all
 }
 
@@ -215,13 +226,18 @@ fn special(destination: &str, kind: &str, source: &str, options: &[&str]) -> Val
     json!({"destination": destination, "type": kind, "source": source, "options": options})
 }
 
-fn bind(source: &Path, destination: &Path, access: Access) -> Value {
-    let access = match access {
+fn bind(mount: &Mount, keeps_devices: bool) -> Value {
+    let mut options = vec!["rbind", "rprivate"];
+    options.push(match mount.access {
         Access::ReadOnly => "ro",
         Access::ReadWrite => "rw",
-    };
+    });
+    if !keeps_devices {
+        // Also for what is mounted inside of it.
+        options.push("rnodev");
+    }
     json!({
-        "destination": destination, "type": "bind", "source": source,
-        "options": ["rbind", "rprivate", access],
+        "destination": mount.destination, "type": "bind", "source": mount.source,
+        "options": options,
     })
 }

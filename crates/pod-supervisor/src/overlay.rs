@@ -28,6 +28,7 @@ pub(crate) fn mount_overlay(
     upper: &Path,
     work: &Path,
     target: &Path,
+    flags: MountFlags,
 ) -> Result<(), OverlayError> {
     if !lower.is_dir() {
         return Err(OverlayError::NoImage {
@@ -44,14 +45,7 @@ pub(crate) fn mount_overlay(
         append_escaped(&mut data, path);
     }
     let data = CString::new(data).expect("paths have no zero byte");
-    mount(
-        "overlay",
-        target,
-        "overlay",
-        MountFlags::empty(),
-        data.as_c_str(),
-    )
-    .map_err(|error| match error {
+    mount("overlay", target, "overlay", flags, data.as_c_str()).map_err(|error| match error {
         rustix::io::Errno::NODEV => OverlayError::NoOverlay,
         error => OverlayError::Mount {
             lower: lower.to_owned(),

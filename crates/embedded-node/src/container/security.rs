@@ -8,7 +8,8 @@ use pod_supervisor::model::{Escalation, Isolation, Seccomp, Security};
 use super::CONFIG;
 use crate::Failure;
 
-/// The default capabilities: enough to be root inside the container, not outside.
+/// The default capabilities: enough to be root inside the container, not outside. No workload needs to
+/// make device nodes but those that say so.
 const DEFAULT_CAPABILITIES: &[&str] = &[
     "AUDIT_WRITE",
     "CHOWN",
@@ -16,7 +17,6 @@ const DEFAULT_CAPABILITIES: &[&str] = &[
     "FOWNER",
     "FSETID",
     "KILL",
-    "MKNOD",
     "NET_BIND_SERVICE",
     "NET_RAW",
     "SETFCAP",

@@ -114,6 +114,21 @@ fn capabilities_are_dropped_before_they_are_added() {
 }
 
 #[test]
+fn device_nodes_can_be_made_by_request_only() {
+    for (security, expected) in [
+        (json!({}), false),
+        (json!({"capabilities": {"add": ["NET_ADMIN"]}}), false),
+        (json!({"capabilities": {"add": ["MKNOD"]}}), true),
+        (json!({"privileged": true}), true),
+    ] {
+        let container = json!({"securityContext": security});
+        let all = rendered(&container, &json!({})).unwrap().security;
+        let found = all.capabilities.iter().any(|one| one == "CAP_MKNOD");
+        assert_eq!(found, expected, "{security}");
+    }
+}
+
+#[test]
 fn unsupported_container_is_refused() {
     for (container, pod, part) in [
         (json!({}), json!({"runAsNonRoot": true}), "runAsNonRoot"),

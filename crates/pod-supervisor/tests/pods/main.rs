@@ -31,15 +31,30 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
+mod devices;
+
 /// A pod directory with an image, and its supervisor, which is a child of the test.
 struct Pod {
     dir: tempfile::TempDir,
     sandbox: Sandbox,
+    host: Host,
     supervisor: Option<Child>,
+}
+
+/// The control groups that the supervisor sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Host {
+    Real,
+    /// Only version 2.
+    Unified,
 }
 
 impl Pod {
     fn new(name: &str) -> Self {
+        Self::on(Host::Real, name)
+    }
+
+    fn on(host: Host, name: &str) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("pod-supervisor-")
             .tempdir()
@@ -63,6 +78,7 @@ impl Pod {
         let mut pod = Self {
             dir,
             sandbox,
+            host,
             supervisor: None,
         };
         pod.supervise();
@@ -75,7 +91,11 @@ impl Pod {
 
     /// Starts a supervisor and waits for its greeting.
     fn supervise(&mut self) {
-        let mut child = Command::new(program())
+        let mut command = match self.host {
+            Host::Real => Command::new(program()),
+            Host::Unified => devices::with_unified_cgroups(&program()),
+        };
+        let mut child = command
             .arg("run")
             .arg(self.path())
             .stdin(Stdio::null())
@@ -201,6 +221,9 @@ impl Drop for Pod {
         while cgroup::remove(&self.sandbox.cgroup).is_err() {
             assert!(Instant::now() < deadline, "cgroup is still in use");
             std::thread::yield_now();
+        }
+        if self.host == Host::Unified {
+            devices::forget_controllers();
         }
         let parent = format!("/pod-supervisor-test-{}", self.sandbox.uid);
         cgroup::remove_empty(&parent).unwrap();
