@@ -167,7 +167,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
         ContainerBuilder::new(format!("{container}-{attempt}"), SyscallType::default())
             .with_root_path(&runtime)?
             .with_executor(Launch {
-                seccomp: spec.security.seccomp,
+                security: spec.security.clone(),
                 report_to: ReportTo::ContainerLog,
             })
             .with_stdin(stdin(&spec, &attempt_dir)?)

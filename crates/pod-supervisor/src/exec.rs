@@ -124,7 +124,7 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
         .with_root_path(attempt_dir.join("oci"))?
         .with_console_socket(console)
         .with_executor(Launch {
-            seccomp: spec.security.seccomp,
+            security: spec.security.clone(),
             report_to: ReportTo::Caller,
         })
         .as_tenant()

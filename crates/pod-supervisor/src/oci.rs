@@ -7,7 +7,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::model::{Access, ContainerSpec, Escalation, Isolation, Mount};
+use crate::{
+    launch::borrowed,
+    model::{Access, ContainerSpec, Escalation, Isolation, Mount},
+};
 
 /// A device node with its numbers on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,12 +94,10 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
 
 /// The container's program, user and privileges.
 pub(crate) fn process(spec: &ContainerSpec, available: &dyn Fn(&str) -> bool) -> Value {
-    let capabilities: Vec<&str> = spec
-        .security
-        .capabilities
-        .iter()
-        .map(String::as_str)
+    let own = spec.security.capabilities.iter().map(String::as_str);
+    let capabilities: Vec<&str> = own
         .filter(|name| available(name))
+        .chain(borrowed(&spec.security).map(|(name, _)| name))
         .collect();
     let none: [&str; 0] = [];
     json!({

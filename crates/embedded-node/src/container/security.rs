@@ -43,8 +43,8 @@ pub(super) fn security(
         .as_ref()
         .or(pods.seccomp_profile.as_ref());
     let seccomp = match profile.map(|profile| profile.type_.as_str()) {
-        Some("RuntimeDefault") => Seccomp::RuntimeDefault,
-        None | Some("Unconfined") => Seccomp::Unconfined,
+        None | Some("RuntimeDefault") => Seccomp::RuntimeDefault,
+        Some("Unconfined") => Seccomp::Unconfined,
         Some(other) => {
             let message = format!("seccomp profile type {other:?} is not supported on this node");
             return Err(Failure::new(CONFIG, message));

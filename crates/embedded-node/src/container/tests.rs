@@ -129,6 +129,31 @@ fn device_nodes_can_be_made_by_request_only() {
 }
 
 #[test]
+fn system_calls_are_filtered_unless_a_profile_says_otherwise() {
+    let profile = |name: &str| json!({"seccompProfile": {"type": name}});
+    for (own, pods, expected) in [
+        (json!({}), json!({}), Seccomp::RuntimeDefault),
+        (
+            json!({}),
+            profile("RuntimeDefault"),
+            Seccomp::RuntimeDefault,
+        ),
+        (json!({}), profile("Unconfined"), Seccomp::Unconfined),
+        (profile("Unconfined"), json!({}), Seccomp::Unconfined),
+        (
+            profile("RuntimeDefault"),
+            profile("Unconfined"),
+            Seccomp::RuntimeDefault,
+        ),
+        (json!({"privileged": true}), json!({}), Seccomp::Unconfined),
+    ] {
+        let container = json!({"securityContext": own});
+        let found = rendered(&container, &pods).unwrap().security.seccomp;
+        assert_eq!(found, expected, "{own} in {pods}");
+    }
+}
+
+#[test]
 fn unsupported_container_is_refused() {
     for (container, pod, part) in [
         (json!({}), json!({"runAsNonRoot": true}), "runAsNonRoot"),

@@ -32,6 +32,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 mod devices;
+mod system_calls;
 
 /// A pod directory with an image, and its supervisor, which is a child of the test.
 struct Pod {
