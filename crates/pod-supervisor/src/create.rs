@@ -30,6 +30,7 @@ use crate::{
     model::{ContainerSpec, Device, Isolation, Sandbox, Stdin},
     oci::{self, Context, Node},
     overlay::{OverlayError, mount_overlay},
+    sealed::{self, SealError},
     signals,
     status::Process,
 };
@@ -44,6 +45,8 @@ pub(crate) enum HelperResult {
 
 #[derive(Debug, thiserror::Error)]
 enum CreateError {
+    #[error(transparent)]
+    Seal(#[from] SealError),
     #[error("read {}", file.display())]
     Read {
         file: PathBuf,
@@ -99,6 +102,7 @@ pub fn run(container: &str, attempt: u32) {
 }
 
 fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
+    sealed::ensure()?;
     let failed = |source: io::Error| CreateError::Namespace { source };
     signals::reset().map_err(failed)?;
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| failed(errno.into()))?;

@@ -25,7 +25,9 @@ use crate::{
     launch::{Launch, ReportTo},
     layout,
     model::ContainerSpec,
-    oci, sandbox, signals,
+    oci, sandbox,
+    sealed::{self, SealError},
+    signals,
     status::{self, State},
 };
 
@@ -65,6 +67,8 @@ pub enum Outcome {
 
 #[derive(Debug, thiserror::Error)]
 enum ExecError {
+    #[error(transparent)]
+    Seal(#[from] SealError),
     #[error("read {}", file.display())]
     Read {
         file: PathBuf,
@@ -83,10 +87,13 @@ enum ExecError {
 
 /// Body of `pod-supervisor exec <pod directory> <id>`.
 pub fn run(pod_dir: &Path, id: &str) -> io::Result<()> {
+    // Returns only if it failed, or if this process runs from the copy.
+    let sealed = sealed::ensure();
     set_parent_process_death_signal(Some(Signal::TERM))?;
     std::env::set_current_dir(pod_dir)?;
     let dir = layout::exec_dir(id);
-    let outcome = match execute(&dir) {
+    let result = sealed.map_err(ExecError::from).and_then(|()| execute(&dir));
+    let outcome = match result {
         Ok(code) => Outcome::Exited { code },
         Err(error) => Outcome::Failed {
             message: error_chain(&error),

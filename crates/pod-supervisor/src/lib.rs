@@ -9,8 +9,9 @@
 //! - [`exec`]: the helper that runs a further program in a container for its caller.
 //!
 //! **Invariants.** The supervisor never forks without exec: `libcontainer` runs in the helper
-//! only. It never talks to an API server, never pulls, never configures a network. Mounts of a
-//! container live in the container's own mount namespace, so that they end with it.
+//! only. Helpers run from a sealed copy of the program in memory. It never talks to an API server,
+//! never pulls, never configures a network. Mounts of a container live in the container's own mount
+//! namespace, so that they end with it.
 #![expect(
     unsafe_code,
     reason = "signalfd, pidfd ioctl, interface flags, seccomp and bpf have no safe wrapper"
@@ -36,6 +37,7 @@ mod overlay;
 mod report;
 mod restart;
 mod sandbox;
+mod sealed;
 mod seccomp;
 mod signals;
 

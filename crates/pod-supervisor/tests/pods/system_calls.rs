@@ -1,6 +1,8 @@
 //! The system call filter of containers and of programs that join them.
 
-use super::*;
+use pod_supervisor::exec::Outcome;
+
+use super::{joining::exec, *};
 
 const STATUS: &str =
     "/bin/busybox grep -E '^(Cap(Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp):' /proc/self/status";
