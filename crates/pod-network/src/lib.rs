@@ -13,6 +13,7 @@ mod error;
 mod forward;
 mod lease;
 mod network;
+mod routers;
 mod services;
 mod settings;
 
