@@ -1,4 +1,4 @@
-//! The kubelet's HTTPS endpoint: container logs, streams and health, for clients with a certificate.
+//! The kubelet's HTTPS endpoint: container logs, streams and health, for the API server only.
 
 use std::{
     io,
@@ -9,7 +9,8 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::{Path, Query, State},
+    extract::{Extension, Path, Query, Request as HttpRequest, State},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{any, get},
 };
@@ -23,6 +24,7 @@ use pod_supervisor::{
     status::{self as disk, ContainerStatus, State as Run},
 };
 use reconcile::Key;
+use serving::Peer;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +35,9 @@ use crate::{
     port_forward, streams,
     supervisor::Link,
 };
+
+/// The common name in the certificate with which the API server connects to the node.
+pub const API_SERVER: &str = "kube-apiserver-kubelet-client";
 
 /// Buffered for a slow reader.
 const CHUNKS: usize = 16;
@@ -59,7 +64,26 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
             "/portForward/{namespace}/{pod}",
             any(port_forward::port_forward),
         )
+        .layer(middleware::from_fn(require_api_server))
         .with_state(shared)
+}
+
+/// Other components have certificates of the same authority.
+async fn require_api_server(
+    peer: Option<Extension<Peer>>,
+    request: HttpRequest,
+    next: Next,
+) -> Response {
+    let name = peer
+        .as_ref()
+        .and_then(|Extension(peer)| peer.certificate.as_ref())
+        .and_then(|certificate| certificate.common_name.as_deref());
+    if name == Some(API_SERVER) {
+        next.run(request).await
+    } else {
+        let message = "the node accepts requests from the API server only";
+        refuse(StatusCode::FORBIDDEN, message.to_owned())
+    }
 }
 
 async fn container_logs(

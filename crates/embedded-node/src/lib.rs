@@ -45,6 +45,7 @@ mod tokens;
 mod volumes;
 
 pub use self::metrics::METRICS;
+pub use endpoint::API_SERVER;
 pub use error::{Failure, NodeError};
 pub use node::{EmbeddedNode, recorded_pods};
 pub use settings::{Addresses, Endpoint, Images, Network, Resolver, ServiceOffer, Settings};

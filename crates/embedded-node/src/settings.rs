@@ -42,7 +42,7 @@ pub struct Settings {
 /// The kubelet's own HTTPS endpoint.
 pub struct Endpoint {
     pub listener: TcpListener,
-    /// Must require client certificates.
+    /// Must require client certificates; only [`crate::API_SERVER`] may use the endpoint.
     pub tls: serving::TlsSource,
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn load_or_create(dir: &Path, names: Names<'_>) -> Result<Identities>
         admin: users.issue(&client("kubernetes-admin", &["system:masters"]))?,
         front_proxy: proxies.issue(&client(FRONT_PROXY, &[]))?,
         kubelet: servers.issue(&kubelet)?,
-        kubelet_client: servers.issue(&client("kube-apiserver-kubelet-client", &[]))?,
+        kubelet_client: servers.issue(&client(embedded_node::API_SERVER, &[]))?,
         handler: servers.issue(&server(&format!("virt-handler.{}", names.node), vec![]))?,
         virt_api: servers.issue(&server("virt-api.kubevirt.svc", vec![]))?,
         virt_api_client: servers.issue(&client("virt-api", &[]))?,

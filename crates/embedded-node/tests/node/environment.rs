@@ -15,7 +15,8 @@ use std::{
 use ::failpoints::Trap;
 use embedded_api::{Database, EmbeddedApi, Identity, ServiceSettings};
 use embedded_node::{
-    Addresses, EmbeddedNode, Endpoint, Failure, Images, Network, Resolver, Settings, teardown_all,
+    API_SERVER, Addresses, EmbeddedNode, Endpoint, Failure, Images, Network, Resolver, Settings,
+    teardown_all,
 };
 use futures::future::BoxFuture;
 use image_store::{Credentials, Digest, Image, ImageConfig, ImageError, PullPolicy};
@@ -166,7 +167,7 @@ impl Environment {
         let stop = CancellationToken::new();
         let validity = serving::Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
         let authority = serving::Authority::create("test", validity).unwrap();
-        let leaf = serving::Leaf::user("api", &[], validity);
+        let leaf = serving::Leaf::user(API_SERVER, &[], validity);
         let kubelet = embedded_api::KubeletClient {
             trust: authority.trust(),
             identity: authority.issue(&leaf).unwrap(),
@@ -358,10 +359,15 @@ impl Environment {
 
     /// A client with the identity of the API server.
     pub(crate) fn kubelet_client(&self) -> (serving::HttpsClient, serving::Target) {
+        self.client_of_kubelet(API_SERVER)
+    }
+
+    /// A client whose certificate has this name.
+    fn client_of_kubelet(&self, name: &str) -> (serving::HttpsClient, serving::Target) {
         let validity = serving::Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
         let identity = self
             .authority
-            .issue(&serving::Leaf::user("api", &[], validity))
+            .issue(&serving::Leaf::user(name, &[], validity))
             .unwrap();
         let client =
             serving::HttpsClient::new(&self.authority.trust(), Some(&identity), TaskTracker::new())
@@ -371,7 +377,12 @@ impl Environment {
     }
 
     pub(crate) fn log(&self, path: &str) -> (http::StatusCode, String) {
-        let (client, target) = self.kubelet_client();
+        self.get_as(API_SERVER, path)
+    }
+
+    /// The response to a client whose certificate has this name.
+    pub(crate) fn get_as(&self, name: &str, path: &str) -> (http::StatusCode, String) {
+        let (client, target) = self.client_of_kubelet(name);
         let request = http::Request::get(path)
             .body(axum::body::Body::empty())
             .unwrap();

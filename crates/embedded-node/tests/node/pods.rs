@@ -110,6 +110,31 @@ fn exit_code_decides_phase_and_logs_are_served() {
 }
 
 #[test]
+fn only_the_api_server_may_use_the_endpoint() {
+    let env = Environment::new("callers");
+    env.create("c", json!({"terminationGracePeriodSeconds": 0}));
+    env.wait_phase("c", "Running");
+    // Names of certificates that the same authority signs.
+    for name in ["virt-api", "virt-handler.here", "here"] {
+        for path in [
+            "/containerLogs/default/c/main",
+            "/exec/default/c/main?command=id",
+            "/attach/default/c/main",
+            "/portForward/default/c",
+            "/healthz",
+        ] {
+            let (code, text) = env.get_as(name, path);
+            assert_eq!(
+                (code.as_u16(), &*text),
+                (403, "the node accepts requests from the API server only"),
+                "{name} {path}"
+            );
+        }
+    }
+    assert_eq!(env.log("/containerLogs/default/c/main").0, 200);
+}
+
+#[test]
 fn followed_log_ends_with_its_container() {
     let env = Environment::new("follow");
     env.script(
