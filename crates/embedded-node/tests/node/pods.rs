@@ -135,6 +135,14 @@ fn only_the_api_server_may_use_the_endpoint() {
 }
 
 #[test]
+fn pod_with_users_of_its_own_is_refused() {
+    let env = Environment::new("users");
+    let pod = env.create("u", json!({"hostUsers": false}));
+    env.wait_for_events(&pod, &["FailedCreatePodSandBox"]);
+    env.delete_and_wait("u");
+}
+
+#[test]
 fn followed_log_ends_with_its_container() {
     let env = Environment::new("follow");
     env.script(

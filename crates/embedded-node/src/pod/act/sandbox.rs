@@ -54,6 +54,7 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
     if dir.join(layout::SANDBOX_FILE).exists() {
         return Ok(());
     }
+    check_users(pod).map_err(io::Error::other)?;
     let spec = pod.spec.as_ref();
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let hostname = hostname::of_kernel(pod).map_err(io::Error::other)?;
@@ -92,9 +93,40 @@ fn write_sandbox(shared: &Shared, pod: &Pod, dir: &Path) -> io::Result<()> {
     )
 }
 
+/// A pod that asks for users of its own must not run as users of the host.
+fn check_users(pod: &Pod) -> Result<(), &'static str> {
+    match pod.spec.as_ref().and_then(|spec| spec.host_users) {
+        Some(false) => Err(
+            "spec.hostUsers: this node has no user namespaces for pods: remove the field, or run the \
+             pod where they exist",
+        ),
+        Some(true) | None => Ok(()),
+    }
+}
+
 pub(crate) fn network_mode(pod: &Pod) -> NetworkMode {
     match pod.spec.as_ref().and_then(|spec| spec.host_network) {
         Some(true) => NetworkMode::Host,
         _ => NetworkMode::Pod,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn users_of_the_host_are_not_used_against_the_pods_wish() {
+        for (wish, valid) in [
+            (json!(null), true),
+            (json!(true), true),
+            (json!(false), false),
+        ] {
+            let pod = json!({"spec": {"containers": [], "hostUsers": wish}});
+            let pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(check_users(&pod).is_ok(), valid, "{wish}");
+        }
     }
 }
