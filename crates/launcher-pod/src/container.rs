@@ -104,6 +104,7 @@ fn shared_paths(input: &Input<'_>) -> String {
 fn arguments(guest: &Guest<'_>) -> Vec<String> {
     let meta = &guest.vmi.metadata;
     let crash = guest::has_annotation(guest.vmi, annotations::FUNC_TEST_VIRT_LAUNCHER_FAIL_FAST);
+    let keep = guest::has_annotation(guest.vmi, annotations::KEEP_LAUNCHER_AFTER_FAILURE);
     let grace = grace_seconds(guest.vmi)
         .saturating_add(LAUNCHER_GRACE)
         .to_string();
@@ -116,6 +117,7 @@ fn arguments(guest: &Guest<'_>) -> Vec<String> {
     .into_iter()
     .flat_map(|(flag, value)| [flag.to_owned(), value])
     .chain(crash.then(|| "--simulate-crash".to_owned()))
+    .chain(keep.then(|| "--keep-after-failure".to_owned()))
     .collect()
 }
 

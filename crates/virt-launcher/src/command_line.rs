@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use error_chain::error_chain;
 use tracing::level_filters::LevelFilter;
 
-use crate::monitor::{self, FINAL_EXIT_CODE};
+use crate::monitor::{self, AfterFailure, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
 use crate::{agent, probe, run};
 
@@ -15,7 +15,7 @@ use crate::{agent, probe, run};
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
 /// The same as a number, as `KubeVirt` counts it.
 const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
-const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE] [--simulate-crash]
+const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE] [--simulate-crash] [--keep-after-failure]
        virt-launcher probe-node --output DIR [--image REFERENCE] [--kvm-reason TEXT]";
 
 /// The mode of this process.
@@ -66,7 +66,7 @@ fn start(mode: &Mode, arguments: &[OsString]) -> Result<ExitCode, UsageError> {
     let paths = Paths::from_environment();
     let ended = match mode {
         Mode::StartLibvirtd => monitor::start_libvirtd(&paths),
-        Mode::Monitor => monitor::run(&paths, arguments),
+        Mode::Monitor => monitor::run(&paths, arguments, flags.after_failure()),
         Mode::Launcher if flags.simulate_crash => {
             tracing::error!("failing at once, as --simulate-crash requests");
             return Ok(ExitCode::from(FINAL_EXIT_CODE));
@@ -118,6 +118,8 @@ struct Flags {
     kvm_reason: Option<String>,
     /// For tests of what happens to a VM whose launcher always fails.
     simulate_crash: bool,
+    /// For a look at the pod of a guest that failed.
+    keep_after_failure: bool,
 }
 
 impl Flags {
@@ -145,12 +147,21 @@ impl Flags {
                 "--kvm-reason" => flags.kvm_reason = Some(value("--kvm-reason")?),
                 "--image" => flags.image = Some(value("--image")?),
                 "--simulate-crash" => flags.simulate_crash = true,
+                "--keep-after-failure" => flags.keep_after_failure = true,
                 // The plan has the grace period; the flag only shows it in the pod.
                 "--grace-period-seconds" => drop(value("--grace-period-seconds")?),
                 _ => return Err(UsageError::Unknown(flag)),
             }
         }
         Ok(flags)
+    }
+
+    fn after_failure(&self) -> AfterFailure {
+        if self.keep_after_failure {
+            AfterFailure::Keep
+        } else {
+            AfterFailure::End
+        }
     }
 
     fn guest(self) -> Result<Guest, UsageError> {

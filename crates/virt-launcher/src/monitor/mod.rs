@@ -36,8 +36,20 @@ pub(crate) const FINAL_EXIT_CODE: u8 = 64;
 const LIBVIRTD_GRACE: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_hours(1);
 
+/// What process 1 does when the launcher has failed for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    End,
+    /// Keeps libvirtd and the pod until the pod is terminated.
+    Keep,
+}
+
 /// Runs until the launcher has ended and is not restarted; returns the pod's exit code.
-pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box<dyn Error>> {
+pub(crate) fn run(
+    paths: &Paths,
+    arguments: &[OsString],
+    after_failure: AfterFailure,
+) -> Result<ExitCode, Box<dyn Error>> {
     signals::block()?;
     write_config(&paths.libvirt_config())?;
     let listener = OwnedFd::from(socket::listen(&paths.libvirt_socket())?);
@@ -51,6 +63,7 @@ pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box
         }),
     ];
     let mut pod = PodState::Running;
+    let mut kept = false;
     loop {
         for child in &mut children {
             child.start_if_due(pod);
@@ -74,11 +87,22 @@ pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> Result<ExitCode, Box
             launcher.on_exit(pid, status);
         }
         if let Some(code) = children[1].final_code() {
+            if keeps(after_failure, code, pod) {
+                if !kept {
+                    tracing::warn!(code, "the launcher has failed: keeping the pod, as requested");
+                    kept = true;
+                }
+                continue;
+            }
             stop_libvirtd(&mut children[0]);
             tracing::info!(code, "the launcher has ended");
             return Ok(ExitCode::from(code));
         }
     }
+}
+
+fn keeps(after_failure: AfterFailure, code: u8, pod: PodState) -> bool {
+    after_failure == AfterFailure::Keep && code != 0 && pod == PodState::Running
 }
 
 /// As process 1: runs `command`, reaps all processes, and returns the command's exit code.
@@ -121,6 +145,27 @@ fn stop_libvirtd(libvirtd: &mut Child) {
         signals::next(left);
         while let Some((pid, status)) = reap() {
             libvirtd.on_exit(pid, status);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_is_kept_only_on_request_after_a_failure_and_until_it_is_terminated() {
+        use AfterFailure::{End, Keep};
+        use PodState::{Running, Terminating};
+        let cases = [
+            (Keep, FINAL_EXIT_CODE, Running, true),
+            (Keep, FINAL_EXIT_CODE, Terminating, false),
+            (Keep, 0, Running, false),
+            (End, FINAL_EXIT_CODE, Running, false),
+        ];
+        for (after_failure, code, pod, expected) in cases {
+            let kept = keeps(after_failure, code, pod);
+            assert_eq!(kept, expected, "{after_failure:?} {code} {pod:?}");
         }
     }
 }
