@@ -12,6 +12,7 @@ mod agent;
 mod content;
 mod frame;
 mod message;
+mod migration;
 mod plan;
 
 pub use agent::{
@@ -21,6 +22,9 @@ pub use agent::{
 pub use content::{MAX_PART, Part};
 pub use frame::{FrameError, MAX_FRAME, MAX_FROM_LAUNCHER, read_frame, write_frame};
 pub use message::{DomainState, FromLauncher, GuestState, Reply, Request, StopReason, ToLauncher};
+pub use migration::{
+    MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
+};
 pub use plan::{
     Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare,
     PrivateOption, Route, SeedFile,

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Agent, AgentCredentials, AgentQuestion, AgentReport, GuestPlan, Part};
+use crate::{
+    Agent, AgentCredentials, AgentQuestion, AgentReport, GuestPlan, MigrationPlan, MigrationReport,
+    MigrationStage, Part,
+};
 
 /// A numbered request from the handler.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +43,25 @@ pub enum Request {
         /// Moves the guest's pointer first, to wake the screen.
         move_cursor: bool,
     },
+    /// Waits for the guest of another launcher instead of starting it. The plan's XML is not used:
+    /// the other launcher brings that of the running guest.
+    #[serde(rename_all = "camelCase")]
+    Receive {
+        id: String,
+        plan: Box<GuestPlan>,
+    },
+    /// Runs a guest that was received. Only for a guest that its old launcher has given up.
+    #[serde(rename_all = "camelCase")]
+    TakeOver {
+        id: String,
+    },
+    /// Copies the guest to the launcher that waits for it. The state shows how it goes.
+    Migrate(Box<MigrationPlan>),
+    /// Cancels a migration; the guest stays where it is, unless it is gone already.
+    #[serde(rename_all = "camelCase")]
+    CancelMigration {
+        id: String,
+    },
     /// The handler has recorded the final state: the launcher may exit.
     Release,
     /// Requests the current state.
@@ -59,6 +81,10 @@ impl Request {
             Self::Reset => "reset",
             Self::AskAgent(_) => "guest agent query",
             Self::Screenshot { .. } => "screenshot",
+            Self::Receive { .. } => "receive",
+            Self::TakeOver { .. } => "take over",
+            Self::Migrate(_) => "migrate",
+            Self::CancelMigration { .. } => "cancel migration",
             Self::Release => "release",
             Self::State => "state",
         }
@@ -111,6 +137,9 @@ pub struct GuestState {
     /// The signal that ended QEMU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_signal: Option<i32>,
+    /// The last migration to or from this launcher.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migration: Option<Box<MigrationReport>>,
 }
 
 /// The most characters of a text in a state.
@@ -130,6 +159,12 @@ impl GuestState {
         };
         self.note.iter_mut().for_each(cut);
         self.machine.iter_mut().for_each(cut);
+        if let Some(migration) = &mut self.migration {
+            cut(&mut migration.id);
+            if let MigrationStage::Failed(message) = &mut migration.stage {
+                cut(message);
+            }
+        }
         if let Some(agent) = &mut self.agent {
             agent.freeze.iter_mut().for_each(cut);
             if let Some(AgentCredentials::Failed(message)) = &mut agent.credentials {

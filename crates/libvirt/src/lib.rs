@@ -18,6 +18,7 @@ mod domain;
 mod error;
 mod event;
 mod frame;
+mod migrate;
 pub mod procedure;
 mod socket;
 mod stream;
@@ -32,6 +33,7 @@ pub use domain::{Domain, DomainState, DomainUuid, PausedReason, ShutoffReason};
 pub use error::{Error, ErrorCode, ProtocolError, RemoteError};
 pub use event::{AgentState, Event, EventKind, Events, Lifecycle};
 pub use frame::MAX_FRAME;
+pub use migrate::{Cookie, Job, Migration, MigrationFlags, MigrationParameters, Outcome};
 use stream::Stream;
 
 /// Runs every decoder of this crate over `bytes`, for fuzzing. Any result is fine; a panic or an
@@ -50,6 +52,10 @@ pub fn fuzz_decoders(bytes: &[u8]) {
         calls::decode_messages(body).is_ok(),
         calls::decode_text(body).is_ok(),
         calls::decode_optional_text(body).is_ok(),
+        Job::decode(body).is_ok(),
+        migrate::decode_begun(body).is_ok(),
+        migrate::decode_prepared(body).is_ok(),
+        migrate::decode_finished(body).is_ok(),
     );
     tracing::trace!(?decoded, "decoded");
 }

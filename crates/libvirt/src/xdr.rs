@@ -24,13 +24,22 @@ impl Encoder {
         self
     }
 
-    /// The length, the bytes, and zeros up to the next multiple of four. A text that is too long for
-    /// its length field makes the frame exceed its own bound, and is refused there.
-    pub(crate) fn string(mut self, text: &str) -> Self {
-        self = self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(text.as_bytes());
+    pub(crate) fn u64(mut self, value: u64) -> Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    /// The length, the bytes, and zeros up to the next multiple of four. Bytes that are too many for
+    /// their length field make the frame exceed its own bound, and are refused there.
+    pub(crate) fn opaque(mut self, bytes: &[u8]) -> Self {
+        self = self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(bytes);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
         self
+    }
+
+    pub(crate) fn string(self, text: &str) -> Self {
+        self.opaque(text.as_bytes())
     }
 
     pub(crate) fn optional_string(self, text: Option<&str>) -> Self {
@@ -100,12 +109,17 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// As many bytes as their length says, at most as long as a string.
+    pub(crate) fn opaque(&mut self) -> Result<&'a [u8], ProtocolError> {
+        let length = self.count(MAX_STRING)?;
+        let bytes = self.bytes(length)?;
+        self.bytes(length.next_multiple_of(4) - length)?;
+        Ok(bytes)
+    }
+
     /// A text. Invalid UTF-8 is replaced, not refused: messages may quote a guest's bytes.
     pub(crate) fn string(&mut self) -> Result<String, ProtocolError> {
-        let length = self.count(MAX_STRING)?;
-        let text = String::from_utf8_lossy(self.bytes(length)?).into_owned();
-        self.bytes(length.next_multiple_of(4) - length)?;
-        Ok(text)
+        Ok(String::from_utf8_lossy(self.opaque()?).into_owned())
     }
 
     pub(crate) fn optional_string(&mut self) -> Result<Option<String>, ProtocolError> {

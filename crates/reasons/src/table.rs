@@ -388,6 +388,9 @@ reasons! {
         NotRunning: NeedsChange,
             "The guest is not running.",
             "Start the VM.";
+        MigrationConflict: Transient,
+            "The launcher takes part in another migration of the guest.",
+            "Wait for the end of the migration, or cancel it.";
         AgentNotConnected: NeedsChange,
             "No guest agent is connected.",
             "Install and start qemu-guest-agent in the guest.";

@@ -113,6 +113,11 @@ impl<'a> Handler<'a> {
         }
     }
 
+    /// Reads the next message.
+    pub(crate) async fn next_state(&mut self) {
+        self.read().await;
+    }
+
     /// Reads until the launcher reports this state.
     pub(crate) async fn reports(&mut self, domain: DomainState) {
         while self.state.as_ref().and_then(|state| state.domain) != Some(domain) {

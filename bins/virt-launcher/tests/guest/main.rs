@@ -9,6 +9,7 @@ mod handler;
 
 mod failpoints;
 mod lifecycle;
+mod migration;
 mod probe;
 
 use std::path::{Path, PathBuf};
@@ -63,9 +64,14 @@ fn plan() -> GuestPlan {
 
 /// A guest that boots from a container disk and handles the power button.
 fn acpi_plan(pod: &Bundle) -> GuestPlan {
+    disk_plan(pod, ACPI_GUEST)
+}
+
+/// A guest whose container disk has this boot sector.
+fn disk_plan(pod: &Bundle, boot_sector: &[u8]) -> GuestPlan {
     let image = pod.run_dir().join("kubevirt-image-volume/disk_0/disk");
     std::fs::create_dir_all(&image).unwrap();
-    let mut disk = ACPI_GUEST.to_vec();
+    let mut disk = boot_sector.to_vec();
     disk.resize(510, 0);
     disk.extend_from_slice(&[0x55, 0xaa]);
     // Firmware does not boot from a disk with a single sector.

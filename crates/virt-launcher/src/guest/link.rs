@@ -61,7 +61,7 @@ impl Guest {
                 self.link = Some(link);
                 self.reconnect.reset();
                 self.wait_for_adoption().await;
-                if let Err(error) = self.observe().await {
+                if let Err(error) = self.adopt().await {
                     tracing::warn!(error = error_chain(&error), "failed to query the guest");
                     self.link = None;
                 }
@@ -73,13 +73,19 @@ impl Guest {
         }
     }
 
+    /// Queries the guest, and ends what a migration has left behind.
+    async fn adopt(&mut self) -> Result<(), Refusal> {
+        self.observe().await?;
+        Box::pin(self.settle_migration()).await
+    }
+
     /// Waits until a libvirtd that has just started has tried to reach QEMU. Before that it
     /// reports the state from its files, and a failed attempt causes no event. A call that libvirtd
     /// executes only after the attempt serves as a barrier; its result is ignored.
     async fn wait_for_adoption(&self) {
         let adopting = matches!(
             self.store.phase(),
-            Some(Phase::Starting | Phase::Resuming | Phase::Started)
+            Some(Phase::Starting | Phase::Received | Phase::Resuming | Phase::Started)
         );
         let (true, Some(connection), Some(domain)) = (adopting, self.connection(), self.domain())
         else {

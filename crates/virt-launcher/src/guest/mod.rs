@@ -18,6 +18,8 @@ mod requests;
 mod screenshot;
 mod start;
 
+mod migration;
+
 mod agent_link;
 mod content;
 mod dhcp_servers;

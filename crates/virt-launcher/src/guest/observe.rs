@@ -80,7 +80,10 @@ impl Guest {
         match status {
             Status::Startable => {}
             Status::Alive(state) => {
-                self.store.advance(Phase::Started)?;
+                // A guest that was received has not run here yet.
+                if self.store.phase() != Some(Phase::Received) {
+                    self.store.advance(Phase::Started)?;
+                }
                 self.record_qemu_pid()?;
                 let storage = if state == DomainState::PausedByIoError {
                     Storage::Failed
@@ -128,6 +131,7 @@ impl Guest {
             domain,
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),
+            migration: self.migrations.report().cloned().map(Box::new),
         }
     }
 

@@ -22,6 +22,27 @@ pub(crate) struct Record {
     pub(crate) qemu: Option<i32>,
     #[serde(default)]
     pub(crate) ending: Ending,
+    #[serde(default)]
+    pub(crate) migration: Option<MigrationRecord>,
+}
+
+/// The guest's move to or from another pod.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MigrationRecord {
+    pub(crate) id: String,
+    pub(crate) step: MigrationStep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum MigrationStep {
+    /// The guest is to come here.
+    Incoming,
+    /// The guest is copied, and belongs to this pod.
+    Copying,
+    /// The guest belongs to the other pod: it must not run here again.
+    GivenUp,
 }
 
 /// The record and the file that holds it.
@@ -58,7 +79,12 @@ impl RecordStore {
     pub(crate) fn set_plan(&mut self, plan: GuestPlan) -> io::Result<()> {
         let failed_starts = match &self.record {
             Some(Record {
-                phase: Phase::Resuming | Phase::Started | Phase::Ended(_),
+                phase:
+                    Phase::Receiving
+                    | Phase::Received
+                    | Phase::Resuming
+                    | Phase::Started
+                    | Phase::Ended(_),
                 ..
             }) => return Ok(()),
             Some(record) => record.failed_starts,
@@ -71,6 +97,7 @@ impl RecordStore {
             failed_starts,
             qemu: None,
             ending: Ending::default(),
+            migration: None,
         });
         self.save()?;
         failpoints::after(failpoint(Phase::Planned));
@@ -118,6 +145,23 @@ impl RecordStore {
         self.advance(Phase::Ended(reason))
     }
 
+    /// Records how far a migration is; `None` when it has ended.
+    pub(crate) fn set_migration(&mut self, migration: Option<MigrationRecord>) -> io::Result<()> {
+        match &mut self.record {
+            Some(record) if record.migration != migration => {
+                record.migration = migration;
+                self.save()?;
+                failpoints::after("virt-launcher/record/migration");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn migration(&self) -> Option<&MigrationRecord> {
+        self.record.as_ref()?.migration.as_ref()
+    }
+
     /// Counts a failed start and returns the new count.
     pub(crate) fn count_failed_start(&mut self) -> io::Result<u32> {
         let Some(record) = &mut self.record else {
@@ -140,6 +184,8 @@ fn failpoint(phase: Phase) -> &'static str {
     match phase {
         Phase::Planned => "virt-launcher/record/plan",
         Phase::Starting => "virt-launcher/record/starting",
+        Phase::Receiving => "virt-launcher/record/receiving",
+        Phase::Received => "virt-launcher/record/received",
         Phase::Resuming => "virt-launcher/record/resuming",
         Phase::Started => "virt-launcher/record/started",
         Phase::Ended(_) => "virt-launcher/record/ended",

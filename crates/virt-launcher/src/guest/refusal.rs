@@ -24,6 +24,12 @@ pub(crate) enum Refusal {
     StillRunning,
     #[error("the guest cannot be started: the pod is terminating")]
     Terminating,
+    #[error("another migration of the guest is in progress")]
+    Migrating,
+    #[error("this pod waits for the guest of another pod")]
+    Receiving,
+    #[error("no guest of that migration is here")]
+    NotReceived,
     #[error("failed to prepare the guest's files")]
     Prepare(#[source] PrepareError),
     #[error("failed to keep other threads off the guest's CPUs")]
@@ -52,6 +58,7 @@ impl Refusal {
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
             Self::StillRunning => Reason::StillRunning,
+            Self::Migrating | Self::Receiving | Self::NotReceived => Reason::MigrationConflict,
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
             Self::Separate(_) => Reason::PrepareFailed,
@@ -69,11 +76,14 @@ impl Refusal {
             | Self::BadUuid(_)
             | Self::NotRunning
             | Self::NoAgent
+            | Self::Receiving
+            | Self::NotReceived
             | Self::Terminating
             | Self::Define(libvirt::Error::Remote(_)) => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy
+            | Self::Migrating
             | Self::StillRunning
             | Self::Separate(_)
             | Self::Define(_)

@@ -52,6 +52,10 @@ impl Guest {
                 self.tick_shutdown().await;
             }
             Request::Destroy => self.destroy().await?,
+            Request::Receive { id, plan } => self.receive(id, *plan).await?,
+            Request::TakeOver { id } => self.take_over(&id).await?,
+            Request::Migrate(plan) => self.migrate(*plan).await?,
+            Request::CancelMigration { id } => self.cancel_migration(&id).await?,
             Request::Release => {
                 self.ensure_known().await?;
                 if self.is_alive() {

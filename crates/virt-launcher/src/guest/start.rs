@@ -7,6 +7,7 @@ use libvirt::{Connection, Domain, DomainUuid, StartMode};
 use tokio::time::Instant;
 
 use super::link::LINK_TIMEOUT;
+use super::record::MigrationStep;
 use super::refusal::Refusal;
 use super::separate;
 use super::status::{Phase, Status};
@@ -17,15 +18,24 @@ use crate::prepare;
 const MAX_STARTS: u32 = 3;
 
 impl Guest {
-    pub(super) async fn sync(&mut self, plan: GuestPlan) -> Result<(), Refusal> {
+    /// Refuses a plan for another guest.
+    pub(super) fn check_plan(&self, plan: &GuestPlan) -> Result<(), Refusal> {
         if plan.vmi_uid != self.identity.uid {
             return Err(Refusal::WrongGuest {
-                requested: plan.vmi_uid,
+                requested: plan.vmi_uid.clone(),
                 ours: self.identity.uid.clone(),
             });
         }
         if DomainUuid::parse(&plan.domain_uuid).is_none() {
-            return Err(Refusal::BadUuid(plan.domain_uuid));
+            return Err(Refusal::BadUuid(plan.domain_uuid.clone()));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn sync(&mut self, plan: GuestPlan) -> Result<(), Refusal> {
+        self.check_plan(&plan)?;
+        if self.is_receiving() {
+            return Err(Refusal::Receiving);
         }
         self.store.set_plan(plan)?;
         self.publish_console_setting();
@@ -45,6 +55,12 @@ impl Guest {
                 started => return started,
             }
         }
+    }
+
+    /// Whether this pod waits for a guest that runs elsewhere.
+    fn is_receiving(&self) -> bool {
+        let step = self.store.migration().map(|record| record.step);
+        step == Some(MigrationStep::Incoming)
     }
 
     async fn start(&mut self) -> Result<(), Refusal> {

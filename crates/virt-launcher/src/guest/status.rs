@@ -12,6 +12,10 @@ pub(crate) enum Phase {
     Planned,
     /// A paused start was requested from libvirt: the guest has never run.
     Starting,
+    /// A guest of another pod is expected or arrives: it has never run here.
+    Receiving,
+    /// All of a guest of another pod is here, paused; the other pod has not given it up yet.
+    Received,
     /// The paused guest exists and is being resumed: it may have run.
     Resuming,
     /// The guest has run, or its plan starts it paused.
@@ -32,12 +36,16 @@ pub(crate) fn classify(phase: Phase, observed: Option<libvirt::DomainState>) -> 
     use libvirt::DomainState as Observed;
     match phase {
         Phase::Ended(reason) => return Status::Ended(reason),
-        Phase::Starting => return Status::Startable,
-        Phase::Planned | Phase::Resuming | Phase::Started => {}
+        Phase::Starting | Phase::Receiving => return Status::Startable,
+        Phase::Planned | Phase::Received | Phase::Resuming | Phase::Started => {}
     }
     match observed {
         Some(Observed::Running | Observed::Blocked | Observed::ShuttingDown) => {
             Status::Alive(DomainState::Running)
+        }
+        // Paused until the other pod has given it up.
+        Some(Observed::Paused(PausedReason::User)) if phase == Phase::Received => {
+            Status::Alive(DomainState::PausedOther)
         }
         Some(Observed::Paused(PausedReason::User)) => Status::Alive(DomainState::PausedByUser),
         Some(Observed::Paused(PausedReason::IoError)) => {
@@ -113,6 +121,16 @@ mod tests {
             let ended = classify(Phase::Ended(StopReason::Shutdown), observed);
             assert_eq!(ended, Status::Ended(StopReason::Shutdown));
         }
+    }
+
+    #[test]
+    fn guest_that_has_not_arrived_does_not_count_as_alive() {
+        let running = Some(Observed::Running);
+        assert_eq!(classify(Phase::Receiving, running), Status::Startable);
+        let paused = Some(Observed::Paused(PausedReason::User));
+        let received = classify(Phase::Received, paused);
+        assert_eq!(received, Status::Alive(DomainState::PausedOther));
+        assert!(matches!(classify(Phase::Received, None), Status::Ended(_)));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::dhcp_servers::DhcpServers;
 use super::faults::Faults;
 use super::io_retry::IoRetry;
 use super::link::ConnectFailures;
+use super::migration::Migrations;
 use super::record::RecordStore;
 use super::shutdown::Shutdown;
 use super::status::{Phase, Status};
@@ -61,6 +62,7 @@ pub(crate) struct Guest {
     pub(super) shutdown: Option<Shutdown>,
     pub(super) dhcp: DhcpServers,
     pub(super) content_turn: ContentTurn,
+    pub(super) migrations: Migrations,
     /// The pod is terminating.
     pub(super) terminating: bool,
     pub(super) released: bool,
@@ -96,6 +98,7 @@ impl Guest {
         };
         let dhcp = DhcpServers::new(tasks.clone());
         let thaw = ThawTimer::open(paths.thaw());
+        let migrations = Migrations::new(store.migration());
         let guest = Self {
             identity,
             paths,
@@ -117,6 +120,7 @@ impl Guest {
             shutdown: None,
             dhcp,
             content_turn: ContentTurn::default(),
+            migrations,
             terminating: false,
             released: false,
         };
@@ -138,6 +142,7 @@ impl Guest {
                 () = stop.cancelled(), if !self.terminating => self.terminate(),
                 event = next_event(&mut self.link) => self.on_event(event).await,
                 () = self.agent.changed() => self.publish(),
+                event = self.migrations.next() => self.on_migration(event).await,
                 Some(command) = commands.recv() => self.on_command(command).await,
                 () = tokio::time::sleep_until(timer) => self.on_timer().await,
             }

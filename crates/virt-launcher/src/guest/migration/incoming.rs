@@ -1,0 +1,292 @@
+//! The launcher of the pod that gets the guest.
+
+use std::path::Path;
+
+use error_chain::error_chain;
+use launcher_channel::{
+    GuestPlan, MAX_FRAME, MigrationSocket, MigrationStage, read_frame, write_frame,
+};
+use libvirt::{Cookie, Migration, MigrationParameters, Outcome};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::outgoing::{flags, parameters};
+use super::peer::{Answer, Ask, WireCookie};
+use super::{Event, Migrations};
+use crate::guest::link::LINK_TIMEOUT;
+use crate::guest::record::{MigrationRecord, MigrationStep};
+use crate::guest::refusal::Refusal;
+use crate::guest::separate;
+use crate::guest::status::Phase;
+use crate::guest::task::Guest;
+use crate::{prepare, serve};
+
+/// A request of the other launcher, or the end of its connection.
+#[derive(Debug)]
+pub(in crate::guest) struct Visit {
+    /// `None` when the connection has ended.
+    ask: Option<Ask>,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Guest {
+    /// Prepares the pod and waits for the other launcher.
+    pub(in crate::guest) async fn receive(
+        &mut self,
+        id: String,
+        plan: GuestPlan,
+    ) -> Result<(), Refusal> {
+        self.check_plan(&plan)?;
+        if self.migrations.is(&id) && self.migrations.task.is_some() {
+            return Ok(());
+        }
+        self.store.set_plan(plan)?;
+        self.publish_console_setting();
+        if !matches!(self.store.phase(), Some(Phase::Planned | Phase::Receiving)) {
+            return Ok(());
+        }
+        if self.terminating {
+            return Err(Refusal::Terminating);
+        }
+        self.prepare_pod().await?;
+        self.store.set_migration(Some(MigrationRecord {
+            id: id.clone(),
+            step: MigrationStep::Incoming,
+        }))?;
+        let listener = serve::listen(Path::new(&MigrationSocket::Control.target_path()))?;
+        let events = self.migrations.sender.clone();
+        let waiting = self.tasks.spawn(accept(listener, events));
+        self.migrations.stop();
+        self.migrations.task = Some(waiting.abort_handle());
+        self.migrations.enter(&id, MigrationStage::Waiting);
+        tracing::info!(id, "waiting for the guest of another pod");
+        Ok(())
+    }
+
+    async fn prepare_pod(&mut self) -> Result<(), Refusal> {
+        let Some(record) = self.store.record() else {
+            return Ok(());
+        };
+        let steps = record.plan.prepare.clone();
+        let cpus = record.plan.separate_cpus.clone();
+        let prepared = self
+            .tasks
+            .spawn_blocking(move || prepare::all(&steps))
+            .await;
+        prepared
+            .map_err(std::io::Error::other)?
+            .map_err(Refusal::Prepare)?;
+        separate::keep_to(&cpus).map_err(Refusal::Separate)
+    }
+
+    /// Runs the guest that was received, for the handler.
+    pub(in crate::guest) async fn take_over(&mut self, id: &str) -> Result<(), Refusal> {
+        self.ensure_known().await?;
+        match self.store.migration() {
+            Some(record) if record.id == id => self.take(true).await,
+            // Taken over before.
+            None if self.migrations.is(id) => Ok(()),
+            _ => Err(Refusal::NotReceived),
+        }
+    }
+
+    pub(super) async fn on_visit(&mut self, visit: Visit) {
+        let Some(ask) = visit.ask else {
+            if self.store.phase() == Some(Phase::Receiving) {
+                self.fail_to_receive("the connection to the other pod has ended")
+                    .await;
+            }
+            return;
+        };
+        let answer = match self.answer(ask).await {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::Refused(error_chain(&refusal)),
+        };
+        // The other launcher may be gone.
+        visit.answer.send(answer).ok();
+    }
+
+    async fn answer(&mut self, ask: Ask) -> Result<Answer, Refusal> {
+        match ask {
+            Ask::Prepare {
+                id,
+                xml,
+                cookie,
+                copied_disks,
+            } => {
+                let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
+                self.prepare_arrival(&id, xml, &cookie, &copied_disks).await
+            }
+            Ask::Finish { cookie } => {
+                let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
+                self.finish_arrival(&cookie).await
+            }
+            Ask::Abandon => {
+                self.fail_to_receive("the migration was given up by the other pod")
+                    .await;
+                Ok(Answer::Done)
+            }
+            Ask::Take { resume } => {
+                self.take(resume).await?;
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    async fn prepare_arrival(
+        &mut self,
+        id: &str,
+        xml: String,
+        cookie: &Cookie,
+        copied_disks: &[String],
+    ) -> Result<Answer, Refusal> {
+        let expected = self.store.migration();
+        let is_expected = expected
+            .is_some_and(|record| record.id == id && record.step == MigrationStep::Incoming);
+        let phase = self.store.phase();
+        if !is_expected || !matches!(phase, Some(Phase::Planned | Phase::Receiving)) {
+            return Err(Refusal::NotReceived);
+        }
+        let connection = self.wait_for_link(Instant::now() + LINK_TIMEOUT).await?;
+        if phase == Some(Phase::Receiving) {
+            self.discard_arrival().await?;
+        }
+        self.store.advance(Phase::Receiving)?;
+        self.migrations.enter(id, MigrationStage::Receiving);
+        let migration = self.arrival(Some(xml), copied_disks);
+        let cookie = connection.prepare(&migration, cookie).await?;
+        failpoints::after("virt-launcher/migration/receiving");
+        self.publish();
+        Ok(Answer::Cookie(WireCookie::from(&cookie)))
+    }
+
+    fn arrival(&self, xml: Option<String>, copied_disks: &[String]) -> Migration {
+        let name = self
+            .store
+            .record()
+            .map(|record| record.plan.domain_name.clone());
+        Migration {
+            flags: flags(copied_disks),
+            parameters: MigrationParameters {
+                destination_name: name,
+                destination_xml: xml,
+                ..parameters(MigrationSocket::target_path, copied_disks)
+            },
+        }
+    }
+
+    async fn finish_arrival(&mut self, cookie: &Cookie) -> Result<Answer, Refusal> {
+        if self.store.phase() != Some(Phase::Receiving) {
+            return Err(Refusal::NotReceived);
+        }
+        let connection = self.connection().ok_or(libvirt::Error::Closed)?;
+        let migration = self.arrival(None, &[]);
+        let finished = connection.finish(&migration, cookie, Outcome::Copied).await;
+        let (_, cookie) = match finished {
+            Ok(finished) => finished,
+            Err(error) => {
+                self.fail_to_receive(&error_chain(&error)).await;
+                return Err(error.into());
+            }
+        };
+        self.store.advance(Phase::Received)?;
+        self.set_stage(MigrationStage::Received);
+        self.observe().await?;
+        Ok(Answer::Cookie(WireCookie::from(&cookie)))
+    }
+
+    /// The other pod has given the guest up: it runs here.
+    async fn take(&mut self, resume: bool) -> Result<(), Refusal> {
+        match self.store.phase() {
+            Some(Phase::Received) => {}
+            Some(Phase::Resuming | Phase::Started | Phase::Ended(_)) => return Ok(()),
+            _ => return Err(Refusal::NotReceived),
+        }
+        let phase = if resume {
+            Phase::Resuming
+        } else {
+            Phase::Started
+        };
+        self.store.advance(phase)?;
+        self.observe().await?;
+        self.store.set_migration(None)?;
+        self.set_stage(MigrationStage::Done);
+        self.migrations.stop();
+        tracing::info!("the guest has come to this pod");
+        Ok(())
+    }
+
+    /// Nothing arrives any more.
+    pub(super) async fn abandon(&mut self) -> Result<(), Refusal> {
+        self.discard_arrival().await?;
+        self.set_stage(MigrationStage::Cancelled);
+        self.migrations.stop();
+        Ok(())
+    }
+
+    async fn fail_to_receive(&mut self, message: &str) {
+        tracing::warn!(message, "the guest did not arrive");
+        if let Err(error) = self.discard_arrival().await {
+            tracing::warn!(
+                error = error_chain(&error),
+                "what has arrived is still here"
+            );
+        }
+        self.set_stage(MigrationStage::Failed(message.to_owned()));
+    }
+
+    /// Ends the QEMU that waits for the guest, but not one that has all of it.
+    async fn discard_arrival(&mut self) -> Result<(), Refusal> {
+        if self.store.phase() != Some(Phase::Receiving) {
+            return Ok(());
+        }
+        let (Some(connection), Some(domain)) = (self.connection(), self.domain()) else {
+            return Err(libvirt::Error::Closed.into());
+        };
+        match connection.destroy(&domain).await {
+            // There is none any more.
+            Ok(()) | Err(libvirt::Error::Remote(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn set_stage(&mut self, stage: MigrationStage) {
+        let Migrations { report, .. } = &mut self.migrations;
+        if let Some(report) = report {
+            report.stage = stage;
+        }
+    }
+}
+
+/// Serves one launcher after the other; there is only one that has a reason to come.
+async fn accept(listener: UnixListener, events: mpsc::Sender<Event>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => serve_visitor(stream, &events).await,
+            Err(error) => tracing::warn!(%error, "connection refused"),
+        }
+    }
+}
+
+async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) {
+    loop {
+        let ask = match read_frame::<Ask>(&mut stream, MAX_FRAME).await {
+            Ok(ask) => ask,
+            Err(error) => {
+                tracing::info!(error = error_chain(&error), "the other launcher is gone");
+                None
+            }
+        };
+        let is_over = ask.is_none();
+        let (answer, answered) = oneshot::channel();
+        let sent = events.send(Event::Visit(Visit { ask, answer })).await;
+        if is_over || sent.is_err() {
+            return;
+        }
+        let Ok(answer) = answered.await else { return };
+        if let Err(error) = write_frame(&mut stream, &answer).await {
+            tracing::info!(error = error_chain(&error), "the other launcher is gone");
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The launcher of the pod that the guest leaves.
+
+use std::time::Duration;
+
+use error_chain::error_chain;
+use launcher_channel::{
+    DomainState, MigrationPlan, MigrationProgress, MigrationSocket, MigrationStage,
+};
+use libvirt::{
+    Connection, Cookie, Domain, Job, Migration, MigrationFlags, MigrationParameters, Outcome,
+    PausedReason,
+};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::Event;
+use super::peer::{Ask, Peer, PeerError, WireCookie};
+use crate::guest::record::{MigrationRecord, MigrationStep};
+use crate::guest::refusal::Refusal;
+use crate::guest::status::Status;
+use crate::guest::task::Guest;
+
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A guest that is paused here, and whose copy waits in the other pod.
+#[derive(Debug)]
+pub(in crate::guest) struct Copied {
+    id: String,
+    peer: Peer,
+    migration: Migration,
+    cookie: Cookie,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CopyError {
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("failed to copy the guest")]
+    Libvirt(#[from] libvirt::Error),
+}
+
+impl MigrationRecord {
+    pub(super) fn stage(&self) -> MigrationStage {
+        match self.step {
+            MigrationStep::Incoming => MigrationStage::Waiting,
+            MigrationStep::Copying => MigrationStage::Copying,
+            MigrationStep::GivenUp => MigrationStage::Done,
+        }
+    }
+}
+
+/// What both libvirtds and QEMUs must agree on.
+pub(super) fn flags(copied_disks: &[String]) -> MigrationFlags {
+    MigrationFlags {
+        copy_disks: !copied_disks.is_empty(),
+        ..MigrationFlags::default()
+    }
+}
+
+/// Parameters of the end that uses these paths.
+pub(super) fn parameters(
+    path: fn(MigrationSocket) -> String,
+    copied_disks: &[String],
+) -> MigrationParameters {
+    let uri = |socket| format!("unix://{}", path(socket));
+    MigrationParameters {
+        uri: Some(uri(MigrationSocket::Memory)),
+        disks_uri: (!copied_disks.is_empty()).then(|| uri(MigrationSocket::Disks)),
+        disks: copied_disks.to_vec(),
+        ..MigrationParameters::default()
+    }
+}
+
+fn migration(plan: &MigrationPlan) -> Migration {
+    Migration {
+        flags: MigrationFlags {
+            auto_converge: plan.auto_converge,
+            ..flags(&plan.copied_disks)
+        },
+        parameters: MigrationParameters {
+            bandwidth_mib: plan.bandwidth_mib,
+            ..parameters(MigrationSocket::source_path, &plan.copied_disks)
+        },
+    }
+}
+
+impl Guest {
+    pub(in crate::guest) async fn migrate(&mut self, plan: MigrationPlan) -> Result<(), Refusal> {
+        self.ensure_known().await?;
+        if self.migrations.is(&plan.id) {
+            return Ok(());
+        }
+        if self.migrations.task.is_some() {
+            return Err(Refusal::Migrating);
+        }
+        let (true, Some(connection), Some(domain)) =
+            (self.is_alive(), self.connection(), self.domain())
+        else {
+            return Err(Refusal::NotRunning);
+        };
+        self.store.set_migration(Some(MigrationRecord {
+            id: plan.id.clone(),
+            step: MigrationStep::Copying,
+        }))?;
+        tracing::info!(id = plan.id, "migration started");
+        self.migrations.enter(&plan.id, MigrationStage::Copying);
+        let cancelled = CancellationToken::new();
+        self.migrations.cancelled = cancelled.clone();
+        let events = self.migrations.sender.clone();
+        let copying = self.tasks.spawn(async move {
+            let guest = Copying {
+                connection,
+                domain,
+                migration: migration(&plan),
+                cancelled,
+                events: events.clone(),
+            };
+            let event = match guest.copy(&plan).await {
+                Ok(copied) => Event::Copied(Box::new(copied)),
+                Err(error) => Event::Failed(error_chain(&error)),
+            };
+            // The guest's task may have ended.
+            events.send(event).await.ok();
+        });
+        self.migrations.task = Some(copying.abort_handle());
+        Ok(())
+    }
+
+    pub(in crate::guest) async fn cancel_migration(&mut self, id: &str) -> Result<(), Refusal> {
+        if !self.migrations.is(id) || self.migrations.task.is_none() {
+            return Ok(());
+        }
+        tracing::info!(id, "cancelling the migration");
+        if self.store.migration().map(|record| record.step) == Some(MigrationStep::Incoming) {
+            return self.abandon().await;
+        }
+        self.migrations.cancelled.cancel();
+        Ok(())
+    }
+
+    /// All has been copied: gives the guest to the other pod.
+    pub(super) async fn hand_over(&mut self, copied: Copied) {
+        self.migrations.task = None;
+        if self.migrations.cancelled.is_cancelled() {
+            return self.keep(copied, "cancelled".to_owned()).await;
+        }
+        let id = copied.id.clone();
+        match self.give_up(copied).await {
+            Ok(()) => {
+                tracing::info!(id, "the guest runs in the other pod");
+                self.migrations.enter(&id, MigrationStage::Done);
+            }
+            Err(message) => self.stay(message).await,
+        }
+    }
+
+    /// The steps of the hand-over. An error means that the guest belongs to this pod.
+    async fn give_up(&mut self, mut copied: Copied) -> Result<(), String> {
+        let resume = self.status != Some(Status::Alive(DomainState::PausedByUser));
+        let cookie = WireCookie::from(&copied.cookie);
+        let finished = copied.peer.ask_for_cookie(&Ask::Finish { cookie }).await;
+        let cookie = match finished {
+            Ok(cookie) => cookie,
+            Err(error) => {
+                let message = error_chain(&error);
+                self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
+                    .await;
+                return Err(message);
+            }
+        };
+        failpoints::after("virt-launcher/migration/finished");
+        let record = MigrationRecord {
+            id: copied.id.clone(),
+            step: MigrationStep::GivenUp,
+        };
+        if let Err(error) = self.store.set_migration(Some(record)) {
+            // Whether the record was written is unknown, so the guest must not run here.
+            tracing::error!(%error, "failed to record the hand-over: the guest is given up");
+        }
+        self.confirm(&copied, &cookie, Outcome::Copied).await;
+        failpoints::after("virt-launcher/migration/confirmed");
+        self.end_given_up().await;
+        // If this fails, the handler of the other pod asks for it as soon as this guest has ended.
+        if let Err(error) = copied.peer.tell(&Ask::Take { resume }).await {
+            tracing::warn!(
+                error = error_chain(&error),
+                "the other pod was not told to run the guest"
+            );
+        }
+        Ok(())
+    }
+
+    async fn confirm(&self, copied: &Copied, cookie: &Cookie, outcome: Outcome) {
+        let (Some(connection), Some(domain)) = (self.connection(), self.domain()) else {
+            return;
+        };
+        let confirmed = connection
+            .confirm(&domain, &copied.migration, cookie, outcome)
+            .await;
+        if let Err(error) = confirmed {
+            tracing::warn!(
+                error = error_chain(&error),
+                "libvirt did not confirm the migration"
+            );
+        }
+    }
+
+    /// The guest that was copied goes on here.
+    async fn keep(&mut self, mut copied: Copied, message: String) {
+        self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
+            .await;
+        if let Err(error) = copied.peer.tell(&Ask::Abandon).await {
+            tracing::info!(
+                error = error_chain(&error),
+                "the other pod was not told that the migration is over"
+            );
+        }
+        self.stay(message).await;
+    }
+
+    /// The migration has failed or was cancelled: the guest goes on here.
+    pub(super) async fn stay(&mut self, message: String) {
+        self.migrations.task = None;
+        let Some(report) = &mut self.migrations.report else {
+            return;
+        };
+        tracing::warn!(id = report.id, message, "the migration has failed");
+        report.stage = if self.migrations.cancelled.is_cancelled() {
+            MigrationStage::Cancelled
+        } else {
+            MigrationStage::Failed(message)
+        };
+        if let Err(error) = self.settle_migration().await {
+            tracing::warn!(
+                error = error_chain(&error),
+                "failed to bring the guest back after a migration"
+            );
+        }
+    }
+
+    /// Ends what a migration has left behind: a guest that was given up never runs here again, and
+    /// one that was not goes on.
+    pub(in crate::guest) async fn settle_migration(&mut self) -> Result<(), Refusal> {
+        if self.migrations.task.is_some() {
+            return Ok(());
+        }
+        match self.store.migration().map(|record| record.step) {
+            None | Some(MigrationStep::Incoming) => Ok(()),
+            Some(MigrationStep::GivenUp) => {
+                self.end_given_up().await;
+                Ok(())
+            }
+            Some(MigrationStep::Copying) => {
+                self.resume_after_copy().await?;
+                self.store.set_migration(None)?;
+                if let Some(report) = &mut self.migrations.report
+                    && report.stage == MigrationStage::Copying
+                {
+                    let message = "the launcher was restarted during the copy".to_owned();
+                    report.stage = MigrationStage::Failed(message);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn resume_after_copy(&mut self) -> Result<(), Refusal> {
+        let (Some(connection), Some(domain)) = (self.connection(), self.domain()) else {
+            return Err(libvirt::Error::Closed.into());
+        };
+        if let Err(error) = connection.abort_job(&domain).await {
+            tracing::debug!(error = error_chain(&error), "no job is left");
+        }
+        let state = connection.state(&domain).await?;
+        if state == libvirt::DomainState::Paused(PausedReason::Migration) {
+            tracing::info!("resuming the guest after a migration that failed");
+            connection.resume(&domain).await?;
+        }
+        self.observe().await
+    }
+
+    /// Ends the QEMU of a guest that runs in the other pod.
+    async fn end_given_up(&mut self) {
+        let ended = async |to: &Connection, domain: &Domain| match to.destroy(domain).await {
+            // It has ended already.
+            Err(libvirt::Error::Remote(_)) => Ok(()),
+            done => done,
+        };
+        if let Err(error) = self.call(ended).await
+            && !matches!(error, Refusal::NotRunning)
+        {
+            tracing::error!(
+                error = error_chain(&error),
+                "the guest that was given up is still here"
+            );
+        }
+    }
+}
+
+/// The copy of a guest, in a task of its own.
+#[derive(Debug)]
+struct Copying {
+    connection: Connection,
+    domain: Domain,
+    migration: Migration,
+    cancelled: CancellationToken,
+    events: mpsc::Sender<Event>,
+}
+
+impl Copying {
+    async fn copy(self, plan: &MigrationPlan) -> Result<Copied, CopyError> {
+        let Self {
+            connection,
+            domain,
+            migration,
+            ..
+        } = &self;
+        let mut peer = Peer::connect().await?;
+        let (xml, cookie) = connection.begin(domain, migration).await?;
+        let ask = Ask::Prepare {
+            id: plan.id.clone(),
+            xml,
+            cookie: WireCookie::from(&cookie),
+            copied_disks: plan.copied_disks.clone(),
+        };
+        let cookie = peer.ask_for_cookie(&ask).await?;
+        failpoints::after("virt-launcher/migration/prepared");
+        match self.perform(&cookie).await {
+            Ok(cookie) => Ok(Copied {
+                id: plan.id.clone(),
+                peer,
+                migration: self.migration,
+                cookie,
+            }),
+            Err(error) => {
+                if let Err(error) = peer.tell(&Ask::Abandon).await {
+                    tracing::info!(
+                        error = error_chain(&error),
+                        "the other pod was not told that the migration is over"
+                    );
+                }
+                let nothing = Cookie::default();
+                let confirmed = connection
+                    .confirm(domain, migration, &nothing, Outcome::Cancelled)
+                    .await;
+                if let Err(error) = confirmed {
+                    tracing::debug!(error = error_chain(&error), "nothing to take back");
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Waits for the end of the copy and reports its progress.
+    async fn perform(&self, cookie: &Cookie) -> Result<Cookie, libvirt::Error> {
+        let performed = self
+            .connection
+            .perform(&self.domain, &self.migration, cookie);
+        tokio::pin!(performed);
+        let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_asked_to_end = false;
+        loop {
+            tokio::select! {
+                performed = &mut performed => return performed,
+                () = self.cancelled.cancelled(), if !is_asked_to_end => {
+                    is_asked_to_end = true;
+                    self.abort().await;
+                }
+                // The job may not have begun when it was cancelled.
+                _ = ticks.tick() => if is_asked_to_end {
+                    self.abort().await;
+                } else {
+                    self.report().await;
+                },
+            }
+        }
+    }
+
+    async fn abort(&self) {
+        if let Err(error) = self.connection.abort_job(&self.domain).await {
+            tracing::debug!(error = error_chain(&error), "no job to cancel");
+        }
+    }
+
+    async fn report(&self) {
+        match self.connection.job(&self.domain).await {
+            // A report that does not fit is followed by another.
+            Ok(job) => drop(self.events.try_send(Event::Progress(progress(&job)))),
+            Err(error) => tracing::debug!(error = error_chain(&error), "no progress is known"),
+        }
+    }
+}
+
+fn progress(job: &Job) -> MigrationProgress {
+    let pages = job.dirty_rate.zip(job.page_bytes);
+    MigrationProgress {
+        elapsed_ms: job.elapsed_ms,
+        total_bytes: job.total_bytes,
+        processed_bytes: job.processed_bytes,
+        remaining_bytes: job.remaining_bytes,
+        rate: job.rate,
+        dirty_rate: pages.map(|(pages, bytes)| pages.saturating_mul(bytes)),
+        downtime_ms: job.downtime_ms,
+    }
+}
