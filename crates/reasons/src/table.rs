@@ -298,6 +298,27 @@ reasons! {
         Error: Transient,
             "A container ended with an error, or a data volume could not be filled.",
             "Read the message for the cause.";
+        ImportSourceNotUsable: NeedsChange,
+            "The source of an import cannot be used as it is given.",
+            "Correct the source that the message names.";
+        ImportSourceNotFound: NeedsChange,
+            "The address of an import leads to no file.",
+            "Correct the address, or put the file there: the import is tried again.";
+        ImportSourceRefused: NeedsChange,
+            "The server of an import refused the request.",
+            "Correct the secret or the headers of the source: the import is tried again.";
+        ImportSourceUnreachable: Transient,
+            "The server of an import cannot be reached, or its response ended early.",
+            "Check the server and the network between it and the node.";
+        ImportSourceChanged: Transient,
+            "The file of an import changed on its server while it was read.",
+            "";
+        ImportChecksumMismatch: NeedsChange,
+            "The file of an import does not have the expected checksum.",
+            "Correct the checksum or the file, and create the data volume again.";
+        ImportFailed: Transient,
+            "The importer could not read or write its files, or its pod failed.",
+            "Check the storage of the volume and free disk space on the node.";
         ImagePullFailed: Transient,
             "The image of a data volume could not be pulled.",
             "Correct the source of the data volume.";

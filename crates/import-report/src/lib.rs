@@ -1,0 +1,116 @@
+//! What an importer's pod reports to the controller of data volumes: lines of progress in its log, and
+//! one termination message.
+//!
+//! **Invariants**: a report fits into a termination message whatever it says; reading never fails
+//! loudly, because a container that was killed leaves any text or none.
+
+use serde::{Deserialize, Serialize};
+
+/// The termination message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Why the import failed, a name in `crates/reasons`; none after a success.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// For people.
+    pub message: String,
+    /// Whether a retry can help.
+    #[serde(default)]
+    pub transient: bool,
+    /// The size of the guest's disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_bytes: Option<u64>,
+}
+
+/// A kubelet keeps 4096 bytes of a termination message; JSON may double some of them.
+const MOST_BYTES: usize = 1500;
+
+/// What lines of progress begin with.
+const PROGRESS: &str = "progress ";
+
+impl Report {
+    pub fn success(disk_bytes: u64) -> Self {
+        Self {
+            reason: None,
+            message: "Import Complete".to_owned(),
+            transient: false,
+            disk_bytes: Some(disk_bytes),
+        }
+    }
+
+    /// Shortens the message if necessary.
+    pub fn failure(reason: &str, mut message: String, transient: bool) -> Self {
+        message.retain(|one| !one.is_control());
+        message.truncate(message.floor_char_boundary(MOST_BYTES));
+        Self {
+            reason: Some(reason.to_owned()),
+            message,
+            transient,
+            disk_bytes: None,
+        }
+    }
+
+    /// The text of the termination message.
+    pub fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads a termination message; none if it is not one of an importer.
+    pub fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+/// A line of progress, in thousandths of the whole.
+pub fn progress(permille: u64) -> String {
+    format!("{PROGRESS}{}.{}%", permille / 10, permille % 10)
+}
+
+/// The progress in the last line of a log that has one, such as `42.0%`.
+pub fn last_progress(log: &str) -> Option<&str> {
+    let mut lines = log.lines().rev();
+    let shown = lines.find_map(|line| line.trim().strip_prefix(PROGRESS))?;
+    let number = shown.strip_suffix('%')?;
+    let valid = number.len() <= 5 && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let percent = number.parse::<f64>().ok().filter(|_| valid)?;
+    (percent <= 100.0).then_some(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report_is_read_as_it_was_written() {
+        for report in [
+            Report::failure("ImportFailed", "no \"space\"\n".to_owned(), true),
+            Report::success(5),
+        ] {
+            assert_eq!(Report::read(&report.text()).unwrap(), report);
+        }
+        assert_eq!(Report::read("Killed"), None);
+    }
+
+    #[test]
+    fn termination_message_is_short_enough_for_a_kubelet() {
+        for text in ["ü\"", "\u{1}", "\\"] {
+            let report = Report::failure("DiskImageInvalid", text.repeat(10_000), false);
+            let length = report.text().len();
+            assert!(length <= 4096, "{length}");
+        }
+    }
+
+    #[test]
+    fn last_valid_line_of_progress_counts() {
+        let check = |log, expected| assert_eq!(last_progress(log), expected, "{log:?}");
+        check("", None);
+        check("progress 1.0%\nprogress 42.5%\n", Some("42.5%"));
+        check("progress 1.0%\nother\n", Some("1.0%"));
+        check("progress 100.0%", Some("100.0%"));
+        check("progress 101.0%", None);
+        check("progress nan%", None);
+        check("progress 1", None);
+        assert_eq!(last_progress(&progress(425)), Some("42.5%"));
+    }
+}
