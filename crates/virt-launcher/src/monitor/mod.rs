@@ -89,7 +89,10 @@ pub(crate) fn run(
         if let Some(code) = children[1].final_code() {
             if keeps(after_failure, code, pod) {
                 if !kept {
-                    tracing::warn!(code, "the launcher has failed: keeping the pod, as requested");
+                    tracing::warn!(
+                        code,
+                        "the launcher has failed: keeping the pod, as requested"
+                    );
                     kept = true;
                 }
                 continue;
