@@ -13,7 +13,6 @@ mod error;
 mod forward;
 mod lease;
 mod network;
-mod routers;
 mod services;
 mod settings;
 

@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use crate::{
     CniDns, CniInterface, CniIp, CniResult, CniRoute, PodNetworkError, Settings, forward,
     lease::{Lease, Leases, check_uid},
-    routers,
     services::{self, Forward, ServiceRange},
     settings::Range,
 };
@@ -118,9 +117,6 @@ impl PodNetwork {
             shared.attach(host, pod, &attachment)
         })
         .await?;
-        let port = pair.here.name.clone();
-        self.on_host(move |_, net| Ok(routers::disable_ipv6(net, &port)?))
-            .await?;
         Ok(self.shared.result(&lease, &pair, netns))
     }
 
@@ -183,7 +179,6 @@ impl Shared {
             addresses: vec![Cidr::v4(range.gateway, range.prefix_length())],
         };
         net.ensure_own_bridge(&bridge, &self.alias())?;
-        routers::disable_ipv6(net, &bridge.name)?;
         let (name, value) = ("net/ipv4/ip_forward".to_owned(), "1".to_owned());
         net.ensure_sysctl(&Sysctl { name, value })?;
         net.replace_table(&self.rules())?;
@@ -295,9 +290,7 @@ impl Shared {
             mtu: self.settings.mtu,
         };
         pod.set_up("lo")?;
-        routers::ignore_advertisements(pod, routers::NEW_INTERFACES)?;
         let pair = host.ensure_veth(pod, namespace, &veth)?;
-        routers::ignore_advertisements(pod, interface)?;
         let range = &self.range;
         pod.ensure_address(&pair.peer, Cidr::v4(lease.address, range.prefix_length()))?;
         let default = Cidr::v4(Ipv4Addr::UNSPECIFIED, 0);

@@ -14,8 +14,6 @@ use host_net::{NetError, NetworkNamespace, in_namespace};
 use net_plan::{Bridge, Cidr, MacAddress, nft::Family};
 use pod_network::{Choice, Forward, Front, PodNetwork, Protocol, Settings};
 
-mod advertisements;
-
 /// A host with an uplink address, and a folder for pinned pod namespaces and state.
 struct Host {
     namespace: NetworkNamespace,
