@@ -256,7 +256,8 @@ async fn connect_through(
     });
     let listener = listener.await.unwrap();
     in_namespace(from.clone(), move |_| {
-        let near = TcpStream::connect_timeout(&to.into(), Duration::from_secs(1));
+        // The kernel repeats a lost request for the hardware address after a second.
+        let near = TcpStream::connect_timeout(&to.into(), Duration::from_secs(5));
         if near.is_err() {
             return Ok(None);
         }

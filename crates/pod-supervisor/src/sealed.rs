@@ -18,6 +18,9 @@ use std::{
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 
 const NAME: &str = "pod-supervisor";
+/// How often a copy is sealed while something else still holds its pages, such as the kernel's reclaim of
+/// memory. The kernel waits for that some hundred milliseconds itself.
+const SEAL_ATTEMPTS: usize = 20;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
@@ -77,6 +80,13 @@ fn copy(mut program: File) -> Result<OwnedFd, SealError> {
     let mut copied = File::from(copied);
     io::copy(&mut program, &mut copied).map_err(failed)?;
     let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    fcntl_add_seals(&copied, seals).map_err(|errno| failed(errno.into()))?;
-    Ok(copied.into())
+    for _ in 1..SEAL_ATTEMPTS {
+        match fcntl_add_seals(&copied, seals) {
+            Err(rustix::io::Errno::BUSY) => {}
+            Err(errno) => return Err(failed(errno.into())),
+            Ok(()) => return Ok(copied.into()),
+        }
+    }
+    let sealed = fcntl_add_seals(&copied, seals).map_err(|errno| failed(errno.into()));
+    sealed.map(|()| copied.into())
 }
