@@ -38,7 +38,7 @@ fn permille(done: u64, total: u64) -> Option<u64> {
     Some(u64::try_from(part).unwrap_or(999).min(999))
 }
 
-/// Writes a line; that nobody reads it is no failure of the import.
+/// Writes a line. A closed pipe is no failure of the import.
 pub(crate) fn log(line: Arguments<'_>) {
     drop(writeln!(io::stdout().lock(), "{line}"));
 }

@@ -1,7 +1,7 @@
 //! Moving the guest to another pod while it runs.
 //!
-//! The launcher of the pod that the guest leaves directs: it tells both libvirtds and the launcher
-//! of the other pod what to do, over sockets that the handlers connect. Only memory and disks flow
+//! The launcher of the pod that the guest leaves directs: it sends requests to its libvirtd and to the
+//! launcher of the other pod, over sockets that the handlers connect. Only memory and disks flow
 //! between the two QEMUs.
 //!
 //! **Invariant**: at most one of the two pods runs the guest. At the end of the copy it is paused in
@@ -26,7 +26,7 @@ use super::task::Guest;
 /// Events that wait for the guest's task; a migration sends one a second.
 const EVENTS: usize = 16;
 
-/// What the tasks of a migration tell that of the guest.
+/// What the tasks of a migration send to that of the guest.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The other launcher wants something.

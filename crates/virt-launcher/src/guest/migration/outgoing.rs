@@ -185,7 +185,7 @@ impl Guest {
         if let Err(error) = copied.peer.tell(&Ask::Take { resume }).await {
             tracing::warn!(
                 error = error_chain(&error),
-                "the other pod was not told to run the guest"
+                "the request to run the guest did not reach the other pod"
             );
         }
         Ok(())
@@ -213,7 +213,7 @@ impl Guest {
         if let Err(error) = copied.peer.tell(&Ask::Abandon).await {
             tracing::info!(
                 error = error_chain(&error),
-                "the other pod was not told that the migration is over"
+                "the end of the migration did not reach the other pod"
             );
         }
         self.stay(message).await;
@@ -337,7 +337,7 @@ impl Copying {
                 if let Err(error) = peer.tell(&Ask::Abandon).await {
                     tracing::info!(
                         error = error_chain(&error),
-                        "the other pod was not told that the migration is over"
+                        "the end of the migration did not reach the other pod"
                     );
                 }
                 let nothing = Cookie::default();
