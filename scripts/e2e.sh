@@ -54,7 +54,8 @@ need_programs() {
 
 # On a cluster the components run from images; only virtctl runs on this host.
 programs() {
-    cargo build --locked --package virtctl-bin && build_images
+    # The same selection of packages as in `make test`: another one has other features.
+    cargo build --locked --workspace --bin virtctl && build_images
 }
 
 control_plane_image() {
@@ -94,7 +95,7 @@ tests() {
     local status numbers
     export FERROVIRT_E2E_TIMES=$work/times FERROVIRT_E2E_ROUNDS=${FERROVIRT_E2E_ROUNDS:-3}
     : >"$FERROVIRT_E2E_TIMES"
-    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --locked --package e2e --test cluster \
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} cargo test --locked --workspace --test cluster \
         --test cluster_faults --no-fail-fast -- "$@" 2>&1 | tee "$work/log"
     status=${PIPESTATUS[0]}
     numbers=$(awk '/^test result: / { good += $4; bad += $6 } END { print good + 0, bad + 0 }' "$work/log")

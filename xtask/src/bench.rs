@@ -1,13 +1,14 @@
 //! `xtask bench`: measures what SPECIFICATION.md promises.
 //!
-//! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `admission` and
-//! `controller` in processes of their own:
+//! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `api` beside a
+//! kube-apiserver, `admission` and `controller` in processes of their own:
 //!
 //! - `host` builds the programs, brings the host up and always takes it down;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
 //! - `turns` starts VMs and empty pods in turns and compares them;
 //! - `starts`, `writes`, `memory`, `latency`, `greeting`, `sizes` measure one thing each;
 //! - `admission` and `controller` run those benches and read their lines;
+//! - `api` compares our API server with a kube-apiserver;
 //! - `promises` are read from `deploy/promises.tsv`, `report` shows figures beside them.
 //!
 //! **Invariants**: times are this process's monotonic ones; a VM is compared with an empty pod of
@@ -15,6 +16,7 @@
 //! window in which writes are counted.
 
 mod admission;
+mod api;
 mod cluster;
 mod controller;
 mod figures;
@@ -41,6 +43,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::printer::Printer;
 
 pub(crate) use admission::{AdmissionOptions, admission};
+pub(crate) use api::{ApiOptions, api};
 pub(crate) use cluster::{ClusterOptions, cluster};
 pub(crate) use controller::{ControllerOptions, controller};
 use host::Host;

@@ -31,7 +31,7 @@ pub(crate) fn run_all(printer: &Printer) -> Result<()> {
         ("clippy of the cluster tests", &|| {
             cargo_task(&[
                 "clippy",
-                "--package=e2e",
+                "--workspace",
                 "--test=cluster",
                 "--test=cluster_faults",
                 "--",

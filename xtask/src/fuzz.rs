@@ -1,20 +1,20 @@
-//! `xtask fuzz TARGET`: builds a fuzz target and runs it for some time.
+//! `xtask fuzz`: builds fuzz targets and runs them for some time.
 //!
 //! The targets are the programs of `fuzz/`, a workspace of its own. They are built with the stable
 //! compiler: libFuzzer's instrumentation is an option of the code generator. Sanitizers are not
 //! available, but the fuzzed crates have no unsafe code. The examples are the seeds, the field names the
-//! dictionary. Interesting inputs stay in the cache directory for the next run.
+//! dictionary (`seeds`). Interesting inputs stay in the cache directory for the next run.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod seeds;
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use image_store::Digest;
-use kubevirt_api::crds;
-use serde_json::Value;
 
 use crate::cache;
 use crate::printer::Printer;
@@ -22,12 +22,16 @@ use crate::workspace::{cargo, root, run as run_command};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// A program in `fuzz/src/bin`; without it, list them.
+    /// A program in `fuzz/src/bin`; without it, all of them in turn.
     target: Option<String>,
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
-    minutes: u64,
+    /// For each target; 5 for a named one.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    minutes: Option<u64>,
+    /// A few seconds for each target, to see that it still works.
+    #[arg(long, conflicts_with = "minutes")]
+    quick: bool,
     /// Run this one input, such as a finding.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "target", conflicts_with_all = ["minutes", "quick"])]
     input: Option<PathBuf>,
 }
 
@@ -45,49 +49,153 @@ const INSTRUMENTATION: [&str; 8] = [
 
 /// Named explicitly, so that the flags do not apply to build scripts.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+const QUICK_SECONDS: u64 = 4;
+const DEFAULT_MINUTES: u64 = 5;
+/// Lines of a failed target's output that are shown.
+const LAST_LINES: usize = 40;
+
+/// The program of a target, and its files in the cache directory.
+struct Target {
+    name: String,
+    program: PathBuf,
+    corpus: PathBuf,
+    findings: PathBuf,
+    dictionary: PathBuf,
+}
 
 pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
-    let targets = targets()?;
-    let Some(target) = &options.target else {
-        printer.result(targets.join("\n"))?;
-        return Ok(());
+    let all = targets()?;
+    let seconds = if options.quick {
+        Some(QUICK_SECONDS)
+    } else {
+        options.minutes.map(|minutes| minutes * 60)
     };
-    ensure!(
-        targets.contains(target),
-        "no target {target}; there are {}",
-        targets.join(", ")
-    );
-    let place = cache::directory()?.join("fuzz");
-    let program = build(target)?;
-    let mut command = Command::new(program);
-    command.args(["-rss_limit_mb=2048", "-timeout=10"]);
-    if let Some(input) = &options.input {
-        return run_command(command.arg(input));
+    match (&options.target, seconds) {
+        (None, None) => {
+            printer.result(all.join("\n"))?;
+            Ok(())
+        }
+        (None, Some(seconds)) => run_all(printer, &all, seconds),
+        (Some(target), seconds) => {
+            ensure!(
+                all.contains(target),
+                "no target {target}; there are {}",
+                all.join(", ")
+            );
+            let programs = build(Some(target))?;
+            if let Some(input) = &options.input {
+                return run_command(command(&programs.join(target)).arg(input));
+            }
+            let seconds = seconds.unwrap_or(DEFAULT_MINUTES * 60);
+            run_one(printer, &Target::prepare(target, &programs)?, seconds)
+        }
     }
-    let corpus = place.join("corpus").join(target);
-    let findings = place.join("findings").join(target);
-    for directory in [&corpus, &findings] {
-        fs::create_dir_all(directory).with_context(|| format!("make {}", directory.display()))?;
-    }
-    seed(target, &corpus)?;
-    let words = place.join("words.dict");
-    fs::write(&words, dictionary()?).with_context(|| format!("write {}", words.display()))?;
-    printer.line(format_args!("corpus: {}", corpus.display()));
-    let ended = run_command(
-        command
-            .arg(format!("-max_total_time={}", options.minutes * 60))
-            .arg(format!("-artifact_prefix={}/", findings.display()))
-            .arg(format!("-dict={}", words.display()))
-            .args(["-max_len=65536", "-print_final_stats=1"])
-            .arg(&corpus),
-    );
-    if ended.is_err() {
+}
+
+/// Runs one target; its output is for the user to see.
+fn run_one(printer: &Printer, target: &Target, seconds: u64) -> Result<()> {
+    printer.line(format_args!("corpus: {}", target.corpus.display()));
+    if run_command(&mut target.command(seconds)).is_err() {
         bail!(
             "the target failed; repeat it with --input and a file of {}",
-            findings.display()
+            target.findings.display()
         );
     }
     Ok(())
+}
+
+/// Runs one target after the other, and prints a line for each.
+fn run_all(printer: &Printer, names: &[String], seconds: u64) -> Result<()> {
+    let programs = build(None)?;
+    let mut failed = Vec::new();
+    for name in names {
+        let target = Target::prepare(name, &programs)?;
+        let (succeeded, output) = target.run_quietly(seconds)?;
+        if succeeded {
+            let inputs = executed(&output).context("find the number of inputs in the output")?;
+            printer.result(format_args!("{name}: ok, {inputs} inputs"))?;
+        } else {
+            printer.line(last_lines(&output));
+            let findings = target.findings.display();
+            printer.result(format_args!("{name}: FAILED, see {findings}"))?;
+            failed.push(name.as_str());
+        }
+    }
+    ensure!(
+        failed.is_empty(),
+        "targets failed: {}; repeat each with `cargo xtask fuzz TARGET --input FILE` and the file above",
+        failed.join(", ")
+    );
+    Ok(())
+}
+
+impl Target {
+    /// Makes the directories and writes the seeds.
+    fn prepare(name: &str, programs: &Path) -> Result<Self> {
+        let place = cache::directory()?.join("fuzz");
+        let target = Self {
+            name: name.to_owned(),
+            program: programs.join(name),
+            corpus: place.join("corpus").join(name),
+            findings: place.join("findings").join(name),
+            dictionary: place.join("words.dict"),
+        };
+        for directory in [&target.corpus, &target.findings] {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("make {}", directory.display()))?;
+        }
+        seeds::plant(name, &target.corpus)?;
+        fs::write(&target.dictionary, seeds::dictionary()?)
+            .with_context(|| format!("write {}", target.dictionary.display()))?;
+        Ok(target)
+    }
+
+    fn command(&self, seconds: u64) -> Command {
+        let mut command = command(&self.program);
+        command
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-artifact_prefix={}/", self.findings.display()))
+            .arg(format!("-dict={}", self.dictionary.display()))
+            .args(["-max_len=65536", "-print_final_stats=1"])
+            .arg(&self.corpus);
+        command
+    }
+
+    /// Whether it succeeded, and its output.
+    fn run_quietly(&self, seconds: u64) -> Result<(bool, String)> {
+        let path = self.corpus.with_file_name(format!("{}.log", self.name));
+        let log = File::create(&path).with_context(|| format!("make {}", path.display()))?;
+        let status = self
+            .command(seconds)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .status()
+            .with_context(|| format!("run {}", self.program.display()))?;
+        let output = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok((
+            status.success(),
+            String::from_utf8_lossy(&output).into_owned(),
+        ))
+    }
+}
+
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["-rss_limit_mb=2048", "-timeout=10"]);
+    command
+}
+
+/// How many inputs a run has tried, by its statistics.
+fn executed(output: &str) -> Option<u64> {
+    let mut lines = output.lines();
+    let count = lines.find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
+    count.trim().parse().ok()
+}
+
+fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    let begin = lines.len().saturating_sub(LAST_LINES);
+    lines.get(begin..).unwrap_or_default().join("\n")
 }
 
 fn targets() -> Result<Vec<String>> {
@@ -107,168 +215,20 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds one target in its own target directory, as its flags would invalidate other artefacts.
-fn build(target: &str) -> Result<PathBuf> {
+/// Builds one target or all, in a target directory of their own, as their flags would invalidate other
+/// artefacts. Returns the directory of the programs.
+fn build(target: Option<&str>) -> Result<PathBuf> {
     let directory = cache::directory()?.join("fuzz-target");
+    let selection = target.map_or(vec!["--bins"], |target| vec!["--bin", target]);
     run_command(
         Command::new(cargo())
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--target",
-                PLATFORM,
-                "--bin",
-                target,
-            ])
+            .args(["build", "--release", "--locked", "--target", PLATFORM])
+            .args(selection)
             .current_dir(root().join("fuzz"))
             .env("CARGO_TARGET_DIR", &directory)
             .env("RUSTFLAGS", INSTRUMENTATION.join(" ")),
     )?;
-    Ok(directory.join(PLATFORM).join("release").join(target))
-}
-
-/// Writes seeds in the form that the target reads.
-fn seed(target: &str, corpus: &Path) -> Result<()> {
-    let plant = |seed: &[u8]| {
-        let name = Digest::of(seed).to_string().replace(':', "-");
-        fs::write(corpus.join(name), seed).context("write a seed")
-    };
-    match target {
-        "dhcp" => return dhcp_requests().iter().try_for_each(|seed| plant(seed)),
-        "protobuf" => return plant(NAMESPACE_IN_PROTOBUF),
-        "layer" => return plant(&layers()?),
-        "spdy" => return plant(PORT_FORWARD_IN_SPDY),
-        _ => {}
-    }
-    let directory = root().join("examples");
-    let files =
-        fs::read_dir(&directory).with_context(|| format!("list {}", directory.display()))?;
-    for entry in files {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-            .with_context(|| format!("understand {}", path.display()))?;
-        for document in documents {
-            let json = serde_json::to_vec(&document)?;
-            let yaml = serde_saphyr::to_string(&document)?;
-            let seeds = match target {
-                "decode" => vec![prefixed(0, &json), prefixed(1, yaml.as_bytes())],
-                _ => vec![json],
-            };
-            for seed in seeds {
-                plant(&seed)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The body of `kubectl create namespace n`.
-const NAMESPACE_IN_PROTOBUF: &[u8] =
-    b"k8s\0\n\x0f\n\x02v1\x12\tNamespace\x12\x0d\n\x07\n\x01nB\0\x12\0\x12\0\x1a\0";
-
-/// In pieces of seven bytes: a stream with one header (`a` is `b`), its data, its end.
-const PORT_FORWARD_IN_SPDY: &[u8] = b"\x07\
-    \x80\x03\0\x01\0\0\0\x28\0\0\0\x01\0\0\0\0\0\0\
-    \x78\xf9\xe3\xc6\xa7\xc2\0\x0e\0\xf1\xff\0\0\0\x01\0\0\0\x01a\0\0\0\x01b\
-    \0\0\0\xff\xff\
-    \0\0\0\x01\0\0\0\x03abc\0\0\0\x01\x01\0\0\0";
-
-/// Discover, request and inform of the client that the target serves.
-fn dhcp_requests() -> Vec<Vec<u8>> {
-    let request = |kind: u8| {
-        let mut packet = vec![0; 240];
-        packet[..3].copy_from_slice(&[1, 1, 6]);
-        packet[28..34].copy_from_slice(&[2, 0, 0, 1, 2, 3]);
-        packet[236..].copy_from_slice(&[99, 130, 83, 99]);
-        packet.extend([53, 1, kind, 50, 4, 10, 0, 2, 2, 57, 2, 5, 220, 255]);
-        packet
-    };
-    [1, 3, 8].map(request).to_vec()
-}
-
-/// A layer with a file, a link and a directory, and one that hides the file.
-fn layers() -> Result<Vec<u8>> {
-    let lower = archive(&[("etc/", ""), ("etc/name", "guest"), ("etc/link", "->name")])?;
-    let upper = archive(&[("etc/.wh.name", ""), ("etc/other", "text")])?;
-    let length = u16::try_from(lower.len()).context("a small layer")?;
-    Ok([&length.to_be_bytes()[..], &lower, &upper].concat())
-}
-
-/// A tar archive: names that end in a slash are directories, contents after an arrow targets.
-fn archive(entries: &[(&str, &str)]) -> Result<Vec<u8>> {
-    let mut out = tar::Builder::new(Vec::new());
-    for (name, content) in entries {
-        let mut header = tar::Header::new_ustar();
-        header.set_mode(0o755);
-        header.set_mtime(0);
-        header.set_uid(0);
-        header.set_gid(0);
-        if let Some(target) = content.strip_prefix("->") {
-            header.set_entry_type(tar::EntryType::Symlink);
-            header.set_size(0);
-            out.append_link(&mut header, name, target)?;
-        } else if name.ends_with('/') {
-            header.set_entry_type(tar::EntryType::Directory);
-            header.set_size(0);
-            out.append_data(&mut header, name, std::io::empty())?;
-        } else {
-            header.set_size(u64::try_from(content.len())?);
-            out.append_data(&mut header, name, content.as_bytes())?;
-        }
-    }
-    Ok(out.into_inner()?)
-}
-
-fn prefixed(first: u8, rest: &[u8]) -> Vec<u8> {
-    [&[first], rest].concat()
-}
-
-/// Field names and enum values as a libFuzzer dictionary.
-fn dictionary() -> Result<String> {
-    let mut words = BTreeSet::new();
-    for (name, text) in crds::ALL {
-        let definition: Value =
-            serde_saphyr::from_str(text).with_context(|| format!("read {name}"))?;
-        collect(&definition["spec"]["versions"][0]["schema"], &mut words);
-        for key in ["kind", "plural"] {
-            words.extend(definition["spec"]["names"][key].as_str().map(str::to_owned));
-        }
-    }
-    let lines = words
-        .iter()
-        .filter(|word| word.len() > 1 && word.len() < 60);
-    let lines: Vec<String> = lines.map(|word| format!("\"{word}\"\n")).collect();
-    Ok(lines.concat())
-}
-
-fn collect(schema: &Value, words: &mut BTreeSet<String>) {
-    match schema {
-        Value::Object(members) => {
-            for (key, value) in members {
-                if key == "properties" {
-                    words.extend(
-                        value
-                            .as_object()
-                            .into_iter()
-                            .flatten()
-                            .map(|(name, _)| name.clone()),
-                    );
-                }
-                if key == "enum" {
-                    let listed = value.as_array().into_iter().flatten();
-                    words.extend(listed.filter_map(Value::as_str).map(str::to_owned));
-                }
-                collect(value, words);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| collect(item, words)),
-        _ => {}
-    }
+    Ok(directory.join(PLATFORM).join("release"))
 }
 
 #[cfg(test)]
@@ -276,23 +236,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layer_seed_is_two_archives() {
-        let seed = layers().unwrap();
-        let (length, rest) = seed.split_first_chunk::<2>().unwrap();
-        let (lower, upper) = rest.split_at(usize::from(u16::from_be_bytes(*length)));
-        let count = |bytes: &[u8]| tar::Archive::new(bytes).entries().unwrap().count();
-        assert_eq!((count(lower), count(upper)), (3, 2));
+    fn targets_are_found() {
+        let targets = targets().unwrap();
+        assert!(targets.contains(&"decode".to_owned()));
     }
 
     #[test]
-    fn targets_are_found_and_dictionary_is_valid() {
-        assert!(targets().unwrap().contains(&"decode".to_owned()));
-        let words = dictionary().unwrap();
-        assert!(words.contains("\"runStrategy\"\n"));
-        assert!(
-            words
-                .lines()
-                .all(|line| !line.trim_matches('"').contains(['"', '\\']))
-        );
+    fn number_of_inputs_is_read_from_the_statistics() {
+        let output =
+            "Done 12 runs in 1 second(s)\nstat::number_of_executed_units: 12\nstat::x: 3\n";
+        assert_eq!(executed(output), Some(12));
+        assert_eq!(executed("==1== ERROR\n"), None);
+    }
+
+    #[test]
+    fn only_the_end_of_long_output_is_shown() {
+        let output = (0..50).map(|number| number.to_string()).collect::<Vec<_>>();
+        let output = output.join("\n");
+        assert!(last_lines(&output).starts_with("10\n"));
+        assert_eq!(last_lines("one"), "one");
     }
 }

@@ -1,5 +1,5 @@
 //! Builds the launcher image (Debian's QEMU and libvirt with our `virt-launcher`) and the
-//! control-plane image (one static program).
+//! control-plane image (one program, static in a release).
 //!
 //! The launcher image has two layers. The lower one holds the files that
 //! `deploy/images/launcher/keep.txt` selects from the packages in `packages.txt`, and the libraries
@@ -87,7 +87,7 @@ const UNPRIVILEGED: &str = "1001:1001";
 pub(crate) enum ControlPlaneProgram {
     /// A release build, which takes minutes.
     Release,
-    /// A static build without optimisation, for tests.
+    /// The unoptimised build that the tests use, with the libraries that it needs.
     Quick,
     /// A program built before.
     File(PathBuf),
@@ -97,12 +97,12 @@ pub(crate) enum ControlPlaneProgram {
 pub(crate) fn control_plane(printer: &Printer, program: ControlPlaneProgram) -> Result<()> {
     let built = match program {
         ControlPlaneProgram::File(file) => file,
-        ControlPlaneProgram::Release => build_control_plane("release")?,
-        ControlPlaneProgram::Quick => build_control_plane("quick")?,
+        ControlPlaneProgram::Release => build_control_plane()?,
+        ControlPlaneProgram::Quick => strip_debug_build()?,
     };
     ensure!(built.is_file(), "{} does not exist", built.display());
     let mut entries = vec![executable(CONTROL_PLANE_PROGRAM, built.clone())];
-    // Only a dynamically linked program given by the user has any.
+    // None for a release build.
     for library in needed_libraries(&built)? {
         let path = library.strip_prefix("/").unwrap_or(&library);
         let path = path.to_str().context("a library with an odd name")?;
@@ -155,14 +155,28 @@ fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.map(PathBuf::from).collect())
 }
 
-fn build_control_plane(profile: &str) -> Result<PathBuf> {
+fn build_control_plane() -> Result<PathBuf> {
     run(Command::new(cargo())
-        .args(["build", "--profile", profile, "--locked"])
+        .args(["build", "--release", "--locked"])
         .args(["-p", "ferrovirt-bin", "--target", STATIC_TARGET])
         .env("CC_x86_64_unknown_linux_musl", "musl-gcc")
         .current_dir(root()))?;
-    let built = format!("{STATIC_TARGET}/{profile}/ferrovirt");
+    let built = format!("{STATIC_TARGET}/release/ferrovirt");
     Ok(metadata()?.target_directory.join(built))
+}
+
+/// With the same selection of packages as the tests, which have compiled it already.
+fn strip_debug_build() -> Result<PathBuf> {
+    run(Command::new(cargo())
+        .args(["build", "--locked", "--workspace", "--bin", "ferrovirt"])
+        .current_dir(root()))?;
+    let debug = metadata()?.target_directory.join("debug");
+    let stripped = debug.join("ferrovirt.stripped");
+    run(Command::new("strip")
+        .arg("-o")
+        .arg(&stripped)
+        .arg(debug.join("ferrovirt")))?;
+    Ok(stripped)
 }
 
 fn build_launcher() -> Result<PathBuf> {

@@ -24,9 +24,11 @@ mod fuzz_lock;
 mod generate;
 mod guest;
 mod image;
+mod kube_apiserver;
 mod kubernetes;
 mod lock;
 mod logins;
+mod machine;
 mod metrics_page;
 mod parity;
 mod power_cut;
@@ -76,7 +78,7 @@ enum Task {
         #[command(subcommand)]
         bench: BenchTask,
     },
-    /// Run a fuzz target.
+    /// Run one fuzz target, or all in turn.
     Fuzz(fuzz::Options),
     /// Compare CRDs and types with the tables of API facts.
     Parity(parity::Options),
@@ -93,6 +95,11 @@ enum Task {
         #[command(subcommand)]
         task: cluster::Task,
     },
+    /// Run tests and scripts in a Debian guest with systemd and its own kernel.
+    Machine {
+        #[command(subcommand)]
+        task: machine::Task,
+    },
     /// Check source layout, crate dependencies and links in documents.
     Tidy,
     /// Check licences, duplicates, sources, advisories and use of dependencies.
@@ -107,12 +114,12 @@ enum ImageTask {
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
     },
-    /// The image of the cluster components: one static program.
+    /// The image of the cluster components: one program.
     ControlPlane {
         /// Use this program instead of building it.
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
-        /// Build it without optimisation, in a fraction of the time; for tests.
+        /// Use the unoptimised build of the tests, which takes a fraction of the time.
         #[arg(long, conflicts_with = "binary")]
         quick: bool,
     },
@@ -130,6 +137,8 @@ enum BenchTask {
     Cluster(bench::ClusterOptions),
     /// Memory and requests of the controllers with thousands of VMIs.
     Controller(bench::ControllerOptions),
+    /// Our API server beside a kube-apiserver with etcd: latency, writes, lists, watches, memory.
+    Api(bench::ApiOptions),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -168,6 +177,10 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench {
             bench: BenchTask::Controller(options),
         } => bench::controller(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Api(options),
+        } => bench::api(&printer, &options),
+        Task::Machine { task } => machine::run(&printer, &task),
         Task::Simulate(options) => simulate::run(&options),
         Task::PowerCut(options) => power_cut::run(&options),
         Task::Chaos(options) => chaos::run(&options),

@@ -17,7 +17,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut command = Command::new(cargo());
     command
-        .args(["test", "--locked", "-p", "embedded-api", "--lib"])
+        // All of the workspace is selected, as elsewhere: another selection would compile everything again.
+        .args(["test", "--quiet", "--locked", "--workspace", "--lib"])
         .args(["power_cut", "--", "--nocapture"])
         .env("FERROVIRT_POWER_CUT_WRITES", options.writes.to_string());
     run_command(command.current_dir(root()))

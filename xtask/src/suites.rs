@@ -50,10 +50,10 @@ pub(crate) struct Options {
 
 /// A test binary.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Suite {
+pub(crate) struct Suite {
     /// `package/target`.
-    name: String,
-    program: PathBuf,
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
     /// The directory of the package.
     directory: PathBuf,
 }
@@ -114,7 +114,7 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
 }
 
 /// Builds all test binaries of the workspace.
-fn build() -> Result<Vec<Suite>> {
+pub(crate) fn build() -> Result<Vec<Suite>> {
     let output = Command::new(cargo())
         .args(["test", "--locked", "--workspace", "--no-run"])
         .arg("--message-format=json-render-diagnostics")
@@ -219,7 +219,7 @@ fn read_all(mut file: File) -> Result<String> {
 }
 
 /// Passed and failed tests by the lines `test result: …` of a test binary.
-fn results(output: &str) -> (usize, usize) {
+pub(crate) fn results(output: &str) -> (usize, usize) {
     let number = |words: &[&str], unit: &str| {
         let at = words.iter().position(|word| *word == unit)?;
         words.get(at.checked_sub(1)?)?.parse::<usize>().ok()

@@ -78,13 +78,15 @@ impl Configuration {
     pub fn follow(&self, client: &Client, tasks: &TaskTracker, stop: &CancellationToken) {
         let configuration = self.clone();
         let name = format!("metadata.name={}", legacy::NAME);
-        tasks.spawn(reconcile::watch(
-            client.clone(),
-            watcher::Config::default().fields(&name),
-            self.inner.maps.clone(),
-            move |_| configuration.reload(),
-            stop.clone(),
-        ));
+        let (client_of_maps, stop_of_maps) = (client.clone(), stop.clone());
+        tasks.spawn(async move {
+            let inner = &configuration.inner;
+            // Components may not read the config maps of users.
+            let place = (client_of_maps, inner.namespace.as_str());
+            let only = watcher::Config::default().fields(&name);
+            let reload = |_: &ConfigMap| configuration.reload();
+            reconcile::watch_namespace(place, only, inner.maps.clone(), reload, stop_of_maps).await;
+        });
         let configuration = self.clone();
         tasks.spawn(reconcile::watch_if_defined(
             client.clone(),

@@ -21,17 +21,9 @@ pub(crate) fn render(vmi: &VirtualMachineInstance) -> Option<Element> {
 /// The frequency that all nodes which may run the guest can give it, if the guest depends on it.
 fn tsc_frequency(vmi: &VirtualMachineInstance) -> Option<i64> {
     let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;
-    let domain = &vmi.spec.domain;
-    let mut features = domain.cpu.iter().flat_map(|cpu| &cpu.features);
-    let is_invariant = features.any(|feature| {
-        feature.name == "invtsc" && matches!(feature.policy.as_deref(), Some("require" | "force"))
-    });
-    let hyperv = domain.features.as_ref().and_then(|all| all.hyperv.as_ref());
-    let reenlightenment = hyperv.and_then(|hyperv| hyperv.reenlightenment.as_ref());
-    let is_reenlightened = reenlightenment.is_some_and(|feature| feature.enabled != Some(false));
     hints
         .tsc_frequency
-        .filter(|frequency| *frequency > 0 && (is_invariant || is_reenlightened))
+        .filter(|frequency| *frequency > 0 && model::needs_fixed_tsc(vmi))
 }
 
 fn render_clock(clock: &Clock) -> Element {

@@ -12,7 +12,12 @@ use std::{
 use tempfile::TempDir;
 use tokio::{process::Command, sync::Mutex};
 
-use crate::{Environment, Outcome, images, kill, leftovers, program, run};
+use crate::{
+    Environment, Outcome, eventually, images, kill,
+    leftovers::{leftovers, suffix},
+    processes::{kill_if_alive, processes_below},
+    program, run,
+};
 
 /// How many pod networks to try when one is in use.
 const NETWORKS: u32 = 8;
@@ -123,6 +128,35 @@ impl Host {
     /// Kills the background process with SIGKILL.
     pub fn kill(&self) {
         kill(self.process());
+    }
+
+    /// Ends everything as a reboot does: no process, control group or network interface is left, and
+    /// the records are those of an earlier boot.
+    pub async fn reboot(&self) {
+        self.kill();
+        let group = format!("/ferrovirt-{}/", suffix(&self.state_dir()));
+        eventually("without processes", || {
+            let left = processes_below(&group);
+            for pid in &left {
+                kill_if_alive(*pid);
+            }
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+        let bridge = format!("fv-{}", suffix(&self.state_dir()));
+        let mut ip = Command::new("ip");
+        run(ip.args(["link", "delete", &bridge]), b"")
+            .await
+            .success();
+        let boot =
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("read the boot id");
+        for pod in std::fs::read_dir(self.state_dir().join("node/pods")).expect("list pods") {
+            let file = pod.expect("list pods").path().join("status.json");
+            if let Ok(text) = std::fs::read_to_string(&file) {
+                let earlier = text.replace(boot.trim(), "an earlier boot");
+                std::fs::write(&file, earlier).expect("write the record of a pod");
+            }
+        }
     }
 
     pub fn base(&self) -> &Path {

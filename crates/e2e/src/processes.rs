@@ -31,6 +31,24 @@ pub(crate) fn start_time(pid: i32) -> Option<String> {
     (!is_zombie).then(|| birth.to_owned())
 }
 
+/// The processes in control groups below `group`.
+pub(crate) fn processes_below(group: &str) -> Vec<i32> {
+    let is_below = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|text| text.contains(group))
+            && start_time(*pid).is_some()
+    };
+    processes().into_iter().filter(is_below).collect()
+}
+
+/// `kill -9` of a process that may have ended already.
+pub(crate) fn kill_if_alive(pid: i32) {
+    let pid = Pid::from_raw(pid).expect("a process has a number above zero");
+    match kill_process(pid, Signal::KILL) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+        Err(error) => panic!("kill {pid:?}: {error}"),
+    }
+}
+
 /// The processes of the pod with this UID, by name.
 pub fn processes_of_pod(uid: &str) -> Vec<(i32, String)> {
     let group = format!("pod{uid}");

@@ -16,6 +16,7 @@ use crate::{
     auth::Identity,
     backend,
     error::ApiError,
+    fairness,
     registry::{Aggregated, Backend},
 };
 
@@ -47,7 +48,11 @@ pub(crate) async fn proxy(
     set_user_headers(identity, &mut request)?;
     let answer = send(api, &to.backend, request).await?;
     Ok(match caller {
-        Some(caller) => upgrade::join(caller, answer, &api.tasks, api.stopping.clone()),
+        Some(caller) => {
+            let (tasks, stop) = (&api.tasks, api.stopping.clone());
+            let seat = fairness::current::take();
+            upgrade::join_holding(caller, answer, tasks, stop, seat)
+        }
         None => answer.map(axum::body::Body::new),
     })
 }

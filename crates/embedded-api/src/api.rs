@@ -8,9 +8,10 @@ use std::{
 
 use axum::Router;
 use metrics::Table;
+use parking_lot::RwLock;
 use serde_json::json;
 use serving::Trust;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
@@ -20,6 +21,7 @@ use crate::{
     backend,
     clock::Clock,
     error::ApiError,
+    fairness::Fairness,
     plugins, quota,
     registry::{Aggregated, Backend, Registry, Served},
     router,
@@ -52,6 +54,17 @@ pub struct KubeletClient {
     pub identity: serving::Identity,
 }
 
+/// The certificates that this server presents to others, and the authority that others trust for it.
+#[derive(Debug, Clone, Default)]
+pub struct Certificates {
+    /// As in [`Settings::front_proxy`].
+    pub front_proxy: Option<serving::Identity>,
+    /// As in [`Settings::kubelet`].
+    pub kubelet: Option<KubeletClient>,
+    /// As in [`ServiceAccounts::root_ca`].
+    pub root_ca: Option<String>,
+}
+
 /// Settings for the tokens of service accounts.
 #[derive(Debug)]
 pub struct ServiceAccounts {
@@ -80,8 +93,7 @@ pub(crate) struct Parts {
     pub store: Store,
     pub registry: Registry,
     pub clock: Clock,
-    pub front_proxy: Option<serving::Identity>,
-    pub kubelet: Option<KubeletClient>,
+    pub certificates: RwLock<Certificates>,
     /// Ends watches and proxied streams.
     pub stopping: CancellationToken,
     /// Connections to other servers.
@@ -90,8 +102,10 @@ pub(crate) struct Parts {
     /// The authorization rules.
     pub access: access::Current,
     pub tokens: Tokens,
-    pub root_ca: Option<String>,
+    /// The authority for pods was replaced.
+    pub root_ca_changed: Notify,
     pub quota_gate: quota::Gate,
+    pub fairness: Fairness,
     pub services: ServiceSettings,
     pub service_gate: services::Gate,
     /// The tables served at `/metrics`, unless they are this crate's own.
@@ -259,15 +273,19 @@ impl EmbeddedApi {
             store,
             registry: Registry::new(),
             clock: settings.clock,
-            front_proxy: settings.front_proxy,
-            kubelet: settings.kubelet,
+            certificates: RwLock::new(Certificates {
+                front_proxy: settings.front_proxy,
+                kubelet: settings.kubelet,
+                root_ca,
+            }),
             stopping: CancellationToken::new(),
             tasks: TaskTracker::new(),
             clients: backend::Clients::default(),
             access: access::Current::default(),
             tokens: Tokens::new(key),
-            root_ca,
+            root_ca_changed: Notify::new(),
             quota_gate: quota::Gate::default(),
+            fairness: Fairness::default(),
             services: settings.services,
             service_gate: services::Gate::default(),
             metrics: OnceLock::new(),
@@ -285,6 +303,13 @@ impl EmbeddedApi {
         if self.api.metrics.set(tables).is_err() {
             tracing::error!("metrics are set twice");
         }
+    }
+
+    /// Uses other certificates from now on. Open connections stay.
+    pub fn replace_certificates(&self, certificates: Certificates) {
+        *self.api.certificates.write() = certificates;
+        self.api.clients.forget();
+        self.api.root_ca_changed.notify_one();
     }
 
     /// Keeps copies of the database until `stop`.

@@ -77,6 +77,13 @@ pub(crate) enum ClientIdentity {
 #[derive(Debug, Default)]
 pub(crate) struct Clients(Mutex<HashMap<(String, ClientIdentity), HttpsClient>>);
 
+impl Clients {
+    /// After a change of our own certificate.
+    pub(crate) fn forget(&self) {
+        self.0.lock().clear();
+    }
+}
+
 /// Enough for a few webhooks and APIs; a changed `caBundle` leaves an unused entry.
 const MAX_CLIENTS: usize = 16;
 
@@ -111,8 +118,8 @@ fn new_client(
     let pem = String::from_utf8(pem).map_err(|_| wrong("is not PEM"))?;
     let identity = match presents {
         ClientIdentity::Anonymous => None,
-        ClientIdentity::FrontProxy => api.front_proxy.as_ref(),
+        ClientIdentity::FrontProxy => api.certificates.read().front_proxy.clone(),
     };
-    HttpsClient::new(&Trust::from_pem(pem), identity, api.tasks.clone())
+    HttpsClient::new(&Trust::from_pem(pem), identity.as_ref(), api.tasks.clone())
         .map_err(|error| wrong(&error_chain(&error)))
 }

@@ -11,10 +11,12 @@
 //! - `admission`, `aggregate`, `conversion`, `logs` call other servers, located by `backend`;
 //! - [`reference`] renders the list of served kinds as a page;
 //! - `encode` writes answers as protobuf or YAML;
+//! - `fairness` limits what each user may use at once, and confines panics to their request;
 //! - `health` answers health checks;
 //! - `documents` serves discovery and `OpenAPI`, `metrics` the metrics of the process;
 //! - `services` assigns cluster IPs and node ports;
 //! - `plugins` complete new objects from other objects, `disruption` limits evictions;
+//! - `pod_security` checks pods against the Pod Security Standards;
 //! - `upkeep` collects garbage, maintains endpoints, empties namespaces, aggregates roles, counts
 //!   budgets, expires events, compacts the log, copies the database.
 //!
@@ -45,10 +47,12 @@ mod conversion;
 mod disruption;
 mod documents;
 mod encode;
+mod fairness;
 mod health;
 mod logs;
 mod metrics;
 mod plugins;
+mod pod_security;
 mod quota;
 pub mod reference;
 mod services;
@@ -56,7 +60,7 @@ mod services;
 mod upkeep;
 
 pub use self::metrics::METRICS;
-pub use api::{EmbeddedApi, KubeletClient, OpenError, ServiceAccounts, Settings};
+pub use api::{Certificates, EmbeddedApi, KubeletClient, OpenError, ServiceAccounts, Settings};
 pub use auth::Identity;
 pub use clock::Clock;
 pub use error::ApiError;

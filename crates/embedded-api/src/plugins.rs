@@ -153,7 +153,7 @@ fn mount_token(api: &Api, spec: &mut Value, account: &Value) {
     const FIELD: &str = "automountServiceAccountToken";
     let automount = spec[FIELD].as_bool().or_else(|| account[FIELD].as_bool());
     // Without an authority this server issues no tokens.
-    if automount == Some(false) || api.root_ca.is_none() {
+    if automount == Some(false) || api.certificates.read().root_ca.is_none() {
         return;
     }
     let volumes = spec["volumes"].as_array().into_iter().flatten();

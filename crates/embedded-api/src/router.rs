@@ -18,6 +18,7 @@ use crate::{
     auth::{self, Identity},
     documents, encode,
     error::ApiError,
+    fairness::{self, Demand, Level, Seat},
     logs,
     metrics::Labels,
     request::{
@@ -36,19 +37,39 @@ async fn answer(State(api): State<Api>, request: Request) -> Response {
     let (span, started) = (span::new(&request), Instant::now());
     let labels = Labels::of(&api, &request);
     let mut encoding = Encoding::negotiate(request.headers());
-    let routed = Box::pin(route(&api, request, &mut encoding))
+    let served = route(&api, request, &mut encoding);
+    let routed = Box::pin(fairness::panics::confine(served))
         .instrument(span.clone())
         .await;
-    let mut response = routed.unwrap_or_else(span::respond);
-    response = encode::respond(response, encoding).await;
+    let (response, seat) = routed.unwrap_or_else(|error| (span::respond(error), None));
+    let mut response = encode::respond(response, encoding).await;
     labels.record(response.status(), started.elapsed());
     span::log_response(&span, &mut response, started);
-    response
+    fairness::seated(response, seat)
+}
+
+/// Serves the request when its user has a seat. The seat is that of the response, unless a stream has taken it.
+async fn route(
+    api: &Api,
+    request: Request,
+    encoding: &mut Encoding,
+) -> Result<(Response, Option<Seat>), ApiError> {
+    let caller = auth::authenticate(api, request.extensions(), request.headers()).await?;
+    let demand = Demand::of(&caller, &request);
+    let seat = api.fairness.admit(demand).await?;
+    let served = Box::pin(serve(api, caller, request, encoding));
+    let (response, seat) = fairness::current::seat(seat, served).await;
+    Ok((response?, seat))
 }
 
 /// Sets `encoding` to that of the answer, once the kind is known.
-async fn route(api: &Api, request: Request, encoding: &mut Encoding) -> Result<Response, ApiError> {
-    let caller = auth::authenticate(api, request.extensions(), request.headers()).await?;
+async fn serve(
+    api: &Api,
+    caller: Identity,
+    request: Request,
+    encoding: &mut Encoding,
+) -> Result<Response, ApiError> {
+    let level = Level::of(&caller);
     let identity = access::impersonate(api, caller, request.headers()).await?;
     span::record_user(&identity);
     let wanted = Attributes::of(&request);
@@ -77,7 +98,7 @@ async fn route(api: &Api, request: Request, encoding: &mut Encoding) -> Result<R
         return Ok(no_such_path());
     }
     let warnings: Vec<String> = kind.deprecation.iter().cloned().collect();
-    let call = call(kind, path, identity, &request, watches)?;
+    let call = call(kind, path, (identity, level), &request, watches)?;
     *encoding = call.encoding;
     span::record_call(&call);
     let dispatched = dispatch(api, call, request).await;
@@ -102,7 +123,7 @@ pub(crate) fn no_such_path() -> Response {
 fn call(
     kind: std::sync::Arc<crate::registry::Served>,
     path: ResourcePath,
-    identity: Identity,
+    (identity, level): (Identity, Level),
     request: &Request,
     watches: bool,
 ) -> Result<Call, ApiError> {
@@ -131,6 +152,7 @@ fn call(
         representation: accepted.representation,
         encoding: accepted.encoding,
         identity,
+        level,
         user_agent: user_agent
             .and_then(|v| v.to_str().ok())
             .unwrap_or_default()

@@ -12,6 +12,7 @@
 mod affinity;
 mod container;
 mod devices;
+mod disk;
 mod documents;
 mod endpoint;
 mod environment;
@@ -49,4 +50,4 @@ pub use endpoint::API_SERVER;
 pub use error::{Failure, NodeError};
 pub use node::{EmbeddedNode, recorded_pods};
 pub use settings::{Addresses, Endpoint, Images, Network, Resolver, ServiceOffer, Settings};
-pub use teardown::{TeardownError, teardown_all};
+pub use teardown::{Progress, Stopping, TeardownError, teardown_all};

@@ -18,11 +18,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     NodeError,
     devices::{Amounts, Devices},
+    disk::Disk,
     node::{NodeSettings, Shared},
     repeated::Failures,
 };
 
-const MANAGER: &str = "embedded-node";
+pub(crate) const MANAGER: &str = "embedded-node";
 const LEASES: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -35,6 +36,7 @@ const MAX_PODS: u32 = 110;
 pub(crate) async fn register(
     settings: &NodeSettings,
     devices: &Devices,
+    disk: &Disk,
     port: u16,
 ) -> Result<(), NodeError> {
     let failed = |source| NodeError::Register {
@@ -58,7 +60,7 @@ pub(crate) async fn register(
         }
         Err(error) => return Err(failed(error)),
     }
-    write_status(settings, port).await.map_err(failed)?;
+    write_status(settings, disk, port).await.map_err(failed)?;
     write_devices(settings, devices).await.map_err(failed)?;
     write_lease(settings).await.map_err(failed)
 }
@@ -97,7 +99,8 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
         let known = shared.node.get(&key);
         // A user deleted the Node; without it no pod is bound.
         if known.is_none()
-            && let Err(error) = register(&shared.settings, &shared.devices, port).await
+            && let Err(error) =
+                register(&shared.settings, &shared.devices, &shared.disk, port).await
         {
             let error = error_chain(&error);
             tracing::warn!(error, "deleted node cannot be registered again");
@@ -105,7 +108,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, port: u16, stop: CancellationToke
     }
 }
 
-async fn write_status(settings: &NodeSettings, port: u16) -> Result<(), WriteError> {
+async fn write_status(settings: &NodeSettings, disk: &Disk, port: u16) -> Result<(), WriteError> {
     let api = Api::<Node>::all(settings.client.clone());
     let key = Key::new("", settings.node_name.as_str());
     let now = settings.clock.now();
@@ -126,7 +129,7 @@ async fn write_status(settings: &NodeSettings, port: u16) -> Result<(), WriteErr
             "message": "the node runs pods",
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
-        }],
+        }, disk.condition(now)],
     });
     let parameters = PatchParams {
         field_manager: Some(MANAGER.into()),

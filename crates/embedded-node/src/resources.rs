@@ -1,4 +1,6 @@
-//! Requests and limits of containers: in kernel units, and the `QoS` class of a pod.
+//! Requests and limits of containers: in kernel units, the `QoS` class of a pod, and its OOM scores.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod},
@@ -97,6 +99,32 @@ pub(crate) fn qos_class(pod: &Pod) -> &'static str {
     if all { "Guaranteed" } else { "Burstable" }
 }
 
+/// The OOM score of a container, as a kubelet sets it: guaranteed pods are ended last, and of the burstable
+/// ones those that requested the smallest share of the node's memory are ended first.
+pub(crate) fn oom_score(
+    pod: &Pod,
+    container: &Container,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> i32 {
+    const GUARANTEED: i32 = -997;
+    const BEST_EFFORT: i32 = 1000;
+    match qos_class(pod) {
+        "Guaranteed" => GUARANTEED,
+        "BestEffort" => BEST_EFFORT,
+        _ => {
+            let requested = amount(container, Side::Requests, MEMORY).ok().flatten();
+            let requested = requested.map_or(0, Amount::units);
+            let memory = allocatable.get(MEMORY).map(Amount::parse);
+            let memory = memory.and_then(Result::ok).map_or(0, Amount::units);
+            let share = requested.saturating_mul(1000).checked_div(memory);
+            let share = share.and_then(|share| i32::try_from(share).ok());
+            // Between the two other classes, whatever was requested.
+            (BEST_EFFORT - share.unwrap_or(0).clamp(0, BEST_EFFORT))
+                .clamp(BEST_EFFORT + GUARANTEED, BEST_EFFORT - 1)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -130,6 +158,43 @@ mod tests {
         }
         let error = for_kernel(&container(&json!({"limits": {"memory": "lots"}}))).unwrap_err();
         assert_eq!(error.reason, "CreateContainerConfigError");
+    }
+
+    #[test]
+    fn oom_score_follows_class_and_requested_memory() {
+        let score = |resources: serde_json::Value, node: Option<&str>| {
+            let container = container(&resources);
+            let pod = Pod {
+                spec: Some(k8s_openapi::api::core::v1::PodSpec {
+                    containers: vec![container.clone()],
+                    ..Default::default()
+                }),
+                ..Pod::default()
+            };
+            let memory = node.map(|node| (MEMORY.to_owned(), Quantity(node.to_owned())));
+            oom_score(&pod, &container, &memory.into_iter().collect())
+        };
+        let memory = |request: &str| json!({"requests": {"memory": request}});
+        for (resources, node, expected) in [
+            (json!({}), Some("4Gi"), 1000),
+            (
+                json!({"limits": {"cpu": "1", "memory": "1Gi"}}),
+                Some("4Gi"),
+                -997,
+            ),
+            (memory("1Gi"), Some("4Gi"), 750),
+            (memory("1Mi"), Some("4Gi"), 999),
+            (memory("4Gi"), Some("4Gi"), 3),
+            (memory("64Gi"), Some("4Gi"), 3),
+            (json!({"requests": {"cpu": "1"}}), Some("4Gi"), 999),
+            (memory("1Gi"), None, 999),
+        ] {
+            assert_eq!(
+                score(resources.clone(), node),
+                expected,
+                "{resources} {node:?}"
+            );
+        }
     }
 
     #[test]

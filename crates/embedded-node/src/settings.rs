@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use image_store::{Credentials, Image, ImageError, ImageStore, PullPolicy};
+use image_store::{Credentials, Image, ImageError, ImageStore, InUse, PullPolicy, StoreError};
 use pod_network::{Forward, PodNetwork, ServiceRange};
 use reasons::Reason;
 use reconcile::Clock;
@@ -61,6 +61,13 @@ pub trait Images: Send + Sync + 'static {
         policy: PullPolicy,
         credentials: &'a Credentials,
     ) -> BoxFuture<'a, Result<Image, ImageError>>;
+
+    /// Removes unused images, the longest unused first, until it is enough. Returns their number.
+    fn collect(
+        &self,
+        in_use: InUse,
+        is_enough: Box<dyn FnMut() -> bool + Send>,
+    ) -> BoxFuture<'_, Result<usize, StoreError>>;
 }
 
 impl Images for ImageStore {
@@ -72,6 +79,17 @@ impl Images for ImageStore {
     ) -> BoxFuture<'a, Result<Image, ImageError>> {
         Box::pin(Self::ensure(self, reference, policy, credentials))
     }
+
+    fn collect(
+        &self,
+        in_use: InUse,
+        is_enough: Box<dyn FnMut() -> bool + Send>,
+    ) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async move {
+            let removed = Self::collect(self, in_use, is_enough).await?;
+            Ok(removed.len())
+        })
+    }
 }
 
 /// Adds an interface to a pod's network namespace and removes it. Both calls may be repeated.
@@ -81,6 +99,16 @@ pub trait Network: Send + Sync + 'static {
         pod_uid: &'a str,
         namespace: &'a Path,
     ) -> BoxFuture<'a, Result<Addresses, Failure>>;
+
+    /// Called before [`Network::add`] for a pod with an owner: it gets the address of the owner's last pod, if
+    /// that is free. Networks that choose addresses otherwise ignore it.
+    fn keep_address<'a>(
+        &'a self,
+        _pod_uid: &'a str,
+        _owner: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async { Ok(()) })
+    }
 
     fn delete<'a>(&'a self, pod_uid: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
@@ -133,6 +161,17 @@ impl Network for PodNetwork {
                     .filter_map(|ip| address(&ip.address))
                     .collect(),
             })
+        })
+    }
+
+    fn keep_address<'a>(
+        &'a self,
+        pod_uid: &'a str,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let kept = Self::keep_address(self, pod_uid, owner).await;
+            kept.map_err(|error| Failure::of(NETWORK_FAILED, "lease the pod an address", &error))
         })
     }
 

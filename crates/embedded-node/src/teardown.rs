@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Failure, Network,
-    node::{CGROUP_PARENT_FILE, pod_dirs},
+    node::{CGROUP_PARENT_FILE, pod_dirs, recorded_object},
     storage, supervisor,
     supervisor::Link,
     volumes::mounts,
@@ -21,6 +21,8 @@ use crate::{
 
 /// A killed process ends at once, unless a system call blocks it in the kernel.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The grace period of a pod without a readable record, as Kubernetes has it by default.
+const USUAL_GRACE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +57,36 @@ pub enum TeardownError {
     },
 }
 
+/// How the pods of a node are stopped.
+#[derive(Clone, Copy)]
+pub struct Stopping<'a> {
+    /// Each pod has its own grace period, up to this one.
+    pub longest_grace: Duration,
+    /// Called for each pod with processes.
+    pub progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),
+}
+
+impl std::fmt::Debug for Stopping<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stopping")
+            .field("longest_grace", &self.longest_grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The progress of one pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// It was asked to stop, and is killed after the grace period.
+    Stopping {
+        pod: &'a str,
+        grace: Duration,
+    },
+    Stopped {
+        pod: &'a str,
+    },
+}
+
 /// Stops every pod of the node directory `root` and removes all their processes, mounts,
 /// interfaces, cgroups and files. Returns the number of pods; a failure does not stop the others.
 ///
@@ -62,13 +94,13 @@ pub enum TeardownError {
 pub async fn teardown_all(
     root: &Path,
     network: &dyn Network,
-    grace: Duration,
+    stopping: Stopping<'_>,
 ) -> Result<usize, TeardownError> {
     let pods = pod_dirs(root);
     let count = pods.len();
     let all = pods
         .into_iter()
-        .map(|(uid, dir)| teardown(uid, dir, network, grace));
+        .map(|(uid, dir)| teardown(uid, dir, network, stopping));
     join_all(all)
         .await
         .into_iter()
@@ -94,24 +126,16 @@ async fn teardown(
     uid: String,
     dir: PathBuf,
     network: &dyn Network,
-    grace: Duration,
+    stopping: Stopping<'_>,
 ) -> Result<(), TeardownError> {
     let sandbox = fs::read(dir.join(layout::SANDBOX_FILE)).ok();
     let sandbox = sandbox.and_then(|bytes| serde_json::from_slice::<Sandbox>(&bytes).ok());
-    if let Ok((mut link, _)) = Link::open(&dir).await {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        let sent = supervisor::request(
-            &dir,
-            &Request::Shutdown {
-                grace_ms,
-                held: Vec::new(),
-            },
-        )
-        .await;
-        let ended = async { while link.next().await.is_ok() {} };
-        if sent.is_err() || tokio::time::timeout(grace + TIMEOUT, ended).await.is_err() {
-            tracing::warn!(uid, "pod supervisor did not end in time and is killed");
-        }
+    if let Ok((link, _)) = Link::open(&dir).await {
+        let grace = grace_period(sandbox.as_ref(), stopping.longest_grace);
+        let pod = pod_name(&uid, &dir);
+        (stopping.progress)(Progress::Stopping { pod: &pod, grace });
+        stop(&uid, &dir, link, grace).await;
+        (stopping.progress)(Progress::Stopped { pod: &pod });
     }
     let _lock = if let Some(sandbox) = &sandbox {
         let processes = |source| TeardownError::Processes {
@@ -141,6 +165,34 @@ async fn teardown(
     .await
     .unwrap_or_else(|error| Err(io::Error::other(error)))
     .map_err(|source| TeardownError::Files { uid, source })
+}
+
+/// The pod's own grace period, which is longer than that of its guest.
+fn grace_period(sandbox: Option<&Sandbox>, longest: Duration) -> Duration {
+    let own = sandbox.map(|sandbox| Duration::from_secs(sandbox.grace_seconds.into()));
+    own.unwrap_or(USUAL_GRACE).min(longest)
+}
+
+/// Namespace and name; the uid if the record cannot be read.
+fn pod_name(uid: &str, dir: &Path) -> String {
+    let metadata = recorded_object(uid, dir).metadata;
+    match (metadata.namespace, metadata.name) {
+        (Some(namespace), Some(name)) => format!("{namespace}/{name}"),
+        _ => uid.to_owned(),
+    }
+}
+
+/// Asks the pod's supervisor to stop the pod, and waits until it has ended.
+async fn stop(uid: &str, dir: &Path, mut link: Link, grace: Duration) {
+    let request = Request::Shutdown {
+        grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+        held: Vec::new(),
+    };
+    let sent = supervisor::request(dir, &request).await;
+    let ended = async { while link.next().await.is_ok() {} };
+    if sent.is_err() || tokio::time::timeout(grace + TIMEOUT, ended).await.is_err() {
+        tracing::warn!(uid, "pod supervisor did not end in time and is killed");
+    }
 }
 
 /// Kills the processes of the cgroup until it is empty and the pod has no supervisor.
@@ -200,6 +252,10 @@ fn lock_out(dir: &Path) -> io::Result<Option<Lock>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use pod_supervisor::model::NetworkMode;
+
     use super::*;
 
     /// A cgroup that does not exist.
@@ -219,6 +275,38 @@ mod tests {
         assert!(next.try_lock().is_err(), "another supervisor may start");
         drop(lock);
         next.try_lock().unwrap();
+    }
+
+    #[test]
+    fn pod_has_its_own_grace_period_up_to_the_longest() {
+        let sandbox = |grace_seconds| Sandbox {
+            uid: "u".into(),
+            hostname: "h".into(),
+            cgroup: NO_GROUP.into(),
+            network: NetworkMode::Host,
+            sysctls: BTreeMap::new(),
+            grace_seconds,
+        };
+        let seconds = Duration::from_secs;
+        for (own, longest, expected) in [
+            (Some(60), seconds(600), seconds(60)),
+            (Some(3600), seconds(600), seconds(600)),
+            (Some(60), Duration::ZERO, Duration::ZERO),
+            (None, seconds(600), USUAL_GRACE),
+            (None, Duration::MAX, USUAL_GRACE),
+        ] {
+            let sandbox = own.map(sandbox);
+            assert_eq!(grace_period(sandbox.as_ref(), longest), expected, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn pod_is_named_as_its_object() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(pod_name("u-1", dir.path()), "u-1");
+        let object = r#"{"metadata": {"namespace": "ns", "name": "a"}}"#;
+        fs::write(dir.path().join(crate::pod::OBJECT_FILE), object).unwrap();
+        assert_eq!(pod_name("u-1", dir.path()), "ns/a");
     }
 
     #[tokio::test(start_paused = true)]

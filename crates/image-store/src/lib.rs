@@ -38,6 +38,6 @@ pub use digest::{Digest, DigestError};
 pub use error::{ImageError, LayoutError, PushError, RegistryError, StoreError, UnpackError};
 pub use name::NameError;
 pub use push::{Package, Progress, ProgressListener, Push, Transport};
-pub use store::{Image, ImageStore, PullPolicy};
+pub use store::{Image, ImageStore, InUse, PullPolicy};
 pub use unpack::Limits;
 pub use writer::{Compression, Content, Entry, Layer, LayoutWriter, Owner, write_layer};

@@ -57,6 +57,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Api) -> Result<()> {
         listener,
         tls,
         front_proxy,
+        webhook_callers: virt_api::WebhookCallers::Anyone,
         nodes: handlers.clone(),
         cluster: process.cluster.clone(),
         neighbours: Vec::new(),

@@ -20,7 +20,9 @@ use kube::{
     runtime::wait::await_condition,
 };
 use reasons::Reason;
-use serving::{ClientCertificates, Identity, SigningRequest, TlsSource, TlsSwap, Trust, believes};
+use serving::{
+    ClientCertificates, HttpsClient, Identity, SigningRequest, TlsSource, TlsSwap, Trust, believes,
+};
 
 use crate::{
     authority,
@@ -47,21 +49,30 @@ struct Credentials {
     trust: Trust,
 }
 
+/// Both ends of virt-handler's connections.
+pub(crate) struct Ends {
+    /// Serves virt-api and other virt-handlers.
+    pub(crate) server: TlsSource,
+    /// Connects to other virt-handlers.
+    pub(crate) client: HttpsClient,
+}
+
 /// TLS settings of virt-handler, kept current as long as the process runs.
-pub(crate) async fn serve(process: &Process, node: &str) -> Result<TlsSource> {
+pub(crate) async fn serve(process: &Process, node: &str) -> Result<Ends> {
     let held = tokio::time::timeout(ISSUE_TIMEOUT, retry_until_obtained(process, node))
         .await
         .context("wait for the certificate of virt-handler: check that virt-api is running")?;
-    let (swap, source) = TlsSource::swappable(&held.identity, &callers(&held))?;
+    let (swap, server) = TlsSource::swappable(&held.identity, &callers(&held))?;
+    let client = HttpsClient::new(&held.trust, Some(&held.identity), process.tasks.clone())?;
     let (process, node) = (process.clone(), node.to_owned());
-    let stop = process.stop.clone();
+    let (stop, renewed) = (process.stop.clone(), client.clone());
     process.tasks.clone().spawn(async move {
         tokio::select! {
-            () = keep(&process, &node, held, &swap) => {}
+            () = keep(&process, &node, held, (&swap, &renewed)) => {}
             () = stop.cancelled() => {}
         }
     });
-    Ok(source)
+    Ok(Ends { server, client })
 }
 
 async fn retry_until_obtained(process: &Process, node: &str) -> Credentials {
@@ -80,7 +91,12 @@ async fn retry_until_obtained(process: &Process, node: &str) -> Credentials {
     }
 }
 
-async fn keep(process: &Process, node: &str, mut held: Credentials, swap: &TlsSwap) {
+async fn keep(
+    process: &Process,
+    node: &str,
+    mut held: Credentials,
+    (swap, client): (&TlsSwap, &HttpsClient),
+) {
     let maps: Api<ConfigMap> = Api::namespaced(process.client.clone(), &process.namespace);
     let mut changes = pin!(changes(maps, authority::NAME));
     let (mut wait, mut began) = (CHECK_INTERVAL, Timestamp::now());
@@ -97,6 +113,7 @@ async fn keep(process: &Process, node: &str, mut held: Credentials, swap: &TlsSw
         let renewed = async {
             if let Some(next) = Box::pin(renew(process, node, &held)).await? {
                 swap.replace(&next.identity, &callers(&next))?;
+                client.replace(&next.trust, Some(&next.identity))?;
                 held = next;
             }
             anyhow::Ok(())

@@ -30,7 +30,7 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
     process.tasks.spawn(plugins.run(process.stop.clone()));
     health::serve(process, flags.metrics_port, metrics::handler()).await?;
     let listener = health::listen(flags.port).await?;
-    let tls = certificate::serve(process, &flags.node).await?;
+    let ends = certificate::serve(process, &flags.node).await?;
     let settings = Settings {
         client: process.client.clone(),
         node: flags.node.clone(),
@@ -38,7 +38,8 @@ pub(crate) async fn run(process: &Process, flags: &cli::Handler) -> Result<()> {
         capabilities,
         listener,
         address: SocketAddr::new(flags.address, flags.port),
-        tls,
+        tls: ends.server,
+        peers: Some(ends.client),
         cluster: process.cluster.clone(),
         clock: Clock::system(),
     };

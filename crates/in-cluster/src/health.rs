@@ -49,7 +49,9 @@ fn router(client: Client, configuration: Configuration, tables: Vec<&'static Tab
     Router::new()
         // A restart of the pod does not help against an unreachable API server, so the kubelet does not ask for it.
         .route("/livez", get(|| async { "ok" }))
-        .route("/healthz", get(health))
+        .route("/healthz", get(health.clone()))
+        // Tools that follow a change of the configuration join host and path with a slash too many.
+        .route("//healthz", get(health))
         .route("/metrics", get(metrics))
 }
 
@@ -97,6 +99,7 @@ mod tests {
                 router.clone().oneshot(request)
             };
             assert_eq!(get("/livez").await.unwrap().status(), 200);
+            assert_eq!(get("//healthz").await.unwrap().status(), status);
             let response = get("/healthz").await.unwrap();
             assert_eq!(response.status(), status);
             let bytes = response.into_body().collect().await.unwrap().to_bytes();

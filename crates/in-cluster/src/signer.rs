@@ -1,8 +1,9 @@
 //! Signs the certificates of virt-handlers: requests of the certificates API with our signer's name.
 //!
 //! **Invariants**: the node in a certificate is the one that the API server reports for the requester's token;
-//! only the service account of virt-handler gets a certificate; the certificate is valid only for servers, so
-//! that no virt-handler can impersonate virt-api.
+//! only the service account of virt-handler gets a certificate; the certificate names the virt-handler of that
+//! node only, for its server and for its connections to other nodes. Servers compare the name, so it does not
+//! serve as virt-api's.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::authority::Installation;
 
 /// The only usages that may be requested.
-pub(crate) const USAGES: [&str; 2] = ["digital signature", "server auth"];
+pub(crate) const USAGES: [&str; 3] = ["digital signature", "server auth", "client auth"];
 /// The API server's extra attribute with the node of a token that is bound to a pod.
 const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 const LIFETIME: SignedDuration = SignedDuration::from_hours(24 * 7);
@@ -109,7 +110,7 @@ async fn answer(
     let requested =
         String::from_utf8(request.spec.request.0.clone()).context("read the request")?;
     let leaf = Leaf {
-        usage: Usage::Server,
+        usage: Usage::Both,
         ..Leaf::server(
             handler_name(&node),
             Validity::starting(Timestamp::now(), LIFETIME),
@@ -198,12 +199,12 @@ mod tests {
     fn other_requests_are_refused_with_a_reason() {
         let user = "system:serviceaccount:tenant:kubevirt-handler";
         let other = request(|object| object["spec"]["username"] = user.into());
-        let client = request(|object| object["spec"]["usages"] = json!(["client auth"]));
+        let client = request(|object| object["spec"]["usages"] = json!(["code signing"]));
         let unbound = request(|object| object["spec"]["extra"] = json!({}));
         let two = request(|object| object["spec"]["extra"][NODE_OF_TOKEN] = json!(["n1", "n2"]));
         for (refused, reason) in [
             (other, "is not the service account of virt-handler"),
-            (client, "does not need the usage \"client auth\""),
+            (client, "does not need the usage \"code signing\""),
             (unbound, "not bound to a pod on a node"),
             (two, "not bound to a pod on a node"),
         ] {

@@ -14,7 +14,7 @@ pub const GUARD_PATH: &str = "/installation-validate-delete";
 const NAME: &str = "installation-guard.ferrovirt.io";
 
 /// Kinds of an installation, each with its group and resource.
-const KINDS: [(&str, &str, &str); 13] = [
+const KINDS: [(&str, &str, &str); 14] = [
     ("APIService", "apiregistration.k8s.io", "apiservices"),
     ("ClusterRole", "rbac.authorization.k8s.io", "clusterroles"),
     (
@@ -30,6 +30,7 @@ const KINDS: [(&str, &str, &str); 13] = [
     ("DaemonSet", "apps", "daemonsets"),
     ("Deployment", "apps", "deployments"),
     ("Namespace", "", "namespaces"),
+    ("NetworkPolicy", "networking.k8s.io", "networkpolicies"),
     ("PodDisruptionBudget", "policy", "poddisruptionbudgets"),
     ("PriorityClass", "scheduling.k8s.io", "priorityclasses"),
     ("Role", "rbac.authorization.k8s.io", "roles"),

@@ -1,8 +1,8 @@
 //! Admission policies for rules that roles cannot express.
 //!
-//! A virt-handler may change only its own node and the status of the VMIs on it. Roles select kinds and names, not
-//! the node of an object. The API server knows the node of a virt-handler's pod from its token; a policy compares
-//! the two.
+//! A virt-handler may change only its own node and the status of the VMIs on it or on their way to it. Roles select
+//! kinds and names, not the node of an object, nor fields of it. The API server knows the node of a virt-handler's
+//! pod from its token; a policy compares the two, and the metadata before and after ([`agents`]).
 //!
 //! A cluster has one installation. Bindings of its service accounts and references to its service cannot be moved
 //! to another namespace, so the manifest of a second installation is refused.
@@ -10,13 +10,14 @@
 //! **Invariants**: a token that is bound to no node changes nothing; no policy contains the namespace of an
 //! installation, since policies are exempt from admission and a second manifest must not change them.
 
+mod agents;
+
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::HANDLER_ACCOUNT;
+use self::agents::agents;
 
-const AGENTS: &str = "ferrovirt-node-agents";
 const ONE: &str = "ferrovirt-one-installation";
 /// Kinds with the service accounts or the service of one namespace.
 const WITH_NAMESPACE: [(&str, &str, &str); 3] = [
@@ -28,8 +29,6 @@ const WITH_NAMESPACE: [(&str, &str, &str); 3] = [
     ("RoleBinding", "rbac.authorization.k8s.io", "rolebindings"),
     ("APIService", "apiregistration.k8s.io", "apiservices"),
 ];
-/// The API server's extra attribute of a token that is bound to a pod.
-const NODE: &str = "authentication.kubernetes.io/node-name";
 
 /// The policies for these objects of an installation, each with its binding.
 pub fn objects(others: &[Value]) -> Vec<Value> {
@@ -88,66 +87,6 @@ fn one_installation(others: &[Value]) -> Value {
                                       manifest of the first one again, or delete the first one before'",
                 "reason": "Forbidden",
             }],
-        },
-    })
-}
-
-fn agents() -> Value {
-    let rule = |group: &str, version: &str, resources: &[&str]| {
-        json!({
-            "apiGroups": [group], "apiVersions": [version], "resources": resources,
-            "operations": ["CREATE", "UPDATE", "DELETE"], "scope": "*",
-        })
-    };
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": AGENTS},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [
-                rule("", "v1", &["nodes", "nodes/*"]),
-                rule("kubevirt.io", "*", &["virtualmachineinstances", "virtualmachineinstances/*"]),
-            ]},
-            "matchConditions": [{
-                "name": "node-agents",
-                "expression": format!(
-                    "request.userInfo.username.startsWith('system:serviceaccount:') && \
-                     request.userInfo.username.endsWith(':{HANDLER_ACCOUNT}')"
-                ),
-            }],
-            "variables": [
-                {
-                    "name": "node",
-                    "expression": format!(
-                        "'{NODE}' in request.userInfo.extra ? request.userInfo.extra['{NODE}'][0] : ''"
-                    ),
-                },
-                {
-                    // The node of the existing object: an update cannot choose another one.
-                    "name": "objectNode",
-                    "expression": "request.kind.kind == 'Node' ? request.name : \
-                                   oldObject != null && has(oldObject.status) && has(oldObject.status.nodeName) ? \
-                                   oldObject.status.nodeName : ''",
-                },
-            ],
-            "validations": [
-                {
-                    "expression": "request.operation == 'UPDATE'",
-                    "messageExpression": "'virt-handler of node ' + variables.node + ' may not create or delete ' + request.resource.resource",
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": "variables.node != '' && variables.objectNode == variables.node",
-                    "messageExpression": "'virt-handler of node ' + variables.node + ' may change only objects of its node; this one is on ' + \
-                                          (variables.objectNode == '' ? 'no node' : variables.objectNode)",
-                    "reason": "Forbidden",
-                },
-                {
-                    "expression": "object == null || oldObject == null || object.?spec == oldObject.?spec",
-                    "message": "virt-handler may change only the status of an object, not its spec",
-                    "reason": "Forbidden",
-                },
-            ],
         },
     })
 }

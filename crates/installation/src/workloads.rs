@@ -16,8 +16,10 @@ const USER: u32 = 1001;
 const GUEST_USER: u32 = 107;
 const KUBELET: &str = "/var/lib/kubelet";
 const CAPABILITIES: &str = "/capabilities";
+/// Where virt-api and other nodes reach virt-handler.
+const HANDLER_PORT: u16 = 8186;
 
-/// Deployments, their budgets and the daemon set.
+/// Deployments, their budgets and the daemon set, and the policy of their network.
 pub fn objects(settings: &Settings) -> Vec<Value> {
     let api = Component {
         name: "virt-api",
@@ -39,7 +41,25 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         deployment(settings, &controller),
         budget(settings, controller.name),
         handler(settings),
+        network_policy(settings),
     ]
+}
+
+/// Pods of the components accept connections to their TLS ports only. Who may use it is decided there: API servers
+/// and other nodes have addresses that no policy can name.
+fn network_policy(settings: &Settings) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": metadata(settings, "ferrovirt-components"),
+        "spec": {
+            "podSelector": {"matchLabels": {METRICS_LABEL: "true"}},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [
+                {"port": PORT, "protocol": "TCP"},
+                {"port": HANDLER_PORT, "protocol": "TCP"},
+            ]}],
+        },
+    })
 }
 
 struct Component {
@@ -132,12 +152,17 @@ fn handler(settings: &Settings) -> Value {
                         "imagePullPolicy": "IfNotPresent",
                         "command": [
                             PROGRAM, "handler",
+                            "--port", HANDLER_PORT.to_string(),
                             "--capabilities", format!("{CAPABILITIES}/with-kvm"),
                             "--capabilities", format!("{CAPABILITIES}/without-kvm"),
                         ],
                         "env": env,
                         "ports": [metrics_port()],
-                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+                        // The limit is far above its use: what guests and clients send cannot exhaust the node.
+                        "resources": {
+                            "requests": {"cpu": "10m", "memory": "32Mi"},
+                            "limits": {"memory": "1Gi"},
+                        },
                         "securityContext": {"privileged": true, "runAsUser": 0},
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "volumeMounts": [

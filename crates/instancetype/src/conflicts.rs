@@ -50,7 +50,9 @@ pub fn find(
     annotations: &BTreeMap<String, String>,
     size: &VirtualMachineInstancetypeSpec,
 ) -> Vec<Violation> {
-    let detail = "set by the instance type; leave it out, or choose another instance type";
+    // Tools search messages for the first words.
+    let detail = "conflicts with selected instance type, which sets it; leave it out, or choose another \
+                  instance type";
     let fields = FIELDS.iter().filter(|(_, conflicts)| conflicts(spec, size));
     let fields =
         fields.map(|(field, _)| Violation::invalid(format!("{TEMPLATE_PATH}.{field}"), detail));
@@ -58,7 +60,9 @@ pub fn find(
         |(key, value): &(&String, &String)| annotations.get(*key).is_some_and(|own| own != *value);
     let keys = size.annotations.iter().filter(differs);
     let keys = keys.map(|(key, value)| {
-        let detail = format!("the instance type sets it to {value:?}; leave it out");
+        let detail = format!(
+            "conflicts with selected instance type, which sets it to {value:?}; leave it out"
+        );
         Violation::invalid(format!("spec.template.metadata.annotations.{key}"), detail)
     });
     fields.chain(keys).collect()

@@ -13,6 +13,10 @@ use crate::{
 
 /// Field to report when the instance type is too small.
 const INSTANCETYPE: &str = "spec.instancetype";
+// Tools search messages for these words.
+const FAILURE: &str = "failure checking preference requirements";
+const CPU: &str = "insufficient CPU resources";
+const MEMORY: &str = "insufficient Memory resources";
 
 /// Violations of the requirements; `spec` is the completed template.
 pub fn unmet(spec: &VirtualMachineInstanceSpec, choice: Choice<'_>) -> Vec<Violation> {
@@ -44,7 +48,9 @@ fn cpus(
         (field, count(&cpu))
     };
     (has < required).then(|| {
-        let detail = format!("{has} vCPUs, but the preference requires {required}; give more");
+        let detail = format!(
+            "{FAILURE}: {CPU}: {has} vCPUs, but the preference requires {required}; give more"
+        );
         Violation::not_found(field, detail)
     })
 }
@@ -97,13 +103,13 @@ fn memory(
     };
     let detail = match has {
         None => format!(
-            "no guest memory, but the preference requires {}",
+            "{FAILURE}: {MEMORY}: no guest memory, but the preference requires {}; set it",
             required.0
         ),
         // Another rule reports malformed quantities.
         Some(has) if Amount::parse(has).ok()? >= Amount::parse(required).ok()? => return None,
         Some(has) => format!(
-            "{} of memory, but the preference requires {}; give more",
+            "{FAILURE}: {MEMORY}: {}, but the preference requires {}; give more",
             has.0, required.0
         ),
     };
@@ -118,7 +124,8 @@ fn architecture(
     let has = spec.architecture.as_deref().unwrap_or_default();
     (has != required).then(|| {
         let field = format!("{TEMPLATE_PATH}.architecture");
-        let detail = format!("{has:?}, but the preference requires {required}; use that");
+        let detail =
+            format!("{FAILURE}: {has:?}, but the preference requires {required}; use that");
         Violation::not_found(field, detail)
     })
 }

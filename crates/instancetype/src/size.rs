@@ -69,7 +69,7 @@ fn set_memory(target: &mut Target<'_>, size: &Size, _: Preference<'_>) {
 
 fn set_overcommit(target: &mut Target<'_>, size: &Size, _: Preference<'_>) {
     let percent = size.memory.overcommit_percent.unwrap_or(0);
-    let percent = u64::try_from(percent).unwrap_or(0);
+    let percent = u16::try_from(percent).unwrap_or(0);
     if percent == 0 {
         return;
     }
@@ -80,11 +80,15 @@ fn set_overcommit(target: &mut Target<'_>, size: &Size, _: Preference<'_>) {
 }
 
 /// A quantity reduced by a percentage, in whole bytes; `None` for a malformed quantity, which
-/// another rule reports.
-fn reduce_by_percent(guest: &Quantity, percent: u64) -> Option<Quantity> {
+/// another rule reports. In single precision, as `KubeVirt` computes it: 15 percent less than 128Mi are
+/// 114085072 bytes, three more than by exact arithmetic.
+fn reduce_by_percent(guest: &Quantity, percent: u16) -> Option<Quantity> {
     let bytes = Amount::parse(guest).ok()?.units();
-    let rest = u128::from(bytes) * u128::from(100_u64.saturating_sub(percent)) / 100;
-    Some(Amount::of(u64::try_from(rest).ok()?).to_binary())
+    // By way of text, which is rounded to the nearest number.
+    let bytes: f32 = bytes.to_string().parse().ok()?;
+    let rest = bytes * (1.0 - f32::from(percent.min(100)) / 100.0);
+    let rest = format!("{:.0}", rest.trunc()).parse().ok()?;
+    Some(Amount::of(rest).to_binary())
 }
 
 fn set_host_devices(target: &mut Target<'_>, size: &Size, _: Preference<'_>) {

@@ -254,3 +254,6 @@ pub const CDI_POPULATOR_PVC_PRIME: &str = "cdi.kubevirt.io/storage.populator.pvc
 pub const CDI_UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
 /// On data volumes, claims: populator in use; value: true or false.
 pub const CDI_USE_POPULATOR: &str = "cdi.kubevirt.io/storage.usePopulator";
+
+/// Annotations of a node that belong to virt-handler.
+pub const HANDLER_NODE_ANNOTATIONS: [&str; 3] = [HEARTBEAT, HANDLER_ADDRESS, MISSING_REQUIREMENTS];

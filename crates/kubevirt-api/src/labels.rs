@@ -168,3 +168,24 @@ pub const RESERVED_ON_VMI: &[&str] = &[
     SCHEDULABLE,
     INSTALL_STRATEGY,
 ];
+
+/// Prefixes of a node's labels that belong to virt-handler.
+pub const HANDLER_NODE_PREFIXES: [&str; 9] = [
+    CPU_FEATURE_PREFIX,
+    CPU_MODEL_PREFIX,
+    CPU_MODEL_MIGRATION_PREFIX,
+    CPU_TIMER_PREFIX,
+    CPU_VENDOR_PREFIX,
+    HOST_MODEL_CPU_PREFIX,
+    HOST_MODEL_REQUIRED_FEATURES_PREFIX,
+    HYPERV_PREFIX,
+    MACHINE_TYPE_PREFIX,
+];
+/// Other labels of a node that belong to virt-handler.
+pub const HANDLER_NODE_LABELS: [&str; 5] = [
+    SCHEDULABLE,
+    CPU_MANAGER,
+    CPU_MANAGER_OLD,
+    OBSOLETE_HOST_MODEL,
+    REALTIME,
+];

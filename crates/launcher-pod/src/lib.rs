@@ -27,6 +27,7 @@ mod scheduling;
 mod security;
 mod settings;
 mod surroundings;
+mod target;
 mod volumes;
 
 pub use compute::{CONTAINER, RUNTIME_USER};
@@ -37,6 +38,7 @@ pub use overhead::memory_overhead;
 pub use pod::{pod, provisioning_pod, provisioning_pod_name};
 pub use settings::{Acceleration, ContainerDisks, Feature, Ratio, Settings};
 pub use surroundings::{Claim, ClaimMode, Namespace, Surroundings};
+pub use target::{Migration, current_pod_name, target_pod, target_pod_name};
 
 use model::Guest;
 

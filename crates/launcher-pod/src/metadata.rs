@@ -18,16 +18,20 @@ const FREEZE_TIMEOUT: &str = "60s";
 /// The pod's name: made from the VMI's name and UID, so a VMI re-created under the same name
 /// gets another pod, and one VMI never gets two.
 pub fn pod_name(vmi: &VirtualMachineInstance) -> String {
-    let meta = &vmi.metadata;
-    let name: String = meta
+    name_with(vmi, vmi.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// The name of a pod of this VMI that differs by the whole of `identity`.
+pub(crate) fn name_with(vmi: &VirtualMachineInstance, identity: &str) -> String {
+    let name: String = vmi
+        .metadata
         .name
         .as_deref()
         .unwrap_or_default()
         .chars()
         .take(220)
         .collect();
-    let uid = meta.uid.as_deref().unwrap_or_default();
-    format!("virt-launcher-{name}-{}", suffix(uid))
+    format!("virt-launcher-{name}-{}", suffix(identity))
 }
 
 /// The name; if it is too long for a label, its beginning and a hash of the whole name.

@@ -14,7 +14,7 @@ use model::{Architecture, CpuModel, Guest};
 use crate::{Feature, Input, metadata};
 
 const ARCHITECTURE: &str = "kubernetes.io/arch";
-const HOST_NAME: &str = "kubernetes.io/hostname";
+pub(crate) const HOST_NAME: &str = "kubernetes.io/hostname";
 /// Weight of nodes with the guest's architecture, which need not emulate it.
 const NATIVE_WEIGHT: i32 = 100;
 

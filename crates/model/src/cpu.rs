@@ -1,5 +1,6 @@
 //! Virtual CPUs and the machine's architecture.
 
+use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::domain::Cpu;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,19 @@ pub struct Topology {
     pub threads: u32,
     /// Sockets that the guest may grow to.
     pub max_sockets: Option<u32>,
+}
+
+/// Whether the guest relies on a time stamp counter of one frequency on all nodes: its own clock or its
+/// Hyper-V timers would be wrong on another.
+pub fn needs_fixed_tsc(vmi: &VirtualMachineInstance) -> bool {
+    let domain = &vmi.spec.domain;
+    let mut features = domain.cpu.iter().flat_map(|cpu| &cpu.features);
+    let is_invariant = features.any(|feature| {
+        feature.name == "invtsc" && matches!(feature.policy.as_deref(), Some("require" | "force"))
+    });
+    let hyperv = domain.features.as_ref().and_then(|all| all.hyperv.as_ref());
+    let reenlightenment = hyperv.and_then(|hyperv| hyperv.reenlightenment.as_ref());
+    is_invariant || reenlightenment.is_some_and(|feature| feature.enabled != Some(false))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,7 @@ mod resources;
 mod volume;
 
 pub use bootloader::Bootloader;
-pub use cpu::{Architecture, CpuModel, Topology};
+pub use cpu::{Architecture, CpuModel, Topology, needs_fixed_tsc};
 pub use credential::{Credential, Propagation};
 pub use disk::{Bus, Device, Disk, Target};
 pub use guest::Guest;

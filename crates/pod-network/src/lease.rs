@@ -3,6 +3,9 @@
 //! **Invariants**: one process at a time holds the folder (by a lock that ends with the process); a
 //! lease is synced to disk before it is used, and removed from disk before its address is free;
 //! files are written atomically.
+//!
+//! The address of an owner's last pod is kept for its next one, also across reboots, as long as no other pod
+//! needs it.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,6 +25,8 @@ use crate::{
 
 const LOCK: &str = "lock";
 const SUFFIX: &str = ".json";
+/// The addresses kept for owners. Not a lease's name.
+const KEPT: &str = "kept-addresses";
 /// Suffix of a file that is being written; one found on start was left by a crash.
 const PART: &str = durable_file::DRAFT;
 
@@ -40,6 +45,8 @@ pub(crate) struct Leases {
     range: Range,
     by_pod: BTreeMap<String, Lease>,
     used: HashSet<Ipv4Addr>,
+    /// The address of each owner's last pod; an address has one owner at most.
+    kept: BTreeMap<String, Ipv4Addr>,
     /// Where the search for a free address starts: after the last lease, so that a released address
     /// is not reused at once.
     next: u32,
@@ -80,10 +87,12 @@ impl Leases {
             range,
             by_pod: BTreeMap::new(),
             used: HashSet::new(),
+            kept: BTreeMap::new(),
             next: 0,
             _lock: lock,
         };
         leases.load()?;
+        leases.load_kept()?;
         Ok(leases)
     }
 
@@ -108,6 +117,22 @@ impl Leases {
                     fs::remove_file(entry.path()).map_err(|source| self.failed(source))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Losing the file only costs owners their addresses.
+    fn load_kept(&mut self) -> Result<(), PodNetworkError> {
+        let bytes = match fs::read(self.folder.join(KEPT)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            bytes => bytes.map_err(|source| self.failed(source))?,
+        };
+        match serde_json::from_slice::<BTreeMap<String, Ipv4Addr>>(&bytes) {
+            Ok(mut kept) => {
+                kept.retain(|_, address| self.range.holds_pod(*address));
+                self.kept = kept;
+            }
+            Err(error) => tracing::warn!(%error, "ignored an unreadable list of kept addresses"),
         }
         Ok(())
     }
@@ -137,6 +162,36 @@ impl Leases {
             return Ok(lease.clone());
         }
         let (offset, address) = self.free()?;
+        let lease = self.create(uid, address)?;
+        self.next = offset + 1;
+        Ok(lease)
+    }
+
+    /// The same for a pod of this owner: it gets the address of the owner's last pod, if it is free.
+    pub(crate) fn ensure_of(&mut self, uid: &str, owner: &str) -> Result<Lease, PodNetworkError> {
+        check_uid(uid)?;
+        if let Some(lease) = self.by_pod.get(uid) {
+            return Ok(lease.clone());
+        }
+        let kept = self.kept.get(owner).copied();
+        if let Some(address) = kept.filter(|address| !self.used.contains(address)) {
+            return self.create(uid, address);
+        }
+        let lease = self.ensure(uid)?;
+        self.keep(owner, lease.address)?;
+        Ok(lease)
+    }
+
+    fn keep(&mut self, owner: &str, address: Ipv4Addr) -> Result<(), PodNetworkError> {
+        self.kept.retain(|_, other| *other != address);
+        self.kept.insert(owner.to_owned(), address);
+        serde_json::to_vec(&self.kept)
+            .map_err(io::Error::from)
+            .and_then(|bytes| durable_file::replace(&self.folder.join(KEPT), &bytes, 0o644))
+            .map_err(|source| self.failed(source))
+    }
+
+    fn create(&mut self, uid: &str, address: Ipv4Addr) -> Result<Lease, PodNetworkError> {
         let mut tail = [0; 4];
         rustix::rand::getrandom(&mut tail, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| self.failed(errno.into()))?;
@@ -148,22 +203,30 @@ impl Leases {
         self.write(uid, &lease)
             .map_err(|source| self.failed(source))?;
         self.used.insert(address);
-        self.next = offset + 1;
         self.by_pod.insert(uid.to_owned(), lease.clone());
         Ok(lease)
     }
 
+    /// An unused address with its offset; one that is kept for an owner only if there is no other.
     fn free(&self) -> Result<(u32, Ipv4Addr), PodNetworkError> {
         let size = self.range.size();
-        (0..size)
+        let kept: HashSet<Ipv4Addr> = self.kept.values().copied().collect();
+        let unused = (0..size)
             .map(|step| (u64::from(self.next) + u64::from(step)) % u64::from(size))
             .filter_map(|offset| u32::try_from(offset).ok())
             .filter_map(|offset| Some((offset, self.range.pod(offset)?)))
-            .find(|(_, address)| !self.used.contains(address))
-            .ok_or(PodNetworkError::RangeFull {
-                range: self.range.network,
-                size,
-            })
+            .filter(|(_, address)| !self.used.contains(address));
+        let mut last_resort = None;
+        for (offset, address) in unused {
+            if !kept.contains(&address) {
+                return Ok((offset, address));
+            }
+            last_resort.get_or_insert((offset, address));
+        }
+        last_resort.ok_or(PodNetworkError::RangeFull {
+            range: self.range.network,
+            size,
+        })
     }
 
     fn write(&self, uid: &str, lease: &Lease) -> io::Result<()> {
@@ -262,6 +325,43 @@ mod tests {
         leases.release("a").unwrap();
         leases.release("a").unwrap();
         assert_eq!(leases.ensure("f").unwrap().address, first.address);
+    }
+
+    #[test]
+    fn owner_keeps_its_address_until_another_pod_needs_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut leases = open(folder.path());
+        let first = leases.ensure_of("a", "ns/vm").unwrap();
+        assert_eq!(leases.ensure_of("a", "ns/vm").unwrap(), first);
+        let second = leases.ensure_of("b", "ns/vm").unwrap();
+        assert_ne!(first.address, second.address, "its first pod still runs");
+        for uid in ["a", "b"] {
+            leases.release(uid).unwrap();
+        }
+        leases.erase().unwrap();
+        drop(leases);
+        let mut leases = open(folder.path());
+        let others: Vec<Ipv4Addr> = ["c", "d", "e", "f"]
+            .map(|uid| leases.ensure(uid).unwrap().address)
+            .into();
+        assert!(!others.contains(&second.address), "{others:?}");
+        let again = leases.ensure_of("g", "ns/vm").unwrap();
+        assert_eq!(again.address, second.address);
+        leases.release("g").unwrap();
+        assert_eq!(leases.ensure("h").unwrap().address, second.address);
+        assert!(leases.ensure_of("i", "ns/vm").is_err(), "the range is full");
+    }
+
+    #[test]
+    fn unreadable_list_of_kept_addresses_is_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["{", "{\"ns/vm\": \"192.0.2.1\"}"] {
+            fs::write(folder.path().join(KEPT), text).unwrap();
+            let mut leases = open(folder.path());
+            let lease = leases.ensure_of("a", "ns/vm").unwrap();
+            assert!(leases.range.holds_pod(lease.address), "{text}");
+            leases.release("a").unwrap();
+        }
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! The pod network: set-up, attachment and detachment of pods, teardown.
 
-use std::{collections::HashSet, net::Ipv4Addr, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, Ipv4Addr},
+    path::Path,
+    sync::Arc,
+};
 
 use host_net::{Link, Net, NetError, NetworkNamespace, Veth, VethPair, in_namespace};
 use net_plan::{
@@ -66,6 +71,20 @@ impl PodNetwork {
         services::usable(services::range_of(&self.shared.range))
     }
 
+    /// The addresses of all the host's interfaces besides loopback and link-local ones.
+    pub async fn host_addresses(&self) -> Result<Vec<IpAddr>, PodNetworkError> {
+        self.on_host(|_, net| {
+            let mut addresses = Vec::new();
+            for link in net.links()? {
+                let own = net.addresses(&link)?;
+                addresses.extend(own.into_iter().map(|one| one.address));
+            }
+            addresses.retain(|address| !address.is_loopback());
+            Ok(addresses)
+        })
+        .await
+    }
+
     /// Replaces all translations of service addresses and host ports by these.
     pub async fn forward(&self, forwards: Vec<Forward>) -> Result<(), PodNetworkError> {
         self.on_host(move |shared, net| {
@@ -118,6 +137,17 @@ impl PodNetwork {
         })
         .await?;
         Ok(self.shared.result(&lease, &pair, netns))
+    }
+
+    /// Leases the pod the address of its owner's last pod, if it is free. Call it before [`Self::add`].
+    pub async fn keep_address(&self, pod_uid: &str, owner: &str) -> Result<(), PodNetworkError> {
+        check_uid(pod_uid)?;
+        let (uid, owner) = (pod_uid.to_owned(), owner.to_owned());
+        self.on_host(move |shared, _| {
+            let lease = shared.leases.lock().ensure_of(&uid, &owner);
+            lease.map(drop)
+        })
+        .await
     }
 
     /// Detaches the pod and frees its address. A pod that is not attached, or whose namespace no

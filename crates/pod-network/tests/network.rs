@@ -115,6 +115,16 @@ async fn connect(from: &NetworkNamespace, to: &str, at: &NetworkNamespace) -> St
 }
 
 #[tokio::test]
+async fn addresses_of_the_host_are_those_of_its_interfaces() {
+    let host = Host::new().await;
+    let network = host.network("pods", "10.77.0.0/24").await;
+    let mut found = network.host_addresses().await.unwrap();
+    found.sort();
+    let expected: [std::net::IpAddr; 2] = [[10, 77, 0, 1].into(), [192, 0, 2, 2].into()];
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
 async fn pods_reach_each_other_and_are_masqueraded_outside() {
     let host = Host::new().await;
     let network = host.network("pnet-a", "10.9.0.0/24").await;

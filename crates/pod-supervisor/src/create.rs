@@ -29,6 +29,7 @@ use crate::{
     layout,
     model::{ContainerSpec, Device, Isolation, Sandbox, Stdin},
     oci::{self, Context, Node},
+    oom,
     overlay::{OverlayError, mount_overlay},
     sealed::{self, SealError},
     signals,
@@ -82,6 +83,11 @@ enum CreateError {
     MissingMount { source_path: PathBuf },
     #[error("create the container")]
     Container(#[from] LibcontainerError),
+    #[error("read the OOM score of this process")]
+    OomScore {
+        #[source]
+        source: io::Error,
+    },
     #[error(transparent)]
     DeviceFilter(#[from] FilterError),
     #[error("create the container: its first process has ended")]
@@ -158,6 +164,7 @@ fn create(container: &str, attempt: u32) -> Result<Process, CreateError> {
             root: &root,
             cgroup: &cgroup,
             termination_file: &pod_dir.join(layout::termination_file(container)),
+            own_oom_score: oom::own().map_err(|source| CreateError::OomScore { source })?,
             available: &|name| capabilities::contains(available, name),
             has_devices: &has_devices,
         },

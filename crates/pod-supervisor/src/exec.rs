@@ -25,7 +25,7 @@ use crate::{
     launch::{Launch, ReportTo},
     layout,
     model::ContainerSpec,
-    oci, sandbox,
+    oci, oom, sandbox,
     sealed::{self, SealError},
     signals,
     status::{self, State},
@@ -121,7 +121,7 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
     let pod_dir = std::env::current_dir()?;
     let attempt_dir = pod_dir.join(layout::attempt_dir(name, attempt));
     let program = dir.join("process.json");
-    fs::write(&program, program_of(&spec, &request))?;
+    fs::write(&program, program_of(&spec, &request, oom::own()?))?;
 
     let console = match request.terminal {
         Terminal::None => None,
@@ -142,9 +142,11 @@ fn execute(dir: &Path) -> Result<i32, ExecError> {
 }
 
 /// The container's process with the request's command.
-fn program_of(spec: &ContainerSpec, request: &ExecRequest) -> Vec<u8> {
+fn program_of(spec: &ContainerSpec, request: &ExecRequest, own_oom_score: i32) -> Vec<u8> {
     let available = capabilities::bounding_set();
-    let mut process = oci::process(spec, &|name| capabilities::contains(available, name));
+    let mut process = oci::process(spec, own_oom_score, &|name| {
+        capabilities::contains(available, name)
+    });
     process["args"] = json!(request.args);
     if request.terminal == Terminal::Own {
         process["terminal"] = json!(true);

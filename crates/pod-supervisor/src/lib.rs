@@ -33,6 +33,7 @@ mod launch;
 mod links;
 mod log;
 mod oci;
+pub mod oom;
 mod overlay;
 mod report;
 mod restart;

@@ -45,6 +45,9 @@ pub struct ContainerSpec {
     pub security: Security,
     pub resources: Resources,
     pub rlimits: Vec<Rlimit>,
+    /// How early the kernel ends it when the host runs out of memory: from -1000 (never) to 1000.
+    #[serde(default)]
+    pub oom_score: i32,
     /// The path of the termination message; absolute inside the container.
     pub termination_message_path: PathBuf,
     #[serde(default)]

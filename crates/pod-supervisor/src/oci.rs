@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     launch::borrowed,
     model::{Access, ContainerSpec, Escalation, Isolation, Mount},
+    oom,
 };
 
 /// A device node with its numbers on this host.
@@ -57,6 +58,8 @@ pub(crate) struct Context<'a> {
     pub(crate) root: &'a Path,
     pub(crate) cgroup: &'a str,
     pub(crate) termination_file: &'a Path,
+    /// The OOM score of this process.
+    pub(crate) own_oom_score: i32,
     /// Whether this process can grant a capability.
     pub(crate) available: &'a dyn Fn(&str) -> bool,
     /// Whether a file or directory of the host is, or has, the host's device nodes.
@@ -72,7 +75,7 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
             "readonly": spec.root_access == Access::ReadOnly,
         },
         "mounts": mounts(spec, context),
-        "process": process(spec, context.available),
+        "process": process(spec, context.own_oom_score, context.available),
         "linux": {
             "namespaces": [{"type": "pid"}, {"type": "mount"}],
             "cgroupsPath": context.cgroup,
@@ -93,7 +96,11 @@ pub(crate) fn render(spec: &ContainerSpec, nodes: &[Node<'_>], context: &Context
 }
 
 /// The container's program, user and privileges.
-pub(crate) fn process(spec: &ContainerSpec, available: &dyn Fn(&str) -> bool) -> Value {
+pub(crate) fn process(
+    spec: &ContainerSpec,
+    own_oom_score: i32,
+    available: &dyn Fn(&str) -> bool,
+) -> Value {
     let own = spec.security.capabilities.iter().map(String::as_str);
     let capabilities: Vec<&str> = own
         .filter(|name| available(name))
@@ -120,6 +127,7 @@ pub(crate) fn process(spec: &ContainerSpec, available: &dyn Fn(&str) -> bool) ->
         "rlimits": spec.rlimits.iter().map(|limit| json!({
             "type": limit.kind, "soft": limit.soft, "hard": limit.hard,
         })).collect::<Vec<_>>(),
+        "oomScoreAdj": oom::of_container(spec.oom_score, own_oom_score),
         "noNewPrivileges": spec.security.escalation == Escalation::Denied,
     })
 }

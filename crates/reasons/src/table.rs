@@ -235,6 +235,18 @@ reasons! {
         HypervPassthroughNotLiveMigratable: NeedsChange,
             "The guest uses all Hyper-V features of its host.",
             "Name the Hyper-V features instead of `hypervPassthrough`.";
+        SuccessfulHandOver: NotNeeded,
+            "The pod on the new node is ready, and virt-handler moves the guest.",
+            "";
+        SuccessfulMigration: NotNeeded,
+            "The guest runs on its new node.",
+            "";
+        FailedMigration: Transient,
+            "A migration ended without success; the guest stays where it is.",
+            "Read the message, remove its cause and migrate again.";
+        SuccessfulAbortMigration: NotNeeded,
+            "A migration was cancelled; the guest stays where it is.",
+            "";
         NotMigratable: NeedsChange,
             "Volumes of the guest cannot migrate.",
             "Move their data to shared storage.";
@@ -559,6 +571,12 @@ reasons! {
         KubeletReady: NotNeeded,
             "The node is ready.",
             "";
+        KubeletHasNoDiskPressure: NotNeeded,
+            "The disk of the node has enough space.",
+            "";
+        KubeletHasDiskPressure: NeedsChange,
+            "The disk of the node is nearly full: no pod starts and no image is pulled until there is space.",
+            "Free disk space on the host, or give it a larger disk; guests that run keep running.";
         KvmMissing: NeedsChange,
             "No guest runs with KVM on the node: guests are emulated or run elsewhere.",
             "Load `kvm_intel` or `kvm_amd`, or enable virtualization in the firmware or in the node's host.";

@@ -3,7 +3,8 @@
 //! - [`pki`] creates certificate authorities and leaf certificates, and stores them as PEM files;
 //! - [`tls`] creates rustls settings from them, which can be replaced while a server runs;
 //! - [`peer`] identifies a client, as an extension of each request;
-//! - [`server`] is the accept loop around an axum router;
+//! - [`server`] is the accept loop around an axum router, `peers` its bounds of connections;
+//! - [`hold`] ties something to a response until it was sent;
 //! - [`client`] is a small HTTPS client that expects a server name, with support for upgrades;
 //! - [`upgrade`] joins two upgraded connections;
 //! - [`unverified`] connects to servers without a known authority, for probes of containers.
@@ -13,7 +14,9 @@
 //! by rustls when it checks validity. Must not know: Kubernetes.
 
 pub mod client;
+mod held;
 pub mod peer;
+mod peers;
 pub mod pki;
 pub mod server;
 pub mod tls;
@@ -21,6 +24,7 @@ pub mod unverified;
 pub mod upgrade;
 
 pub use client::{ClientError, HttpsClient, Target};
+pub use held::hold;
 pub use peer::{Peer, PeerCertificate};
 pub use pki::{Authority, Identity, Leaf, PkiError, SigningRequest, Trust, Usage, Validity};
 pub use server::{Limits, Server};

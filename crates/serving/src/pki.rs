@@ -235,12 +235,33 @@ pub struct Authority {
 impl Authority {
     /// Creates a self-signed authority with a new P-256 key.
     pub fn create(common_name: &str, validity: Validity) -> Result<Self, PkiError> {
-        let failed = |source| PkiError::Make {
+        let key = KeyPair::generate().map_err(|source| PkiError::Make {
             name: common_name.to_owned(),
             source,
-        };
+        })?;
         let mut params = CertificateParams::default();
         set_validity(&mut params, validity);
+        Self::self_signed(common_name, &key, params)
+    }
+
+    /// The same authority with a new validity: same name and key, so everything that trusts one of the two
+    /// trusts the certificates of both.
+    pub fn renew(&self, common_name: &str, validity: Validity) -> Result<Self, PkiError> {
+        let key = KeyPair::from_pem(&self.identity.key_pem);
+        let key = key.map_err(|source| PkiError::Issuer { source })?;
+        let mut params = CertificateParams::default();
+        set_validity(&mut params, validity);
+        // By default it follows from the key, and no two certificates of an authority may share one.
+        let seconds = u64::try_from(validity.until.as_second()).unwrap_or_default();
+        params.serial_number = Some(seconds.into());
+        Self::self_signed(common_name, &key, params)
+    }
+
+    fn self_signed(
+        common_name: &str,
+        key: &KeyPair,
+        mut params: CertificateParams,
+    ) -> Result<Self, PkiError> {
         params.distinguished_name = rcgen::DistinguishedName::new();
         params
             .distinguished_name
@@ -251,8 +272,10 @@ impl Authority {
             KeyUsagePurpose::CrlSign,
             KeyUsagePurpose::DigitalSignature,
         ];
-        let key = KeyPair::generate().map_err(failed)?;
-        let certificate = params.self_signed(&key).map_err(failed)?;
+        let certificate = params.self_signed(key).map_err(|source| PkiError::Make {
+            name: common_name.to_owned(),
+            source,
+        })?;
         Ok(Self {
             identity: Identity::from_pem(certificate.pem(), key.serialize_pem()),
         })

@@ -1,8 +1,8 @@
 //! The accept loop: TLS handshake, then HTTP/1.1 or HTTP/2 into an axum router.
 //!
 //! Invariants: every request carries a [`Peer`]; a client must finish the handshake and the request's head in
-//! bounded time to keep its connection; after `run` returns, no connection is left. An upgraded connection belongs
-//! to its request handler.
+//! bounded time and send requests to keep its connection; no address holds all connections; after `run` returns, no
+//! connection is left. An upgraded connection belongs to its request handler.
 
 use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -23,7 +23,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
 use crate::{
+    held::hold,
     peer::{Peer, PeerCertificate},
+    peers::{Activity, Addresses},
     tls::TlsSource,
 };
 
@@ -36,6 +38,10 @@ pub struct Limits {
     pub handshake: Duration,
     /// Time limit for the head of an HTTP/1.1 request, including idle time between requests.
     pub header_read: Duration,
+    /// Concurrent connections of one address; more are closed at once.
+    pub per_address: usize,
+    /// A connection without requests is closed after this time.
+    pub idle: Duration,
     /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
     /// How long requests may run after the stop.
@@ -46,6 +52,9 @@ impl Limits {
     /// For servers with few clients.
     pub const STANDARD: Self = Self {
         connections: 1024,
+        // All users of a single host have the same one.
+        per_address: 512,
+        idle: Duration::from_mins(3),
         handshake: Duration::from_secs(10),
         header_read: Duration::from_secs(90),
         streams: 250,
@@ -86,6 +95,7 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let slots = Arc::new(Semaphore::new(self.limits.connections));
+        let addresses = Addresses::default();
         let shared = Arc::new(Shared {
             tls: self.tls,
             router: self.router,
@@ -101,10 +111,15 @@ impl Server {
             };
             match accepted {
                 Ok((stream, address, slot)) => {
+                    let per_address = shared.limits.per_address;
+                    let Some(place) = addresses.enter(address.ip(), per_address) else {
+                        tracing::debug!(%address, per_address, "too many connections of this address");
+                        continue;
+                    };
                     let shared = Arc::clone(&shared);
                     connections.spawn(async move {
                         Box::pin(shared.connection(stream, address)).await;
-                        drop(slot);
+                        drop((slot, place));
                     });
                 }
                 Err(error) => {
@@ -155,20 +170,29 @@ impl Shared {
 
     async fn serve(&self, stream: TlsStream<TcpStream>, peer: Peer) {
         let address = peer.address;
+        let activity = Activity::new();
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer.clone());
             let router = self.router.clone();
+            let busy = activity.begin();
             async move {
-                Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|e| match e {}))
+                let response = router.oneshot(request).await.unwrap_or_else(|e| match e {});
+                Ok::<_, Infallible>(response.map(|body| hold(body, busy)))
             }
         });
         let mut connection = pin!(
             self.http
                 .serve_connection_with_upgrades(TokioIo::new(stream), service)
         );
+        let over = async {
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = activity.idle(self.limits.idle) => tracing::debug!(%address, "idle connection"),
+            }
+        };
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = self.stop.cancelled() => {
+            () = over => {
                 connection.as_mut().graceful_shutdown();
                 match time::timeout(self.limits.grace, connection).await {
                     Ok(ended) => ended,

@@ -114,6 +114,7 @@ async fn server_refuses_clients_without_a_required_certificate() {
     }
 }
 
+/// The class of CVE-2025-64434.
 #[tokio::test]
 async fn client_refuses_a_server_with_another_name_or_authority() {
     let (ca, other) = (authority(), authority());
@@ -159,6 +160,38 @@ async fn replaced_certificate_is_presented_to_the_next_client() {
         .replace(&broken, &ClientCertificates::Ignored)
         .unwrap_err();
     request_identity(&client, &running.target).await.unwrap();
+}
+
+#[tokio::test]
+async fn address_with_too_many_connections_waits_for_one_to_end() {
+    let ca = authority();
+    let identity = ca.issue(&Leaf::server("server.test", validity())).unwrap();
+    let tls = TlsSource::fixed(&identity, &ClientCertificates::Ignored).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits {
+        per_address: 1,
+        ..Limits::STANDARD
+    };
+    let server = Server::new(listener, tls, app()).with_limits(limits);
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    tasks.spawn(server.run(stop.clone()));
+    let mut first = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut second = tokio::net::TcpStream::connect(address).await.unwrap();
+    // The kernel accepted the second; the server closes it. The first waits for a handshake.
+    assert_eq!(second.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    first.write_all(b"x").await.unwrap();
+    drop(first);
+    let client = HttpsClient::new(&ca.trust(), None, tasks.clone()).unwrap();
+    let target = Target::at(address, "server.test");
+    let served = async {
+        while request_identity(&client, &target).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let deadline = std::time::Duration::from_mins(1);
+    tokio::time::timeout(deadline, served).await.unwrap();
+    stop.cancel();
 }
 
 async fn echo(mut request: Request<Body>) -> http::Response<Body> {

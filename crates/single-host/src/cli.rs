@@ -4,6 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::identities::ServerName;
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Start Ferrovirt on this host, unless it is running
@@ -18,6 +20,15 @@ pub enum Command {
     Backup(Backup),
     /// Replace the database by a copy; Ferrovirt must be stopped
     Restore(Restore),
+    /// Install Ferrovirt as a service of systemd and start it
+    Install(Install),
+    /// Stop everything and remove the service; keep all objects
+    Uninstall(Uninstall),
+}
+
+/// Checks a value of `--name`.
+fn server_name(text: &str) -> anyhow::Result<String> {
+    ServerName::parse(text).map(|_| text.to_owned())
 }
 
 #[derive(Debug, Clone, Args)]
@@ -42,6 +53,9 @@ pub struct Up {
     /// Address of the API server
     #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
+    /// Another name or address of this host, for the API server's certificate; may be repeated
+    #[arg(long = "name", value_name = "NAME", value_parser = server_name)]
+    pub names: Vec<String>,
     /// Directory of OCI layouts and archives to take images from, before any registry
     #[arg(long, env = "FERROVIRT_IMAGES", value_name = "DIR")]
     pub images: Option<PathBuf>,
@@ -81,6 +95,12 @@ pub struct Up {
 pub struct Down {
     #[command(flatten)]
     pub state: StateDir,
+    /// Give guests at most this time to power off, instead of their own grace periods
+    #[arg(long, value_name = "SECONDS")]
+    pub grace_period: Option<u64>,
+    /// Do nothing unless systemd shuts down the host
+    #[arg(long)]
+    pub for_shutdown: bool,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -116,6 +136,39 @@ pub struct Restore {
     /// A file that `backup` made, or an automatic copy
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Install {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Address of the API server
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Another name or address of this host, for the API server's certificate; may be repeated
+    #[arg(long = "name", value_name = "NAME", value_parser = server_name)]
+    pub names: Vec<String>,
+    /// Install into the system below this directory, which does not run
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
+    /// Print the files and change nothing
+    #[arg(long, conflicts_with = "root")]
+    pub dry_run: bool,
+    /// Flags of `ferrovirt up`
+    #[arg(last = true, value_name = "UP FLAGS")]
+    pub up_flags: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Uninstall {
+    #[command(flatten)]
+    pub state: StateDir,
+    /// Delete all objects and data, too
+    #[arg(long)]
+    pub delete_data: bool,
+    /// Remove it from the system below this directory, which does not run
+    #[arg(long, value_name = "DIR")]
+    pub root: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -5,6 +5,7 @@
 //!   whose only connection to the others is a `kube::Client`;
 //! - `state_dir` has the paths of the state directory and its lock;
 //! - `down`, `reset`, `status` work on the directory, with or without a running process;
+//! - `service` installs `up` as a service of systemd;
 //! - `backup` copies and restores the database, `history` checks that it belongs to this host;
 //! - [`metrics`] lists the tables of metrics that the API server serves.
 //!
@@ -22,6 +23,7 @@ pub mod metrics;
 mod printer;
 mod requirements;
 mod run;
+mod service;
 mod state_dir;
 mod status;
 mod up;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::{backup, cli::Command, down, printer::Printer, status, up};
+use crate::{backup, cli::Command, down, printer::Printer, service, status, up};
 
 /// Runs a command until it ends.
 pub fn run(command: &Command) -> Result<()> {
@@ -16,6 +16,8 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Reset(flags) => down::reset(flags, printer),
         Command::Backup(flags) => backup::backup(flags, printer),
         Command::Restore(flags) => backup::restore(flags, printer),
+        Command::Install(flags) => service::install(flags, printer),
+        Command::Uninstall(flags) => service::uninstall(flags, printer),
     }
 }
 

@@ -68,12 +68,16 @@ pub(crate) struct User {
     groups: Vec<String>,
 }
 
-/// Reads the user from the headers.
-pub(crate) fn user(shared: &Shared, request: &Request) -> Result<User, Refusal> {
-    let peer = request.extensions().get::<Peer>();
+/// Whether the peer presented the certificate of the API server.
+pub(crate) fn is_front_proxy(shared: &Shared, peer: Option<&Peer>) -> bool {
     let certificate = peer.and_then(|peer| peer.certificate.as_ref());
     let common_name = certificate.and_then(|certificate| certificate.common_name.as_deref());
-    if !common_name.is_some_and(|name| shared.front_proxy.allows(name)) {
+    common_name.is_some_and(|name| shared.front_proxy.allows(name))
+}
+
+/// Reads the user from the headers.
+pub(crate) fn user(shared: &Shared, request: &Request) -> Result<User, Refusal> {
+    if !is_front_proxy(shared, request.extensions().get::<Peer>()) {
         return Err(Refusal::unauthorized(
             "this server accepts requests from the Kubernetes API server only",
         ));

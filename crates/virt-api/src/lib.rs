@@ -25,6 +25,6 @@ mod webhooks;
 
 pub use self::metrics::METRICS;
 pub use cluster_view::Configuration;
-pub use installation::webhooks::{EVICT, MUTATE, VALIDATE, Webhook};
-pub use settings::{FrontProxy, Settings, run};
+pub use installation::webhooks::{EVICT, EVICTION_PATH, MUTATE, VALIDATE, Webhook};
+pub use settings::{FrontProxy, Settings, WebhookCallers, run};
 pub use verbs::{ALL as VERBS, Answer, Contract, Entry, Level, Object, Verb};

@@ -21,6 +21,7 @@ pub struct Settings {
     pub tls: TlsSource,
     /// The API servers that may name users.
     pub front_proxy: FrontProxy,
+    pub webhook_callers: WebhookCallers,
     /// The client for virt-handlers: it trusts their authority and has a certificate with the common name
     /// `virt-api`.
     pub nodes: HttpsClient,
@@ -54,12 +55,22 @@ impl FrontProxy {
     }
 }
 
+/// Whose reviews may have an effect. All others are only answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WebhookCallers {
+    /// Callers with the certificate of the front proxy: the API server of a single host presents it.
+    FrontProxy,
+    /// Kubernetes presents no certificate to webhooks, unless its administrator configures one.
+    Anyone,
+}
+
 /// State that all requests share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) nodes: HttpsClient,
     pub(crate) front_proxy: Arc<FrontProxy>,
+    pub(crate) webhook_callers: WebhookCallers,
     pub(crate) cluster: Configuration,
     /// Of all components in this process.
     pub(crate) configurations: Arc<[Configuration]>,
@@ -75,6 +86,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         listener,
         tls,
         front_proxy,
+        webhook_callers,
         nodes,
         cluster,
         neighbours: mut configurations,
@@ -88,6 +100,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
         client,
         nodes,
         front_proxy: Arc::new(front_proxy),
+        webhook_callers,
         cluster,
         configurations: configurations.into(),
         clock,
@@ -106,7 +119,9 @@ pub async fn run(settings: Settings, stop: CancellationToken) {
 fn router(shared: Shared) -> Router {
     let mut router = Router::new()
         .route("/livez", get(|| async { "ok" }))
-        .route("/healthz", get(verbs::healthz::check));
+        .route("/healthz", get(verbs::healthz::check))
+        // Tools that follow a change of the configuration join host and path with a slash too many.
+        .route("//healthz", get(verbs::healthz::check));
     router = webhooks::mount(openapi::mount(discovery::mount(router)));
     let mut subresources = Router::new();
     for entry in verbs::ALL {

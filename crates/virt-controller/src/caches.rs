@@ -7,6 +7,7 @@ use reconcile::{Key, Store, Tracked};
 use crate::gate::Gate;
 use crate::node::Heartbeats;
 use crate::view::{Claim, DataVolume, Guest, Host, Volumes};
+use crate::vmi::LauncherPod;
 
 /// Trigger by a VMI.
 pub(crate) const VMI: &str = "virtualmachineinstance";
@@ -17,6 +18,7 @@ const DATA_VOLUME: &str = "datavolume";
 pub(crate) struct Caches {
     pub(crate) guests: Shared<Guest>,
     pub(crate) hosts: Shared<Host>,
+    pub(crate) pods: Shared<LauncherPod>,
     pub(crate) claims: Shared<Claim>,
     pub(crate) data_volumes: Shared<DataVolume>,
     pub(crate) heartbeats: Heartbeats,

@@ -3,7 +3,8 @@
 //! Small controllers that communicate through objects only: `vm` creates and deletes the VMI of a
 //! VM and writes the status of the VM; `vmi` creates and deletes the pod of a VMI and takes the VMI
 //! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
-//! `node` detects lost nodes; `migration` removes the finalizers of deleted migrations. One of several processes is active, elected by a lease.
+//! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
+//! moves running guests to other nodes. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -18,6 +19,7 @@ mod migration;
 mod node;
 mod replica_set;
 mod run;
+mod tsc;
 mod view;
 mod vm;
 mod vmi;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cluster_view::Configuration;
 use kube::Resource;
 use kube::runtime::watcher;
+use kubevirt_api::labels;
 use reconcile::{Reconciler, Recorder, Store, View, run_controller, watch, watch_if_defined};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::Settings;
 use crate::caches::Caches;
 use crate::gate::Gate;
+use crate::vmi::PodSource;
 
 /// What controllers are made from, and what they have registered so far.
 pub(crate) struct Wiring<'a> {
@@ -22,6 +24,8 @@ pub(crate) struct Wiring<'a> {
     pub(crate) caches: Caches,
     /// The queue of the VMI controller, which the node controller fills, too.
     pub(crate) vmi_gate: Gate,
+    /// Renders pods; the VMI controller registers it.
+    pub(crate) pod_source: Option<PodSource>,
     tasks: &'a TaskTracker,
     stop: &'a CancellationToken,
     registered: Registered,
@@ -65,6 +69,7 @@ impl<'a> Wiring<'a> {
             cluster,
             caches: Caches::default(),
             vmi_gate: Gate::default(),
+            pod_source: None,
             tasks,
             stop,
             registered: Registered::default(),
@@ -127,6 +132,10 @@ impl<'a> Wiring<'a> {
         self.watch(watcher::Config::default(), &guests, on_guest);
         let (hosts, on_host) = caches.hosts.into_parts();
         self.watch(watcher::Config::default(), &hosts, on_host);
+        let (pods, on_pod) = caches.pods.into_parts();
+        let selector = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
+        let launchers = watcher::Config::default().labels(&selector);
+        self.watch(launchers, &pods, on_pod);
         let (claims, on_claim) = caches.claims.into_parts();
         self.watch(watcher::Config::default(), &claims, on_claim);
         // Only clusters with CDI define data volumes.

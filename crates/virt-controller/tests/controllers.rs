@@ -9,6 +9,8 @@ mod container_disks;
 mod data_volumes;
 #[path = "controllers/failpoints.rs"]
 mod failpoints;
+#[path = "controllers/frequencies.rs"]
+mod frequencies;
 #[path = "controllers/instancetypes.rs"]
 mod instancetypes;
 #[path = "controllers/interference.rs"]

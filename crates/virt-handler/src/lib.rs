@@ -19,6 +19,7 @@ mod guest;
 mod host_cpus;
 pub mod launcher;
 mod metrics;
+mod migration;
 mod node;
 pub mod pods_dir;
 mod prepare;

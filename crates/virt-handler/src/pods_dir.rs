@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 
 /// A pod's UID that is safe as a path component.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,6 +90,21 @@ impl VolumeDir {
         }
         // The link in /proc refers to the opened file, whatever is at its path now.
         UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).await
+    }
+
+    /// Listens at a unix socket in the volume, which belongs to `owner`. Whatever had that name is
+    /// removed.
+    pub fn listen(&self, name: &str, owner: u32) -> io::Result<UnixListener> {
+        let dir = &self.dir;
+        match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Binding creates the name, and follows no link.
+        let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))?;
+        let (uid, gid) = owner_of(owner);
+        rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(listener)
     }
 
     /// Creates a file in the volume, owned by `owner` (who may replace it), with its parent
@@ -206,6 +221,7 @@ mod tests {
         assert!(std::fs::read_dir(outside).unwrap().next().is_none());
     }
 
+    /// The class of CVE-2026-13218.
     #[test]
     fn symlink_at_the_temporary_file_is_replaced() {
         let (root, pods, uid) = volume();
@@ -219,6 +235,7 @@ mod tests {
         assert_eq!(std::fs::read(victim).unwrap(), b"precious");
     }
 
+    /// The class of CVE-2025-64437.
     #[tokio::test]
     async fn socket_behind_a_symlink_is_not_connected_to() {
         let (root, pods, uid) = volume();

@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt, runtime::watcher};
 use kubevirt_api::{VirtualMachineInstance, labels};
 use reconcile::{Clock, Key, Store, Triggers, recorder, run_controller, watch};
-use serving::{Server, TlsSource};
+use serving::{HttpsClient, Server, TlsSource};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     capabilities::Capabilities,
     guest::{ClientHandle, Guests, GuestsParts},
+    migration,
     node::{NodeReport, ReportParts},
     pods_dir::PodsDir,
     streams::{StreamsState, router},
@@ -35,6 +36,9 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Our certificate (DNS name `virt-handler.<node>`) and the CA of `virt-api`'s certificate.
     pub tls: TlsSource,
+    /// Connects to the virt-handlers of other nodes with that certificate; `None` where there is one
+    /// node only.
+    pub peers: Option<HttpsClient>,
     /// The administrator's configuration; [`run`] keeps it current.
     pub cluster: Configuration,
     pub clock: Clock,
@@ -65,13 +69,14 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         listener,
         address,
         tls,
+        peers,
         cluster,
         clock,
     } = settings;
     let tasks = TaskTracker::new();
     cluster.follow(&client, &tasks, &stop);
     let triggers = Triggers::new();
-    let (vmis, pods) = (Store::new(), Store::new());
+    let (vmis, arrivals, pods) = (Store::new(), Store::new(), Store::new());
     let (events, recorder_task) = recorder(client.clone(), "virt-handler", clock);
     let report = NodeReport::new(ReportParts {
         client: ClientHandle(client.clone()),
@@ -85,7 +90,11 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
     });
     let guests = Arc::new(Guests::new(GuestsParts {
         client: ClientHandle(client.clone()),
+        node: node.clone(),
+        address,
+        peers,
         vmis: vmis.clone(),
+        arrivals: arrivals.clone(),
         pods: pods.clone(),
         pods_dir: PodsDir::new(pods_dir),
         capabilities,
@@ -96,15 +105,24 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         tasks: tasks.clone(),
         stop: stop.clone(),
     }));
-    let streams = router(StreamsState::new(Arc::clone(&guests)));
+    let streams = router(StreamsState::new(Arc::clone(&guests)))
+        .merge(migration::router(Arc::clone(&guests)));
 
     tasks.spawn(recorder_task.run(stop.clone()));
     tasks.spawn(report.run(stop.clone()));
     tasks.spawn(Server::new(listener, tls, streams).run(stop.clone()));
     tasks.spawn(watch::<VirtualMachineInstance>(
         client.clone(),
-        watcher::Config::default().labels(&format!("{}={node}", labels::NODE_NAME)),
+        labelled(labels::NODE_NAME, &node),
         vmis.clone(),
+        trigger_vmi(triggers.clone()),
+        stop.clone(),
+    ));
+    // Guests that migrate to this node; they belong to another one until they are here.
+    tasks.spawn(watch::<VirtualMachineInstance>(
+        client.clone(),
+        labelled(labels::MIGRATION_TARGET_NODE_NAME, &node),
+        arrivals.clone(),
         trigger_vmi(triggers.clone()),
         stop.clone(),
     ));
@@ -114,11 +132,9 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
         triggers.clone(),
         stop.clone(),
     ));
-    let launcher_pods = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
     tasks.spawn(watch::<Pod>(
         client,
-        watcher::Config::default()
-            .labels(&launcher_pods)
+        labelled(labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER)
             .fields(&format!("spec.nodeName={node}")),
         pods.clone(),
         trigger_pod(triggers.clone()),
@@ -126,6 +142,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
     ));
     let reconciling = async {
         vmis.ready().await;
+        arrivals.ready().await;
         pods.ready().await;
         run_controller(guests, triggers, CONCURRENCY, stop.clone()).await;
     };
@@ -142,6 +159,11 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Hand
     } else {
         Ok(())
     }
+}
+
+/// Objects with this label.
+fn labelled(key: &str, value: &str) -> watcher::Config {
+    watcher::Config::default().labels(&format!("{key}={value}"))
 }
 
 fn trigger_vmi(triggers: Triggers) -> impl Fn(&VirtualMachineInstance) + Send + 'static {

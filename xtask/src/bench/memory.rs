@@ -95,6 +95,17 @@ pub(super) fn of_process(pid: u32) -> Result<Vec<Figure>> {
     ])
 }
 
+/// Resident memory of some processes together, in MB of a million bytes.
+pub(super) fn resident(pids: &[u32]) -> Result<f64> {
+    let mut sum = 0;
+    for pid in pids {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))
+            .with_context(|| format!("read the memory of process {pid}"))?;
+        sum += kib(&status, "VmRSS:").context("find VmRSS")?;
+    }
+    Ok(as_f64(sum) * 1024.0 / 1e6)
+}
+
 fn mib(kib: u64) -> f64 {
     as_f64(kib) / 1024.0
 }

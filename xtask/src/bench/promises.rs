@@ -43,6 +43,7 @@ impl Promise {
 pub(super) enum Part {
     Vm,
     Admission,
+    Api,
     Controller,
     Cluster,
 }
@@ -52,6 +53,8 @@ impl Part {
     fn of(figure: &str) -> Self {
         if figure.starts_with("admission.") {
             Self::Admission
+        } else if figure.starts_with("apiserver.") {
+            Self::Api
         } else if figure.starts_with("controller.") {
             Self::Controller
         } else if figure.starts_with("cluster.") {
@@ -108,7 +111,14 @@ mod tests {
 
     #[test]
     fn promises_of_the_tree_can_be_read() {
-        for part in [Part::Vm, Part::Admission, Part::Controller, Part::Cluster] {
+        let parts = [
+            Part::Vm,
+            Part::Admission,
+            Part::Api,
+            Part::Controller,
+            Part::Cluster,
+        ];
+        for part in parts {
             assert!(!read(part).unwrap().is_empty(), "{part:?}");
         }
     }

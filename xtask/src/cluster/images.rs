@@ -85,6 +85,7 @@ pub(super) fn find(name: &str) -> Result<Image> {
 /// Puts an image into a node's store.
 pub(super) fn load(place: &Place, on: NodeNumber, image: &Image) -> Result<()> {
     node::wait_for_containerd(place, on)?;
+    forget(place, on, image)?;
     let mut tar = Command::new("tar")
         .args(["--create", "--file=-", "--directory"])
         .arg(&image.layout)
@@ -115,6 +116,25 @@ pub(super) fn load(place: &Place, on: NodeNumber, image: &Image) -> Result<()> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
+    Ok(())
+}
+
+/// Removes the name of an image that was loaded before. When only the image behind a name changes, the
+/// container runtime does not record the new image's id, and no pod can mount it. Containers keep their
+/// files.
+fn forget(place: &Place, on: NodeNumber, image: &Image) -> Result<()> {
+    let output = node::inside(place, on)?
+        .args(["ctr", "images", "remove", &image.name])
+        .output()
+        .context("run ctr")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success() || text.contains("not found"),
+        "remove the old {} from {}: {}",
+        image.name,
+        on.name(),
+        text.trim()
+    );
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `xtask differential`: our API server and a real one, asked the same.
 //!
-//! - `real` runs a kube-apiserver with its etcd, bound to our life;
+//! - the real one is a kube-apiserver with its etcd, bound to our life ([`crate::kube_apiserver`]);
 //! - `ours` is the embedded API server, in this process and in memory;
 //! - `script` reads the requests, which are data under `xtask/differential`;
 //! - `ask` sends one to a server, `normal` removes from the response what differs by nature;
@@ -15,7 +15,6 @@ mod compare;
 mod known;
 mod normal;
 mod ours;
-mod real;
 mod script;
 
 use std::{fs, path::PathBuf};
@@ -31,7 +30,12 @@ use self::{
     compare::Difference,
     script::{Scenario, Step},
 };
-use crate::{kubernetes, printer::Printer, workspace::root};
+use crate::{
+    kube_apiserver::{Durability, KubeApiServer},
+    kubernetes,
+    printer::Printer,
+    workspace::root,
+};
 
 /// Scenarios at once.
 const AT_ONCE: usize = 8;
@@ -69,7 +73,8 @@ pub(crate) fn run(printer: &Printer, options: &Options) -> Result<()> {
     let findings = runtime.block_on(Box::pin(async {
         let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         // Started on this thread, which lives as long as the process: they die with it.
-        let mut real = real::ControlPlane::start(&programs)?;
+        let parent = std::env::temp_dir();
+        let mut real = KubeApiServer::start(&programs, &parent, Durability::Unsynced)?;
         let outcome = tokio::select! {
             outcome = Box::pin(all(printer, options, &scenarios, &real)) => outcome,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -86,7 +91,7 @@ async fn all(
     printer: &Printer,
     options: &Options,
     scenarios: &[Scenario],
-    real: &real::ControlPlane,
+    real: &KubeApiServer,
 ) -> Result<Findings> {
     let ours = ours::start().await?;
     let theirs = real.client().await?;

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use super::ask::Variables;
 
+/// The number of every warning in a response's header.
+const WARNING: &str = "299";
+
 /// The answer, comparable.
 pub(super) fn normalise(mut answer: Value, variables: &Variables) -> Value {
     walk(&mut answer, "", variables);
@@ -106,8 +109,10 @@ fn plain(text: &str, key: &str, variables: &Variables) -> String {
     }
     let mut out = without_uids(&without_objects(text));
     for (name, value) in variables.kept() {
-        // A revision may be the number of this error.
-        if text.starts_with(&format!("{value}: Not Acceptable")) {
+        // A revision may be the number of this error or of a warning.
+        if text.starts_with(&format!("{value}: Not Acceptable"))
+            || (value == WARNING && text.starts_with(&format!("{WARNING} - \"")))
+        {
             continue;
         }
         out = replaced(&out, value, &format!("<{name}>"));
@@ -185,6 +190,8 @@ fn without_uids(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use serde_json::json;
 
@@ -203,5 +210,15 @@ mod tests {
                 "at": "<time>", "when": "<time with fraction>", "cells": ["<age>", "x", 3],
             })
         );
+    }
+
+    #[test]
+    fn number_of_a_warning_is_not_a_revision() {
+        let mut variables = Variables::new(1);
+        let kept = BTreeMap::from([("version".to_owned(), "/version".to_owned())]);
+        variables.keep(&kept, &json!({"version": "299"}));
+        let answer = json!({"warnings": ["299 - \"old\""], "message": "at 299"});
+        let expected = json!({"warnings": ["299 - \"old\""], "message": "at <version>"});
+        assert_eq!(normalise(answer, &variables), expected);
     }
 }

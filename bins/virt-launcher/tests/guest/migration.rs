@@ -11,7 +11,7 @@ use launcher_channel::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
-use crate::bundle::Bundle;
+use crate::bundle::{Bundle, kill};
 use crate::handler::Handler;
 use crate::{QEMU, disk_plan, exit_code, pod, pod_with};
 
@@ -19,10 +19,11 @@ const ID: &str = "migration";
 
 /// The failpoints of the pod that the guest leaves, and whether the guest stays when its launcher dies
 /// at one.
-const OF_THE_SOURCE: [(&str, bool); 4] = [
+const OF_THE_SOURCE: [(&str, bool); 5] = [
     ("virt-launcher/record/migration", true),
     ("virt-launcher/migration/prepared", true),
     ("virt-launcher/migration/finished", true),
+    ("virt-launcher/migration/given-up", false),
     ("virt-launcher/migration/confirmed", false),
 ];
 
@@ -308,4 +309,69 @@ async fn guest_runs_once_when_its_launcher_dies_at_any_step() {
         }
         assert_eq!(source.pids(QEMU).is_empty(), !stays, "{failpoint}");
     }
+}
+
+/// The launcher of the old pod dies before it asks the other one to run the guest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paused_guest_stays_paused_when_it_is_taken_over() {
+    let source = pod_with("FERROVIRT_FAILPOINTS=/run/private/failpoints");
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 5);
+    let paused = old.done(Request::Pause).await;
+    assert_eq!(paused.domain, Some(DomainState::PausedByUser));
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let _proxies = connect(&source, &target);
+    let launcher = crate::single(&source.pids("virt-launcher"));
+    arm(&source, "virt-launcher/migration/confirmed");
+    // The launcher may die before its reply.
+    drop(old.try_call(migrate()).await);
+    let mut old = Handler::connect_past(&source, Some(launcher));
+    old.reports(DomainState::Stopped(StopReason::Migrated))
+        .await;
+    let id = ID.to_owned();
+    let taken = new.done(Request::TakeOver { id }).await;
+    assert_eq!(taken.domain, Some(DomainState::PausedByUser));
+    assert!(written(&target).is_empty());
+    new.done(Request::Unpause).await;
+    wait_for_letters(&target, 30);
+}
+
+/// Both launchers die at the hand-over, the new one before it could run the guest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_is_taken_over_by_a_launcher_that_was_restarted() {
+    let source = pod_with("FERROVIRT_FAILPOINTS=/run/private/failpoints");
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 5);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let _proxies = connect(&source, &target);
+    let of_source = crate::single(&source.pids("virt-launcher"));
+    let of_target = crate::single(&target.pids("virt-launcher"));
+    arm(&source, "virt-launcher/migration/given-up");
+    // The launcher may die before its reply.
+    drop(old.try_call(migrate()).await);
+    let mut old = Handler::connect_past(&source, Some(of_source));
+    old.reports(DomainState::Stopped(StopReason::Migrated))
+        .await;
+    kill(of_target, "KILL");
+    let mut new = Handler::connect_past(&target, Some(of_target));
+    while stage(&new) != Some(MigrationStage::Received) {
+        new.next_state().await;
+    }
+    for early in [Request::Sync(Box::new(target_plan)), Request::Unpause] {
+        assert_eq!(new.refused(early).await, "MigrationConflict");
+    }
+    let id = ID.to_owned();
+    let taken = new.done(Request::TakeOver { id }).await;
+    assert_eq!(taken.migration.unwrap().stage, MigrationStage::Done);
+    wait_for_letters(&target, 30);
 }

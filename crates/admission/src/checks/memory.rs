@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubevirt_api::{domain::ResourceRequirements, quantity::Amount};
 use validation::Violation;
 
-use super::input::Input;
+use super::input::{Input, Origin};
 
 /// A smaller number of bytes is certainly a mistake for megabytes.
 const MIN: u64 = 1_000_000;
@@ -84,15 +84,20 @@ pub(super) fn guest(input: &Input<'_>) -> Vec<Violation> {
         found.push(input.invalid("domain.memory.guest", detail));
     }
     let request = resource(input, |resources| &resources.requests, "memory");
-    let is_reported = request == Some(guest) && guest > Amount::ZERO;
-    if guest < Amount::of(MIN) && !is_reported {
+    let is_reported = request == Some(guest);
+    // Clients write zero for a size that is not set, such as that of an instance type with CPUs only.
+    if guest > Amount::ZERO && guest < Amount::of(MIN) && !is_reported {
         let detail = "less than a megabyte; write the unit, for example 128Mi";
         found.push(input.invalid("domain.memory.guest", detail));
     }
     found
 }
 
+/// Only of a VMI: presets and webhooks may add the size to one that is made from a template.
 pub(super) fn is_given(input: &Input<'_>) -> Vec<Violation> {
+    if input.origin != Origin::Vmi {
+        return Vec::new();
+    }
     let memory = input.memory();
     let is_given = memory
         .is_some_and(|memory| memory.guest.is_some() || memory.hugepages.is_some())

@@ -5,7 +5,9 @@ use e2e::{Environment, NAMESPACE, tiny_vm};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{
     Api, Client, Config,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+    },
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -109,7 +111,7 @@ async fn with_token(test: &TestNamespace, token: &str) -> Client {
 async fn label_node(client: &Client, node: &str) -> Result<(), String> {
     let kind = GroupVersionKind::gvk("", "v1", "Node");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
-    let change = json!({"metadata": {"labels": {"test.example/tried": "yes"}}});
+    let change = json!({"metadata": {"labels": {"cpu-feature.node.kubevirt.io/tried": "true"}}});
     patch(&api, node, &change).await
 }
 
@@ -140,6 +142,51 @@ async fn handler_may_change_its_own_node_only() {
     assert!(refused.contains("not its spec"), "{refused}");
 }
 
+/// The class of CVE-2023-26484.
+#[tokio::test]
+async fn taken_over_handler_changes_only_its_own_labels_and_reads_no_config_maps() {
+    let test = test_namespace().await;
+    let handler = handler(&test, "n1").await;
+    let kind = GroupVersionKind::gvk("", "v1", "Node");
+    let nodes: Api<DynamicObject> = Api::all_with(handler.clone(), &ApiResource::from_gvk(&kind));
+    let own = "virt-handler may not change ";
+    let owner = json!([{"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "x"}]);
+    for (metadata, expected) in [
+        (
+            json!({"labels": {"node-role.kubernetes.io/control-plane": ""}}),
+            own,
+        ),
+        (
+            json!({"labels": {"node-restriction.kubernetes.io/secret": "yes"}}),
+            own,
+        ),
+        (json!({"labels": {"kubernetes.io/hostname": "n2"}}), own),
+        (
+            json!({"annotations": {"node.alpha.kubernetes.io/ttl": "9"}}),
+            own,
+        ),
+        (
+            json!({"ownerReferences": owner}),
+            "owner references or finalizers",
+        ),
+        (
+            json!({"finalizers": ["example.com/hold"]}),
+            "owner references or finalizers",
+        ),
+    ] {
+        let change = json!({"metadata": metadata});
+        let refused = patch(&nodes, "n1", &change).await;
+        let refused = refused.expect_err(&change.to_string());
+        assert!(refused.contains(expected), "{change}: {refused}");
+    }
+    for (namespace, is_allowed) in [(test.namespace.as_str(), false), (NAMESPACE, true)] {
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let maps: Api<DynamicObject> = Api::namespaced_with(handler.clone(), namespace, &kind);
+        let listed = maps.list(&ListParams::default()).await;
+        assert_eq!(listed.is_ok(), is_allowed, "config maps of {namespace}");
+    }
+}
+
 #[tokio::test]
 async fn handler_token_without_node_may_change_nothing() {
     let test = test_namespace().await;
@@ -164,6 +211,7 @@ async fn handler_token_without_node_may_change_nothing() {
     );
 }
 
+/// The class of CVE-2025-64436.
 #[tokio::test]
 async fn handler_may_change_vmis_of_its_own_node_only() {
     let test = test_namespace().await;
@@ -183,6 +231,10 @@ async fn handler_may_change_vmis_of_its_own_node_only() {
             patch(&api, "held", &more)
                 .await
                 .expect_err("what is wanted is the user's");
+            let label = json!({"metadata": {"labels": {"a": "b"}}});
+            patch(&api, "held", &label)
+                .await
+                .expect_err("labels are the user's");
         } else {
             let refused = tried.expect_err("it is on another node");
             assert!(

@@ -10,7 +10,9 @@ mod causes;
 mod chaos;
 mod crashes;
 mod failpoints;
+mod hostile_tenant;
 mod missing_requirements;
+mod reboot;
 mod storage;
 mod taking_down;
 

@@ -38,7 +38,9 @@ impl Attributes {
             };
         };
         let (found, watches) = found.without_watch();
-        let verb = if watches && is_read(request) {
+        let verb = if is_stream_into_pod(&found) {
+            "create"
+        } else if watches && is_read(request) {
             "watch"
         } else {
             verb(request, &found)
@@ -114,6 +116,16 @@ impl Attributes {
     }
 }
 
+/// Streams into a pod run programs and open connections there, so they need the permission to create
+/// them whatever the method. Clients open them by GET, since browsers' websockets know no other.
+fn is_stream_into_pod(path: &ResourcePath) -> bool {
+    let subresource = path.subresource.as_deref().unwrap_or_default();
+    let first = subresource.split('/').next().unwrap_or_default();
+    path.group.is_empty()
+        && path.plural == "pods"
+        && matches!(first, "exec" | "attach" | "portforward")
+}
+
 /// Any method without a verb of its own reads.
 fn is_read<B>(request: &Request<B>) -> bool {
     !matches!(
@@ -182,6 +194,36 @@ mod tests {
                 "/api/v1/watch/namespaces/a/pods",
                 "watch",
                 r#"resource "pods" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/x/exec?command=sh",
+                "create",
+                r#"resource "pods/exec" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/x/portforward",
+                "create",
+                r#"resource "pods/portforward" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/x/attach/",
+                "create",
+                r#"resource "pods/attach" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/api/v1/watch/namespaces/a/pods/x/exec",
+                "create",
+                r#"resource "pods/exec" in API group "" in the namespace "a""#,
+            ),
+            (
+                "GET",
+                "/api/v1/namespaces/a/pods/x/log",
+                "get",
+                r#"resource "pods/log" in API group "" in the namespace "a""#,
             ),
             (
                 "DELETE",

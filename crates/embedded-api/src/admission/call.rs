@@ -47,8 +47,8 @@ pub(super) async fn call_webhook(
         Err(why) => return failed(why),
     }
     let limit = Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).min(30));
-    let posted = tokio::time::timeout(limit, post(api, webhook, &request, limit)).await;
-    let failure = match posted {
+    let posted = tokio::time::timeout(limit, post(api, webhook, &request, limit));
+    let failure = match api.fairness.without_seat(posted).await? {
         Ok(Ok(answer)) if answer["response"].is_object() => {
             return apply_response(name, &answer["response"], warnings).map(Some);
         }
@@ -115,6 +115,16 @@ fn with_timeout(address: &str, limit: Duration) -> String {
     format!("{address}{sign}timeout={}s", limit.as_secs())
 }
 
+/// virt-api acts on some reviews, and so must know their sender. Other servers may refuse certificates of
+/// an authority that they do not know.
+fn presented_to(config: &Value) -> backend::ClientIdentity {
+    if config["service"]["namespace"] == "kubevirt" {
+        backend::ClientIdentity::FrontProxy
+    } else {
+        backend::ClientIdentity::Anonymous
+    }
+}
+
 /// Sends a review to the server in `webhook.clientConfig`.
 pub(crate) async fn post(
     api: &Api,
@@ -127,7 +137,7 @@ pub(crate) async fn post(
     let client = backend::client(
         api,
         config["caBundle"].as_str().unwrap_or_default(),
-        backend::ClientIdentity::Anonymous,
+        presented_to(config),
     )?;
     let failed = |why: String| ApiError::from(Status::internal(why));
     let request = Request::post(with_timeout(&path, limit))

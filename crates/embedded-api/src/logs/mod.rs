@@ -16,6 +16,7 @@ use socket::LogSocket;
 use crate::{
     api::Api,
     error::ApiError,
+    fairness,
     request::query,
     store::Collection,
     verbs::{Call, read},
@@ -38,7 +39,10 @@ pub(crate) async fn stream(
     };
     let log = open(api, call, &uri).await?;
     Ok(match socket {
-        Some(socket) => socket.send(log),
+        Some(socket) => {
+            let seat = fairness::current::take();
+            socket.send(log.map(|body| serving::hold(body, seat)))
+        }
         None => log,
     })
 }
@@ -98,7 +102,7 @@ pub(crate) async fn send_to_kubelet(
     request: Request<Body>,
 ) -> Result<http::Response<hyper::body::Incoming>, ApiError> {
     let target = kubelet(api, node).await?;
-    let Some(settings) = &api.kubelet else {
+    let Some(settings) = api.certificates.read().kubelet.clone() else {
         let why = "this API server has no certificate for kubelets";
         return Err(Status::service_unavailable(why).into());
     };

@@ -256,7 +256,9 @@ mod tests {
                 .is_none()
         );
         for revision in [kept, lost] {
-            let resumed = store.changes_after(&Scope::all(pods()), revision, 10).await;
+            let resumed = store
+                .changes_after(&Scope::all(pods()), revision, crate::store::Bound::ALL)
+                .await;
             assert!(
                 matches!(resumed, Err(StoreError::Compacted { .. })),
                 "{revision}"

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::{Event, Key, Store, StoreError, Stored, log, log::Change};
+use super::{Event, Key, Notice, Store, StoreError, Stored, log, log::Change};
 
 /// Writes of one commit: bounds the size of a transaction.
 const MAX_GROUP: usize = 256;
@@ -124,7 +124,9 @@ fn answer(store: &Store, write: Write, outcome: Result<Event, StoreError>) {
             body: event.body.clone(),
         };
         // A send without receivers is fine.
-        store.live.send(Arc::new(event)).ok();
+        let event = Arc::new(event);
+        store.live.send(Arc::clone(&event)).ok();
+        store.notices.send(Notice::of(event)).ok();
         (write.change.into_object(), stored)
     });
     // A request that was cancelled no longer waits for its answer.

@@ -114,7 +114,10 @@ mod tests {
             let kept = store.get(&maps.key("default", "a")).await.unwrap().unwrap();
             assert_eq!(kept.parse().unwrap()["data"]["k"], "v");
             assert_eq!(store.revision().await.unwrap(), 4);
-            let changes = store.changes_after(&Scope::all(maps), 2, 10).await.unwrap();
+            let changes = store
+                .changes_after(&Scope::all(maps), 2, crate::store::Bound::ALL)
+                .await
+                .unwrap();
             assert_eq!(changes.len(), 2, "the log is kept");
             assert_eq!(store.dependents("u-1").await.unwrap().len(), 1);
             drop(store);

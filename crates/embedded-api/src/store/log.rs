@@ -8,7 +8,9 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::Value;
 
-use super::{Collection, Event, EventKind, Key, Scope, StoreError, group::Write, query::select};
+use super::{
+    Bound, Collection, Event, EventKind, Key, Scope, StoreError, group::Write, query::select,
+};
 
 /// The effect of a write.
 #[derive(Debug)]
@@ -187,7 +189,7 @@ pub(super) fn after(
     db: &Connection,
     scope: &Scope,
     revision: u64,
-    limit: usize,
+    bound: Bound,
 ) -> Result<Vec<Event>, StoreError> {
     let db = db.unchecked_transaction()?;
     check_kept(&db, revision)?;
@@ -198,7 +200,7 @@ pub(super) fn after(
          ORDER BY revision LIMIT ?6",
     )?;
     let Collection { group, plural } = &scope.collection;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let limit = i64::try_from(bound.count).unwrap_or(i64::MAX);
     let wanted = params![
         revision,
         &**group,
@@ -209,6 +211,7 @@ pub(super) fn after(
     ];
     let mut rows = query.query(wanted)?;
     let mut events = Vec::new();
+    let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
         let key = scope
             .collection
@@ -216,13 +219,18 @@ pub(super) fn after(
         let revision = row.get(0)?;
         let previous = previous(&db, &key, revision)?;
         let body = Bytes::from(row.get::<_, Vec<u8>>(4)?);
-        events.push(Event {
+        let event = Event {
             revision,
             kind: kind(row.get(1)?),
             key,
             body,
             previous,
-        });
+        };
+        bytes = bytes.saturating_add(event.bytes());
+        events.push(event);
+        if bytes >= bound.bytes {
+            break;
+        }
     }
     Ok(events)
 }

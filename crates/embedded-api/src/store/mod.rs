@@ -28,7 +28,9 @@ pub use self::{
 };
 pub(crate) use self::{
     log::Change,
-    object::{Collection, Event, EventKind, Key, More, Page, Position, Scope, Stored},
+    object::{
+        Bound, Collection, Event, EventKind, Key, More, Notice, Page, Position, Scope, Stored,
+    },
     query::Statistics,
 };
 
@@ -49,6 +51,7 @@ pub(crate) struct Store {
     connections: Arc<connection::Connections>,
     group: Arc<group::Group>,
     live: broadcast::Sender<Arc<Event>>,
+    notices: broadcast::Sender<Notice>,
 }
 
 impl Store {
@@ -62,6 +65,7 @@ impl Store {
             connections: Arc::new(connections),
             group: Arc::default(),
             live: broadcast::Sender::new(LIVE_EVENTS),
+            notices: broadcast::Sender::new(LIVE_EVENTS),
         }
     }
 
@@ -96,7 +100,19 @@ impl Store {
         limit: Option<usize>,
     ) -> Result<Page, StoreError> {
         let scope = scope.clone();
-        self.read(move |db| query::list(db, &scope, after, limit))
+        self.read(move |db| query::list(db, &scope, after, (limit, usize::MAX)))
+            .await
+    }
+
+    /// Like [`Self::list`], for a chunk that is bounded in bytes, too.
+    pub(crate) async fn chunk(
+        &self,
+        scope: &Scope,
+        after: Option<Position>,
+        bound: Bound,
+    ) -> Result<Page, StoreError> {
+        let (scope, limits) = (scope.clone(), (Some(bound.count), bound.bytes));
+        self.read(move |db| query::list(db, &scope, after, limits))
             .await
     }
 
@@ -152,20 +168,26 @@ impl Store {
         outcome.await.unwrap_or(Err(StoreError::Stopped))
     }
 
-    /// Future changes. Subscribe before reading the state or the log, then skip known revisions.
+    /// Future changes, for watches of clients. Subscribe as to [`Self::live`].
+    pub(crate) fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
+    /// Future changes, for this server's own tasks, which never wait for a client. Subscribe before
+    /// reading the state or the log, then skip known revisions.
     pub(crate) fn live(&self) -> broadcast::Receiver<Arc<Event>> {
         self.live.subscribe()
     }
 
-    /// A part of the log: at most `limit` changes after `revision`, oldest first.
+    /// A part of the log: changes after `revision` within the bound, oldest first.
     pub(crate) async fn changes_after(
         &self,
         scope: &Scope,
         revision: u64,
-        limit: usize,
+        bound: Bound,
     ) -> Result<Vec<Event>, StoreError> {
         let scope = scope.clone();
-        self.read(move |db| log::after(db, &scope, revision, limit))
+        self.read(move |db| log::after(db, &scope, revision, bound))
             .await
     }
 

@@ -80,6 +80,55 @@ pub(crate) struct Event {
     pub previous: Option<Bytes>,
 }
 
+impl Event {
+    /// Its size in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let previous = self.previous.as_ref().map_or(0, Bytes::len);
+        self.body.len().saturating_add(previous)
+    }
+}
+
+/// A change, as it goes to the watches of clients, which may read slowly.
+#[derive(Debug, Clone)]
+pub(crate) enum Notice {
+    Change(Arc<Event>),
+    /// A change of a large object: a watch reads it from the log when its client is ready.
+    Large {
+        revision: u64,
+        key: Key,
+    },
+}
+
+impl Notice {
+    /// Larger changes would be kept in memory for the slowest client.
+    const MAX_BYTES: usize = 64 << 10;
+
+    pub(super) fn of(event: Arc<Event>) -> Self {
+        if event.bytes() <= Self::MAX_BYTES {
+            return Self::Change(event);
+        }
+        Self::Large {
+            revision: event.revision,
+            key: event.key.clone(),
+        }
+    }
+}
+
+/// The bounds of a chunk. It has at least one item, and ends with the one that reaches a bound.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    pub count: usize,
+    pub bytes: usize,
+}
+
+#[cfg(test)]
+impl Bound {
+    pub(crate) const ALL: Self = Self {
+        count: usize::MAX,
+        bytes: usize::MAX,
+    };
+}
+
 /// The objects of a list.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {

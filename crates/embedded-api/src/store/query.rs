@@ -67,7 +67,7 @@ pub(super) fn list(
     db: &Connection,
     scope: &Scope,
     after: Option<Position>,
-    limit: Option<usize>,
+    (limit, max_bytes): (Option<usize>, usize),
 ) -> Result<Page, StoreError> {
     // One read transaction, so that objects and revision are consistent.
     let db = db.unchecked_transaction()?;
@@ -90,20 +90,24 @@ pub(super) fn list(
     ))?;
     let mut rows = query.query(scoped)?;
     let mut items = Vec::new();
-    let mut last = Position::default();
+    let mut bytes = 0_usize;
+    let mut last = None;
     while let Some(row) = rows.next()? {
-        items.push(stored(row)?);
-        if limit == Some(items.len()) {
-            last = Position {
+        let item = stored(row)?;
+        bytes = bytes.saturating_add(item.body.len());
+        items.push(item);
+        if limit == Some(items.len()) || bytes >= max_bytes {
+            last = Some(Position {
                 namespace: row.get(2)?,
                 name: row.get(3)?,
-            };
+            });
+            break;
         }
     }
     drop(rows);
     drop(query);
     let mut more = None;
-    if limit == Some(items.len()) {
+    if let Some(last) = last {
         let mut query =
             db.prepare_cached(&format!("SELECT COUNT(*) FROM objects WHERE {SCOPED}"))?;
         let rest = params![

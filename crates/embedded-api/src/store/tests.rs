@@ -13,6 +13,42 @@ fn things() -> Collection {
     Collection::new("g", "things")
 }
 
+#[tokio::test]
+async fn chunks_are_bounded_in_bytes() {
+    let store = memory();
+    let start = store.revision().await.unwrap();
+    let large = json!({"metadata": {}, "data": "x".repeat(100)});
+    for name in ["a", "b", "c"] {
+        let key = things().key("n", name);
+        store.create(&key, large.clone()).await.unwrap();
+    }
+    let bound = |bytes| Bound { count: 10, bytes };
+    for (bytes, expected) in [(0, 1), (100, 1), (200, 2), (10_000, 3)] {
+        let scope = Scope::all(things());
+        let page = store.chunk(&scope, None, bound(bytes)).await.unwrap();
+        assert_eq!(page.items.len(), expected, "list of {bytes} bytes");
+        let remaining = page.more.map_or(0, |more| more.remaining);
+        assert_eq!(remaining, 3 - u64::try_from(expected).unwrap());
+        let changes = store.changes_after(&scope, start, bound(bytes)).await;
+        assert_eq!(changes.unwrap().len(), expected, "changes of {bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn large_objects_are_not_kept_for_slow_watches() {
+    let store = memory();
+    let mut notices = store.notices();
+    for (name, size, is_large) in [("a", 10, false), ("b", 3 << 20, true)] {
+        let object = json!({"metadata": {}, "data": "x".repeat(size)});
+        store
+            .create(&things().key("n", name), object)
+            .await
+            .unwrap();
+        let notice = notices.recv().await.unwrap();
+        assert_eq!(matches!(notice, Notice::Large { .. }), is_large, "{name}");
+    }
+}
+
 fn thing(name: &str) -> Value {
     json!({"metadata": {"name": name}})
 }
@@ -87,7 +123,10 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
         .await
         .unwrap();
     let scope = Scope::all(things());
-    let all = store.changes_after(&scope, start, 10).await.unwrap();
+    let all = store
+        .changes_after(&scope, start, Bound::ALL)
+        .await
+        .unwrap();
     let kinds: Vec<_> = all
         .iter()
         .map(|event| (event.kind, event.previous.is_some()))
@@ -97,10 +136,10 @@ async fn compacted_changes_are_rejected_and_later_ones_replayed() {
         [(EventKind::Added, false), (EventKind::Modified, true)]
     );
     store.compact(1).await.unwrap();
-    let compacted = store.changes_after(&scope, start, 10).await;
+    let compacted = store.changes_after(&scope, start, Bound::ALL).await;
     assert!(matches!(compacted, Err(StoreError::Compacted { .. })));
     let kept = store
-        .changes_after(&scope, first.revision, 10)
+        .changes_after(&scope, first.revision, Bound::ALL)
         .await
         .unwrap();
     assert_eq!(kept.first().unwrap().revision, second.revision);
@@ -135,6 +174,9 @@ async fn full_disk_is_one_clear_error() {
     let big = json!({"metadata": {}, "data": "x".repeat(200_000)});
     let full = store.create(&things().key("", "a"), big).await.unwrap_err();
     assert!(matches!(full, StoreError::DiskFull), "{full:?}");
+    // Reading goes on, and so does what still fits.
+    let read = store.get(&things().key("", "a")).await.unwrap();
+    assert!(read.is_none(), "nothing is half written");
     store
         .create(&things().key("", "b"), thing("b"))
         .await

@@ -44,6 +44,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
         affected = loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = api.root_ca_changed.notified() => break None,
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => break None,
                 event = live.recv() => match event {
                     Ok(event) => if let Some(namespace) = affected_namespace(&event.key) {
@@ -89,7 +90,8 @@ async fn populate(api: &Api, only: Option<&str>) -> Result<(), ApiError> {
         let namespace = meta::name(&namespace);
         let account = json!({"metadata": {"name": ACCOUNT}});
         ensure(api, &accounts, namespace, account).await?;
-        if let Some(ca) = &api.root_ca {
+        let root_ca = api.certificates.read().root_ca.clone();
+        if let Some(ca) = root_ca {
             let map = json!({
                 "metadata": {"name": ROOT_CA, "annotations": {DESCRIPTION: ROOT_CA_DESCRIPTION}},
                 "data": {"ca.crt": ca},

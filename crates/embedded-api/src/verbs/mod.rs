@@ -24,6 +24,7 @@ use crate::{
     auth::Identity,
     conversion,
     error::ApiError,
+    fairness::Level,
     registry::{Served, convert},
     request::{Encoding, Query, Representation},
     store::{Key, Stored},
@@ -40,6 +41,8 @@ pub(crate) struct Call {
     pub representation: Representation,
     pub encoding: Encoding,
     pub identity: Identity,
+    /// Whose limits count.
+    pub level: Level,
     pub user_agent: String,
 }
 
@@ -55,6 +58,7 @@ impl Call {
             representation: Representation::Object,
             encoding: Encoding::Json,
             identity: Identity::component("system:apiserver"),
+            level: Level::System,
             user_agent: "embedded-api".to_owned(),
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     admission::{self, Operation, Review},
     api::Api,
     error::ApiError,
-    logs,
+    fairness, logs,
     request::query,
 };
 
@@ -61,12 +61,9 @@ pub(crate) async fn connect(
         }
     }
     let answer = logs::send_to_kubelet(api, node, forwarded).await?;
-    Ok(upgrade::join(
-        caller,
-        answer,
-        &api.tasks,
-        api.stopping.clone(),
-    ))
+    let (tasks, stop) = (&api.tasks, api.stopping.clone());
+    let seat = fairness::current::take();
+    Ok(upgrade::join_holding(caller, answer, tasks, stop, seat))
 }
 
 /// Webhooks may refuse a stream.

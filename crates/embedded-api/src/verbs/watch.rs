@@ -2,9 +2,10 @@
 //!
 //! Invariants: no change between the start and the end of a stream is omitted; a watcher too slow
 //! for the live feed reads the log instead, and one that is behind the log gets an ERROR event with
-//! 410. The only state per watcher is its position.
+//! 410. The only state per watcher is its position, and what its client has not read yet of one
+//! chunk: bounded in bytes, and of many watches of a user, few hold more than `SMALL_BYTES`.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use apimachinery::meta;
 use axum::{body::Body, response::Response};
@@ -26,13 +27,23 @@ use crate::{
     api::Api,
     encode::Frames,
     error::ApiError,
+    fairness::Seat,
     metrics::WATCHERS,
     request::Representation,
-    store::{Event, EventKind, Position, Scope},
+    store::{Bound, Event, EventKind, Notice, Position, Scope},
 };
 
 /// Objects or changes read at once.
 const CHUNK: usize = 100;
+/// Of what is read at once.
+const BOUND: Bound = Bound {
+    count: CHUNK,
+    bytes: CHUNK_BYTES,
+};
+/// The bytes after which a chunk ends.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Watches that hold more take a seat among those of their user.
+const SMALL_BYTES: usize = 256 << 10;
 /// Interval of bookmarks to an idle watcher.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
 /// For clients without a timeout parameter.
@@ -40,7 +51,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
 
 pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
     call.kind.check_fields(&call.query.fields)?;
-    let live = api.store.live();
+    let live = api.store.notices();
     let phase = match call.query.resource_version {
         Some(revision) if revision > 0 && !call.query.initial_events => Phase::Replay(revision),
         _ => Phase::Initial {
@@ -63,6 +74,7 @@ pub(crate) fn watch(api: &Api, call: Call) -> Result<Response, ApiError> {
         api: api.clone(),
         call,
         live,
+        seat: None,
         phase,
     };
     let lines = stream::unfold(watcher, move |mut watcher| async move {
@@ -93,7 +105,9 @@ struct Watcher {
     api: Api,
     call: Call,
     scope: Scope,
-    live: broadcast::Receiver<Arc<Event>>,
+    live: broadcast::Receiver<Notice>,
+    /// Held while `ready` is large.
+    seat: Option<Seat>,
     phase: Phase,
     deadline: std::pin::Pin<Box<Sleep>>,
     bookmark: std::pin::Pin<Box<Sleep>>,
@@ -110,6 +124,7 @@ impl Watcher {
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
             }
+            self.seat = None;
             if matches!(self.phase, Phase::Over) {
                 return None;
             }
@@ -129,17 +144,43 @@ impl Watcher {
         }
     }
 
+    /// Waits until this watch may hold a chunk; false if it ends before.
+    async fn reserve(&mut self) -> bool {
+        let stop = self.api.stopping.clone();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => false,
+            seat = self.api.fairness.large(&self.call.level) => {
+                self.seat = seat;
+                true
+            }
+            () = self.deadline.as_mut() => false,
+        }
+    }
+
+    /// Gives the seat back unless much was read.
+    fn settle(&mut self) {
+        let bytes: usize = self.ready.iter().map(Bytes::len).sum();
+        if bytes <= SMALL_BYTES {
+            self.seat = None;
+        }
+    }
+
     async fn send_state(
         &mut self,
         revision: Option<u64>,
         after: Option<Position>,
     ) -> Result<(), ApiError> {
-        let page = self.api.store.list(&self.scope, after, Some(CHUNK)).await?;
+        if !self.reserve().await {
+            return Ok(());
+        }
+        let page = self.api.store.chunk(&self.scope, after, BOUND).await?;
         for stored in page.items {
             if matches(&self.api, &self.call, &stored.body, stored.revision).await? {
                 self.push("ADDED", &stored.body, stored.revision).await?;
             }
         }
+        self.settle();
         let revision = revision.unwrap_or(page.revision);
         if let Some(more) = page.more {
             let after = Some(more.after);
@@ -157,21 +198,27 @@ impl Watcher {
     }
 
     async fn replay(&mut self, after: u64) -> Result<(), ApiError> {
+        if !self.reserve().await {
+            return Ok(());
+        }
         let latest = self.api.store.revision().await?;
         let events = self
             .api
             .store
-            .changes_after(&self.scope, after, CHUNK)
+            .changes_after(&self.scope, after, BOUND)
             .await?;
         // After a full chunk there may be more; else everything up to `latest` was read.
         let last = events.last().map(|event| event.revision);
+        let bytes: usize = events.iter().map(Event::bytes).sum();
+        let is_full = events.len() >= BOUND.count || bytes >= BOUND.bytes;
         self.phase = match last {
-            Some(last) if events.len() == CHUNK => Phase::Replay(last),
+            Some(last) if is_full => Phase::Replay(last),
             last => Phase::Live(last.unwrap_or(after).max(latest).max(after)),
         };
         for event in &events {
             self.push_event(event).await?;
         }
+        self.settle();
         Ok(())
     }
 
@@ -197,11 +244,18 @@ impl Watcher {
             }
         };
         match received {
-            Ok(event) => {
+            Ok(Notice::Change(event)) => {
                 if event.revision > sent && self.scope.holds(&event.key) {
                     self.push_event(&event).await?;
                 }
                 self.phase = Phase::Live(sent.max(event.revision));
+            }
+            Ok(Notice::Large { revision, key }) => {
+                self.phase = if revision > sent && self.scope.holds(&key) {
+                    Phase::Replay(sent)
+                } else {
+                    Phase::Live(sent.max(revision))
+                };
             }
             Err(RecvError::Lagged(_)) => self.phase = Phase::Replay(sent),
             Err(RecvError::Closed) => {}

@@ -1,4 +1,4 @@
-//! The steps of every write: defaults, webhooks, validation, field ownership, store.
+//! The steps of every write: defaults, webhooks, validation, Pod Security, field ownership, store.
 //!
 //! Invariant: an object is stored only in exactly the form that was validated.
 
@@ -16,7 +16,7 @@ use crate::{
     api::Api,
     conversion,
     error::ApiError,
-    plugins, quota, services,
+    plugins, pod_security, quota, services,
 };
 
 /// Whether field ownership was already determined.
@@ -67,6 +67,9 @@ pub(crate) async fn create(
     };
     prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, None, &object) {
+        return Err(error.with_warnings(warnings));
+    }
+    if let Err(error) = pod_security::admit(api, call, None, &object, &mut warnings).await {
         return Err(error.with_warnings(warnings));
     }
     if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {
@@ -141,6 +144,10 @@ pub(crate) async fn update(
     };
     prepare::accept(api, call, &mut object);
     if let Err(error) = prepare::validate(api, call, Some(live), &object) {
+        return Err(error.with_warnings(warnings));
+    }
+    let old = Some(&live.object);
+    if let Err(error) = pod_security::admit(api, call, old, &object, &mut warnings).await {
         return Err(error.with_warnings(warnings));
     }
     if let Err(error) = admission::validate(api, call, &review, &object, &mut warnings).await {

@@ -22,20 +22,20 @@ use tokio::{
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-fn validity() -> Validity {
+pub(crate) fn validity() -> Validity {
     Validity::starting(Timestamp::now(), SignedDuration::from_hours(1))
 }
 
-fn authority() -> Authority {
+pub(crate) fn authority() -> Authority {
     Authority::create("test", validity()).unwrap()
 }
 
-fn bundle(ca: &Authority) -> String {
+pub(crate) fn bundle(ca: &Authority) -> String {
     STANDARD.encode(ca.trust().pem())
 }
 
 /// Serves `router` over TLS under `name`, optionally requiring client certificates.
-async fn serve(
+pub(crate) async fn serve(
     api: &Running,
     ca: &Authority,
     name: &str,
@@ -53,7 +53,7 @@ async fn serve(
 }
 
 /// Creates a service `default/backend` whose only endpoint is `address`.
-async fn service(api: &Running, address: SocketAddr) {
+pub(crate) async fn service(api: &Running, address: SocketAddr) {
     let meta = json!({"name": "backend"});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": meta,
                          "spec": {"ports": [{"port": 443, "name": "https"}]}});
@@ -92,7 +92,7 @@ async fn validate(Json(review): Json<Value>) -> Json<Value> {
     )
 }
 
-fn webhooks(kind: &str, path: &str, ca: &str) -> Value {
+pub(crate) fn webhooks(kind: &str, path: &str, ca: &str) -> Value {
     let operations = if path == "mutate" {
         json!(["CREATE"])
     } else {

@@ -115,6 +115,7 @@ pub(crate) fn render(parts: &Parts<'_>) -> Result<ContainerSpec, Failure> {
         security: security(&own, &pods)?,
         resources: resources::for_kernel(container)?,
         rlimits: vec![],
+        oom_score: resources::oom_score(parts.facts.pod, container, parts.facts.allocatable),
         termination_message_path: container
             .termination_message_path
             .as_deref()

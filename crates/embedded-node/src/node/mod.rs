@@ -17,6 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Endpoint, NodeError, Settings,
     devices::Devices,
+    disk::{self, Disk},
     endpoint, registration,
     services::{self, Services},
     slots::Slots,
@@ -24,9 +25,9 @@ use crate::{
 };
 
 pub(crate) use state::{NodeSettings, Shared};
-pub(crate) use workers::pod_dirs;
 pub use workers::recorded_pods;
 use workers::{adopt_unknown, watch_pods};
+pub(crate) use workers::{pod_dirs, recorded_object};
 
 /// A kubelet for this host.
 pub struct EmbeddedNode {
@@ -88,6 +89,7 @@ impl EmbeddedNode {
             node_changed: watch::Sender::new(()),
             devices,
             slots: Slots::default(),
+            disk: Disk::default(),
             children: TaskTracker::new(),
             workers: Mutex::default(),
             tasks: TaskTracker::new(),
@@ -123,7 +125,12 @@ impl EmbeddedNode {
         }
         let registered = tokio::select! {
             () = stop.cancelled() => Ok(()),
-            registered = registration::register(&shared.settings, &shared.devices, port) => registered,
+            registered = registration::register(
+                &shared.settings,
+                &shared.devices,
+                &shared.disk,
+                port,
+            ) => registered,
         };
         if let Err(error) = registered {
             stop.cancel();
@@ -132,6 +139,7 @@ impl EmbeddedNode {
             tasks.wait().await;
             return Err(error);
         }
+        tasks.spawn(disk::run(Arc::clone(&shared), stop.clone()));
         tasks.spawn(registration::renew(Arc::clone(&shared), port, stop.clone()));
         let dns = services::open(&shared).await;
         tasks.spawn(services::run(Arc::clone(&shared), dns, stop.clone()));

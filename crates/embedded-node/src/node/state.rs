@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     devices::Devices,
+    disk::Disk,
     pod::Desired,
     schedule::{self, Obstacle},
     services::Services,
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) node_changed: watch::Sender<()>,
     pub(crate) devices: Devices,
     pub(crate) slots: Slots,
+    pub(crate) disk: Disk,
     /// Reaps the supervisors started by this process.
     pub(crate) children: TaskTracker,
     pub(super) workers: Mutex<HashMap<String, watch::Sender<Desired>>>,
@@ -95,6 +97,7 @@ impl Shared {
         };
         schedule::obstacle(pod, &node)
             .or_else(|| self.devices.obstacle(pod))
+            .or_else(|| self.disk.obstacle())
             .map(Obstacle::Unschedulable)
             .or_else(|| storage::obstacle(self, pod))
             .or_else(|| {

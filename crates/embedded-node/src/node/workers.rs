@@ -82,7 +82,8 @@ pub fn recorded_pods(root: &Path) -> io::Result<Vec<(String, Option<Vec<u8>>)>> 
     Ok(pods)
 }
 
-fn recorded_object(uid: &str, dir: &Path) -> Pod {
+/// The pod's object as last recorded; only its uid if there is none.
+pub(crate) fn recorded_object(uid: &str, dir: &Path) -> Pod {
     let read = fs::read(dir.join(pod::OBJECT_FILE)).ok();
     let mut pod: Pod = read
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())

@@ -188,7 +188,8 @@ fn read_name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
         if length == 0 {
             return Some((name, at));
         }
-        if length > 63 || name.len() + length + 1 > MAX_NAME {
+        // With a dot before the label, the length of the first label and the end.
+        if length > 63 || name.len() + length + 3 > MAX_NAME {
             return None;
         }
         let label = std::str::from_utf8(message.get(at..at + length)?).ok()?;
@@ -298,15 +299,21 @@ fn write_record(record: &Record, out: &mut Vec<u8>) -> bool {
 }
 
 fn write_name(name: &str, out: &mut Vec<u8>) -> bool {
-    for label in name.trim_end_matches('.').split('.') {
-        let Some(length) = u8::try_from(label.len()).ok().filter(|length| *length < 64) else {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    // The root has no labels.
+    let labels = name.split('.').filter(|_| !name.is_empty());
+    for label in labels {
+        // A label without characters would end the name.
+        let length = u8::try_from(label.len()).unwrap_or_default();
+        if !(1..64).contains(&length) {
             return false;
-        };
+        }
         out.push(length);
         out.extend_from_slice(label.as_bytes());
     }
     out.push(0);
-    true
+    // A dot for each label but the last, and the length of the first.
+    name.len() + 2 <= MAX_NAME
 }
 
 #[cfg(test)]
@@ -371,8 +378,23 @@ mod tests {
             assert_eq!(out[2..4], kind.to_be_bytes());
             assert_eq!(usize::from(out[11]), out.len() - 12);
         }
-        let long = Record::Name(Kind::Alias, "x".repeat(64));
-        assert!(!write_record(&long, &mut Vec::new()));
+    }
+
+    #[test]
+    fn name_that_no_reader_would_understand_is_not_rendered() {
+        let long = ["x".repeat(64), ["x"; 128].join(".")];
+        let broken = ["a..b", ".a", "a..", ".", ".."].map(str::to_owned);
+        for name in long.into_iter().chain(broken) {
+            let record = Record::Name(Kind::Alias, name.clone());
+            let valid = name == ".";
+            assert_eq!(write_record(&record, &mut Vec::new()), valid, "{name:?}");
+            assert_eq!(super::query(1, &name).is_some(), valid, "{name:?}");
+        }
+        for name in ["", ".", "a", "a.b.", &["x"; 127].join(".")] {
+            let message = super::query(1, name).unwrap();
+            let read = read(&message).unwrap();
+            assert_eq!(read.name, name.trim_end_matches('.'));
+        }
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! - [`prepare`] makes all of them; it may be repeated.
 //! - [`sources`] finds the files of config maps, secrets and similar sources, [`payload`] writes them.
 //! - [`claims`] prepares persistent volumes; [`ownership`] applies the pod's `fsGroup` to them.
+//! - [`images`] records the images of image volumes, so that they are not removed.
 //! - [`mounts`] mounts and unmounts memory-backed volumes.
 
 mod claims;
 mod host_path;
+pub(crate) mod images;
 pub(crate) mod mounts;
 mod ownership;
 mod payload;

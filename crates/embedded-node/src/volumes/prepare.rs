@@ -19,7 +19,8 @@ use pod_supervisor::model::Access;
 use crate::{Failure, container::id, documents::Documents, storage::ClaimedVolume, tokens::Tokens};
 
 use super::{
-    Content, FAILED, Volume, Volumes, claims, host_path, mounts, ownership::Owner, payload, sources,
+    Content, FAILED, Volume, Volumes, claims, host_path, images, mounts, ownership::Owner, payload,
+    sources,
 };
 
 /// The inputs for the volumes of one pod.
@@ -114,6 +115,7 @@ fn volume(request: &Request, wanted: &Wanted, group: Option<u32>) -> Result<Volu
         let image = request.images.get(name).ok_or_else(|| {
             Failure::new(FAILED, format!("the image of volume {name:?} is missing"))
         })?;
+        images::record(&request.pod_dir, name, &image.digest)?;
         return Ok(read_only(image.root.clone()));
     }
     let Some((kind, files)) = sources::files(request, wanted)? else {
@@ -265,5 +267,32 @@ mod tests {
             "{failure}"
         );
         assert_eq!(contents(&fixture), ["2", "", "a=\"3\""]);
+    }
+
+    #[test]
+    fn image_of_a_prepared_volume_is_recorded() {
+        let mut fixture = Fixture {
+            dir: tempfile::tempdir().unwrap(),
+            version: 0,
+        };
+        let mut request = fixture.request(&json!({}), &json!({}));
+        let pod = json!({"spec": {"containers": [],
+            "volumes": [{"name": "disk", "image": {"reference": "disks/a:1"}}]}});
+        request.pod = Arc::new(serde_json::from_value(pod).unwrap());
+        assert!(images::recorded(&request.pod_dir).unwrap().is_empty());
+        // The tag moves between two tries to start the pod.
+        for content in ["old", "new"] {
+            let digest = image_store::Digest::of(content.as_bytes());
+            let image = Image {
+                digest: digest.clone(),
+                root: fixture.dir.path().join(content),
+                config: image_store::ImageConfig::default(),
+            };
+            request.images = BTreeMap::from([("disk".to_owned(), image)]);
+            let volumes = prepare(&request).unwrap();
+            assert_eq!(volumes["disk"].path, fixture.dir.path().join(content));
+            let recorded = images::recorded(&request.pod_dir).unwrap();
+            assert_eq!(recorded, [digest]);
+        }
     }
 }

@@ -16,15 +16,17 @@ use ::failpoints::Trap;
 use embedded_api::{Database, EmbeddedApi, Identity, ServiceSettings};
 use embedded_node::{
     API_SERVER, Addresses, EmbeddedNode, Endpoint, Failure, Images, Network, Resolver, Settings,
-    teardown_all,
+    Stopping, teardown_all,
 };
 use futures::future::BoxFuture;
-use image_store::{Credentials, Digest, Image, ImageConfig, ImageError, PullPolicy};
+use image_store::{
+    Credentials, Digest, Image, ImageConfig, ImageError, InUse, PullPolicy, StoreError,
+};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Pod};
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     runtime::wait::await_condition,
 };
 use pod_supervisor::{cgroup, status::Process};
@@ -33,10 +35,17 @@ use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
+/// Kills pods without a grace period.
+pub(crate) const AT_ONCE: Stopping<'_> = Stopping {
+    longest_grace: Duration::ZERO,
+    progress: &|_| {},
+};
 
 /// An API server and a node directory, on which nodes are started and killed.
 pub(crate) struct Environment {
-    pub(crate) dir: tempfile::TempDir,
+    pub(crate) dir: PathBuf,
+    /// Removed with this environment.
+    _owned_dir: Option<tempfile::TempDir>,
     pub(crate) cgroup: String,
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
@@ -111,6 +120,14 @@ impl Images for BusyBox {
             })
         })
     }
+
+    fn collect(
+        &self,
+        _: InUse,
+        _: Box<dyn FnMut() -> bool + Send>,
+    ) -> BoxFuture<'_, Result<usize, StoreError>> {
+        Box::pin(async { Ok(0) })
+    }
 }
 
 #[derive(Debug)]
@@ -152,6 +169,19 @@ async fn install_roles(client: &Client) {
     }
 }
 
+/// Pods of these tests use host paths, host ports and sysctls.
+async fn allow_host_access(client: &Client) {
+    let labels = json!({"metadata": {"labels": {
+        "pod-security.kubernetes.io/enforce": "privileged",
+    }}});
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let params = PatchParams::default();
+    namespaces
+        .patch("default", &params, &Patch::Merge(&labels))
+        .await
+        .unwrap();
+}
+
 impl Environment {
     pub(crate) fn new(name: &str) -> Self {
         Self::with_network(name, Arc::new(NoNetwork))
@@ -162,7 +192,21 @@ impl Environment {
             .prefix("embedded-node-")
             .tempdir()
             .unwrap();
-        busybox_root(&dir.path().join("image"));
+        let path = dir.path().to_owned();
+        Self::start(name, network, (path, Some(dir)))
+    }
+
+    /// With an existing directory.
+    pub(crate) fn in_directory(name: &str, dir: &Path) -> Self {
+        Self::start(name, Arc::new(NoNetwork), (dir.to_owned(), None))
+    }
+
+    fn start(
+        name: &str,
+        network: Arc<dyn Network>,
+        (dir, owned_dir): (PathBuf, Option<tempfile::TempDir>),
+    ) -> Self {
+        busybox_root(&dir.join("image"));
         let runtime = Runtime::new().unwrap();
         let stop = CancellationToken::new();
         let validity = serving::Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
@@ -188,6 +232,7 @@ impl Environment {
             api.run(&TaskTracker::new(), stop.clone());
             let client = api.client(Identity::component("test"), "default");
             install_roles(&client).await;
+            allow_host_access(&client).await;
             let own = Identity::new("system:node:here", &["system:nodes"]);
             let own_client = api.client(own, "default");
             (api, client, own_client)
@@ -197,6 +242,7 @@ impl Environment {
             authority,
             api,
             dir,
+            _owned_dir: owned_dir,
             runtime,
             client,
             own_client,
@@ -212,7 +258,7 @@ impl Environment {
     }
 
     pub(crate) fn root(&self) -> PathBuf {
-        self.dir.path().join("node")
+        self.dir.join("node")
     }
 
     pub(crate) fn start_node(&mut self) {
@@ -239,7 +285,7 @@ impl Environment {
             supervisor: self.supervisor.clone(),
             client: self.own_client.clone(),
             images: Arc::new(BusyBox {
-                root: self.dir.path().join("image"),
+                root: self.dir.join("image"),
             }),
             network: Arc::clone(&self.network),
             clock: reconcile::Clock::system(),
@@ -442,7 +488,7 @@ impl Drop for Environment {
         self.stop.cancel();
         let root = self.root();
         self.runtime
-            .block_on(teardown_all(&root, &NoNetwork, Duration::ZERO))
+            .block_on(teardown_all(&root, &NoNetwork, AT_ONCE))
             .unwrap();
         assert!(!cgroup::exists(&self.cgroup).unwrap());
     }

@@ -213,7 +213,7 @@ fn assert_no_volumes(env: &Environment) {
 
 /// Binds a claim to an administrator's volume with policy `Retain`.
 fn use_foreign_volume(env: &Environment) {
-    let dir = env.dir.path().join("place");
+    let dir = env.dir.join("place");
     fs::create_dir(&dir).unwrap();
     let volume = json!({
         "metadata": {"name": "theirs"},
@@ -317,10 +317,10 @@ fn volumes_survive_node_kill_at_every_failpoint() {
 fn pods_survive_supervisor_kill_at_every_failpoint() {
     each(names("pod-supervisor/"), |name| {
         let mut env = Environment::new(&name.replace('/', "-"));
-        let file = env.dir.path().join("failpoints");
+        let file = env.dir.join("failpoints");
         fs::write(&file, format!("{name}\n")).unwrap();
         env.kill_node();
-        env.supervisor = env.dir.path().join("supervisor");
+        env.supervisor = env.dir.join("supervisor");
         let script = format!(
             "#!/bin/sh\nexport {}='{}'\nexec '{}' \"$@\"\n",
             ::failpoints::VARIABLE,

@@ -7,11 +7,13 @@
 )]
 
 mod devices;
+mod disk;
 mod environment;
 mod failpoints;
 mod kubelet;
 mod pods;
 mod probes;
+mod reboot;
 mod services;
 mod storage;
 mod streams;

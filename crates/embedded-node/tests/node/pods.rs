@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     pin::pin,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use embedded_node::teardown_all;
@@ -18,7 +18,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Environment, NoNetwork, TIMEOUT};
+use super::{Environment, NoNetwork, TIMEOUT, environment::AT_ONCE};
 
 #[test]
 fn pod_runs_and_is_removed_without_leftovers() {
@@ -467,9 +467,7 @@ fn teardown_works_without_api_server() {
     let process = env.process(&pod);
     env.kill_node();
     let root = env.root();
-    let count = env
-        .wait(teardown_all(&root, &NoNetwork, Duration::ZERO))
-        .unwrap();
+    let count = env.wait(teardown_all(&root, &NoNetwork, AT_ONCE)).unwrap();
     assert_eq!(count, 1);
     assert!(!process.is_alive());
     env.assert_no_leftovers(&pod);

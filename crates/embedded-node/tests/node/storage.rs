@@ -348,7 +348,7 @@ fn pod_reports_claim_failures_and_recovers() {
 #[test]
 fn administrator_volume_is_bound_and_never_deleted() {
     let env = Environment::new("static");
-    let dir = env.dir.path().join("admin-volume");
+    let dir = env.dir.join("admin-volume");
     fs::create_dir(&dir).unwrap();
     fs::write(dir.join("file"), "theirs").unwrap();
     let volume = serde_json::from_value(json!({

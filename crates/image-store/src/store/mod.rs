@@ -12,6 +12,8 @@
 //! A tree is built in `tmp`, flushed, and renamed into `trees` last. Only one process may have a
 //! root open at a time.
 //!
+//! The time of an image's marker is that of its last use: a collection removes the longest unused images first.
+//!
 //! [`pull`] finds or pulls an image, [`trees`] unpacks, loads and removes trees.
 
 mod pull;
@@ -23,6 +25,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
@@ -71,6 +74,17 @@ struct PullKey {
     credentials: String,
 }
 
+/// What a collection must keep.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// Images from which containers or volumes were made.
+    pub digests: BTreeSet<Digest>,
+    /// References whose last image is about to be used, as given to [`ImageStore::ensure`].
+    pub references: BTreeSet<String>,
+    /// Images that were used at this time or later.
+    pub since: Option<SystemTime>,
+}
+
 type Pull = Shared<BoxFuture<'static, Result<Image, ImageError>>>;
 
 struct Inner {
@@ -79,8 +93,10 @@ struct Inner {
     catalog: Mutex<Catalog>,
     references: Mutex<References>,
     pulls: Mutex<BTreeMap<PullKey, Pull>>,
-    /// Images returned since the last collection: their users may not be in `keep` yet.
+    /// Images returned since the last collection: their users may not be known to the caller yet.
     recently_used: Mutex<BTreeSet<Digest>>,
+    /// What each reference was last resolved to by this process.
+    resolved: Mutex<BTreeMap<String, Digest>>,
     drafts: AtomicU64,
 }
 
@@ -131,6 +147,7 @@ impl ImageStore {
             references: Mutex::new(references),
             pulls: Mutex::default(),
             recently_used: Mutex::default(),
+            resolved: Mutex::default(),
             drafts: AtomicU64::new(0),
         };
         Ok(Self {
@@ -188,7 +205,12 @@ impl ImageStore {
             pulls.entry(key).or_insert_with(start).clone()
         };
         let image = pull.await?;
-        self.inner.recently_used.lock().insert(image.digest.clone());
+        self.inner.mark_used(&image.digest);
+        let digest = image.digest.clone();
+        self.inner
+            .resolved
+            .lock()
+            .insert(reference.to_owned(), digest);
         Ok(image)
     }
 
@@ -197,13 +219,22 @@ impl ImageStore {
         self.inner.references.lock().all()
     }
 
-    /// Removes all trees that are neither in `keep` nor returned by [`Self::ensure`] since the last
-    /// call, and returns their digests.
-    pub async fn retain(&self, keep: &BTreeSet<Digest>) -> Result<Vec<Digest>, StoreError> {
+    /// Removes images that are neither in use nor returned by [`Self::ensure`] since the last call, the
+    /// longest unused first, until `is_enough`. Returns their digests.
+    pub async fn collect(
+        &self,
+        in_use: InUse,
+        is_enough: impl FnMut() -> bool + Send + 'static,
+    ) -> Result<Vec<Digest>, StoreError> {
         let inner = Arc::clone(&self.inner);
-        let mut keep = keep.clone();
+        let mut keep = in_use.digests;
         keep.append(&mut inner.recently_used.lock());
-        tokio::task::spawn_blocking(move || inner.collect(&keep))
+        {
+            let resolved = inner.resolved.lock();
+            let named = in_use.references.iter();
+            keep.extend(named.filter_map(|reference| resolved.get(reference).cloned()));
+        }
+        tokio::task::spawn_blocking(move || inner.collect(&keep, in_use.since, is_enough))
             .await
             .map_err(|_| StoreError::Cancelled)?
     }

@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
+use rustix::fs::{AtFlags, CWD};
 use serde::{Deserialize, Serialize};
 
 use super::{Image, Inner, store_failed};
@@ -47,10 +49,29 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
+        if let Err(error) = fs::remove_dir_all(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
             tracing::warn!(path = %self.path.display(), %error, "unfinished work cannot be removed");
         }
     }
+}
+
+/// The marker of a complete tree.
+const MARKER: &str = "image.json";
+
+/// An image that nothing uses. The order is that of removal.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unused {
+    last_used: Option<SystemTime>,
+    digest: Digest,
+    tree: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removal {
+    Removed,
+    InUse,
 }
 
 impl Inner {
@@ -87,7 +108,7 @@ impl Inner {
             };
             unpacker.apply(blob).map_err(failed)?;
         }
-        let path = dir.join("image.json");
+        let path = dir.join(MARKER);
         let bytes = serde_json::to_vec_pretty(&marker).map_err(|source| {
             store_failed(
                 name,
@@ -101,6 +122,7 @@ impl Inner {
             .map_err(|source| io_failed("write", &path, source))?;
         tree.sync()
             .map_err(|source| io_failed("flush", &dir, source))?;
+        self.mark_used(&marker.digest);
         let path = self.tree_path(&marker.digest);
         match fs::rename(&dir, &path) {
             // A concurrent pull unpacked the same image under another reference.
@@ -121,13 +143,19 @@ impl Inner {
     }
 
     pub(super) fn load(&self, digest: &Digest) -> Result<Option<Image>, StoreError> {
+        // Before the tree is looked for, so that a collection does not remove it meanwhile.
+        self.mark_used(digest);
         let tree = self.tree_path(digest);
-        let path = tree.join("image.json");
+        let path = tree.join(MARKER);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(StoreError::io("read", path, source)),
         };
+        // On a disk that cannot be written, nothing is collected either.
+        if let Err(error) = touch(&path) {
+            tracing::debug!(path = %path.display(), %error, "last use of an image is not recorded");
+        }
         let marker: Marker =
             serde_json::from_slice(&bytes).map_err(|source| StoreError::Parse { path, source })?;
         let root = tree.join("rootfs");
@@ -138,31 +166,89 @@ impl Inner {
         }))
     }
 
-    pub(super) fn collect(&self, keep: &BTreeSet<Digest>) -> Result<Vec<Digest>, StoreError> {
+    /// The image is not removed by the next collection.
+    pub(super) fn mark_used(&self, digest: &Digest) {
+        self.recently_used.lock().insert(digest.clone());
+    }
+
+    pub(super) fn collect(
+        &self,
+        keep: &BTreeSet<Digest>,
+        since: Option<SystemTime>,
+        mut is_enough: impl FnMut() -> bool,
+    ) -> Result<Vec<Digest>, StoreError> {
+        let mut removed = Vec::new();
+        let mut outcome = Ok(());
+        for unused in self.unused(keep, since)? {
+            if is_enough() {
+                break;
+            }
+            match self.remove_unused(&unused) {
+                Ok(Removal::Removed) => removed.push(unused.digest),
+                Ok(Removal::InUse) => {}
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.references.lock().remove(&removed)?;
+        let mut resolved = self.resolved.lock();
+        resolved.retain(|_, digest| !removed.contains(digest));
+        outcome.map(|()| removed)
+    }
+
+    /// The trees besides those to keep and those used `since`, the longest unused first.
+    fn unused(
+        &self,
+        keep: &BTreeSet<Digest>,
+        since: Option<SystemTime>,
+    ) -> Result<Vec<Unused>, StoreError> {
         let trees = self.root.join("trees");
         let failed = |source| StoreError::io("list", &trees, source);
-        let mut removed = Vec::new();
+        let mut unused = Vec::new();
         for entry in fs::read_dir(&trees).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
-            let Some(digest) = name
+            let digest = name
                 .to_str()
-                .and_then(|hex| format!("sha256:{hex}").parse::<Digest>().ok())
-            else {
+                .and_then(|hex| format!("sha256:{hex}").parse::<Digest>().ok());
+            let Some(digest) = digest.filter(|digest| !keep.contains(digest)) else {
                 continue;
             };
-            if keep.contains(&digest) || self.recently_used.lock().contains(&digest) {
+            let tree = entry.path();
+            // A tree without a marker is of no use, so it goes first.
+            let marker = fs::metadata(tree.join(MARKER));
+            let last_used = marker.and_then(|marker| marker.modified()).ok();
+            if last_used.is_some_and(|time| since.is_some_and(|since| time >= since)) {
                 continue;
             }
-            // Rename first, so that an interrupted removal leaves no partial tree.
-            let draft = self.draft()?;
-            let removed_tree = draft.path.join("tree");
-            fs::rename(entry.path(), &removed_tree)
-                .map_err(|source| StoreError::io("rename", entry.path(), source))?;
-            removed.push(digest);
+            unused.push(Unused {
+                last_used,
+                digest,
+                tree,
+            });
         }
-        self.references.lock().remove(&removed)?;
-        Ok(removed)
+        unused.sort();
+        Ok(unused)
+    }
+
+    /// Removes a tree, unless it was used meanwhile.
+    fn remove_unused(&self, unused: &Unused) -> Result<Removal, StoreError> {
+        // Held while the tree is renamed: a user marks an image before it looks for the tree.
+        let recently_used = self.recently_used.lock();
+        if recently_used.contains(&unused.digest) {
+            return Ok(Removal::InUse);
+        }
+        // Renamed first, so that an interrupted removal leaves no partial tree. No directory is made for it: on a
+        // full disk that would fail.
+        let draft = self.next_draft();
+        fs::rename(&unused.tree, &draft.path)
+            .map_err(|source| StoreError::io("rename", &unused.tree, source))?;
+        drop(recently_used);
+        drop(draft);
+        tracing::info!(digest = %unused.digest, "unused image is removed");
+        Ok(Removal::Removed)
     }
 
     fn tree_path(&self, digest: &Digest) -> PathBuf {
@@ -170,9 +256,31 @@ impl Inner {
     }
 
     pub(super) fn draft(&self) -> Result<Draft, StoreError> {
-        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
-        let path = self.root.join("tmp").join(number.to_string());
-        fs::create_dir(&path).map_err(|source| StoreError::io("make", path.clone(), source))?;
-        Ok(Draft { path })
+        let draft = self.next_draft();
+        fs::create_dir(&draft.path)
+            .map_err(|source| StoreError::io("make", draft.path.clone(), source))?;
+        Ok(draft)
     }
+
+    /// A draft directory that does not exist yet.
+    fn next_draft(&self) -> Draft {
+        let number = self.drafts.fetch_add(1, Ordering::Relaxed);
+        Draft {
+            path: self.root.join("tmp").join(number.to_string()),
+        }
+    }
+}
+
+/// Sets the file's time to now.
+fn touch(path: &Path) -> io::Result<()> {
+    let now = rustix::fs::Timespec {
+        tv_sec: 0,
+        tv_nsec: rustix::fs::UTIME_NOW,
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
+    rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?;
+    Ok(())
 }

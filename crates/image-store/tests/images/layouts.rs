@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::fixture::{Fixture, NAME, entry, read, reason, write_layout};
 use image_store::{
-    Compression, Content, Credentials, Entry, ImageConfig, ImageStore, LayoutWriter, Owner,
-    PullPolicy,
+    Compression, Content, Credentials, Entry, Image, ImageConfig, ImageStore, InUse, LayoutWriter,
+    Owner, PullPolicy,
 };
 
 #[tokio::test]
@@ -160,23 +161,66 @@ async fn opening_the_store_removes_unfinished_work() {
     assert_eq!(read(&image, "hello"), "one");
 }
 
+/// Images with the names `ferrovirt/<letter>:1`, used in this order.
+async fn images(fixture: &Fixture, letters: [&str; 3]) -> [Image; 3] {
+    let mut images = Vec::new();
+    for letter in letters {
+        let name = format!("ferrovirt/{letter}:1");
+        write_layout(&fixture.layout(&format!("{letter}.oci")), &name, letter);
+        images.push(fixture.ensure(&name).await.unwrap());
+    }
+    images.try_into().unwrap()
+}
+
 #[tokio::test]
-async fn collection_keeps_retained_and_recently_used_images() {
+async fn collection_keeps_used_and_recently_used_images() {
     let fixture = Fixture::new().await;
-    write_layout(&fixture.layout("a.oci"), "ferrovirt/a:1", "a");
-    write_layout(&fixture.layout("b.oci"), "ferrovirt/b:1", "b");
-    let a = fixture.ensure("ferrovirt/a:1").await.unwrap();
-    let b = fixture.ensure("ferrovirt/b:1").await.unwrap();
-    let keep = BTreeSet::from([a.digest.clone()]);
-    assert!(fixture.store.retain(&keep).await.unwrap().is_empty());
-    assert_eq!(fixture.store.retain(&keep).await.unwrap(), [b.digest]);
-    assert!(a.root.exists() && !b.root.exists());
-    assert_eq!(
-        std::fs::read_dir(fixture.store_path().join("tmp"))
-            .unwrap()
-            .count(),
-        0
-    );
+    let [a, b, c] = images(&fixture, ["a", "b", "c"]).await;
+    let in_use = InUse {
+        digests: BTreeSet::from([a.digest.clone()]),
+        references: BTreeSet::from(["ferrovirt/c:1".to_owned()]),
+        since: None,
+    };
+    let collect = || fixture.store.collect(in_use.clone(), || false);
+    assert!(collect().await.unwrap().is_empty(), "all were just used");
+    assert_eq!(collect().await.unwrap(), [b.digest]);
+    assert!(a.root.exists() && !b.root.exists() && c.root.exists());
+    let unfinished = std::fs::read_dir(fixture.store_path().join("tmp")).unwrap();
+    assert_eq!(unfinished.count(), 0);
+
+    let again = fixture.ensure("ferrovirt/b:1").await.unwrap();
+    assert_eq!(read(&again, "hello"), "b");
+}
+
+/// The times of the image's marker.
+fn last_use(image: &Image) -> std::fs::Metadata {
+    std::fs::metadata(image.root.with_file_name("image.json")).unwrap()
+}
+
+#[tokio::test]
+async fn longest_unused_images_are_removed_first_until_it_is_enough() {
+    let fixture = Fixture::new().await;
+    let images = images(&fixture, ["a", "b", "c"]).await;
+    for (image, hours) in images.iter().zip([2, 3, 1]) {
+        let before = last_use(image).modified().unwrap() - Duration::from_hours(hours);
+        let marker = image.root.with_file_name("image.json");
+        let file = std::fs::File::options().write(true).open(marker).unwrap();
+        file.set_modified(before).unwrap();
+    }
+    let never = fixture.store.collect(InUse::default(), || true).await;
+    assert!(never.unwrap().is_empty());
+    let [a, b, c] = images;
+    let left = [a.root.clone(), b.root.clone(), c.root.clone()];
+    let is_enough = move || left.iter().filter(|root| root.exists()).count() < 2;
+    let removed = fixture.store.collect(InUse::default(), is_enough).await;
+    assert_eq!(removed.unwrap(), [b.digest, a.digest]);
+    let recent = InUse {
+        since: last_use(&c).modified().ok(),
+        ..InUse::default()
+    };
+    let removed = fixture.store.collect(recent, || false).await;
+    assert!(removed.unwrap().is_empty());
+    assert!(c.root.exists());
 }
 
 #[tokio::test]

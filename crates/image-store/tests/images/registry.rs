@@ -1,6 +1,5 @@
 //! Pulls from a real registry server.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use image_store::{
-    Compression, Credentials, Digest, ImageConfig, ImageError, LayoutWriter, PullPolicy,
+    Compression, Credentials, Digest, ImageConfig, ImageError, InUse, LayoutWriter, PullPolicy,
 };
 use oci_client::Reference;
 use oci_client::client::{Client, ClientConfig, ClientProtocol};
@@ -217,8 +216,13 @@ async fn moved_tag_is_followed_with_policy_always() {
     );
     let second = ensure(&fixture, &name, PullPolicy::Always).await.unwrap();
     assert_eq!(read(&second, "hello"), "two");
-    fixture.store.retain(&BTreeSet::new()).await.unwrap();
-    fixture.store.retain(&BTreeSet::new()).await.unwrap();
+    for _ in 0..2 {
+        fixture
+            .store
+            .collect(InUse::default(), || false)
+            .await
+            .unwrap();
+    }
     assert!(fixture.store.references().is_empty());
     assert_eq!(
         ensure(&fixture, &name, PullPolicy::IfNotPresent)

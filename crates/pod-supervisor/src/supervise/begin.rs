@@ -21,6 +21,7 @@ use crate::{
     error::SupervisorError,
     layout,
     model::{ContainerSpec, Sandbox},
+    oom,
     report::report,
     sandbox, signals,
     status::{self, Process, State},
@@ -54,6 +55,10 @@ impl Supervisor {
                 source: errno.into(),
             }
         })?;
+        // It is inherited from the node, which ranks below all supervisors.
+        if let Err(error) = oom::adjust(oom::SUPERVISOR) {
+            report(&format!("failed to set the OOM score: {error}"));
+        }
         let signals = signals::descriptor().map_err(|source| SupervisorError::Wait { source })?;
 
         let file = pod_dir.join(layout::SANDBOX_FILE);

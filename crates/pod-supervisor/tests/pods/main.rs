@@ -152,6 +152,7 @@ impl Pod {
             },
             resources: Resources::default(),
             rlimits: vec![],
+            oom_score: 700,
             termination_message: pod_supervisor::model::MessageSource::File,
             stdin: pod_supervisor::model::Stdin::None,
             termination_message_path: "/dev/termination-log".into(),
@@ -281,6 +282,13 @@ fn output_exit_code_and_termination_message_are_kept() {
     log.sort();
     assert_eq!(log, ["stderr F err", "stdout F out"]);
     assert!(!pod.path().join(layout::attempt_dir("main", 0)).exists());
+}
+
+#[test]
+fn container_has_the_oom_score_of_its_pod() {
+    let pod = Pod::new("score");
+    let (_, log) = pod.run_to_end(pod.container("cat /proc/self/oom_score_adj"));
+    assert_eq!(log, ["stdout F 700"]);
 }
 
 #[test]

@@ -1,27 +1,20 @@
 //! The components of `KubeVirt` as tasks of this process, each with a client for its own account.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::Arc,
-};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use cluster_view::Configuration;
 use embedded_api::{EmbeddedApi, Identity};
 use error_chain::error_chain;
 use reconcile::{Clock, Election};
-use serving::{ClientCertificates, HttpsClient, TlsSource};
+use serving::{ClientCertificates, HttpsClient};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_controller::AccelerationPolicy;
 use virt_handler::Capabilities;
 
-use super::install;
-use crate::{
-    cli,
-    identities::{FRONT_PROXY, Identities},
-    state_dir::StateDir,
-};
+use super::{certificates::Certificates, install};
+use crate::{cli, identities::FRONT_PROXY, state_dir::StateDir};
 
 /// Concurrent reconciles of each controller.
 const CONCURRENCY: usize = 8;
@@ -32,7 +25,7 @@ pub(super) struct Host<'a> {
     pub(super) flags: &'a cli::Up,
     pub(super) state: &'a StateDir,
     pub(super) api: &'a EmbeddedApi,
-    pub(super) identities: &'a Arc<Identities>,
+    pub(super) certificates: &'a Certificates,
 }
 
 impl Host<'_> {
@@ -136,19 +129,23 @@ async fn virt_api(
 ) -> Result<()> {
     let listener = listen_locally().await.context("listen for virt-api")?;
     let address = listener.local_addr()?;
-    let proxies = ClientCertificates::Optional(host.identities.proxies.clone());
+    let first = host.certificates.first();
+    let nodes = HttpsClient::new(&first.servers, Some(&first.virt_api_client), tasks.clone())?;
+    let kept = nodes.clone();
+    host.certificates
+        .keep_client(kept, |own| &own.virt_api_client);
     let settings = virt_api::Settings {
         client: host.account("kubevirt-apiserver"),
         listener,
-        tls: TlsSource::fixed(&host.identities.virt_api, &proxies)?,
+        tls: host.certificates.server(
+            |own| &own.virt_api,
+            |own| ClientCertificates::Optional(own.proxies.clone()),
+        )?,
         front_proxy: virt_api::FrontProxy {
             names: vec![FRONT_PROXY.to_owned()],
         },
-        nodes: HttpsClient::new(
-            &host.identities.servers,
-            Some(&host.identities.virt_api_client),
-            tasks.clone(),
-        )?,
+        webhook_callers: virt_api::WebhookCallers::FrontProxy,
+        nodes,
         cluster: configurations.api.clone(),
         neighbours: vec![
             configurations.controller.clone(),
@@ -170,7 +167,6 @@ async fn handler(
 ) -> Result<()> {
     let listener = listen_locally().await.context("listen for virt-handler")?;
     let address = listener.local_addr()?;
-    let callers = ClientCertificates::Required(host.identities.servers.clone());
     let settings = virt_handler::Settings {
         client: host.account("kubevirt-handler"),
         node: host.flags.node_name.clone(),
@@ -178,7 +174,11 @@ async fn handler(
         capabilities,
         listener,
         address,
-        tls: TlsSource::fixed(&host.identities.handler, &callers)?,
+        tls: host.certificates.server(
+            |own| &own.handler,
+            |own| ClientCertificates::Required(own.servers.clone()),
+        )?,
+        peers: None,
         cluster: configurations.handler.clone(),
         clock: Clock::system(),
     };

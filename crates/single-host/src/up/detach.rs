@@ -2,28 +2,30 @@
 
 use std::{
     ffi::OsString,
-    fs::OpenOptions,
-    io::{BufRead, BufReader},
+    fs::{File, OpenOptions},
+    io::{self, BufRead, BufReader},
     os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use tokio_util::sync::CancellationToken;
 
 use crate::{printer::Printer, state_dir::StateDir};
 
 /// The line by which the background process reports that everything is up.
 const READY: &str = "ferrovirt: ready";
 
+/// The size from which the log is rotated.
+const MAX_LOG: u64 = 10 << 20;
+const CHECK_LOG_EVERY: Duration = Duration::from_mins(1);
+
 /// Starts the background process and prints its progress until it is up or has failed.
 pub(super) fn up(state: &StateDir, printer: Printer) -> Result<()> {
     let path = state.log();
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(&path)
-        .with_context(|| format!("open {}", path.display()))?;
+    let log = open_log(&path).with_context(|| format!("open {}", path.display()))?;
     let begin = log.metadata().map_or(0, |meta| meta.len());
     let program = std::env::current_exe().context("find this program")?;
     let mut child = Command::new(program)
@@ -63,7 +65,7 @@ fn background_arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
 }
 
 /// The last lines that the failed process has logged.
-fn log_tail(path: &std::path::Path, begin: u64) -> Option<String> {
+fn log_tail(path: &Path, begin: u64) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     let new = bytes.get(usize::try_from(begin).ok()?..)?;
     let text = String::from_utf8_lossy(new);
@@ -83,6 +85,40 @@ pub(super) fn leave_session() -> Result<()> {
 /// Reports to the waiting foreground process that everything is up.
 pub(super) fn report_ready(printer: Printer) {
     printer.line(READY);
+}
+
+/// Keeps the log of the background process below twice [`MAX_LOG`], until `stop`.
+pub(super) async fn keep_log_small(log: PathBuf, stop: CancellationToken) {
+    let mut ticks = tokio::time::interval(CHECK_LOG_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let rotated = rotate(&log, MAX_LOG).and_then(|fresh| match fresh {
+            Some(fresh) => Ok(rustix::stdio::dup2_stderr(&fresh)?),
+            None => Ok(()),
+        });
+        if let Err(error) = rotated {
+            tracing::warn!(%error, "the log cannot be rotated");
+        }
+    }
+}
+
+/// Gives a log above the limit the name of the older half, and opens a new one.
+fn rotate(log: &Path, limit: u64) -> io::Result<Option<File>> {
+    match log.metadata() {
+        Ok(metadata) if metadata.len() <= limit => return Ok(None),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+        Ok(_) => std::fs::rename(log, log.with_extension("log.1"))?,
+    }
+    open_log(log).map(Some)
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -117,6 +153,27 @@ mod tests {
         examples
             .find(|example| parse(&[&["up".into()], &example[..]].concat()).is_some())
             .expect("a valid example")
+    }
+
+    #[test]
+    fn large_log_is_rotated_and_a_lost_one_is_made_again() {
+        use std::io::Write as _;
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = dir.path().join("ferrovirt.log");
+        let text = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap_or_default();
+        assert!(rotate(&log, 5).expect("made").is_some());
+        std::fs::write(&log, "12345").expect("written");
+        assert!(rotate(&log, 5).expect("checked").is_none());
+        std::fs::write(&log, "123456").expect("written");
+        let mut fresh = rotate(&log, 5).expect("rotated").expect("a new log");
+        fresh.write_all(b"new").expect("written");
+        assert_eq!(
+            (
+                text("ferrovirt.log").as_str(),
+                text("ferrovirt.log.1").as_str()
+            ),
+            ("new", "123456")
+        );
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub(super) async fn roles(host: &Host<'_>) -> Result<()> {
 /// Installs webhooks and the aggregated API, which virt-api serves at `address`.
 pub(super) async fn virt_api(host: &Host<'_>, address: SocketAddr) -> Result<()> {
     let client = host.client("ferrovirt-up");
-    let bundle = STANDARD.encode(host.identities.servers.pem());
+    let bundle = STANDARD.encode(host.certificates.first().servers.pem());
     let mut objects = vec![service(), endpoints(address)];
     objects.extend(["v1", "v1alpha3"].map(|version| api_service(version, &bundle)));
     objects.push(webhooks(

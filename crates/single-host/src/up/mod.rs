@@ -4,6 +4,7 @@
 //! leaves nothing that breaks the next `up`.
 
 mod allocator;
+mod certificates;
 mod components;
 mod detach;
 mod images;
@@ -13,23 +14,24 @@ mod node;
 mod probe;
 
 use std::{
-    io::{Read, Write},
+    io::{IsTerminal as _, Read, Write},
     net::IpAddr,
-    sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use embedded_api::{Copies, Database, EmbeddedApi, KubeletClient, ServiceAccounts};
 use serde::{Deserialize, Serialize};
-use serving::{ClientCertificates, Server, TlsSource};
+use serving::{ClientCertificates, Server};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::certificates::Certificates;
 use crate::{
     cli, history, identities, kubeconfig, metrics,
     printer::Printer,
     requirements,
+    service::notify,
     state_dir::{Lock, Locked, StateDir},
 };
 
@@ -91,6 +93,12 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
             Locked::Theirs(holder) => holder,
             Locked::Ours(_) => None,
         };
+        if notify::is_service() {
+            bail!(
+                "Ferrovirt already runs in {} without the service: end that process (guests keep running)",
+                state.root().display(),
+            );
+        }
         print_already_up(&state, holder, printer);
         return Ok(());
     };
@@ -104,6 +112,7 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     }
     allocator::configure();
     start_logging(flags)?;
+    rank_below_guests();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -112,6 +121,15 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     let ended = runtime.block_on(Box::pin(run(flags, &state, printer)));
     drop(lock);
     ended
+}
+
+/// When the host runs out of memory, the kernel ends this process last.
+fn rank_below_guests() {
+    match pod_supervisor::oom::adjust(pod_supervisor::oom::SERVER) {
+        Ok(true) => {}
+        Ok(false) => tracing::info!("the kernel does not permit a lower OOM score"),
+        Err(error) => tracing::warn!(%error, "the OOM score of this process cannot be set"),
+    }
 }
 
 /// Logs to standard error, which `--detach` redirects to a file.
@@ -123,7 +141,7 @@ fn start_logging(flags: &cli::Up) -> Result<()> {
     };
     let style = logging::Style {
         format: flags.log_format,
-        colours: !flags.detached,
+        colours: std::io::stderr().is_terminal(),
         modules: true,
     };
     logging::start(flags.log.as_deref().unwrap_or(default), style)?;
@@ -180,13 +198,17 @@ async fn run(flags: &cli::Up, state: &StateDir, printer: Printer) -> Result<()> 
         print_next_steps(state, printer);
         tasks.spawn(allocator::trim_periodically(stop.clone()));
         if flags.detached {
+            tasks.spawn(detach::keep_log_small(state.log(), stop.clone()));
             detach::report_ready(printer);
+        } else if notify::is_service() {
+            notify::ready("up").context("report to systemd that everything is up")?;
         } else {
             printer.line(
                 "Ctrl+C ends this process; guests keep running, `ferrovirt down` stops them.",
             );
         }
         wait_for_end(&stop).await?;
+        notify::stopping().context("report to systemd that this process ends")?;
     }
     stop.cancel();
     tasks.close();
@@ -210,29 +232,39 @@ async fn start(
     let node_address = IpAddr::V4(pods.gateway());
     let for_pods = network::listen_for_pods(&pods, listen).await?;
     let services = network::service_settings(&pods, listen, for_pods.as_ref())?;
+    let host_addresses = pods
+        .host_addresses()
+        .await
+        .context("list the addresses of this host")?;
     let names = identities::Names {
         listen: listen.ip(),
-        node: &flags.node_name,
+        host: if listen.ip().is_unspecified() {
+            host_addresses
+        } else {
+            Vec::new()
+        },
+        further: server_names(&flags.names)?,
+        node: flags.node_name.clone(),
         node_address,
         service: IpAddr::V4(services.first()),
     };
-    let identities = Arc::new(identities::load_or_create(&state.pki(), names)?);
+    let certificates = Certificates::load_or_create(state.pki(), names)?;
     remember(flags, state, listen, None)?;
 
     let settings = embedded_api::Settings {
         database: Database::File(state.database()),
         clock: embedded_api::Clock::Wall,
-        front_proxy: Some(identities.front_proxy.clone()),
+        front_proxy: Some(certificates.first().front_proxy.clone()),
         kubelet: Some(KubeletClient {
-            trust: identities.servers.clone(),
-            identity: identities.kubelet_client.clone(),
+            trust: certificates.first().servers.clone(),
+            identity: certificates.first().kubelet_client.clone(),
         }),
         services,
     };
     check_database(state)?;
     let accounts = ServiceAccounts {
         key: identities::token_key(&state.pki())?,
-        root_ca: identities.users.pem().to_owned(),
+        root_ca: certificates.first().users.pem().to_owned(),
     };
     let api = EmbeddedApi::open_with(settings, accounts)
         .await
@@ -244,20 +276,25 @@ async fn start(
         keep: KEPT_COPIES,
     };
     api.keep_copies(copies, tasks, stop.clone());
-    let users = ClientCertificates::Optional(identities.users.clone());
-    let tls = TlsSource::fixed(&identities.api_server, &users)?;
+    let tls = certificates.server(
+        |own| &own.api_server,
+        |own| ClientCertificates::Optional(own.users.clone()),
+    )?;
+    certificates.keep_api(api.clone());
     for listener in std::iter::once(listener).chain(for_pods) {
         let server = Server::new(listener, tls.clone(), api.router());
         tasks.spawn(server.run(stop.clone()));
     }
-    kubeconfig::write(&state.kubeconfig(), listen, &identities)?;
+    let file = state.kubeconfig();
+    kubeconfig::write(&file, listen, certificates.first())?;
+    certificates.on_renewal(move |next| kubeconfig::write(&file, listen, next));
     printer.line(&format!("API server: https://{listen}"));
 
     let host = components::Host {
         flags,
         state,
         api: &api,
-        identities: &identities,
+        certificates: &certificates,
     };
     install::kinds(&host, printer).await?;
     install::roles(&host).await?;
@@ -270,7 +307,14 @@ async fn start(
     let guests = Virtualization::of(capabilities.facts());
     printer.line(&format!("Guests run by {guests}."));
     remember(flags, state, listen, Some(guests))?;
-    components::start(&host, capabilities, (tasks, stop)).await
+    components::start(&host, capabilities, (tasks, stop)).await?;
+    tasks.spawn(certificates.keep(parts.network, stop.clone()));
+    Ok(())
+}
+
+fn server_names(names: &[String]) -> Result<Vec<identities::ServerName>> {
+    let parsed = names.iter().map(|name| identities::ServerName::parse(name));
+    parsed.collect()
 }
 
 /// Stops before anything is changed if the database is damaged, or not that of this host's guests.

@@ -11,7 +11,7 @@ use error_chain::error_chain;
 use image_store::ImageStore;
 use pod_network::PodNetwork;
 use reconcile::Clock;
-use serving::{ClientCertificates, TlsSource};
+use serving::ClientCertificates;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use virt_handler::{Capabilities, DevicePlugins, HostDevice};
@@ -66,8 +66,10 @@ async fn run(
     let listener = TcpListener::bind(SocketAddr::new(parts.address, 0))
         .await
         .context("listen for the API server's requests to the kubelet")?;
-    let clients = ClientCertificates::Required(host.identities.servers.clone());
-    let tls = TlsSource::fixed(&host.identities.kubelet, &clients)?;
+    let tls = host.certificates.server(
+        |own| &own.kubelet,
+        |own| ClientCertificates::Required(own.servers.clone()),
+    )?;
     let program = std::env::current_exe().context("find this program")?;
     let node = EmbeddedNode::new(Settings {
         node_name: host.flags.node_name.clone(),

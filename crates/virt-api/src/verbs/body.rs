@@ -8,8 +8,8 @@ use axum::{
 };
 use kubevirt_api::object_graph::ObjectGraphOptions;
 use kubevirt_api::subresource_bodies::{
-    EvacuateCancelOptions, FreezeUnfreezeTimeout, PauseOptions, RestartOptions, StartOptions,
-    StopOptions, UnpauseOptions,
+    EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, PauseOptions, RestartOptions,
+    StartOptions, StopOptions, UnpauseOptions,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -50,6 +50,7 @@ options! {
     UnpauseOptions: [],
     EvacuateCancelOptions: ["evacuationNodeName"],
     FreezeUnfreezeTimeout: ["unfreezeTimeout"],
+    MigrateOptions: ["addedNodeSelector"],
     ObjectGraphOptions: ["includeOptionalNodes", "labelSelector"],
 }
 

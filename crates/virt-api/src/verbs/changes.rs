@@ -121,6 +121,7 @@ mod tests {
                 .map(|request| request["action"].as_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
                 .join(","),
+            Change::Migrate(_) => "migration".to_owned(),
         }
     }
 

@@ -82,18 +82,6 @@ pub(super) const REMOVE_MEMORY_DUMP: Entry = update(
     Contract::new(Answer::Accepted, &[409]),
     &DUMPS,
 );
-pub(super) const MIGRATE: Entry = Entry {
-    level: Level::Migrate,
-    ..update(
-        Object::Vm,
-        "migrate",
-        Contract::new(Answer::Accepted, &[404, 409, 500]).with_body("MigrateOptions"),
-        &Missing {
-            check: Check::None,
-            instead: "Stop the VM and start it: the scheduler chooses its node again",
-        },
-    )
-};
 pub(super) const BACKUP: Entry = Entry {
     level: Level::Component,
     ..update(

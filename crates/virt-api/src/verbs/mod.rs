@@ -23,6 +23,7 @@ mod freeze;
 mod guestfs;
 mod guestosinfo;
 pub(crate) mod healthz;
+mod migrate;
 mod object_graph;
 mod pause;
 mod port_forward;
@@ -81,7 +82,7 @@ pub static ALL: &[Entry] = &[
     missing::REMOVE_VOLUME_FROM_VMI,
     missing::MEMORY_DUMP,
     missing::REMOVE_MEMORY_DUMP,
-    missing::MIGRATE,
+    migrate::ENTRY,
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,
     missing::USB_REDIRECTION,

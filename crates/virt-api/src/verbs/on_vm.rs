@@ -1,16 +1,20 @@
 //! Verbs that change a VM; virt-controller acts on the change.
 
+use std::collections::BTreeMap;
+
 use axum::{
     extract::{Path, Request, State},
     http::StatusCode,
     routing::put,
 };
 use kube::{
-    Api,
-    api::{Patch, PatchParams},
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
 };
-use kubevirt_api::{VirtualMachine, VirtualMachineInstance};
-use serde_json::Value;
+use kubevirt_api::{
+    VirtualMachine, VirtualMachineInstance, migration_request::VirtualMachineInstanceMigration,
+};
+use serde_json::{Value, json};
 
 use super::{
     body::{self, Options},
@@ -42,12 +46,14 @@ pub(crate) struct ObservedVm<'a> {
     pub(crate) vmi: Option<&'a VirtualMachineInstance>,
 }
 
-/// A JSON patch, with tests that turn a lost race into a conflict.
+/// A JSON patch, with tests that turn a lost race into a conflict; or a new object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Change {
     Vm(Value),
     VmStatus(Value),
     Vmi(Value),
+    /// Creates a migration to a node with these labels.
+    Migrate(BTreeMap<String, String>),
 }
 
 pub(super) const fn entry<V: VmVerb>() -> Entry {
@@ -96,19 +102,34 @@ async fn handle<V: VmVerb>(
     );
     let about = |refusal: Refusal| refusal.about(Object::Vm.singular(), &name);
     for change in changes.map_err(about)? {
-        let applied = apply(&vms, &vmis, &name, change, V::dry_run(&body)).await;
+        let applied = apply(client, &namespace, &name, change, V::dry_run(&body)).await;
         applied.map_err(about)?;
     }
     Ok(StatusCode::ACCEPTED)
 }
 
+fn migration(
+    name: &str,
+    selector: &BTreeMap<String, String>,
+) -> Result<VirtualMachineInstanceMigration, Refusal> {
+    let object = json!({
+        "metadata": {"generateName": "kubevirt-migrate-vm-"},
+        "spec": {"vmiName": name, "addedNodeSelector": selector},
+    });
+    serde_json::from_value(object).map_err(|err| Refusal::internal(err.to_string()))
+}
+
 async fn apply(
-    vms: &Api<VirtualMachine>,
-    vmis: &Api<VirtualMachineInstance>,
+    client: &Client,
+    namespace: &str,
     name: &str,
     change: Change,
     dry_run: &[String],
 ) -> Result<(), Refusal> {
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
+    let migrations: Api<VirtualMachineInstanceMigration> =
+        Api::namespaced(client.clone(), namespace);
     let parameters = PatchParams {
         dry_run: dry_run.iter().any(|value| value == "All"),
         field_manager: Some(MANAGER.to_owned()),
@@ -130,6 +151,14 @@ async fn apply(
             .patch(name, &parameters, &patch(value)?)
             .await
             .map(drop),
+        Change::Migrate(selector) => {
+            let created = migration(name, &selector)?;
+            let parameters = PostParams {
+                dry_run: parameters.dry_run,
+                field_manager: parameters.field_manager,
+            };
+            migrations.create(&parameters, &created).await.map(drop)
+        }
     };
     applied.map_err(|err| match Refusal::from(err) {
         // A test of the patch failed: another writer was faster.

@@ -3,6 +3,7 @@
 
 use admission::kinds::eviction::{self, Decision, Lookup};
 use axum::{
+    Extension,
     body::Bytes,
     extract::State,
     response::{IntoResponse, Response},
@@ -14,11 +15,27 @@ use kube::{
 };
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::Value;
+use serving::Peer;
 
 use super::{read, respond, send};
-use crate::{refusal::Refusal, settings::Shared};
+use crate::{
+    caller::is_front_proxy,
+    refusal::Refusal,
+    settings::{Shared, WebhookCallers},
+};
 
-pub(super) async fn answer(State(shared): State<Shared>, body: Bytes) -> Response {
+pub(super) async fn answer(
+    State(shared): State<Shared>,
+    peer: Option<Extension<Peer>>,
+    body: Bytes,
+) -> Response {
+    let peer = peer.map(|Extension(peer)| peer);
+    if shared.webhook_callers == WebhookCallers::FrontProxy
+        && !is_front_proxy(&shared, peer.as_ref())
+    {
+        let why = "evictions are reviewed for the Kubernetes API server only";
+        return Refusal::unauthorized(why).into_response();
+    }
     match review(&shared, &body).await {
         Ok(answer) => send(answer),
         Err(refusal) => refusal.into_response(),

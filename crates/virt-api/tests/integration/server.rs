@@ -11,7 +11,7 @@ use serde_json::Value;
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, Target, TlsSource, Validity};
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
-use virt_api::{Configuration, FrontProxy, Settings};
+use virt_api::{Configuration, FrontProxy, Settings, WebhookCallers};
 
 pub(crate) struct Running {
     pub(crate) api: TestApi,
@@ -55,6 +55,7 @@ impl Running {
             front_proxy: FrontProxy {
                 names: vec!["front-proxy".to_owned()],
             },
+            webhook_callers: WebhookCallers::FrontProxy,
             nodes: client(None),
             cluster: Configuration::new("kubevirt"),
             neighbours: Vec::new(),
@@ -78,6 +79,11 @@ impl Running {
             .header("x-remote-user", "admin")
             .header("x-remote-group", "system:masters");
         send(&self.front_proxy, &self.target, request).await
+    }
+
+    /// A review that the API server did not send.
+    pub(crate) async fn post_without_certificate(&self, path: &str) -> Answer {
+        send(&self.anonymous, &self.target, Request::post(path)).await
     }
 
     /// A request that did not come through the API server.

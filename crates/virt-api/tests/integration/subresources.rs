@@ -162,6 +162,7 @@ async fn unknown_paths_and_methods_are_answered_by_a_status() {
 }
 
 /// Scrapes `/metrics`: the verb is counted under its whole name, slash and all.
+/// The class of CVE-2025-64432.
 #[tokio::test]
 async fn metrics_count_requests_by_the_verb() {
     let running = Running::start().await;
@@ -197,4 +198,18 @@ async fn metrics_count_requests_by_the_verb() {
         assert!(counted, "{verb}: {lines:#?}");
     }
     running.api.end().await;
+}
+
+/// Every client of virt-api can post a review; only that of the API server marks a guest.
+#[tokio::test]
+async fn eviction_review_needs_the_certificate_of_the_api_server() {
+    let running = Running::start().await;
+    let refused = running
+        .post_without_certificate(virt_api::EVICTION_PATH)
+        .await;
+    assert_eq!(refused.code, 401, "{refused:?}");
+    let read = running
+        .request(&http::Method::POST, virt_api::EVICTION_PATH)
+        .await;
+    assert_eq!(read.code, 400, "the review is empty: {read:?}");
 }

@@ -24,7 +24,9 @@ use serde_json::{Value, json};
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, TlsSource, Validity};
 use test_cluster::{NAMESPACE, TestApi};
 use tokio::net::TcpListener;
-use virt_api::{Configuration, EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook};
+use virt_api::{
+    Configuration, EVICT, FrontProxy, MUTATE, Settings, VALIDATE, Webhook, WebhookCallers,
+};
 
 /// The installation's own components may write what users may not.
 const CONTROLLER: &str = "kubevirt-controller";
@@ -60,6 +62,7 @@ impl Environment {
             )
             .unwrap(),
             front_proxy: FrontProxy::default(),
+            webhook_callers: WebhookCallers::Anyone,
             nodes: HttpsClient::new(&authority.trust(), None, self.api.tasks.clone()).unwrap(),
             cluster: Configuration::with_initial(
                 ClusterConfig {

@@ -1,26 +1,30 @@
-//! The node controller: marks nodes without heartbeats as unschedulable, and triggers their VMIs.
+//! The node controller: marks nodes without heartbeats as unschedulable, and triggers their VMIs. It also
+//! labels nodes with the frequencies of the time stamp counter that they can offer to guests.
 //!
 //! The VMI controller decides what happens to a VMI (`vmi/plan.rs`).
 
+mod frequencies;
 mod heartbeats;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster_view::Configuration;
 use kube::{Api, Client, ResourceExt as _};
 use kubevirt_api::labels;
 use reasons::Reason;
 use reconcile::{
     Fragment, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, Triggers,
-    WriteError, apply_reported,
+    WriteError, apply_reported, merge,
 };
 use serde_json::json;
 
-use crate::MANAGER;
 use crate::gate::Gate;
 use crate::view::{Guest, Host};
 use crate::wiring::Wiring;
+use crate::{MANAGER, tsc};
 
+pub(crate) use frequencies::guest_frequency;
 pub(crate) use heartbeats::Heartbeats;
 
 const NODE: &str = "node";
@@ -35,6 +39,7 @@ struct Controller {
     vmi_triggers: Triggers,
     recorder: Recorder,
     clock: reconcile::Clock,
+    cluster: Configuration,
 }
 
 pub(crate) fn register(wiring: &mut Wiring<'_>) {
@@ -58,6 +63,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         vmi_triggers: wiring.vmi_gate.triggers(),
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
+        cluster: wiring.cluster.clone(),
     };
     wiring.controller(&gate, &hosts, move || controller.clone());
 }
@@ -66,6 +72,8 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
 enum NodeError {
     #[error("mark the node")]
     Mark(#[source] WriteError),
+    #[error("label the node with frequencies of the time stamp counter")]
+    Label(#[source] WriteError),
 }
 
 impl ReconcileError for NodeError {
@@ -75,7 +83,7 @@ impl ReconcileError for NodeError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Mark(source) => source.retry(),
+            Self::Mark(source) | Self::Label(source) => source.retry(),
         }
     }
 }
@@ -104,6 +112,10 @@ impl Reconciler for Controller {
 
     async fn reconcile(&self, key: &Key) -> Result<Requeue, NodeError> {
         let host = self.hosts.get(key);
+        let host = match host {
+            Some(host) => Some(self.label(key, host).await?),
+            None => None,
+        };
         let lost_in = self.heartbeats.lost_in(&key.name, self.clock.now());
         match plan(host.as_deref(), lost_in) {
             Step::Wait(wait) => return Ok(wait.map_or(Requeue::OnChange, Requeue::After)),
@@ -146,6 +158,29 @@ impl Controller {
             }
             Err(WriteError::NotFound { .. }) => Ok(()),
             Err(error) => Err(NodeError::Mark(error)),
+        }
+    }
+
+    /// Labels the node with the frequencies that it can offer. Every heartbeat leads here, so that all nodes
+    /// follow a change on one of them within a minute.
+    async fn label(&self, key: &Key, host: Arc<Host>) -> Result<Arc<Host>, NodeError> {
+        let (config, hosts, vmis) = (self.cluster.now(), self.hosts.list(), self.vmis.list());
+        let offered = frequencies::offered(&host, &config, &hosts, &vmis);
+        if offered == host.tsc_frequencies {
+            return Ok(host);
+        }
+        let body = json!({"metadata": {
+            "resourceVersion": host.resource_version(),
+            "labels": tsc::label_changes(&host.tsc_frequencies, &offered),
+        }});
+        let api = Api::<Host>::all(self.client.clone());
+        match merge(&api, MANAGER, key, &body).await {
+            Ok(labelled) => {
+                self.hosts.wrote(&host, labelled.clone());
+                Ok(Arc::new(labelled))
+            }
+            Err(WriteError::NotFound { .. }) => Ok(host),
+            Err(error) => Err(NodeError::Label(error)),
         }
     }
 

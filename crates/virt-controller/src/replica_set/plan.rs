@@ -58,7 +58,8 @@ pub(super) fn plan(observed: &Observed) -> Plan {
     if set.spec.paused == Some(true) {
         return plan;
     }
-    let is_over = |vmi: &&Arc<Guest>| vmi.is_final() && !vmi.is_deleting();
+    let is_over =
+        |vmi: &&Arc<Guest>| (vmi.is_final() || is_pod_terminating(vmi)) && !vmi.is_deleting();
     let over = observed.members.iter().filter(is_over).map(Arc::clone);
     plan.steps.extend(over.take(BURST).map(Step::Delete));
 

@@ -91,7 +91,11 @@ fn number_of_members_is_kept() {
         (Some(1), vec![over("Failed")], "delete over, create 1"),
         (Some(1), vec![over("Succeeded")], "delete over, create 1"),
         (Some(1), vec![leaving], "create 1"),
-        (Some(1), vec![Arc::new(terminating)], "create 1"),
+        (
+            Some(1),
+            vec![Arc::new(terminating)],
+            "delete terminating, create 1",
+        ),
     ];
     for (replicas, members, expected) in cases {
         let text = format!("{replicas:?} {members:?}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
 use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceMigrationTransport,
     VirtualMachineInstancePhase as Phase,
@@ -43,6 +44,10 @@ pub(crate) struct GuestStatus {
     /// When each phase was entered.
     pub(crate) changes: Vec<Transition>,
     pub(crate) is_migrating: bool,
+    /// The last migration.
+    pub(crate) migration: Option<Box<VirtualMachineInstanceMigrationState>>,
+    /// The node that an eviction wants the guest to leave.
+    pub(crate) evacuation_node: Option<String>,
     pub(crate) active_pods: BTreeMap<String, String>,
     pub(crate) qos_class: Option<String>,
     pub(crate) runtime_user: Option<u64>,
@@ -53,6 +58,8 @@ pub(crate) struct GuestStatus {
     pub(crate) revision: Option<String>,
     /// The guest's address on the vsock.
     pub(crate) vsock: Option<u32>,
+    /// The frequency of the guest's time stamp counter, if it relies on a fixed one.
+    pub(crate) tsc_frequency: Option<i64>,
 }
 
 impl Guest {
@@ -71,6 +78,31 @@ impl Guest {
 
     pub(crate) fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The part of the VMI that determines the names of its pods.
+    pub(crate) fn identity(&self) -> VirtualMachineInstance {
+        let metadata = ObjectMeta {
+            name: self.metadata.name.clone(),
+            uid: self.metadata.uid.clone(),
+            ..ObjectMeta::default()
+        };
+        let status = VirtualMachineInstanceStatus {
+            node_name: self.status.node_name.clone(),
+            migration_state: self.status.migration.as_deref().cloned(),
+            ..VirtualMachineInstanceStatus::default()
+        };
+        VirtualMachineInstance {
+            metadata,
+            status: Some(status),
+            ..VirtualMachineInstance::default()
+        }
+    }
+
+    /// The state of the last migration, if it is the one with this UID.
+    pub(crate) fn migration(&self, uid: &str) -> Option<&VirtualMachineInstanceMigrationState> {
+        let state = self.status.migration.as_deref()?;
+        (state.migration_uid.as_deref() == Some(uid)).then_some(state)
     }
 
     /// Whether the guest ran at any time.
@@ -114,7 +146,7 @@ impl From<VirtualMachineInstance> for Guest {
 
 impl From<VirtualMachineInstanceStatus> for GuestStatus {
     fn from(status: VirtualMachineInstanceStatus) -> Self {
-        let is_migrating = status.migration_state.is_some_and(|state| {
+        let is_migrating = status.migration_state.as_ref().is_some_and(|state| {
             state.start_timestamp.is_some()
                 && state.completed != Some(true)
                 && state.failed != Some(true)
@@ -126,6 +158,8 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             conditions: status.conditions,
             changes: status.phase_transition_timestamps,
             is_migrating,
+            migration: status.migration_state.map(Box::new),
+            evacuation_node: status.evacuation_node_name,
             active_pods: status.active_pods,
             qos_class: status.qos_class,
             runtime_user: status.runtime_user,
@@ -134,6 +168,7 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             memory_overhead: status.memory.and_then(|memory| memory.memory_overhead),
             revision: status.virtual_machine_revision_name,
             vsock: status.vsock_cid,
+            tsc_frequency: status.topology_hints.and_then(|hints| hints.tsc_frequency),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A node, reduced to its capabilities and its last heartbeat.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::Labels;
 use crate::container_disks::ImageVolumes;
+use crate::tsc::{self, Tsc};
 
 const KVM: &str = "devices.kubevirt.io/kvm";
 
@@ -24,6 +25,11 @@ pub(crate) struct Host {
     /// Labelled as schedulable for launcher pods.
     pub(crate) is_schedulable: bool,
     pub(crate) image_volumes: ImageVolumes,
+    pub(crate) tsc: Option<Tsc>,
+    /// The frequencies of the time stamp counter that the node is labelled with.
+    pub(crate) tsc_frequencies: BTreeSet<i64>,
+    /// Labels of nodes that can continue a guest with the CPU model of this node.
+    pub(crate) compatible: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -72,10 +78,31 @@ impl From<Raw> for Host {
                 &programs.kubelet_version,
                 &programs.container_runtime_version,
             ),
+            compatible: labels.map(compatible).unwrap_or_default(),
             is_schedulable: schedulable.is_some_and(|value| value == "true"),
+            tsc: labels.and_then(Tsc::of_labels),
+            tsc_frequencies: labels.map(tsc::labelled).unwrap_or_default(),
             metadata: super::slim(raw.metadata, Labels::Dropped, &[]),
         }
     }
+}
+
+fn compatible(labels: &BTreeMap<String, String>) -> Vec<String> {
+    let renamed = |from: &str, to: &str| {
+        let of_kind = labels.keys().filter_map(|key| key.strip_prefix(from));
+        of_kind
+            .map(|rest| format!("{to}{rest}"))
+            .collect::<Vec<_>>()
+    };
+    let mut all = renamed(
+        labels::HOST_MODEL_CPU_PREFIX,
+        labels::CPU_MODEL_MIGRATION_PREFIX,
+    );
+    all.extend(renamed(
+        labels::HOST_MODEL_REQUIRED_FEATURES_PREFIX,
+        labels::CPU_FEATURE_PREFIX,
+    ));
+    all
 }
 
 reconcile::resource_view!(Host, Node, ClusterResourceScope);

@@ -32,7 +32,12 @@ impl Controller {
             observed,
             status::data_volumes_message(&observed.vm).as_deref(),
         );
-        let is_final_step = |step: &Step| matches!(step, Step::ReleaseVmi | Step::RemoveFinalizer);
+        let is_final_step = |step: &Step| {
+            matches!(
+                step,
+                Step::DropOutdated | Step::ReleaseVmi | Step::RemoveFinalizer
+            )
+        };
         let mut outcome = Ok(());
         let mut vm = Arc::clone(&observed.vm);
         for step in plan.steps.iter().filter(|step| !is_final_step(step)) {
@@ -80,18 +85,29 @@ impl Controller {
                 *vm = self.merge_vm(vm, &body).await?;
                 Ok(())
             }
+            Step::UpgradeChoice => {
+                let kept = self.upgrade_choice(vm, &observed.outdated).await;
+                done.kept = self.report_choice_error(vm, done, kept)?;
+                Ok(())
+            }
             Step::Adopt => self.adopt(observed).await,
             Step::CreateDataVolume(index) => self.create_data_volume(observed, *index, done).await,
             Step::AdoptDataVolume(index) => self.adopt_data_volume(observed, *index).await,
             Step::CreateVmi => self.create_vmi(observed, plan, done).await,
             Step::DeleteVmi => self.delete_vmi(observed, done).await,
             Step::NoteGeneration(now) => self.note_generation(observed, *now).await,
-            Step::ReleaseVmi | Step::RemoveFinalizer => self.final_step(observed, step).await,
+            Step::DropOutdated | Step::ReleaseVmi | Step::RemoveFinalizer => {
+                self.final_step(observed, step).await
+            }
         }
     }
 
     async fn final_step(&self, observed: &Observed, step: &Step) -> Result<(), VmError> {
         match (step, &observed.vmi) {
+            (Step::DropOutdated, _) => {
+                let outdated = &observed.outdated;
+                self.drop_outdated(&observed.vm, outdated).await
+            }
             (Step::ReleaseVmi, Some(vmi)) => self.release(vmi).await,
             (Step::RemoveFinalizer, _) => {
                 // With orphan propagation the garbage collector leaves the revisions, and has
@@ -362,6 +378,8 @@ fn name(step: &Step) -> &'static str {
         Step::AddFinalizer => "virt-controller/vm/add-finalizer",
         Step::KeepChoice => "virt-controller/vm/keep-choice",
         Step::ExpandChoice => "virt-controller/vm/expand-choice",
+        Step::UpgradeChoice => "virt-controller/vm/upgrade-choice",
+        Step::DropOutdated => "virt-controller/vm/drop-outdated",
         Step::Adopt => "virt-controller/vm/adopt",
         Step::CreateDataVolume(_) => "virt-controller/vm/create-data-volume",
         Step::AdoptDataVolume(_) => "virt-controller/vm/adopt-data-volume",

@@ -11,7 +11,7 @@ use reconcile::Key;
 use serde_json::Value;
 
 use super::data_volumes::{Importer, Templated, source_claim};
-use super::instancetype::{self, ChoiceStep, Instance};
+use super::instancetype::{self, ChoiceStep, Instance, Outdated};
 use super::view::Vm;
 use super::{Controller, VmError};
 use crate::view::{Claim, DataVolume, Guest};
@@ -31,6 +31,8 @@ pub(super) struct Observed {
     pub(super) started_from: Option<Value>,
     /// The next step for instance type and preference.
     pub(super) choice: ChoiceStep,
+    /// Stored revisions of an older format.
+    pub(super) outdated: Vec<Outdated>,
     pub(super) now: Timestamp,
 }
 
@@ -76,8 +78,15 @@ impl Controller {
             },
             started_from: None,
             choice,
+            outdated: Vec::new(),
             now: self.clock.now(),
         };
+        if choice == ChoiceStep::Nothing {
+            observed.outdated = self.observe_outdated(&observed.vm).await?;
+        }
+        if !observed.outdated.is_empty() {
+            observed.choice = ChoiceStep::Upgrade;
+        }
         observed.templates = self.observe_templates(&key, &observed.vm);
         self.observe_volumes(&key, &mut observed);
         observed.started_from = self.started_from(&key, &observed).await?;

@@ -35,6 +35,10 @@ pub(super) enum Step {
     KeepChoice,
     /// Expands instance type and preference into the VM itself, which triggers another reconcile.
     ExpandChoice,
+    /// Stores revisions of instance type and preference in today's format.
+    UpgradeChoice,
+    /// Deletes the revisions that were replaced. Done after the status is written.
+    DropOutdated,
     Adopt,
     /// From the template with that index.
     CreateDataVolume(usize),
@@ -177,6 +181,7 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         ChoiceStep::Nothing => {}
         ChoiceStep::Keep => plan.steps.push(Step::KeepChoice),
         ChoiceStep::Expand => return plan.steps.push(Step::ExpandChoice),
+        ChoiceStep::Upgrade => plan.steps.extend([Step::UpgradeChoice, Step::DropOutdated]),
     }
     let was = observed.vm.status().run_strategy.clone();
     let is_known = was.is_some() && was == plan.strategy.status_value();

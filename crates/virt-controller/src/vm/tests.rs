@@ -86,6 +86,7 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         importer: Importer::Installed,
         started_from: None,
         choice: ChoiceStep::Nothing,
+        outdated: Vec::new(),
         now: now(),
     }
 }

@@ -13,7 +13,7 @@ use super::observe::{Observed, is_of};
 use super::plan::{Plan, Step, is_ours};
 use super::pod::LauncherPod;
 use super::status::{self, Done, PodFacts};
-use super::{Controller, VmiError, rules, state_claim};
+use super::{Controller, VmiError, state_claim};
 use crate::MANAGER;
 use crate::view::Guest;
 
@@ -47,7 +47,7 @@ impl Controller {
         done: &mut Done,
     ) -> Result<(), VmiError> {
         let vmi = observed.vmi.as_ref();
-        let config = self.cluster.now();
+        let config = self.source.cluster.now();
         let class = config.written.vm_state_storage_class.as_deref();
         let claim = state_claim::render(vmi, class);
         let key = Key::of(&claim);
@@ -110,8 +110,7 @@ impl Controller {
 
     fn pod_settings(&self, observed: &Observed) -> launcher_pod::Settings {
         let acceleration = observed.acceleration.unwrap_or(Acceleration::Kvm);
-        let (config, hosts) = (self.cluster.now(), self.hosts.list());
-        rules::settings(&self.launcher, acceleration, &config, &hosts)
+        self.source.settings(acceleration)
     }
 
     /// The objects around the VMI from which the pod is rendered.
@@ -120,14 +119,12 @@ impl Controller {
             let facts = backing.claim.as_deref()?.facts.clone();
             Some((backing.claim_name.clone(), facts))
         });
-        let name = observed.vmi.namespace().unwrap_or_default();
-        let namespace = self.namespaces.get(&Key::new("", &name));
-        let (config, quotas) = (self.cluster.now(), self.quotas.of(&name));
         Surroundings {
             claims: claims.collect(),
             state_claim: state_claim::key(&observed.vmi).map(|key| key.name),
-            namespace: rules::of_namespace(&config, namespace.as_deref(), &quotas),
-            ..Surroundings::default()
+            ..self
+                .source
+                .surroundings(&observed.vmi.namespace().unwrap_or_default())
         }
     }
 
@@ -157,7 +154,7 @@ impl Controller {
             }
             Err(error) => {
                 // The refusal by a quota may end when the quota changes.
-                self.quotas.note_refusal(&Key::of(vmi));
+                self.source.quotas.note_refusal(&Key::of(vmi));
                 self.refuse(vmi, done, &error.to_string());
                 return Err(VmiError::Create(error));
             }

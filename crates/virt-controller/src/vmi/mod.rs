@@ -8,6 +8,7 @@ mod namespace;
 mod observe;
 mod plan;
 mod pod;
+mod pod_source;
 mod rules;
 mod state_claim;
 mod status;
@@ -16,22 +17,24 @@ mod tests;
 mod volumes;
 mod vsock;
 
-use cluster_view::Configuration;
 use kube::Client;
 use kube::runtime::watcher;
-use kubevirt_api::{VirtualMachineInstance, labels};
+use kubevirt_api::VirtualMachineInstance;
 use launcher_pod::PodError;
 use reasons::Reason;
 use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
-use self::namespace::{Namespace, Quota, Quotas};
-use self::pod::LauncherPod;
-use crate::AccelerationPolicy;
+pub(crate) use self::namespace::Namespace;
+use self::namespace::{Quota, Quotas};
+pub(crate) use self::plan::{PodState, pod_state};
+pub(crate) use self::pod::LauncherPod;
+pub(crate) use self::pod_source::PodSource;
+pub(crate) use self::volumes::claim_names;
 use crate::caches::VMI;
 use crate::node::Heartbeats;
-use crate::view::{Guest, Host, Volumes};
+use crate::view::{Guest, Volumes};
 use crate::wiring::Wiring;
 
 const POD: &str = "pod";
@@ -42,16 +45,10 @@ struct Controller {
     client: Client,
     vmis: Store<Guest>,
     pods: Store<LauncherPod>,
-    hosts: Store<Host>,
     heartbeats: Heartbeats,
     /// Observed before there is a pod.
     volumes: Volumes,
-    launcher: launcher_pod::Settings,
-    /// The administrator's configuration of pods.
-    cluster: Configuration,
-    namespaces: Store<Namespace>,
-    quotas: Quotas,
-    acceleration: AccelerationPolicy,
+    source: PodSource,
     recorder: Recorder,
     clock: Clock,
 }
@@ -65,11 +62,8 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         .guests
         .on_change(move |vmi| queue.add(Key::of(vmi), VMI));
 
-    let pods: Store<LauncherPod> = Store::new();
-    let selector = format!("{}={}", labels::COMPONENT, labels::COMPONENT_VIRT_LAUNCHER);
-    let launchers = watcher::Config::default().labels(&selector);
     let queue = gate.clone();
-    wiring.watch(launchers, &pods, move |pod: &LauncherPod| {
+    wiring.caches.pods.on_change(move |pod: &LauncherPod| {
         if let Some(owner) = Key::of_controller(pod, VirtualMachineInstance::KIND) {
             queue.add(owner, POD);
         }
@@ -85,18 +79,22 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         queue.add_all(refused.changed(quota), QUOTA);
     });
 
+    let source = PodSource {
+        launcher: wiring.settings.launcher.clone(),
+        cluster: wiring.cluster.clone(),
+        policy: wiring.settings.acceleration,
+        hosts: wiring.caches.hosts.store(),
+        namespaces,
+        quotas,
+    };
+    wiring.pod_source = Some(source.clone());
     let controller = Controller {
         client: wiring.settings.client.clone(),
         vmis: vmis.clone(),
-        pods,
-        hosts: wiring.caches.hosts.store(),
+        pods: wiring.caches.pods.store(),
         heartbeats: wiring.caches.heartbeats.clone(),
         volumes: wiring.caches.volumes(&gate),
-        launcher: wiring.settings.launcher.clone(),
-        cluster: wiring.cluster.clone(),
-        namespaces,
-        quotas,
-        acceleration: wiring.settings.acceleration,
+        source,
         recorder: wiring.recorder.clone(),
         clock: wiring.settings.clock,
     };

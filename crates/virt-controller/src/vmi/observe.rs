@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, ResourceExt as _};
-use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::Acceleration;
+use model::Architecture;
 use reconcile::Key;
 
 use super::pod::LauncherPod;
 use super::state_claim::{self, StateClaim};
 use super::volumes::{self, Backing, DataSource, Populator};
 use super::{Controller, VmiError, vsock};
-use crate::AccelerationPolicy;
+use crate::node;
 use crate::view::Guest;
 
 #[derive(Debug)]
@@ -22,6 +21,8 @@ pub(super) struct Observed {
     pub(super) vmi: Arc<Guest>,
     /// The pod that this VMI controls and whose name follows from it.
     pub(super) pod: Option<Arc<LauncherPod>>,
+    /// The guest's move to another pod, while the VMI is still on its old node.
+    pub(super) arrival: Arrival,
     /// The pod whose only purpose is to have claims bound, while they are not.
     pub(super) binder: Option<Arc<LauncherPod>>,
     /// Other pods that the VMI controls.
@@ -32,6 +33,8 @@ pub(super) struct Observed {
     pub(super) state_claim: StateClaim,
     /// The address on the vsock that the guest gets, if it needs one and has none.
     pub(super) vsock: Option<u32>,
+    /// The frequency of its time stamp counter that the guest gets, if it relies on one and has none.
+    pub(super) tsc_frequency: Option<i64>,
     /// `None` while no node has reported.
     pub(super) acceleration: Option<Acceleration>,
     /// The guest's node sends no heartbeats.
@@ -39,16 +42,28 @@ pub(super) struct Observed {
     pub(super) now: Timestamp,
 }
 
+/// Where a guest is whose old pod has given it up.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// It has not moved.
+    None,
+    In(Arc<LauncherPod>),
+    /// Its new pod is gone.
+    Lost,
+}
+
 impl Controller {
     pub(super) async fn observe(&self, vmi: Arc<Guest>) -> Result<Observed, VmiError> {
         let uid = vmi.uid().unwrap_or_default();
-        let named = identity(&vmi);
-        let name = launcher_pod::pod_name(&named);
+        let named = vmi.identity();
+        let name = launcher_pod::current_pod_name(&named);
         let controlled = self.pods.controlled_by(&uid);
         let (mut own, mut others): (Vec<_>, Vec<_>) = controlled
             .into_iter()
             .partition(|pod| pod.name_any() == name);
         let mut pod = own.pop();
+        let arrival = self.arrival(&vmi, &others).await?;
+        others.retain(|pod| !may_be_target(pod, &vmi));
         let is_binding = pod.is_none()
             && !vmi.is_deleting()
             && matches!(vmi.phase(), Phase::Unset | Phase::Pending);
@@ -60,18 +75,12 @@ impl Controller {
         // The watch may lag behind a pod we have just created. Taking it for lost would fail a
         // healthy guest, or release the VMI while its guest runs, so read it from the server.
         if pod.is_none() && (needs_pod(&vmi) || vmi.is_deleting()) {
-            let key = Key::of(vmi.as_ref());
-            let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
-            let found = api.get_opt(&name).await;
-            pod = found
-                .map_err(|error| VmiError::Read(Box::new(error)))?
-                .filter(|pod| is_of(pod, &vmi))
-                .map(Arc::new);
+            pod = self.read_pod(&vmi, &name).await?;
         }
         let now = self.clock.now();
         let node = vmi.status.node_name.as_deref();
         let is_node_lost = node.is_some_and(|node| {
-            if let Some(host) = self.hosts.get(&Key::new("", node)) {
+            if let Some(host) = self.source.hosts.get(&Key::new("", node)) {
                 self.heartbeats.note(&host, now);
             }
             self.heartbeats.is_lost(node, now)
@@ -80,14 +89,40 @@ impl Controller {
             backings: self.observe_volumes(&vmi),
             state_claim: self.observe_state_claim(&vmi),
             vsock: self.free_vsock(&vmi),
+            tsc_frequency: self.tsc_frequency(&vmi),
             vmi,
             pod,
+            arrival,
             binder,
             others,
-            acceleration: self.find_acceleration(),
+            acceleration: self.source.acceleration(),
             is_node_lost,
             now,
         })
+    }
+
+    async fn arrival(&self, vmi: &Guest, others: &[Arc<LauncherPod>]) -> Result<Arrival, VmiError> {
+        let Some(name) = arrived_pod(vmi) else {
+            return Ok(Arrival::None);
+        };
+        if let Some(pod) = others.iter().find(|pod| pod.name_any() == name) {
+            return Ok(Arrival::In(Arc::clone(pod)));
+        }
+        let found = self.read_pod(vmi, name).await?;
+        Ok(found.map_or(Arrival::Lost, Arrival::In))
+    }
+
+    /// Reads a pod of the VMI from the server: the watch may lag behind.
+    async fn read_pod(
+        &self,
+        vmi: &Guest,
+        name: &str,
+    ) -> Result<Option<Arc<LauncherPod>>, VmiError> {
+        let namespace = Key::of(vmi).namespace;
+        let api = Api::<LauncherPod>::namespaced(self.client.clone(), &namespace);
+        let found = api.get_opt(name).await;
+        let found = found.map_err(|error| VmiError::Read(Box::new(error)))?;
+        Ok(found.filter(|pod| is_of(pod, vmi)).map(Arc::new))
     }
 
     fn observe_volumes(&self, vmi: &Guest) -> Vec<Backing> {
@@ -123,6 +158,20 @@ impl Controller {
         Some(vsock::address(&vmi.uid().unwrap_or_default(), &used))
     }
 
+    /// Only before there is a pod, which is rendered with it.
+    fn tsc_frequency(&self, vmi: &Guest) -> Option<i64> {
+        let whole = vmi.whole()?;
+        let is_amd64 = Architecture::Amd64 == model::Guest::of(whole).architecture;
+        if vmi.status.tsc_frequency.is_some() || !is_amd64 || !model::needs_fixed_tsc(whole) {
+            return None;
+        }
+        node::guest_frequency(
+            &self.source.cluster.now(),
+            &self.source.hosts.list(),
+            &self.vmis.list(),
+        )
+    }
+
     fn observe_state_claim(&self, vmi: &Guest) -> StateClaim {
         let Some(key) = state_claim::key(vmi) else {
             return StateClaim::NotNeeded;
@@ -130,22 +179,6 @@ impl Controller {
         match self.volumes.claims.get(&key, &Key::of(vmi)) {
             None => StateClaim::Missing,
             Some(_) => StateClaim::Exists,
-        }
-    }
-
-    fn find_acceleration(&self) -> Option<Acceleration> {
-        match self.acceleration {
-            AccelerationPolicy::Kvm => Some(Acceleration::Kvm),
-            AccelerationPolicy::Emulation => Some(Acceleration::Emulation),
-            AccelerationPolicy::ByNodes => {
-                let hosts = self.hosts.list();
-                let has_kvm = hosts.iter().any(|host| host.has_kvm);
-                match (hosts.is_empty(), has_kvm) {
-                    (true, _) => None,
-                    (false, true) => Some(Acceleration::Kvm),
-                    (false, false) => Some(Acceleration::Emulation),
-                }
-            }
         }
     }
 }
@@ -158,17 +191,31 @@ pub(super) fn is_of(pod: &LauncherPod, vmi: &Guest) -> bool {
     controllers.any(|owner| Some(&owner.uid) == vmi.metadata.uid.as_ref())
 }
 
-/// The part of the VMI that determines the names of its pods.
-fn identity(vmi: &Guest) -> VirtualMachineInstance {
-    let metadata = ObjectMeta {
-        name: vmi.metadata.name.clone(),
-        uid: vmi.metadata.uid.clone(),
-        ..ObjectMeta::default()
-    };
-    VirtualMachineInstance {
-        metadata,
-        ..VirtualMachineInstance::default()
+/// The name of the pod to which the guest has moved, until the VMI is on its node: its old pod has given
+/// it up, or it runs there.
+fn arrived_pod(vmi: &Guest) -> Option<&str> {
+    let state = vmi.status.migration.as_deref()?;
+    if *vmi.phase() != Phase::Running {
+        return None;
     }
+    let has_arrived =
+        state.completed == Some(true) || state.target_node_domain_ready_timestamp.is_some();
+    let is_here = state.target_node.is_none() || state.target_node == vmi.status.node_name;
+    if !has_arrived || state.failed == Some(true) || is_here {
+        return None;
+    }
+    state.target_pod.as_deref()
+}
+
+/// Whether a pod that is not the current one of the VMI stays: a migration may be moving the guest to it.
+/// That of a migration that has failed is deleted by the controller of migrations.
+fn may_be_target(pod: &LauncherPod, vmi: &Guest) -> bool {
+    let state = vmi.status.migration.as_deref();
+    let was_left = state.is_some_and(|state| {
+        state.target_node == vmi.status.node_name
+            && state.source_pod.as_deref() == Some(&pod.name_any())
+    });
+    pod.migration_uid.is_some() && !vmi.is_final() && !was_left
 }
 
 /// Whether the phase implies that there is a pod.

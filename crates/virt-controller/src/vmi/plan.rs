@@ -8,7 +8,7 @@ use kubevirt_api::{annotations, finalizers};
 use launcher_pod::CONTAINER;
 use reasons::Reason;
 
-use super::observe::Observed;
+use super::observe::{Arrival, Observed};
 use super::pod::{ContainerState, LauncherPod};
 use super::state_claim::StateClaim;
 use super::volumes::{self, Readiness};
@@ -58,6 +58,8 @@ pub(super) struct Plan {
     pub(super) data_volumes: Option<DataVolumes>,
     /// A pod whose only purpose is to have claims bound exists or will be created.
     pub(super) is_binding: bool,
+    /// The guest has moved to another pod: the VMI follows it to its node.
+    pub(super) follows_guest: bool,
     pub(super) requeue_in: Option<Duration>,
 }
 
@@ -78,7 +80,7 @@ pub(super) enum DataVolumes {
 
 /// The state of the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PodState {
+pub(crate) enum PodState {
     Missing,
     /// Not created or not ready yet.
     Starting,
@@ -99,6 +101,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         problem: None,
         data_volumes: None,
         is_binding: false,
+        follows_guest: false,
         requeue_in: None,
     };
     if !observed.others.is_empty() {
@@ -147,6 +150,10 @@ fn plan_pending(observed: &Observed, plan: &mut Plan) {
     plan.problem = unsupported(observed);
     if plan.problem.is_some() {
         // The spec does not change, so there is nothing to wait for.
+        return;
+    }
+    if observed.tsc_frequency.is_some() {
+        // The pod is rendered from the status, which gets the frequency now.
         return;
     }
     let readiness = volumes::readiness(&observed.backings);
@@ -287,6 +294,18 @@ fn plan_never_started(observed: &Observed, plan: &mut Plan) {
 }
 
 fn plan_started(observed: &Observed, plan: &mut Plan) {
+    // Whatever has become of the old pod: it has given the guest up.
+    match &observed.arrival {
+        Arrival::None => {}
+        Arrival::In(_) => {
+            plan.follows_guest = true;
+            return;
+        }
+        Arrival::Lost => {
+            plan.phase = Phase::Failed;
+            return;
+        }
+    }
     let pod = observed.pod.as_deref();
     match pod_state(pod) {
         PodState::Missing | PodState::Terminating if observed.is_node_lost => {
@@ -359,7 +378,7 @@ fn shown_for(observed: &Observed) -> Option<Duration> {
     wait_until(observed.now, final_since(vmi)?, SHOWN)
 }
 
-pub(super) fn pod_state(pod: Option<&LauncherPod>) -> PodState {
+pub(crate) fn pod_state(pod: Option<&LauncherPod>) -> PodState {
     let Some(pod) = pod else {
         return PodState::Missing;
     };

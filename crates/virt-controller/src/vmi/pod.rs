@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::labels;
 use serde::Deserialize;
 
 use crate::view::Labels;
@@ -13,6 +14,8 @@ const CONDITIONS: [&str; 2] = ["Ready", "PodScheduled"];
 #[serde(from = "Raw")]
 pub(crate) struct LauncherPod {
     pub(crate) metadata: ObjectMeta,
+    /// The migration that it was created for.
+    pub(crate) migration_uid: Option<String>,
     pub(crate) node_name: Option<String>,
     pub(crate) phase: Option<String>,
     pub(crate) qos_class: Option<String>,
@@ -93,10 +96,13 @@ impl From<Raw> for LauncherPod {
                 reason: condition.reason,
                 message: condition.message,
             });
+        let labels = raw.metadata.labels.as_ref();
+        let migration_uid = labels.and_then(|all| all.get(labels::MIGRATION_JOB_UID).cloned());
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
         Self {
             metadata,
+            migration_uid,
             node_name: raw.spec.node_name,
             phase: raw.status.phase,
             qos_class: raw.status.qos_class,

@@ -13,7 +13,7 @@ use reasons::Reason;
 use reconcile::{Fragment, Key};
 use serde_json::json;
 
-use super::observe::Observed;
+use super::observe::{Arrival, Observed};
 use super::plan::{DataVolumes, Plan, PodState, Problem, is_ready, pod_state};
 use super::pod::{Container, ContainerState, LauncherPod, PodCondition};
 use crate::MANAGER;
@@ -71,6 +71,7 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
         status.migration_transport = Some(VirtualMachineInstanceMigrationTransport::Unix);
         status.runtime_user = u64::try_from(launcher_pod::RUNTIME_USER).ok();
     }
+    status.tsc_frequency = status.tsc_frequency.or(observed.tsc_frequency);
     if *phase == Phase::Scheduling {
         status.vsock = status.vsock.or(observed.vsock);
     }
@@ -78,6 +79,12 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> GuestStat
         && status.node_name.is_none()
         && let Some(pod) = &observed.pod
     {
+        hand_over(&mut status, pod);
+    }
+    if plan.follows_guest
+        && let Arrival::In(pod) = &observed.arrival
+    {
+        status.active_pods.clear();
         hand_over(&mut status, pod);
     }
     status.conditions = render_conditions(observed, plan, done, &status);
@@ -115,6 +122,7 @@ pub(super) fn fragment<'a>(
             "launcherContainerImageVersion": status.launcher_image,
             "migrationTransport": status.migration_transport,
             "VSOCKCID": status.vsock,
+            "topologyHints": {"tscFrequency": status.tsc_frequency},
             "memory": {"memoryOverhead": status.memory_overhead},
         },
     });

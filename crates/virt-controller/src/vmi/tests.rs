@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use launcher_pod::Acceleration;
 use serde_json::{Value, json};
 
-use super::observe::Observed;
+use super::observe::{Arrival, Observed};
 use super::state_claim::StateClaim;
 
 const NOW: &str = "2026-11-21T12:00:00Z";
@@ -61,11 +61,13 @@ fn observe(vmi: Value, pod: Option<Value>) -> Observed {
     Observed {
         vmi: Arc::new(serde_json::from_value(vmi).unwrap()),
         pod: pod.map(|pod| Arc::new(serde_json::from_value(pod).unwrap())),
+        arrival: Arrival::None,
         binder: None,
         others: Vec::new(),
         backings: Vec::new(),
         state_claim: StateClaim::NotNeeded,
         vsock: None,
+        tsc_frequency: None,
         acceleration: Some(Acceleration::Emulation),
         is_node_lost: false,
         now: now(),

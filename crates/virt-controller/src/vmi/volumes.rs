@@ -69,6 +69,11 @@ pub(super) fn claim_uses(spec: &VirtualMachineInstanceSpec) -> Vec<ClaimUse<'_>>
     uses.collect()
 }
 
+/// The claims that the volumes of a VMI use.
+pub(crate) fn claim_names(spec: &VirtualMachineInstanceSpec) -> Vec<&str> {
+    claim_uses(spec).iter().map(|one| one.claim).collect()
+}
+
 /// The worst state of all volumes.
 pub(super) fn readiness(all: &[Backing]) -> Readiness {
     let mut populating = String::new();

@@ -651,7 +651,11 @@ impl SimulatedNode {
                                        "reason": "Unschedulable", "message": "no room"});
                 set_pod_status(&pods, &name, json!({"conditions": [condition]})).await;
             } else if !is_bound {
-                bind(&self.client, &name).await;
+                // The pod of a migration is on another node than the guest.
+                let is_target = pod.labels().contains_key("kubevirt.io/migrationJobUID");
+                let is_on_second = is_target && self.has_guest_on("node1", &pod).await;
+                let node = if is_on_second { "node2" } else { "node1" };
+                bind(&self.client, &name, node).await;
             } else if matches!(phase.as_deref(), None | Some("" | "Pending")) {
                 let is_binder = pod
                     .annotations()
@@ -670,6 +674,15 @@ impl SimulatedNode {
                 set_pod_status(&pods, &name, status).await;
             }
         }
+    }
+
+    /// Whether the guest of this pod runs on the node.
+    async fn has_guest_on(&self, node: &str, pod: &Pod) -> bool {
+        let vmis = Api::<VirtualMachineInstance>::namespaced(self.client.clone(), NAMESPACE);
+        let all = vmis.list(&ListParams::default()).await.unwrap();
+        let uid = pod.labels().get("kubevirt.io/created-by").cloned();
+        let mut all = all.items.into_iter().filter(|vmi| vmi.uid() == uid);
+        all.any(|vmi| vmi.status.and_then(|status| status.node_name).as_deref() == Some(node))
     }
 
     async fn reconcile_guests(&self) {
@@ -752,10 +765,10 @@ async fn set_pod_status(pods: &Api<Pod>, name: &str, status: Value) {
         .is_ok();
 }
 
-async fn bind(client: &Client, name: &str) {
+async fn bind(client: &Client, name: &str, node: &str) {
     let body = json!({
         "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding");
     let request = http::Request::post(path)

@@ -219,7 +219,11 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             "vm/adopt" => check(&mut cluster, name, orphan_and_adopt).await,
             "vm/keep-choice" => check(&mut cluster, name, instancetypes::kept).await,
             // In a cluster of their own, below.
-            "vm/expand-choice" | "vm/create-data-volume" | "vm/adopt-data-volume" => {}
+            "vm/expand-choice"
+            | "vm/upgrade-choice"
+            | "vm/drop-outdated"
+            | "vm/create-data-volume"
+            | "vm/adopt-data-volume" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }
@@ -236,6 +240,16 @@ async fn vm_survives_a_crash_after_its_choice_is_expanded() {
     )
     .await;
     cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn vm_survives_a_crash_while_its_revision_is_upgraded() {
+    for name in ["vm/upgrade-choice", "vm/drop-outdated"] {
+        let mut cluster = TestCluster::new().await;
+        let name = format!("{PREFIX}{name}");
+        check(&mut cluster, &name, instancetypes::upgraded).await;
+        cluster.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,6 +295,7 @@ async fn replica_sets_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    let covered = ["vm/", "vmi/", "replica-set/"].map(|of| names(of).len());
+    // Those of migrations are in migrations.rs.
+    let covered = ["vm/", "vmi/", "replica-set/", "migration/"].map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
 }

@@ -335,6 +335,81 @@ async fn changed_revision_is_reported_and_never_overwritten() {
     cluster.end().await;
 }
 
+/// A halted VM whose status refers to a revision by an older version, which has neither the version in its
+/// name nor its label. Returns the name of that revision.
+async fn with_outdated_revision(cluster: &TestCluster) -> String {
+    let kind = "VirtualMachineClusterInstancetype";
+    create(cluster, instancetype(kind, "small", 2)).await;
+    let mut vm = sized("a", &json!({"instancetype": {"name": "small"}}));
+    vm["spec"]["runStrategy"] = "Halted".into();
+    create_vm(cluster, vm).await;
+    cluster
+        .wait_until("kept", async || revisions(cluster).await.len() == 1)
+        .await;
+    let uid = "5a3f8c1e-2b74-4c0d-9e61-0d7f3a9b1c22";
+    let name = format!("a-small-{uid}-1");
+    let old = json!({
+        "metadata": {"name": name, "labels": {"instancetype.kubevirt.io/object-name": "small"}},
+        "data": {
+            "apiVersion": format!("{SIZES}/{VERSION}"), "kind": kind,
+            "metadata": {"name": "small", "uid": uid, "generation": 1},
+            "spec": {"cpu": {"guest": 3}, "memory": {"guest": "256Mi"}},
+        },
+        "revision": 0,
+    });
+    let api = Api::<ControllerRevision>::namespaced(cluster.client.clone(), NAMESPACE);
+    let old = serde_json::from_value(old).unwrap();
+    api.create(&PostParams::default(), &old).await.unwrap();
+    let status = json!({"status": {"instancetypeRef": {"controllerRevisionRef": {"name": name}}}});
+    let patch = kube::api::Patch::Merge(status);
+    cluster
+        .vms()
+        .patch_status("a", &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    name
+}
+
+/// Scenario: a revision of an older format is replaced.
+pub(super) async fn upgraded(cluster: &TestCluster) {
+    let old = with_outdated_revision(cluster).await;
+    let new = old.replace("small-", "small-v1beta1-");
+    cluster
+        .wait_until("the status names the new revision", async || {
+            let status = cluster.vms().get("a").await.unwrap().status.unwrap();
+            revision_of(status.instancetype_ref.as_ref()) == Some(&new)
+        })
+        .await;
+    cluster
+        .wait_until("the old revision is deleted", async || {
+            let all = revisions(cluster).await;
+            all.iter().all(|one| one.name_any() != old)
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn revision_of_an_older_format_is_upgraded_with_its_content() {
+    let cluster = TestCluster::new().await;
+    upgraded(&cluster).await;
+    let all = revisions(&cluster).await;
+    let new = all
+        .iter()
+        .find(|one| one.name_any().contains("5a3f8c1e"))
+        .unwrap();
+    assert_eq!(
+        new.labels()["instancetype.kubevirt.io/object-version"],
+        VERSION
+    );
+    assert_eq!(new.data.clone().unwrap().0["spec"]["cpu"]["guest"], 3);
+    cluster
+        .patch_vm("a", json!({"spec": {"runStrategy": "Always"}}))
+        .await;
+    cluster.wait_for_printable("a", "Running").await;
+    assert_eq!(sockets(&cluster, "a").await, Some(3));
+    cluster.end().await;
+}
+
 /// Sets the reference policy `expand`.
 async fn expand_choices(cluster: &TestCluster) {
     let kubevirt = json!({

@@ -1,17 +1,362 @@
-//! Migrations, which this version does not carry out, can be deleted.
+//! Migrations, with the parts of both virt-handlers played by the test.
 
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use kubevirt_api::VirtualMachineInstance;
 use kubevirt_api::migration_request::VirtualMachineInstanceMigration;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::cluster::{NAMESPACE, TestCluster};
+use super::cluster::{FaultMode, NAMESPACE, TestCluster};
+
+const START: &str = "2026-11-21T12:00:05Z";
+
+fn migrations(cluster: &TestCluster) -> Api<VirtualMachineInstanceMigration> {
+    Api::namespaced(cluster.client.clone(), NAMESPACE)
+}
+
+async fn switch_gate_on(cluster: &TestCluster) {
+    let object = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
+        "spec": {"configuration": {"developerConfiguration": {
+            "featureGates": ["LiveMigrationPreview"]}}},
+    });
+    let kubevirts: Api<kubevirt_api::kubevirt::KubeVirt> =
+        Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let object = serde_json::from_value(object).unwrap();
+    let created = kubevirts.create(&PostParams::default(), &object).await;
+    created.unwrap();
+    cluster.advance(Duration::from_secs(2)).await;
+}
+
+async fn create(cluster: &TestCluster, name: &str, vmi: &str) {
+    let migration = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name}, "spec": {"vmiName": vmi},
+    });
+    let migration = serde_json::from_value(migration).unwrap();
+    let created = migrations(cluster)
+        .create(&PostParams::default(), &migration)
+        .await;
+    created.unwrap();
+}
+
+async fn wait_for_phase(cluster: &TestCluster, name: &str, phase: &str) {
+    let api = migrations(cluster);
+    cluster
+        .wait_until(&format!("{name} is {phase}"), async || {
+            let found = api.get(name).await.unwrap().status;
+            let found = found.and_then(|status| status.phase);
+            found.is_some_and(|found| found.as_str() == phase)
+        })
+        .await;
+}
+
+/// Writes to the VMI's record of the migration, as a virt-handler does.
+async fn report(cluster: &TestCluster, vmi: &str, state: Value) {
+    let patch = Patch::Merge(json!({"status": {"migrationState": state}}));
+    let parameters = PatchParams::default();
+    cluster
+        .vmis()
+        .patch(vmi, &parameters, &patch)
+        .await
+        .unwrap();
+}
+
+async fn pods(cluster: &TestCluster) -> Vec<Pod> {
+    let list = cluster.pods().list(&ListParams::default()).await;
+    list.unwrap().items
+}
+
+async fn state(cluster: &TestCluster, vmi: &str) -> Value {
+    let vmi: VirtualMachineInstance = cluster.vmis().get(vmi).await.unwrap();
+    json!(vmi.status.unwrap().migration_state)
+}
+
+/// A running guest and a migration of it whose new node is ready.
+async fn ready_to_move(cluster: &TestCluster, name: &str) {
+    create(cluster, name, "a").await;
+    wait_for_phase(cluster, name, "PreparingTarget").await;
+    report(cluster, "a", json!({"targetNodeAddress": "10.0.0.2"})).await;
+    wait_for_phase(cluster, name, "TargetReady").await;
+}
+
+/// The guest moves: the old node reports the start and the end.
+async fn moves(cluster: &TestCluster, name: &str) {
+    ready_to_move(cluster, name).await;
+    report(cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(cluster, name, "Running").await;
+    report(
+        cluster,
+        "a",
+        json!({"completed": true, "endTimestamp": START}),
+    )
+    .await;
+    wait_for_phase(cluster, name, "Succeeded").await;
+}
+
+async fn with_guest() -> TestCluster {
+    let cluster = TestCluster::new().await;
+    switch_gate_on(&cluster).await;
+    cluster.create_vm("a", "Always").await;
+    cluster.wait_for_printable("a", "Running").await;
+    cluster
+}
 
 #[tokio::test(start_paused = true)]
-async fn deleted_migration_with_the_finalizer_of_an_earlier_version_goes() {
+async fn vmi_follows_its_guest_to_the_other_node_and_back() {
+    let cluster = with_guest().await;
+    let uid = cluster.vmis().get("a").await.unwrap().uid();
+    for (name, node) in [("there", "node2"), ("back", "node1")] {
+        moves(&cluster, name).await;
+        let vmi = cluster.vmis().get("a").await.unwrap();
+        assert_eq!(vmi.uid(), uid);
+        assert_eq!(vmi.labels()["kubevirt.io/nodeName"], node);
+        let status = vmi.status.unwrap();
+        assert_eq!(status.node_name.as_deref(), Some(node));
+        assert_eq!(status.phase.unwrap().as_str(), "Running");
+        cluster
+            .wait_until("the old pod is gone", async || {
+                pods(&cluster).await.len() == 1
+            })
+            .await;
+        let [pod] = &pods(&cluster).await[..] else {
+            panic!("one pod is left")
+        };
+        assert_eq!(pod.spec.as_ref().unwrap().node_name.as_deref(), Some(node));
+        let expected = BTreeMap::from([(pod.uid().unwrap(), node.to_owned())]);
+        cluster
+            .wait_until("the old pod is forgotten", async || {
+                let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+                status.active_pods == expected
+            })
+            .await;
+    }
+    assert_eq!(cluster.printable("a").await, "Running");
+    assert!(cluster.events_of("SuccessfulMigration").await > 0);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_that_runs_on_its_new_node_is_followed_though_the_old_one_is_lost() {
+    let cluster = with_guest().await;
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    report(
+        &cluster,
+        "a",
+        json!({"targetNodeDomainReadyTimestamp": START}),
+    )
+    .await;
+    cluster
+        .wait_until("it is followed", async || {
+            let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+            status.node_name.as_deref() == Some("node2")
+        })
+        .await;
+    // The new node reports the end in place of the old one.
+    report(&cluster, "a", json!({"completed": true})).await;
+    wait_for_phase(&cluster, "m", "Succeeded").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_migration_leaves_the_guest_and_no_pod() {
+    let cluster = with_guest().await;
+    let before = pods(&cluster).await[0].name_any();
+    ready_to_move(&cluster, "m").await;
+    assert_eq!(pods(&cluster).await.len(), 2);
+    let failed = json!({"startTimestamp": START, "completed": true, "failed": true,
+        "failureReason": "the other pod cannot be reached"});
+    report(&cluster, "a", failed).await;
+    wait_for_phase(&cluster, "m", "Failed").await;
+    cluster
+        .wait_until("the target pod is gone", async || {
+            pods(&cluster).await.len() == 1
+        })
+        .await;
+    assert_eq!(pods(&cluster).await[0].name_any(), before);
+    assert_eq!(cluster.printable("a").await, "Running");
+    assert!(cluster.events_of("FailedMigration").await > 0);
+    // The next one starts afresh.
+    moves(&cluster, "next").await;
+    assert_eq!(state(&cluster, "a").await["failed"], Value::Null);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_migration_is_cancelled_in_every_phase() {
+    let cluster = with_guest().await;
+    let gone = async |name: &str| {
+        let api = migrations(&cluster);
+        cluster
+            .wait_until("the migration is gone", async || {
+                api.get_opt(name).await.unwrap().is_none()
+            })
+            .await;
+        cluster
+            .wait_until("the target pod is gone", async || {
+                pods(&cluster).await.len() == 1
+            })
+            .await;
+    };
+    create(&cluster, "early", "a").await;
+    let now = DeleteParams::default();
+    migrations(&cluster).delete("early", &now).await.unwrap();
+    gone("early").await;
+
+    ready_to_move(&cluster, "running").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    migrations(&cluster).delete("running", &now).await.unwrap();
+    cluster
+        .wait_until("the abort is requested", async || {
+            state(&cluster, "a").await["abortRequested"] == true
+        })
+        .await;
+    let aborted = json!({"completed": true, "failed": true, "abortStatus": "Succeeded"});
+    report(&cluster, "a", aborted).await;
+    gone("running").await;
+    assert!(cluster.events_of("SuccessfulAbortMigration").await > 0);
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_of_an_evicted_pod_leaves_its_node() {
+    let mut cluster = with_guest().await;
+    let parameters = PatchParams::default();
+    let patch = json!({"status": {"evacuationNodeName": "node1", "conditions": [
+        {"type": "LiveMigratable", "status": "True"},
+        {"type": "Ready", "status": "True"}]}});
+    let patched = cluster
+        .vmis()
+        .patch("a", &parameters, &Patch::Merge(patch))
+        .await;
+    patched.unwrap();
+    let api = migrations(&cluster);
+    cluster
+        .wait_until("there is a migration", async || {
+            let all = api.list(&ListParams::default()).await.unwrap().items;
+            all.iter().any(|one| {
+                one.annotations()
+                    .contains_key("kubevirt.io/evacuationMigration")
+            })
+        })
+        .await;
+    let all = api.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(all.len(), 1);
+    let name = all[0].name_any();
+    wait_for_phase(&cluster, &name, "PreparingTarget").await;
+    // Once it has left the node, the next eviction is possible.
+    cluster.crash_after("virt-controller/migration/end-evacuation");
+    report(
+        &cluster,
+        "a",
+        json!({"startTimestamp": START, "completed": true}),
+    )
+    .await;
+    wait_for_phase(&cluster, &name, "Succeeded").await;
+    cluster
+        .wait_until("it is not evacuated any more", async || {
+            let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+            status.evacuation_node_name.is_none()
+        })
+        .await;
+    assert!(!cluster.is_crash_pending());
+    cluster.advance(Duration::from_mins(1)).await;
+    assert_eq!(
+        api.list(&ListParams::default()).await.unwrap().items.len(),
+        1
+    );
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_hold_back_migrations() {
+    let cluster = with_guest().await;
+    for name in ["b", "c"] {
+        cluster.create_vm(name, "Always").await;
+        cluster.wait_for_printable(name, "Running").await;
+    }
+    for name in ["a", "b", "c"] {
+        create(&cluster, name, name).await;
+    }
+    wait_for_phase(&cluster, "a", "PreparingTarget").await;
+    wait_for_phase(&cluster, "b", "PreparingTarget").await;
+    cluster.advance(Duration::from_mins(1)).await;
+    // Two at a time leave one node.
+    wait_for_phase(&cluster, "c", "Pending").await;
+    report(&cluster, "a", json!({"completed": true, "failed": true})).await;
+    wait_for_phase(&cluster, "c", "PreparingTarget").await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn migrations_whose_pods_are_refused_do_not_stop_others() {
+    let cluster = with_guest().await;
+    for name in ["b", "c"] {
+        cluster.create_vm(name, "Always").await;
+        cluster.wait_for_printable(name, "Running").await;
+    }
+    let is_refused = async |name: &str| {
+        let found = migrations(&cluster).get(name).await.unwrap().status;
+        let found = found.map(|status| status.conditions).unwrap_or_default();
+        found.iter().any(|one| one.status == "True")
+    };
+    cluster.set_fault_mode(FaultMode::QuotaExceeded);
+    // Two at a time leave one node; the third one gets its turn, too.
+    for name in ["a", "b", "c"] {
+        create(&cluster, name, name).await;
+        cluster
+            .wait_until(&format!("{name} is refused"), async || {
+                is_refused(name).await
+            })
+            .await;
+    }
+    cluster.set_fault_mode(FaultMode::None);
+    cluster
+        .wait_until("two of them go on", async || {
+            let all = migrations(&cluster).list(&ListParams::default()).await;
+            let all = all.unwrap().items.into_iter();
+            let phases = all.filter_map(|one| one.status.and_then(|status| status.phase));
+            let prepare = phases.filter(|phase| phase.as_str() == "PreparingTarget");
+            prepare.count() == 2
+        })
+        .await;
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn target_pod_whose_name_is_taken_ends_the_migration() {
+    let cluster = with_guest().await;
+    let vmi = cluster.vmis().get("a").await.unwrap();
+    cluster.set_fault_mode(FaultMode::QuotaExceeded);
+    create(&cluster, "m", "a").await;
+    cluster.advance(Duration::from_secs(2)).await;
+    cluster.set_fault_mode(FaultMode::None);
+    let uid = migrations(&cluster).get("m").await.unwrap().uid().unwrap();
+    let name = launcher_pod::target_pod_name(&vmi, &uid);
+    let foreign = json!({"metadata": {"name": name}, "spec": {"containers": [
+        {"name": "compute", "image": "other"}]}});
+    let foreign = serde_json::from_value(foreign).unwrap();
+    let created = cluster
+        .pods()
+        .create(&PostParams::default(), &foreign)
+        .await;
+    created.unwrap();
+    wait_for_phase(&cluster, "m", "Failed").await;
+    assert!(cluster.pods().get_opt(&name).await.unwrap().is_some());
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_migration_goes_while_the_feature_is_off() {
     let cluster = TestCluster::new().await;
-    let api: Api<VirtualMachineInstanceMigration> =
-        Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let api = migrations(&cluster);
     let migration = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": {"name": "m", "finalizers": ["kubevirt.io/migrationJobFinalize"]},
@@ -23,8 +368,45 @@ async fn deleted_migration_with_the_finalizer_of_an_earlier_version_goes() {
         .unwrap();
     api.delete("m", &DeleteParams::default()).await.unwrap();
     cluster
-        .wait_until("the migration is gone", async || {
+        .wait_until("it is gone", async || {
             api.get_opt("m").await.unwrap().is_none()
         })
         .await;
+    cluster.end().await;
+}
+
+/// Crashes the controllers at each failpoint of a migration: it ends as without.
+#[tokio::test(start_paused = true)]
+async fn migration_survives_a_crash_of_the_controllers_at_every_failpoint() {
+    let names = ::failpoints::NAMES.lines();
+    let names = names.filter(|name| name.starts_with("virt-controller/migration/"));
+    // Reached by other tests only: six ended migrations, an eviction.
+    let rare = ["clean-up", "evacuate", "end-evacuation"];
+    for name in names.filter(|name| !rare.iter().any(|rare| name.ends_with(rare))) {
+        let mut cluster = with_guest().await;
+        cluster.crash_after(name);
+        ready_to_move(&cluster, "cancelled").await;
+        let api = migrations(&cluster);
+        api.delete("cancelled", &DeleteParams::default())
+            .await
+            .unwrap();
+        cluster
+            .wait_until("the abort is requested", async || {
+                state(&cluster, "a").await["abortRequested"] == true
+            })
+            .await;
+        let aborted = json!({"completed": true, "failed": true, "abortStatus": "Succeeded"});
+        report(&cluster, "a", aborted).await;
+        cluster
+            .wait_until("it is gone", async || {
+                api.get_opt("cancelled").await.unwrap().is_none() && pods(&cluster).await.len() == 1
+            })
+            .await;
+        moves(&cluster, "m").await;
+        assert!(
+            !cluster.is_crash_pending(),
+            "failpoint {name} was not reached"
+        );
+        cluster.end().await;
+    }
 }

@@ -1,7 +1,8 @@
 //! The reconciler of guests: observes, plans and executes the steps.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
+use cluster_config::gates::LIVE_MIGRATION;
 use cluster_view::Configuration;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Client;
@@ -9,11 +10,12 @@ use kubevirt_api::VirtualMachineInstance;
 use launcher_channel::{DomainState, Request, StopReason};
 use reasons::Reason;
 use reconcile::{Clock, EventType, Key, Reconciler, Recorder, Requeue, Store, Triggers};
+use serving::HttpsClient;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     error::GuestError,
-    observe::{self, Pair},
+    observe::{self, Pair, Part, Sources},
     outcome::MemoryState,
     plan::{self, Observed, Step},
     sessions::{Entry, Sessions},
@@ -22,6 +24,7 @@ use super::{
 use crate::{
     capabilities::Capabilities,
     launcher::{CallError, Link, Session},
+    migration::{Migrations, awaits_take_over},
     node::ObsoleteModels,
     pods_dir::{PodUid, PodsDir},
 };
@@ -36,7 +39,14 @@ const SIGKILL: i32 = 9;
 #[derive(Debug)]
 pub(crate) struct GuestsParts {
     pub(crate) client: ClientHandle,
+    /// The name of this node.
+    pub(crate) node: String,
+    /// Where virt-handlers of other nodes reach this one.
+    pub(crate) address: SocketAddr,
+    pub(crate) peers: Option<HttpsClient>,
     pub(crate) vmis: Store<VirtualMachineInstance>,
+    /// VMIs that migrate to this node.
+    pub(crate) arrivals: Store<VirtualMachineInstance>,
     pub(crate) pods: Store<Pod>,
     pub(crate) pods_dir: PodsDir,
     pub(crate) capabilities: Capabilities,
@@ -61,8 +71,9 @@ impl fmt::Debug for ClientHandle {
 /// The guests of this node.
 #[derive(Debug)]
 pub(crate) struct Guests {
-    pub(super) parts: GuestsParts,
+    pub(crate) parts: GuestsParts,
     pub(super) sessions: Sessions,
+    pub(crate) migrations: Migrations,
 }
 
 impl Guests {
@@ -70,6 +81,7 @@ impl Guests {
         Self {
             parts,
             sessions: Sessions::default(),
+            migrations: Migrations::default(),
         }
     }
 
@@ -101,6 +113,11 @@ impl Guests {
         }
     }
 
+    /// The VMI of a migration to this node.
+    pub(crate) fn arrival(&self, key: &Key) -> Option<Arc<VirtualMachineInstance>> {
+        self.parts.arrivals.get(key)
+    }
+
     fn entry(&self, key: &Key, pod: &PodUid) -> Entry {
         self.sessions.get_or_open(key, pod, || {
             let (triggers, woken) = (self.parts.triggers.clone(), key.clone());
@@ -122,6 +139,7 @@ impl Guests {
     async fn execute(&self, key: &Key, pair: &Pair, step: Step) -> Result<(), GuestError> {
         let entry = self.entry(key, &pair.pod_uid);
         match step {
+            Step::TakeOver => take_over(&entry).await,
             Step::Start => self.start(key, pair, &entry).await,
             Step::Shutdown { grace } => self.shut_down(key, pair, &entry, grace.as_secs()).await,
             Step::Report => self.report(key, pair, &entry).await,
@@ -150,6 +168,7 @@ impl Guests {
             memory: memory_state(&link),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
+            can_migrate: config.has_gate(LIVE_MIGRATION) && self.parts.peers.is_some(),
         };
         let status = status::desired(&vmi, &input, &now);
         if self.write(key, &vmi, &status).await? {
@@ -213,6 +232,21 @@ impl Guests {
     }
 }
 
+/// Has the launcher resume the guest of the migration that it reports.
+async fn take_over(entry: &Entry) -> Result<(), GuestError> {
+    let state = entry.session.link().state;
+    let Some(report) = state.and_then(|state| state.migration) else {
+        return Ok(());
+    };
+    tracing::info!(
+        migration = report.id,
+        "taking over a guest that was given up"
+    );
+    let id = report.id;
+    entry.session.call(Request::TakeOver { id }).await?;
+    Ok(())
+}
+
 /// The failpoint after a step.
 fn failpoint(step: Step) -> Option<&'static str> {
     Some(match step {
@@ -220,8 +254,8 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Shutdown { .. } => "virt-handler/guest/shutdown",
         Step::Destroy => "virt-handler/guest/destroy",
         Step::Release => "virt-handler/guest/release",
-        // Their effect is the status write, which has its own failpoint.
-        Step::Report | Step::FailUnresponsive => return None,
+        // Their effect is the status write or the launcher's, which have their own failpoints.
+        Step::Report | Step::FailUnresponsive | Step::TakeOver => return None,
     })
 }
 
@@ -250,19 +284,32 @@ impl Reconciler for Guests {
             ..
         } = &self.parts;
         observe::count_phases(vmis);
-        let pair = observe::pair(&client.0, vmis, pods, key).await;
+        let sources = Sources {
+            client: &client.0,
+            node: &self.parts.node,
+            vmis: [vmis, &self.parts.arrivals],
+            pods,
+        };
+        let pair = observe::pair(&sources, key).await;
         let Some(pair) = pair.map_err(|error| GuestError::Read(Box::new(error)))? else {
             self.sessions.remove(key);
+            self.migrations.remove(key);
             return Ok(Requeue::OnChange);
         };
         let entry = self.entry(key, &pair.pod_uid);
+        if pair.part == Part::Arrives {
+            return self.follow_migration(key, &pair, &entry).await;
+        }
         let link = entry.session.link();
+        let report = link.state.as_ref();
+        let report = report.and_then(|state| state.migration.as_deref());
         let observed = Observed {
             vmi: &pair.vmi,
             pod_ended: observe::ended(&pair.pod),
             link: &link,
             disconnected_for: link.disconnected_since.map(|since| since.elapsed()),
             synced_connection: entry.synced_connection,
+            awaits_take_over: awaits_take_over(&pair.vmi, report),
             now: clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
@@ -272,12 +319,13 @@ impl Reconciler for Guests {
                 failpoints::after(name);
             }
         }
+        let migrating = Box::pin(self.follow_migration(key, &pair, &entry)).await?;
         // No event announces that a launcher stays away.
         Ok(match observed.disconnected_for {
             Some(time) if awaits_launcher && time < plan::LAUNCHER_TIMEOUT => {
                 Requeue::After(plan::LAUNCHER_TIMEOUT.saturating_sub(time) + REQUEUE_MARGIN)
             }
-            _ => Requeue::OnChange,
+            _ => migrating,
         })
     }
 

@@ -84,6 +84,10 @@ impl Fixture {
         pods.ready().await;
         Guests::new(GuestsParts {
             client: ClientHandle(client),
+            node: "n1".to_owned(),
+            address: ([127, 0, 0, 1], 8186).into(),
+            peers: None,
+            arrivals: Store::new(),
             vmis,
             pods,
             pods_dir: PodsDir::new("/nonexistent"),
@@ -99,11 +103,20 @@ impl Fixture {
 
     /// The first event, or the next one if there is none yet.
     pub(crate) async fn next_event(&self) -> Event {
+        self.event(|_| true).await
+    }
+
+    /// The first event that is wanted.
+    pub(crate) async fn event(&self, is_wanted: impl Fn(&Event) -> bool) -> Event {
         let events: Api<Event> = Api::default_namespaced(self.client.clone());
         let mut changes = std::pin::pin!(watcher(events, watcher::Config::default()));
         loop {
             match changes.next().await.unwrap().unwrap() {
-                watcher::Event::Apply(event) | watcher::Event::InitApply(event) => return event,
+                watcher::Event::Apply(event) | watcher::Event::InitApply(event)
+                    if is_wanted(&event) =>
+                {
+                    return event;
+                }
                 _ => {}
             }
         }

@@ -24,5 +24,9 @@ mod write;
 
 pub(crate) use act::{ClientHandle, Guests, GuestsParts};
 pub(crate) use agent::{file_systems, info, users};
+pub(crate) use error::GuestError;
+pub(crate) use migratable::copied_disks;
+pub(crate) use observe::{Pair, Part};
 pub(crate) use plan::grace_seconds;
+pub(crate) use sessions::Entry;
 pub(crate) use status::PreparedStatus;

@@ -12,9 +12,28 @@ use reconcile::{Key, Store};
 
 use crate::{metrics, pods_dir::PodUid};
 
+/// What this node has to do with a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The guest belongs to this node, which writes the VMI's status.
+    Runs,
+    /// The guest migrates to this node and belongs to another one.
+    Arrives,
+}
+
+/// Where pairs are found.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) node: &'a str,
+    pub(crate) vmis: [&'a Store<VirtualMachineInstance>; 2],
+    pub(crate) pods: &'a Store<Pod>,
+}
+
 /// The VMI of a key and its pod on this node.
 #[derive(Debug)]
 pub(crate) struct Pair {
+    pub(crate) part: Part,
     pub(crate) vmi: Arc<VirtualMachineInstance>,
     pub(crate) pod: Arc<Pod>,
     pub(crate) pod_uid: PodUid,
@@ -24,46 +43,48 @@ pub(crate) struct Pair {
 ///
 /// VMIs that were handed over to this node are in the store. Before the hand-over only the pod is
 /// known, and the VMI is read from the API server.
-pub(crate) async fn pair(
-    client: &Client,
-    vmis: &Store<VirtualMachineInstance>,
-    pods: &Store<Pod>,
-    key: &Key,
-) -> Result<Option<Pair>, kube::Error> {
+pub(crate) async fn pair(sources: &Sources<'_>, key: &Key) -> Result<Option<Pair>, kube::Error> {
     let of_key = |pod: &Arc<Pod>| {
         Key::of_controller(pod.as_ref(), "VirtualMachineInstance").as_ref() == Some(key)
     };
-    let candidates: Vec<_> = pods.list().into_iter().filter(of_key).collect();
+    let candidates: Vec<_> = sources.pods.list().into_iter().filter(of_key).collect();
     if candidates.is_empty() {
         return Ok(None);
     }
-    let vmi = match vmis.get(key) {
+    let vmi = match sources.vmis.into_iter().find_map(|store| store.get(key)) {
         Some(vmi) => Some(vmi),
-        None => Api::<VirtualMachineInstance>::namespaced(client.clone(), &key.namespace)
+        None => Api::<VirtualMachineInstance>::namespaced(sources.client.clone(), &key.namespace)
             .get_opt(&key.name)
             .await?
             .map(Arc::new),
     };
     let Some(vmi) = vmi else { return Ok(None) };
-    let Some(pod) = candidates.into_iter().find(|pod| belongs_to(pod, &vmi)) else {
+    let mut parts = candidates
+        .into_iter()
+        .filter_map(|pod| Some((part_of(&pod, &vmi, sources.node)?, pod)));
+    let Some((part, pod)) = parts.next() else {
         return Ok(None);
     };
     let Ok(pod_uid) = PodUid::parse(&pod.uid().unwrap_or_default()) else {
         return Ok(None);
     };
-    Ok(Some(Pair { vmi, pod, pod_uid }))
+    Ok(Some(Pair {
+        part,
+        vmi,
+        pod,
+        pod_uid,
+    }))
 }
 
-/// Whether virt-controller created the pod for this VMI. Anyone who may create pods in the namespace
-/// can set labels and owner references; names are unique, and virt-controller derives the pod's name
-/// from the VMI's UID.
-fn belongs_to(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+/// The part of this node in the life of the VMI, if virt-controller created the pod for that. Anyone who
+/// may create pods in the namespace can set labels and owner references; names are unique, and
+/// virt-controller derives them from the UID of the VMI or publishes them in its status.
+fn part_of(pod: &Pod, vmi: &VirtualMachineInstance, node: &str) -> Option<Part> {
     let uid = vmi.metadata.uid.as_ref();
     let owned = pod
         .owner_references()
         .iter()
         .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == uid);
-    let named = pod.metadata.name.as_deref() == Some(launcher_pod::pod_name(vmi).as_str());
     let status = vmi.status.as_ref();
     let known = status.map(|status| &status.active_pods);
     // Once virt-controller has published the active pods, no other pod is accepted.
@@ -71,7 +92,20 @@ fn belongs_to(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         known.is_empty() || known.contains_key(uid)
     });
-    owned && named && active
+    if !owned || !active {
+        return None;
+    }
+    let name = pod.metadata.name.as_deref();
+    let of_vmi = status.and_then(|status| status.node_name.as_deref());
+    if of_vmi.is_none_or(|other| other == node) {
+        let current = launcher_pod::current_pod_name(vmi);
+        return (name == Some(current.as_str())).then_some(Part::Runs);
+    }
+    let state = status.and_then(|status| status.migration_state.as_ref())?;
+    let is_target = state.target_node.as_deref() == Some(node)
+        && state.target_pod.as_deref() == name
+        && state.completed != Some(true);
+    is_target.then_some(Part::Arrives)
 }
 
 /// Reason and message of a pod's `Ready` condition that is false.
@@ -183,6 +217,7 @@ mod tests {
         assert_eq!(unready(&Pod::default()), None);
     }
 
+    /// The class of CVE-2025-64435.
     #[test]
     fn pod_with_copied_identity_is_ignored() {
         let vmi: VirtualMachineInstance = serde_json::from_value(json!({
@@ -201,7 +236,8 @@ mod tests {
                 "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": "11111111-aaaa"},
             }}))
             .unwrap();
-            assert_eq!(belongs_to(&pod, &vmi), expected, "{name} {uid}");
+            let part = part_of(&pod, &vmi, "n1");
+            assert_eq!(part.is_some(), expected, "{name} {uid}");
         };
         check(&name, "pod-uid", owner("11111111-aaaa", true), true);
         // Everything but the name can be forged.
@@ -216,5 +252,42 @@ mod tests {
         check(&name, "pod-uid", owner("22222222-bbbb", true), false);
         check(&name, "pod-uid", owner("11111111-aaaa", false), false);
         check(&name, "pod-uid", json!([]), false);
+    }
+
+    #[test]
+    fn target_pod_is_known_until_the_migration_is_over() {
+        let check = |state: Value, node_name: &str, node: &str, expected: Option<Part>| {
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {"name": "a", "namespace": "n", "uid": "11111111-aaaa"},
+                "status": {"nodeName": node_name, "migrationState": state,
+                           "activePods": {"old": "n1", "new": "n2"}},
+            }))
+            .unwrap();
+            let pod: Pod = serde_json::from_value(json!({"metadata": {
+                "name": "target", "namespace": "n", "uid": "new", "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                    "name": "a", "uid": "11111111-aaaa", "controller": true}],
+            }}))
+            .unwrap();
+            assert_eq!(
+                part_of(&pod, &vmi, node),
+                expected,
+                "{state} {node_name} {node}"
+            );
+        };
+        let state = || {
+            json!({"sourceNode": "n1", "sourcePod": "source", "targetNode": "n2",
+                   "targetPod": "target"})
+        };
+        check(state(), "n1", "n2", Some(Part::Arrives));
+        check(state(), "n2", "n2", Some(Part::Runs));
+        check(state(), "n1", "n1", None);
+        check(state(), "n1", "n3", None);
+        let mut failed = state();
+        failed["completed"] = json!(true);
+        check(failed, "n1", "n2", None);
+        let mut other = state();
+        other["targetPod"] = json!("another");
+        check(other, "n1", "n2", None);
     }
 }

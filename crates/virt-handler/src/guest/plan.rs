@@ -19,12 +19,16 @@ pub(crate) struct Observed<'a> {
     pub(crate) disconnected_for: Option<Duration>,
     /// The connection over which the guest was last synced by this process.
     pub(crate) synced_connection: Option<u64>,
+    /// The guest has come from another pod, which has given it up, and its launcher has not resumed it yet.
+    pub(crate) awaits_take_over: bool,
     pub(crate) now: Timestamp,
 }
 
 /// The closed set of actions. Steps are executed in order; each is idempotent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
+    /// Have the launcher resume a guest that has come from another pod.
+    TakeOver,
     /// Prepare the pod and start its guest, or adopt a running one.
     Start,
     /// Ask the guest to power off; destroy it after the grace period.
@@ -63,6 +67,8 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
             vec![Step::FailUnresponsive]
         }
         _ if observed.pod_ended || !connected => vec![],
+        // Its launcher accepts nothing else before.
+        Some(_) if observed.awaits_take_over => vec![Step::TakeOver],
         None if deleted => vec![Step::Report],
         Some(_) if deleted => vec![shutdown(observed)],
         _ if synced => vec![Step::Report],
@@ -126,10 +132,14 @@ pub(crate) fn phase(vmi: &VirtualMachineInstance) -> Phase {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use kubevirt_api::vmi_status::VirtualMachineInstanceStatus;
     use launcher_channel::{GuestState, StopReason};
 
     use super::*;
+    use crate::launcher::Peer;
 
     fn vmi(phase: Phase) -> VirtualMachineInstance {
         VirtualMachineInstance {
@@ -181,11 +191,49 @@ mod tests {
                 link: &disconnected(domain),
                 disconnected_for,
                 synced_connection: None,
+                awaits_take_over: false,
                 now: Timestamp::UNIX_EPOCH,
             });
             assert_eq!(
                 steps, expected,
                 "{phase:?} {domain:?} {disconnected_for:?} {pod_ended}"
+            );
+        }
+    }
+
+    #[test]
+    fn guest_that_was_given_up_is_taken_over_before_anything_else() {
+        let peer = Arc::new(Peer::this_process());
+        let paused = Some(DomainState::PausedOther);
+        let lost = Some(DomainState::Stopped(StopReason::Crashed));
+        for (phase, deleted, domain, connected, expected) in [
+            (Phase::Running, false, paused, true, vec![Step::TakeOver]),
+            (Phase::Running, true, paused, true, vec![Step::TakeOver]),
+            (Phase::Running, false, paused, false, vec![]),
+            (Phase::Running, false, lost, true, vec![Step::Report]),
+            // The guest of a VMI that has ended must not run again.
+            (Phase::Failed, false, paused, true, vec![Step::Destroy]),
+        ] {
+            let mut vmi = vmi(phase.clone());
+            if deleted {
+                vmi.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            }
+            let link = Link {
+                peer: connected.then(|| Arc::clone(&peer)),
+                ..disconnected(domain)
+            };
+            let steps = plan(&Observed {
+                vmi: &vmi,
+                pod_ended: false,
+                link: &link,
+                disconnected_for: None,
+                synced_connection: None,
+                awaits_take_over: true,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            assert_eq!(
+                steps, expected,
+                "{phase:?} {deleted} {domain:?} {connected}"
             );
         }
     }

@@ -10,9 +10,9 @@ use crate::{launcher::Session, pods_dir::PodUid};
 
 /// One guest's session and the steps that this process has already taken over it.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub(super) pod: PodUid,
-    pub(super) session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
     /// The connection over which the guest was last synced.
     pub(super) synced_connection: Option<u64>,
     /// Status that was computed while the pod was prepared.

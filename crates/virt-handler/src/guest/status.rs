@@ -38,6 +38,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
+    /// Guests of this node can migrate: there are other nodes, and the feature is on.
+    pub(crate) can_migrate: bool,
 }
 
 /// Why a guest cannot be started.
@@ -75,7 +77,9 @@ pub(crate) fn desired(
                 phase_transition_timestamp: Some(now.clone()),
             });
     }
-    if matches!(next, Phase::Succeeded | Phase::Failed) {
+    // A guest that was refused at its start has no domain, and its VMI says why already.
+    let is_explained = next == phase(vmi) && domain.is_none();
+    if matches!(next, Phase::Succeeded | Phase::Failed) && !is_explained {
         let message = failure.map(|failure| failure.message);
         set_final_ready(&mut status, message.as_deref(), now);
     }
@@ -84,6 +88,7 @@ pub(crate) fn desired(
         let migratable_input = migratable::Input {
             vmi,
             host_model_is_obsolete: input.host_model_is_obsolete,
+            can_migrate: input.can_migrate,
         };
         migratable::set(&mut status, &migratable_input, now);
         let agent = state.and_then(|state| state.agent.as_deref());
@@ -192,6 +197,7 @@ pub(crate) fn start_refused(
                 phase: Some(Phase::Failed),
                 phase_transition_timestamp: Some(now.clone()),
             });
+        set_final_ready(&mut status, Some(message), now);
     }
     status
 }
@@ -261,6 +267,21 @@ mod tests {
             message.contains("IO error detected: disk root: its storage is full. "),
             "{message}"
         );
+    }
+
+    #[test]
+    fn vmi_whose_start_was_refused_keeps_the_reason() {
+        let refusal = StartRefusal {
+            reason: "DomainInvalid".to_owned(),
+            message: "no such slot".to_owned(),
+            transient: false,
+        };
+        let mut refused = vmi(Phase::Scheduled, None);
+        refused.status = Some(start_refused(&refused, &refusal, &now()));
+        let status = desired(&refused, &input(&GuestState::default()), &now());
+        let ready = conditions::find(&status.conditions, &Condition::Ready).unwrap();
+        let message = ready.message.as_deref().unwrap_or_default();
+        assert!(message.starts_with("no such slot"), "{message}");
     }
 
     #[test]

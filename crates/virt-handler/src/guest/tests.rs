@@ -8,6 +8,7 @@ use kubevirt_api::{
         VirtualMachineInstanceConditionType as Condition, VirtualMachineInstancePhase as Phase,
     },
 };
+use launcher_channel::{DomainState, GuestState, StopReason};
 use net_plan::PlanError;
 use reconcile::{Key, ReconcileError as _, Retry};
 use serde_json::json;
@@ -39,7 +40,13 @@ async fn refuse_start(error: GuestError) -> (Result<(), GuestError>, VirtualMach
     fixture.create_guest().await;
     let guests = fixture.guests().await;
     let parts = &guests.parts;
-    let pair = observe::pair(&fixture.client, &parts.vmis, &parts.pods, &key()).await;
+    let sources = observe::Sources {
+        client: &fixture.client,
+        node: &parts.node,
+        vmis: [&parts.vmis, &parts.arrivals],
+        pods: &parts.pods,
+    };
+    let pair = observe::pair(&sources, &key()).await;
     let pair = pair.unwrap().unwrap();
     let result = guests.refuse_start(&key(), &pair, error).await;
     let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(fixture.client.clone());
@@ -164,6 +171,31 @@ async fn rejected_status_is_published_as_an_event() {
     assert_eq!(event.involved_object.uid, vmi.metadata.uid);
     let message = event.message.unwrap();
     assert!(message.contains("status.x: Invalid value"), "{message}");
+    fixture.stop().await;
+}
+
+/// Issue: a panic was published as `Stopped` only.
+#[tokio::test]
+async fn panic_of_a_guest_is_an_event_of_its_own() {
+    let fixture = Fixture::new().await;
+    let vmi = fixture.create_guest().await;
+    let guests = fixture.guests().await;
+    let mut status = vmi.status.clone().unwrap();
+    status.phase = Some(Phase::Failed);
+    let state = GuestState {
+        domain: Some(DomainState::Stopped(StopReason::Panicked)),
+        ..GuestState::default()
+    };
+    let input = StatusInput {
+        state: Some(&state),
+        ..StatusInput::default()
+    };
+    guests.publish_phase_change(&vmi, &status, &input);
+    for expected in ["GuestPanicked", "Stopped"] {
+        let found = fixture.event(|event| event.reason.as_deref() == Some(expected));
+        let event = tokio::time::timeout(DEADLINE, found).await.expect(expected);
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+    }
     fixture.stop().await;
 }
 

@@ -23,7 +23,7 @@ use super::{
 
 impl Guests {
     /// The newest known version of the VMI: an earlier step of this reconcile may have written one.
-    pub(super) fn latest(&self, key: &Key, pair: &Pair) -> Arc<VirtualMachineInstance> {
+    pub(crate) fn latest(&self, key: &Key, pair: &Pair) -> Arc<VirtualMachineInstance> {
         let stored = self.parts.vmis.get(key);
         stored
             .filter(|vmi| vmi.metadata.uid == pair.vmi.metadata.uid)
@@ -93,6 +93,11 @@ impl Guests {
             }
             Some(Phase::Failed) => {
                 let failure = failure(&Phase::Failed, input.state, input.memory);
+                if let Some(failure) = &failure
+                    && failure.reason == Reason::GuestPanicked
+                {
+                    recorder.publish(vmi, EventType::Warning, failure.reason, &failure.message);
+                }
                 let cause = failure.map_or_else(String::new, |failure| failure.message);
                 let note = format!("The VirtualMachineInstance crashed: {cause}.");
                 recorder.publish(vmi, EventType::Warning, Reason::Stopped, note);

@@ -9,6 +9,7 @@ mod rate_limit;
 mod session;
 
 pub(crate) use container::Right;
+pub(crate) use peer::check_peer;
 pub use peer::{Peer, PeerError};
 pub use session::CallError;
 pub(crate) use session::{Link, Session};

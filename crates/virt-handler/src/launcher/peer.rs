@@ -57,6 +57,12 @@ impl Peer {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn this_process() -> Self {
+        let proc = std::fs::File::open("/proc/self").unwrap().into();
+        Self { proc }
+    }
+
     /// The network namespace of the pod.
     pub fn network_namespace(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -96,6 +102,11 @@ impl Peer {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         read_bounded(rustix::fs::openat(&self.proc, name, flags, Mode::empty())?)
     }
+}
+
+/// Whether the process at the other end of `stream` belongs to the pod.
+pub(crate) fn check_peer(stream: &UnixStream, pod: &PodUid) -> Result<(), PeerError> {
+    Peer::of(stream, pod).map(drop)
 }
 
 pub(super) fn read_bounded(file: OwnedFd) -> io::Result<String> {
@@ -230,6 +241,7 @@ mod tests {
         }
     }
 
+    /// The class of CVE-2026-13208.
     #[tokio::test]
     async fn listener_outside_the_pod_is_rejected() {
         let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kubevirt_api::labels;
+use kubevirt_api::labels::{self, HANDLER_NODE_PREFIXES};
 use serde_json::{Map, Value};
 
 use super::ObsoleteModels;
@@ -12,18 +12,7 @@ const TRUE: &str = "true";
 /// Kubernetes' limit of the part after the slash.
 const MAX_NAME_LENGTH: usize = 63;
 
-/// Prefixes of the labels that virt-handler owns; outdated labels with them are removed.
-const FAMILIES: [&str; 9] = [
-    labels::CPU_FEATURE_PREFIX,
-    labels::CPU_MODEL_PREFIX,
-    labels::CPU_MODEL_MIGRATION_PREFIX,
-    labels::CPU_TIMER_PREFIX,
-    labels::CPU_VENDOR_PREFIX,
-    labels::HOST_MODEL_CPU_PREFIX,
-    labels::HOST_MODEL_REQUIRED_FEATURES_PREFIX,
-    labels::HYPERV_PREFIX,
-    labels::MACHINE_TYPE_PREFIX,
-];
+/// The labels of capabilities without a prefix of their own.
 const SINGLE: [&str; 2] = [labels::OBSOLETE_HOST_MODEL, labels::REALTIME];
 
 /// The input of the labels.
@@ -99,8 +88,11 @@ pub(super) fn changes(
     current: &BTreeMap<String, String>,
     wanted: &BTreeMap<String, String>,
 ) -> Map<String, Value> {
-    let is_owned =
-        |key: &str| SINGLE.contains(&key) || FAMILIES.iter().any(|family| key.starts_with(family));
+    let has_prefix = |key: &str| {
+        let mut prefixes = HANDLER_NODE_PREFIXES.iter();
+        prefixes.any(|prefix| key.starts_with(prefix))
+    };
+    let is_owned = |key: &str| SINGLE.contains(&key) || has_prefix(key);
     let stale = current
         .keys()
         .filter(|key| is_owned(key) && !wanted.contains_key(*key))

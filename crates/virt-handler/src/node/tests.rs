@@ -65,12 +65,29 @@ async fn labels_after(node: Value) -> BTreeMap<String, String> {
     let mut config = report.parts.cluster.changes();
     report.report(&mut config).await.unwrap();
     let node = nodes.get("here").await.unwrap();
-    assert_eq!(
-        node.metadata.annotations.unwrap()[annotations::HANDLER_ADDRESS],
-        "127.0.0.1:8186"
-    );
+    let annotations = node.metadata.annotations.unwrap();
+    assert_eq!(annotations[annotations::HANDLER_ADDRESS], "127.0.0.1:8186");
     let labels = node.metadata.labels.unwrap();
     assert_eq!(labels["mine"], "x");
+    // An admission policy allows no others.
+    let has_prefix = |key: &str| {
+        let mut prefixes = labels::HANDLER_NODE_PREFIXES.iter();
+        prefixes.any(|prefix| key.starts_with(prefix))
+    };
+    for key in labels.keys().filter(|key| *key != "mine") {
+        let is_listed = labels::HANDLER_NODE_LABELS.contains(&key.as_str());
+        assert!(is_listed || has_prefix(key), "{key}");
+    }
+    let kept = [annotations::SKIP_NODE_LABELLER];
+    for key in annotations
+        .keys()
+        .filter(|key| !kept.contains(&key.as_str()))
+    {
+        assert!(
+            annotations::HANDLER_NODE_ANNOTATIONS.contains(&key.as_str()),
+            "{key}"
+        );
+    }
     assert_eq!(labels[labels::SCHEDULABLE], "true");
     let before = node.metadata.resource_version;
     report.beat(Schedulable::No).await.unwrap();

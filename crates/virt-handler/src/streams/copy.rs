@@ -118,9 +118,11 @@ impl End {
         let (code, reason) = match self {
             Self::User => return None,
             Self::Guest => (close_code::NORMAL, String::new()),
+            // Clients of `KubeVirt` take a normal end for one that the user wanted, and search the message of
+            // any other for EOF.
             Self::Replaced => (
-                close_code::NORMAL,
-                "another session to this device was opened".to_owned(),
+                close_code::AWAY,
+                "EOF: another session to this device was opened".to_owned(),
             ),
             Self::GuestFailed(error) => (close_code::ERROR, error.to_string()),
         };
@@ -335,8 +337,8 @@ mod tests {
         let (mut client, _guest, closed) = device().await;
         closed.cancel();
         let (_, code, reason) = read_all(&mut client).await;
-        assert_eq!(code, CloseCode::Normal);
-        assert!(reason.contains("another session"), "{reason}");
+        assert_eq!(code, CloseCode::Away);
+        assert!(reason.starts_with("EOF: another session"), "{reason}");
     }
 
     #[tokio::test]

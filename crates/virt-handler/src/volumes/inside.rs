@@ -2,7 +2,8 @@
 //!
 //! The container's user owns many of these files and may replace them at any time. So every path is
 //! resolved from a descriptor without following symbolic links, and an opened file is inspected before
-//! it is changed. At worst a tenant makes us give them a file that they own already.
+//! it is changed. At worst a tenant makes us give them a file that they own already. A tenant who names
+//! a file of the host gets none that existed before ([`Existing::Keep`]).
 
 use std::{
     io,
@@ -51,6 +52,15 @@ impl Use {
     }
 }
 
+/// Whether the owner of an image that exists already may be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Existing {
+    /// It is in a volume of the tenant.
+    Give,
+    /// It is in a directory of the host that the tenant named: it may be any file of the host.
+    Keep,
+}
+
 /// The files of a container.
 #[derive(Debug)]
 pub(super) struct Inside {
@@ -91,8 +101,13 @@ impl Inside {
     }
 }
 
-/// Gives the guest's user the required access to an image.
-pub(super) fn give_image(directory: &OwnedFd, name: &str, wanted: Use) -> io::Result<()> {
+/// Gives the guest's user the required access to an image, or refuses.
+pub(super) fn give_image(
+    directory: &OwnedFd,
+    name: &str,
+    wanted: Use,
+    existing: Existing,
+) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(directory, name, flags, Mode::empty(), CONFINED);
     let image = match opened {
@@ -107,6 +122,9 @@ pub(super) fn give_image(directory: &OwnedFd, name: &str, wanted: Use) -> io::Re
     }
     if has_rights(&stat, wanted.rights()) {
         return Ok(());
+    }
+    if existing == Existing::Keep {
+        return Err(not_owned(name, &stat));
     }
     if stat.st_nlink != 1 {
         return Err(wrong(
@@ -162,11 +180,28 @@ fn make_empty(directory: &OwnedFd, name: &str) -> io::Result<()> {
     if has_rights(&stat, READ_AND_WRITE | 0o1) {
         return Ok(());
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o600);
-    match rustix::fs::openat2(directory, name, flags, mode, CONFINED) {
-        Ok(file) => give(&file, &rustix::fs::fstat(&file)?),
-        Err(Errno::EXIST) => Ok(()),
+    let mode = Mode::from_raw_mode(IMAGE_MODE);
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let made = match rustix::fs::openat(directory, ".", flags, mode) {
+        // It gets its name with its owner, so that a crash leaves no image that is refused.
+        Ok(file) => {
+            give(&file, &rustix::fs::fstat(&file)?)?;
+            let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let follow = AtFlags::SYMLINK_FOLLOW;
+            rustix::fs::linkat(rustix::fs::CWD, own, directory, name, follow)
+        }
+        // Not every file system has files without a name.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            match rustix::fs::openat2(directory, name, flags, mode, CONFINED) {
+                Ok(file) => return give(&file, &rustix::fs::fstat(&file)?),
+                Err(errno) => Err(errno),
+            }
+        }
+        Err(errno) => Err(errno),
+    };
+    match made {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
@@ -193,6 +228,16 @@ fn has_rights(stat: &Stat, rights: u32) -> bool {
         stat.st_mode
     };
     digit & rights == rights
+}
+
+/// An image of the host that its administrator did not give to guests.
+fn not_owned(name: &str, stat: &Stat) -> io::Error {
+    let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
+    let why = format!(
+        "the existing file {name} belongs to user {owner} with mode {mode:o}: to give it to guests, run \
+         `chown {RUNTIME_USER}:{RUNTIME_USER}` on the node"
+    );
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 fn wrong(what: &'static str) -> io::Error {
@@ -227,7 +272,7 @@ mod tests {
         if !is_root() {
             return;
         }
-        give_image(&open(dir.path()), "disk.img", Use::Read).unwrap();
+        give_image(&open(dir.path()), "disk.img", Use::Read, Existing::Give).unwrap();
         let found = fs::metadata(&image).unwrap();
         assert_eq!(
             (found.uid(), found.gid(), found.mode() & 0o777),
@@ -246,7 +291,7 @@ mod tests {
             return;
         }
         for (wanted, owner) in [(Use::Read, 0), (Use::Write, 107)] {
-            give_image(&open(dir.path()), "disk.img", wanted).unwrap();
+            give_image(&open(dir.path()), "disk.img", wanted, Existing::Give).unwrap();
             assert_eq!(fs::metadata(&image).unwrap().uid(), owner, "{wanted:?}");
         }
     }
@@ -269,19 +314,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        give_image(&open(dir.path()), "disk.img", Use::Create).unwrap();
+        give_image(&open(dir.path()), "disk.img", Use::Create, Existing::Keep).unwrap();
         assert!(!image.exists());
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        give_image(&open(dir.path()), "disk.img", Use::Write).unwrap();
+        give_image(&open(dir.path()), "disk.img", Use::Write, Existing::Keep).unwrap();
         assert!(!image.exists());
         if !is_root() {
             return;
         }
-        give_image(&open(dir.path()), "disk.img", Use::Create).unwrap();
+        give_image(&open(dir.path()), "disk.img", Use::Create, Existing::Keep).unwrap();
         let found = fs::metadata(&image).unwrap();
         assert_eq!((found.len(), found.uid()), (0, 107));
     }
 
+    /// The class of CVE-2025-64433.
     #[test]
     fn irregular_or_hard_linked_image_is_not_given() {
         let dir = tempfile::tempdir().unwrap();
@@ -296,10 +342,54 @@ mod tests {
             return;
         }
         for name in ["link", "second", "directory", "../victim"] {
-            let given = give_image(&open(dir.path()), name, Use::Create);
-            assert!(given.is_err(), "{name}");
+            for existing in [Existing::Give, Existing::Keep] {
+                let given = give_image(&open(dir.path()), name, Use::Create, existing);
+                assert!(given.is_err(), "{name}");
+            }
         }
         assert_eq!(fs::metadata(&victim).unwrap().uid(), owner);
+    }
+
+    /// The class of CVE-2025-64324: a host disk named `/etc/shadow`.
+    #[test]
+    fn existing_file_of_the_host_keeps_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shadow");
+        fs::write(&file, "secret").unwrap();
+        let owner = fs::metadata(&file).unwrap().uid();
+        if owner == RUNTIME_USER {
+            return;
+        }
+        for mode in [0o600, 0o640, 0o644, 0o444] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            for wanted in [Use::Write, Use::Create] {
+                let given = give_image(&open(dir.path()), "shadow", wanted, Existing::Keep);
+                let error = given.unwrap_err().to_string();
+                let expected = format!(
+                    "the existing file shadow belongs to user {owner} with mode {mode:o}: to give it \
+                     to guests, run `chown 107:107` on the node"
+                );
+                assert_eq!(error, expected);
+            }
+            let found = fs::metadata(&file).unwrap();
+            assert_eq!((found.uid(), found.mode() & 0o777), (owner, mode));
+        }
+        assert_eq!(fs::read(&file).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn file_of_the_host_that_guests_own_is_usable() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("disk.img");
+        fs::write(&image, "data").unwrap();
+        if !is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(&image, Some(107), Some(107)).unwrap();
+        fs::set_permissions(&image, fs::Permissions::from_mode(0o600)).unwrap();
+        give_image(&open(dir.path()), "disk.img", Use::Write, Existing::Keep).unwrap();
+        let found = fs::metadata(&image).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (107, 0o600));
     }
 
     #[test]

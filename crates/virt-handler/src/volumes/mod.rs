@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{annotations, quantity::Amount, vmi_status::PersistentVolumeClaimInfo};
 use model::{Guest, HostFileCreation, Storage, Volume, paths};
 
-use self::inside::{Inside, Use};
+use self::inside::{Existing, Inside, Use};
 use crate::launcher::Peer;
 
 pub(crate) use self::steps::{StepError, steps};
@@ -119,20 +119,25 @@ struct ExternalVolume {
 #[derive(Debug)]
 enum Backing {
     Device,
-    Image { name: String, wanted: Use },
+    Image {
+        name: String,
+        wanted: Use,
+        existing: Existing,
+    },
 }
 
 impl ExternalVolume {
     fn of(volume: &Volume<'_>, claims: &Claims) -> Option<Self> {
-        let image = |name: &str, wanted| Backing::Image {
+        let image = |name: &str, wanted, existing| Backing::Image {
             name: name.to_owned(),
             wanted,
+            existing,
         };
         let image_of_claim = |wanted| {
             if claims.is_block(volume.name) {
                 Backing::Device
             } else {
-                image(paths::CLAIM_IMAGE, wanted)
+                image(paths::CLAIM_IMAGE, wanted, Existing::Give)
             }
         };
         let storage = volume.source.storage();
@@ -142,7 +147,7 @@ impl ExternalVolume {
                     HostFileCreation::IfMissing => Use::Create,
                     HostFileCreation::Never => Use::Write,
                 };
-                image(disk.file.ok()?.name, wanted)
+                image(disk.file.ok()?.name, wanted, Existing::Keep)
             }
             Storage::Claim(claim) if claim.is_read_only => image_of_claim(Use::Read),
             Storage::Claim(_) => image_of_claim(Use::Create),
@@ -167,9 +172,13 @@ impl ExternalVolume {
                 let direct_io = DirectIo::Supported;
                 (VolumeMode::Block, direct_io, blocks, Allocation::Full)
             }
-            Backing::Image { name, wanted } => {
+            Backing::Image {
+                name,
+                wanted,
+                existing,
+            } => {
                 let directory = inside.disk_directory(&self.volume).map_err(failed)?;
-                inside::give_image(&directory, name, *wanted).map_err(failed)?;
+                inside::give_image(&directory, name, *wanted, *existing).map_err(failed)?;
                 let blocks = blocks::of_files(&directory);
                 let direct_io = inside::direct_io(&directory, name);
                 let allocation = inside::allocation(&directory, name);

@@ -236,6 +236,7 @@ mod tests {
         assert_eq!(report.missing, before.missing);
     }
 
+    /// The class of CVE-2026-13322.
     #[tokio::test]
     async fn oversized_and_malformed_responses_are_dropped() {
         let large = format!(r#"{{"return": "{}"}}"#, "x".repeat(MAX_RESPONSE));

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use error_chain::error_chain;
-use libvirt::{Domain, DomainUuid};
+use libvirt::{Domain, DomainState, DomainUuid, ErrorCode, PausedReason};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -87,6 +87,9 @@ fn run_probe(paths: &Paths, arguments: &[OsString]) -> Result<(), Box<dyn Error>
         let tasks = TaskTracker::new();
         tasks.spawn(driver.run());
         connection.open(hypervisor::URI).await?;
+        if settings.question == Question::Ping && is_silent(connection.state(&domain).await) {
+            return Ok(());
+        }
         let transport = LibvirtTransport { connection, domain };
         ask(&transport, &settings.question).await?;
         Ok(())
@@ -109,6 +112,27 @@ fn domain(paths: &Paths, name: &str) -> Result<Domain, Box<dyn Error>> {
         uuid,
         id: None,
     })
+}
+
+/// Whether the guest cannot answer and is well: it is paused on purpose, or has not arrived in this pod. A
+/// ping of such a guest succeeds, as otherwise the pause would end it.
+fn is_silent(state: Result<DomainState, libvirt::Error>) -> bool {
+    match state {
+        Ok(DomainState::Paused(reason)) => matches!(
+            reason,
+            PausedReason::User
+                | PausedReason::Migration
+                | PausedReason::Save
+                | PausedReason::Dump
+                | PausedReason::FromSnapshot
+                | PausedReason::ShuttingDown
+                | PausedReason::Snapshot
+                | PausedReason::StartingUp
+                | PausedReason::Postcopy
+        ),
+        Ok(_) => false,
+        Err(error) => error.code() == Some(ErrorCode::NO_DOMAIN),
+    }
 }
 
 /// Asks once; a command is waited for.
@@ -252,6 +276,22 @@ mod tests {
         let transport = Scripted(&[r#"{"return": {}}"#], AtomicUsize::new(0));
         ask(&transport, &Question::Ping).await.unwrap();
         assert_eq!(transport.1.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn guest_that_is_paused_on_purpose_fails_no_ping() {
+        for (state, expected) in [
+            (DomainState::Paused(PausedReason::User), true),
+            (DomainState::Paused(PausedReason::Migration), true),
+            (DomainState::Paused(PausedReason::StartingUp), true),
+            (DomainState::Paused(PausedReason::IoError), false),
+            (DomainState::Paused(PausedReason::Crashed), false),
+            (DomainState::Running, false),
+            (DomainState::ShuttingDown, false),
+        ] {
+            assert_eq!(is_silent(Ok(state)), expected, "{state:?}");
+        }
+        assert!(!is_silent(Err(libvirt::Error::Closed)));
     }
 
     #[test]

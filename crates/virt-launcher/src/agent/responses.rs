@@ -298,6 +298,7 @@ mod tests {
         );
     }
 
+    /// The class of CVE-2025-14525.
     #[test]
     fn lists_and_texts_of_a_hostile_guest_are_truncated() {
         let user = format!(r#"{{"user": "{}"}}"#, "x".repeat(10_000));

@@ -12,7 +12,7 @@ use super::io_retry::{IoRetry, Storage};
 use super::link::LINK_TIMEOUT;
 use super::record::Record;
 use super::refusal::Refusal;
-use super::status::{Phase, Status, classify};
+use super::status::{Phase, Status, classify, given_up};
 use super::task::Guest;
 
 impl Guest {
@@ -29,7 +29,9 @@ impl Guest {
             Err(error) if error.code() == Some(ErrorCode::NO_DOMAIN) => None,
             Err(error) => return Err(error.into()),
         };
+        let is_given_up = self.store.is_given_up();
         if phase == Phase::Resuming
+            && !is_given_up
             && observed == Some(libvirt::DomainState::Paused(PausedReason::User))
         {
             connection.resume(&domain).await?;
@@ -38,6 +40,11 @@ impl Guest {
             observed = Some(connection.state(&domain).await?);
         }
         let status = self.faults.refine(classify(phase, observed));
+        let status = if is_given_up {
+            given_up(status)
+        } else {
+            status
+        };
         if self.faults.needs_disk_errors(status) {
             match connection.disk_errors(&domain).await {
                 Ok(messages) => self.faults.set_disk_errors(&messages),

@@ -32,6 +32,9 @@ pub(crate) struct Record {
 pub(crate) struct MigrationRecord {
     pub(crate) id: String,
     pub(crate) step: MigrationStep,
+    /// At the end of the move the guest stays paused, as its user has paused it.
+    #[serde(default)]
+    pub(crate) stays_paused: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +46,8 @@ pub(crate) enum MigrationStep {
     Copying,
     /// The guest belongs to the other pod: it must not run here again.
     GivenUp,
+    /// The guest has come here, and belongs to this pod.
+    Arrived,
 }
 
 /// The record and the file that holds it.
@@ -162,6 +167,24 @@ impl RecordStore {
         self.record.as_ref()?.migration.as_ref()
     }
 
+    /// Whether the guest was given up to another pod.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.migration()
+            .is_some_and(|record| record.step == MigrationStep::GivenUp)
+    }
+
+    /// Whether this pod waits for a guest that belongs to another one.
+    pub(crate) fn is_receiving(&self) -> bool {
+        let is_incoming = self
+            .migration()
+            .is_some_and(|record| record.step == MigrationStep::Incoming);
+        let may_run = matches!(
+            self.phase(),
+            Some(Phase::Resuming | Phase::Started | Phase::Ended(_))
+        );
+        is_incoming && !may_run
+    }
+
     /// Counts a failed start and returns the new count.
     pub(crate) fn count_failed_start(&mut self) -> io::Result<u32> {
         let Some(record) = &mut self.record else {
@@ -229,6 +252,39 @@ mod tests {
         store.set_plan(plan("c")).unwrap();
         assert_eq!(store.phase(), Some(Phase::Ended(StopReason::Crashed)));
         assert_eq!(store.record().unwrap().plan.vmi_uid, "b");
+    }
+
+    #[test]
+    fn pod_waits_for_a_guest_until_it_may_run_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = RecordStore::open(&dir.path().join("guest.json")).unwrap();
+        let record = |step| {
+            Some(MigrationRecord {
+                id: "m".to_owned(),
+                step,
+                stays_paused: false,
+            })
+        };
+        store.set_plan(plan("a")).unwrap();
+        assert!(!store.is_receiving());
+        store
+            .set_migration(record(MigrationStep::Incoming))
+            .unwrap();
+        for (phase, expected) in [
+            (Phase::Planned, true),
+            (Phase::Receiving, true),
+            (Phase::Received, true),
+            (Phase::Resuming, false),
+            (Phase::Started, false),
+        ] {
+            store.advance(phase).unwrap();
+            assert_eq!(store.is_receiving(), expected, "{phase:?}");
+        }
+        store.set_migration(record(MigrationStep::Arrived)).unwrap();
+        assert!(!store.is_receiving());
+        assert!(!store.is_given_up());
+        store.set_migration(record(MigrationStep::GivenUp)).unwrap();
+        assert!(store.is_given_up());
     }
 
     #[test]

@@ -76,7 +76,6 @@ impl Refusal {
             | Self::BadUuid(_)
             | Self::NotRunning
             | Self::NoAgent
-            | Self::Receiving
             | Self::NotReceived
             | Self::Terminating
             | Self::Define(libvirt::Error::Remote(_)) => false,
@@ -84,6 +83,8 @@ impl Refusal {
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy
             | Self::Migrating
+            // Until the other pod has given the guest up.
+            | Self::Receiving
             | Self::StillRunning
             | Self::Separate(_)
             | Self::Define(_)

@@ -31,7 +31,11 @@ impl Guest {
             channel: reply_to,
         };
         match self.handle(request, &reply_to).await {
-            Ok(Outcome::Done) => reply_to.send(Reply::Done(self.state())),
+            Ok(Outcome::Done) => {
+                // So that an older state cannot follow the one of the reply.
+                self.publish();
+                reply_to.send(Reply::Done(self.state()));
+            }
             Ok(Outcome::RepliedLater) => {}
             Err(refusal) => {
                 let reply = refusal.into_reply();
@@ -101,6 +105,12 @@ impl Guest {
 
     async fn unpause(&mut self) -> Result<(), Refusal> {
         self.ensure_known().await?;
+        if self.store.is_receiving() {
+            return Err(Refusal::Receiving);
+        }
+        if self.store.is_given_up() {
+            return Err(Refusal::NotRunning);
+        }
         match self.status {
             Some(Status::Alive(DomainState::Running)) => Ok(()),
             Some(Status::Alive(_)) => self.call(async |to, domain| to.resume(domain).await).await,

@@ -7,7 +7,6 @@ use libvirt::{Connection, Domain, DomainUuid, StartMode};
 use tokio::time::Instant;
 
 use super::link::LINK_TIMEOUT;
-use super::record::MigrationStep;
 use super::refusal::Refusal;
 use super::separate;
 use super::status::{Phase, Status};
@@ -34,7 +33,7 @@ impl Guest {
 
     pub(super) async fn sync(&mut self, plan: GuestPlan) -> Result<(), Refusal> {
         self.check_plan(&plan)?;
-        if self.is_receiving() {
+        if self.store.is_receiving() {
             return Err(Refusal::Receiving);
         }
         self.store.set_plan(plan)?;
@@ -55,12 +54,6 @@ impl Guest {
                 started => return started,
             }
         }
-    }
-
-    /// Whether this pod waits for a guest that runs elsewhere.
-    fn is_receiving(&self) -> bool {
-        let step = self.store.migration().map(|record| record.step);
-        step == Some(MigrationStep::Incoming)
     }
 
     async fn start(&mut self) -> Result<(), Refusal> {

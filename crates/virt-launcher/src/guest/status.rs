@@ -66,6 +66,15 @@ pub(crate) fn classify(phase: Phase, observed: Option<libvirt::DomainState>) -> 
     }
 }
 
+/// The status of a guest that was given up to another pod: whatever ends its QEMU here, the guest has moved,
+/// and what is left of it must not be resumed.
+pub(crate) fn given_up(status: Status) -> Status {
+    match status {
+        Status::Startable | Status::Ended(_) => Status::Ended(StopReason::Migrated),
+        Status::Alive(_) => Status::Alive(DomainState::PausedOther),
+    }
+}
+
 fn not_running(phase: Phase, reason: Option<ShutoffReason>) -> Status {
     if phase == Phase::Planned {
         Status::Startable
@@ -131,6 +140,31 @@ mod tests {
         let received = classify(Phase::Received, paused);
         assert_eq!(received, Status::Alive(DomainState::PausedOther));
         assert!(matches!(classify(Phase::Received, None), Status::Ended(_)));
+    }
+
+    #[test]
+    fn guest_that_was_given_up_has_moved_however_its_qemu_ends() {
+        let shutoff = REASONS.map(|reason| Some(Observed::Shutoff(reason)));
+        for observed in shutoff.into_iter().chain([None, Some(Observed::Crashed)]) {
+            for phase in [Phase::Started, Phase::Ended(StopReason::Destroyed)] {
+                let status = given_up(classify(phase, observed));
+                let moved = Status::Ended(StopReason::Migrated);
+                assert_eq!(status, moved, "{phase:?} {observed:?}");
+            }
+        }
+        // Nothing resumes a guest that is paused for this reason.
+        for reason in [
+            PausedReason::User,
+            PausedReason::IoError,
+            PausedReason::Migration,
+        ] {
+            let status = given_up(classify(Phase::Started, Some(Observed::Paused(reason))));
+            assert_eq!(
+                status,
+                Status::Alive(DomainState::PausedOther),
+                "{reason:?}"
+            );
+        }
     }
 
     #[test]

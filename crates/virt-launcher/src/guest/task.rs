@@ -20,7 +20,7 @@ use super::link::ConnectFailures;
 use super::migration::Migrations;
 use super::record::RecordStore;
 use super::shutdown::Shutdown;
-use super::status::{Phase, Status};
+use super::status::{Phase, Status, given_up};
 use crate::agent::ThawTimer;
 use crate::hypervisor::Link;
 use crate::settings::{self, Paths};
@@ -98,7 +98,13 @@ impl Guest {
         };
         let dhcp = DhcpServers::new(tasks.clone());
         let thaw = ThawTimer::open(paths.thaw());
-        let migrations = Migrations::new(store.migration());
+        // The phase may have been recorded before the guest was given up.
+        let status = if store.is_given_up() {
+            status.map(given_up)
+        } else {
+            status
+        };
+        let migrations = Migrations::new(store.migration(), store.phase());
         let guest = Self {
             identity,
             paths,

@@ -29,7 +29,7 @@ use self::faults::Webhook;
 use crate::TestNamespace;
 
 /// How long a situation may take to arise; one that never does is reported with all others.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// The namespace of all situations, and the answers that differ.
 struct Situations<'a> {

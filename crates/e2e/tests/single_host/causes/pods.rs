@@ -1,6 +1,7 @@
 //! Pods that a webhook breaks.
 
 use e2e::{VmManifest, answer, tiny_vm};
+use serde_json::json;
 
 use super::{Situations, faults::with_fault};
 
@@ -15,6 +16,8 @@ pub(super) async fn are_broken(test: &Situations<'_>) {
         once("ends", "ends-at-once"),
         once("sidecar", "crashing-sidecar"),
         once("mute", "does-nothing"),
+        once("shared", "no-guarantee")
+            .domain("cpu", json!({"cores": 1, "dedicatedCpuPlacement": true})),
     ])
     .await;
     for (name, cause, object, next) in [
@@ -48,9 +51,10 @@ pub(super) async fn are_broken(test: &Situations<'_>) {
             "vmi/mute",
             "logs virt-launcher-mute-",
         ),
+        ("shared", "vmi-blocked", "Guaranteed", "describe vmi shared"),
     ] {
         test.check(name, answer(cause, object, next)).await;
     }
-    test.delete_vms(&["unset", "programless", "ends", "sidecar", "mute"])
+    test.delete_vms(&["unset", "programless", "ends", "sidecar", "mute", "shared"])
         .await;
 }

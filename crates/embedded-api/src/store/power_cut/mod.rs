@@ -171,7 +171,7 @@ async fn check(database: &Database, written: &BTreeMap<u64, Acknowledged>, losse
         return;
     };
     let all = Scope::all(things());
-    let log = store.changes_after(&all, 1, usize::MAX).await.unwrap();
+    let log = store.changes_after(&all, 1, Bound::ALL).await.unwrap();
     let log: BTreeMap<u64, Event> = log
         .into_iter()
         .map(|event| (event.revision, event))

@@ -90,6 +90,11 @@ impl Running {
         self.router.clone().oneshot(request).await.unwrap()
     }
 
+    /// Sends a request of the user in its extensions.
+    pub(crate) async fn request_as_it_is(&self, request: Request<Body>) -> http::Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
     pub(crate) async fn send(
         &self,
         method: Method,

@@ -70,10 +70,7 @@ pub(crate) async fn pull(
     let documents = documents::fetch(&shared.settings.client, &namespace, names).await?;
     let credentials = credentials(&pod, &documents)?;
     let policy = policy(wanted.image_pull_policy.as_deref(), &reference);
-    let mut pull = shared
-        .settings
-        .images
-        .ensure(&reference, policy, &credentials);
+    let mut pull = Box::pin(ensure(&shared, &reference, policy, &credentials));
     let normal = |reason: Reason, note: String| {
         shared
             .recorder
@@ -89,13 +86,8 @@ pub(crate) async fn pull(
         count(&image, "pulled");
         (image, "was pulled and unpacked")
     };
-    let image = image.map_err(|error| {
-        Failure::of(
-            error.reason(),
-            &format!("Failed to pull image {reference:?}"),
-            &error,
-        )
-    })?;
+    let image =
+        image.map_err(|error| error.failure(&format!("Failed to pull image {reference:?}")))?;
     normal(
         Reason::Pulled,
         format!("Container image {reference:?} {how}"),
@@ -103,8 +95,50 @@ pub(crate) async fn pull(
     Ok(image)
 }
 
+/// Why a pod does not get an image.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unobtained {
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error(
+        "the image is not on this node, and its disk is nearly full (condition DiskPressure): free space, \
+         then it is pulled"
+    )]
+    DiskPressure,
+}
+
+impl Unobtained {
+    pub(super) fn failure(&self, what: &str) -> Failure {
+        let reason = match self {
+            Self::Image(error) => error.reason(),
+            Self::DiskPressure => Reason::ErrImagePull,
+        };
+        Failure::of(reason, what, self)
+    }
+}
+
+/// The image; not pulled while the disk is nearly full.
+pub(super) async fn ensure(
+    shared: &Shared,
+    reference: &str,
+    policy: PullPolicy,
+    credentials: &Credentials,
+) -> Result<Image, Unobtained> {
+    let images = &shared.settings.images;
+    if policy == PullPolicy::Never || !shared.disk.has_pressure() {
+        return Ok(images.ensure(reference, policy, credentials).await?);
+    }
+    match images
+        .ensure(reference, PullPolicy::Never, credentials)
+        .await
+    {
+        Err(ImageError::NotPresent { .. }) => Err(Unobtained::DiskPressure),
+        other => Ok(other?),
+    }
+}
+
 /// Counts an image in the metrics.
-pub(super) fn count(image: &Result<Image, ImageError>, result: &'static str) {
+pub(super) fn count(image: &Result<Image, Unobtained>, result: &'static str) {
     let result = if image.is_ok() { result } else { "failed" };
     metrics::IMAGES.increment([result]);
 }

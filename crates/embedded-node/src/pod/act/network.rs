@@ -52,6 +52,9 @@ pub(crate) async fn join_network(
         return Ok(record.addresses);
     }
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", supervisor.supervisor.pid));
+    if let Some(owner) = owner(&pod) {
+        shared.settings.network.keep_address(&uid, &owner).await?;
+    }
     let addresses = shared.settings.network.add(&uid, &namespace).await?;
     failpoints::after("embedded-node/pod/add-network");
     let record = NetworkRecord {
@@ -69,6 +72,40 @@ pub(crate) async fn join_network(
     .await
 }
 
+/// What replaces the pod when it ends, and stays the same across reboots: its controller's kind and name.
+fn owner(pod: &Pod) -> Option<String> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.controller == Some(true))?;
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    Some(format!("{namespace}/{}/{}", owner.kind, owner.name))
+}
+
 pub(crate) fn network_record(dir: &Path) -> Option<NetworkRecord> {
     serde_json::from_slice(&fs::read(dir.join(NETWORK_FILE)).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn owner_is_the_controller() {
+        let pod = |owners| {
+            let pod = json!({"metadata": {"namespace": "ns", "ownerReferences": owners}});
+            serde_json::from_value(pod).unwrap()
+        };
+        let reference = |kind: &str, controller| json!({"apiVersion": "v1", "kind": kind, "name": "a", "uid": "u", "controller": controller});
+        for (owners, expected) in [
+            (json!([]), None),
+            (json!([reference("Other", false)]), None),
+            (
+                json!([reference("Other", false), reference("Thing", true)]),
+                Some("ns/Thing/a"),
+            ),
+        ] {
+            assert_eq!(owner(&pod(owners)).as_deref(), expected);
+        }
+    }
 }

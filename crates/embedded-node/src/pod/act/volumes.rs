@@ -65,14 +65,10 @@ pub(crate) async fn prepare_volumes(
         async move {
             let reference = source.reference.as_deref().unwrap_or_default();
             let policy = policy(source.pull_policy.as_deref(), reference);
-            let image = shared
-                .settings
-                .images
-                .ensure(reference, policy, credentials)
-                .await;
+            let image = super::image::ensure(shared, reference, policy, credentials).await;
             super::image::count(&image, "present");
             let what = format!("image of volume {name:?}");
-            let image = image.map_err(|error| Failure::of(error.reason(), &what, &error))?;
+            let image = image.map_err(|error| error.failure(&what))?;
             Ok::<_, Failure>((name, image))
         }
     }))

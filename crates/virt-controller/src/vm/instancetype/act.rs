@@ -9,11 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kubevirt_api::VirtualMachine;
 use reasons::Reason;
-use reconcile::{EventType, Key, WriteError, create};
+use reconcile::{EventType, Key, WriteError, create, delete_named};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::apply::{Chosen, apply};
+use super::revision::Content;
+use super::upgrade::{self, Outdated};
 use super::{ChoiceError, references, revision};
 use crate::MANAGER;
 use crate::vm::plan::Failure;
@@ -43,10 +45,16 @@ impl Controller {
         let Origin::Object(object) = found.origin else {
             return Ok(reference);
         };
-        let body = revision::body(vm, &reference, &object);
+        let body = revision::body(vm, &Content::of_object(&reference, &object));
+        reference.revision = Some(self.store(&namespace, &body).await?);
+        Ok(reference)
+    }
+
+    /// Stores a revision; returns its name.
+    async fn store(&self, namespace: &str, body: &Value) -> Result<String, ChoiceError> {
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), &namespace);
-        match create(&api, MANAGER, &Key::new(&namespace, name), &body).await {
+        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), namespace);
+        match create(&api, MANAGER, &Key::new(namespace, name), body).await {
             Ok(_) => {}
             Err(WriteError::AlreadyExists { .. }) => {
                 let read_error = |source| ChoiceError::Read {
@@ -62,8 +70,56 @@ impl Controller {
             }
             Err(error) => return Err(ChoiceError::Keep(error)),
         }
-        reference.revision = Some(name.to_owned());
-        Ok(reference)
+        Ok(name.to_owned())
+    }
+
+    /// The recorded revisions of an older format.
+    pub(in crate::vm) async fn observe_outdated(&self, vm: &Vm) -> Result<Vec<Outdated>, VmError> {
+        let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), namespace);
+        let mut all = Vec::new();
+        for reference in upgrade::candidates(vm) {
+            let name = reference.revision.clone().unwrap_or_default();
+            let found = api.get_opt(&name).await.map_err(|source| {
+                let source = Box::new(source);
+                VmError::Choice(ChoiceError::Read { name, source })
+            })?;
+            all.extend(found.and_then(|found| upgrade::outdated(vm, reference, &found)));
+        }
+        Ok(all)
+    }
+
+    /// Stores outdated revisions in the current format; returns references to them.
+    pub(in crate::vm) async fn upgrade_choice(
+        &self,
+        vm: &Vm,
+        outdated: &[Outdated],
+    ) -> Result<Vec<Reference>, VmError> {
+        let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+        let mut kept = Vec::new();
+        for old in outdated {
+            let revision = Some(self.store(namespace, &old.body).await?);
+            kept.push(Reference {
+                revision,
+                ..old.reference.clone()
+            });
+        }
+        Ok(kept)
+    }
+
+    /// Deletes revisions that the status refers to no more.
+    pub(in crate::vm) async fn drop_outdated(
+        &self,
+        vm: &Vm,
+        outdated: &[Outdated],
+    ) -> Result<(), VmError> {
+        let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
+        let api = Api::<ControllerRevision>::namespaced(self.client.clone(), namespace);
+        for old in outdated {
+            let gone = delete_named(&api, &Key::new(namespace, &old.name)).await;
+            gone.map_err(ChoiceError::Keep)?;
+        }
+        Ok(())
     }
 
     /// Applies the stored choice to a new VMI.

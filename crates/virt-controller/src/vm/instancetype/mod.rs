@@ -1,13 +1,14 @@
 //! The instance type and the preference of a VM.
 //!
 //! The VM's choice of both is pinned: a `ControllerRevision` of each is stored when the VM is first
-//! observed with it, and VMIs are created from the revisions. If the administrator wants independent
-//! VMs, the choice is expanded into the VM instead.
+//! observed with it, and VMIs are created from the revisions. Revisions of an older format are replaced.
+//! If the administrator wants independent VMs, the choice is expanded into the VM instead.
 
 mod act;
 mod apply;
 mod error;
 mod revision;
+mod upgrade;
 
 use ::instancetype::reference::{self, Family, Reference};
 use kubevirt_api::cluster_config::InstancetypeReferencePolicy as Policy;
@@ -18,6 +19,7 @@ use serde_json::Value;
 use crate::vm::view::Vm;
 
 pub(crate) use error::ChoiceError;
+pub(super) use upgrade::Outdated;
 
 /// The step for the choice of a VM, before anything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(super) enum ChoiceStep {
     Keep,
     /// Expand it into the VM.
     Expand,
+    /// Replace stored revisions of an older format.
+    Upgrade,
 }
 
 /// Whether there is a VMI, under which the VM must not change.

@@ -19,6 +19,10 @@ fn choice_is_resolved_before_the_start() {
     assert_eq!(steps(ChoiceStep::Nothing), [Step::CreateVmi]);
     assert_eq!(steps(ChoiceStep::Keep), [Step::KeepChoice, Step::CreateVmi]);
     assert_eq!(steps(ChoiceStep::Expand), [Step::ExpandChoice]);
+    assert_eq!(
+        steps(ChoiceStep::Upgrade),
+        [Step::UpgradeChoice, Step::DropOutdated, Step::CreateVmi]
+    );
 }
 
 #[test]

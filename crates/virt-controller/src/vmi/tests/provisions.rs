@@ -29,6 +29,26 @@ fn guest_gets_its_vsock_address_with_its_pod_and_keeps_it() {
 }
 
 #[test]
+fn pod_waits_until_the_status_has_the_frequency_of_the_counter() {
+    for (given, chosen, steps, expected) in [
+        (None, Some(2000), &[][..], Some(2000)),
+        (Some(1000), None, &[Step::CreatePod], Some(1000)),
+        (None, None, &[Step::CreatePod], None),
+    ] {
+        let mut object = vmi("Pending");
+        object["status"]["topologyHints"] = json!({"tscFrequency": given});
+        let observed = Observed {
+            tsc_frequency: chosen,
+            ..observe(object, None)
+        };
+        let plan = plan(&observed);
+        assert_eq!(plan.steps, steps, "{given:?} {chosen:?}");
+        let status = status::render(&observed, &plan, &Done::default());
+        assert_eq!(status.tsc_frequency, expected, "{given:?} {chosen:?}");
+    }
+}
+
+#[test]
 fn pod_waits_for_the_claim_of_the_guests_state() {
     for (state_claim, steps) in [
         (StateClaim::NotNeeded, [Step::CreatePod]),

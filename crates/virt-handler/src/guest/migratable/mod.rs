@@ -13,7 +13,9 @@ use kubevirt_api::{
 };
 use reasons::Reason;
 
-/// Why even a guest without obstacles cannot be migrated.
+pub(crate) use volumes::copied_disks;
+
+/// Why even a guest without obstacles cannot be migrated while the feature is off.
 const NOT_SUPPORTED: &str = "this version cannot migrate guests while they run";
 
 /// The input of the decision.
@@ -22,6 +24,7 @@ pub(super) struct Input<'a> {
     pub(super) vmi: &'a VirtualMachineInstance,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(super) host_model_is_obsolete: bool,
+    pub(super) can_migrate: bool,
 }
 
 /// Why a guest cannot be migrated.
@@ -34,24 +37,32 @@ struct Obstacle {
 /// Sets the conditions `LiveMigratable` and `StorageLiveMigratable`, and the migration method.
 ///
 /// `LiveMigratable` has the first obstacle in the fixed order, disks last; `StorageLiveMigratable`
-/// has all obstacles but disks. A guest without obstacles is not migratable either: this version
-/// cannot migrate guests.
+/// has all obstacles but disks.
 pub(super) fn set(status: &mut VirtualMachineInstanceStatus, input: &Input<'_>, now: &Time) {
-    let others = obstacles::find(input);
+    let mut others = obstacles::find(input);
     let volumes = volumes::assess(input.vmi);
+    let first = others.first().or(volumes.obstacle.as_ref()).cloned();
     let unsupported = Obstacle {
         reason: Reason::LiveMigrationNotSupported,
         message: NOT_SUPPORTED.to_owned(),
     };
-    let first = others.first().or(volumes.obstacle.as_ref());
-    let first = first.unwrap_or(&unsupported);
+    let first = first.or_else(|| (!input.can_migrate).then(|| unsupported.clone()));
+    if !input.can_migrate {
+        others.push(unsupported);
+    }
     let list = &mut status.conditions;
-    let live = ConditionValue::fails(first.reason, &first.message);
+    let live = match &first {
+        Some(first) => ConditionValue::fails(first.reason, &first.message),
+        None => ConditionValue::holds(),
+    };
     conditions::set(list, Condition::LiveMigratable, &live, now);
-    let messages = others.iter().map(|one| one.message.as_str());
-    let messages: Vec<&str> = messages.chain([NOT_SUPPORTED]).collect();
+    let messages: Vec<&str> = others.iter().map(|one| one.message.as_str()).collect();
     let message = messages.join("; ");
-    let storage = ConditionValue::fails(Reason::NotMigratable, &message);
+    let storage = if others.is_empty() {
+        ConditionValue::holds()
+    } else {
+        ConditionValue::fails(Reason::NotMigratable, &message)
+    };
     conditions::set(list, Condition::StorageLiveMigratable, &storage, now);
     status.migration_method = Some(volumes.method);
 }

@@ -1,6 +1,7 @@
 //! Obstacles to a migration other than disks.
 
 use kubevirt_api::annotations;
+use model::Guest;
 use reasons::Reason;
 
 use super::{Input, Obstacle};
@@ -8,7 +9,7 @@ use super::{Input, Obstacle};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 8] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 10] = [
     interfaces,
     cpu_model,
     host_devices,
@@ -17,6 +18,8 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 8] = [
     secure_execution,
     tsc,
     hyperv,
+    dedicated_cpus,
+    kept_state,
 ];
 
 pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
@@ -128,6 +131,28 @@ fn hyperv(input: &Input<'_>) -> Option<Obstacle> {
         obstacle(
             Reason::HypervPassthroughNotLiveMigratable,
             "the guest passes through the Hyper-V enlightenments of its host",
+        )
+    })
+}
+
+/// The guest is bound to CPUs of its node by number.
+fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
+    let cpu = input.vmi.spec.domain.cpu.as_ref()?;
+    // Where nothing can migrate, the general reason says it all.
+    (input.can_migrate && cpu.dedicated_cpu_placement == Some(true)).then(|| {
+        obstacle(
+            Reason::LiveMigrationNotSupported,
+            "this version cannot migrate guests with dedicated CPUs",
+        )
+    })
+}
+
+fn kept_state(input: &Input<'_>) -> Option<Obstacle> {
+    let kept = Guest::of(input.vmi).kept_state();
+    (input.can_migrate && !kept.is_empty()).then(|| {
+        obstacle(
+            Reason::LiveMigrationNotSupported,
+            "this version cannot migrate the firmware variables and the TPM that a guest keeps",
         )
     })
 }

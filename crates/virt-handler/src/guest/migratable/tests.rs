@@ -8,6 +8,7 @@ fn status_of(vmi: Value) -> VirtualMachineInstanceStatus {
     let input = Input {
         vmi: &vmi,
         host_model_is_obsolete: true,
+        can_migrate: false,
     };
     set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
     status
@@ -183,4 +184,67 @@ fn volumes_decide_the_method_and_only_live_migratable() {
             "{vmi}"
         );
     }
+}
+
+#[test]
+fn guest_without_obstacles_is_migratable_where_the_feature_is_on() {
+    let check = |vmi: Value, live: &str, storage: &str| {
+        let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+        let mut status = VirtualMachineInstanceStatus::default();
+        let input = Input {
+            vmi: &vmi,
+            host_model_is_obsolete: false,
+            can_migrate: true,
+        };
+        set(&mut status, &input, &Time(jiff::Timestamp::UNIX_EPOCH));
+        for (kind, expected) in [
+            (Condition::LiveMigratable, live),
+            (Condition::StorageLiveMigratable, storage),
+        ] {
+            let condition = conditions::find(&status.conditions, &kind).unwrap();
+            let reason = condition.reason.as_deref().unwrap_or_default();
+            assert_eq!(reason, expected, "{kind}");
+            let is_true = conditions::is_true(&status.conditions, &kind);
+            assert_eq!(is_true, expected.is_empty(), "{kind}");
+        }
+    };
+    check(json!({"spec": {"domain": {}}}), "", "");
+    let claim = json!({"spec": {
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}],
+        "domain": {"devices": {"disks": [{"name": "v", "disk": {}}]}},
+    }});
+    check(claim, "DisksNotLiveMigratable", "");
+    let pinned = json!({"spec": {"domain": {"cpu": {"dedicatedCpuPlacement": true}}}});
+    check(pinned, "LiveMigrationNotSupported", "NotMigratable");
+    let kept = json!({"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}});
+    check(kept, "LiveMigrationNotSupported", "NotMigratable");
+}
+
+#[test]
+fn disks_that_the_pods_do_not_share_are_copied() {
+    let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+        "spec": {
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": "i"}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+                {"name": "seed", "cloudInitNoCloud": {"userData": "x"}},
+                {"name": "drive", "containerDisk": {"image": "i"}},
+            ],
+            "domain": {"devices": {"disks": [
+                {"name": "root", "disk": {}},
+                {"name": "data", "disk": {}},
+                {"name": "seed", "disk": {}},
+                {"name": "drive", "cdrom": {}},
+            ]}},
+        },
+        "status": {"volumeStatus": [
+            {"name": "root", "target": "vda"},
+            {"name": "data", "target": "vdb",
+             "persistentVolumeClaimInfo": {"accessModes": ["ReadWriteMany"]}},
+            {"name": "seed", "target": "vdc"},
+            {"name": "drive", "target": "sda"},
+        ]},
+    }))
+    .unwrap();
+    assert_eq!(copied_disks(&vmi), ["vda", "vdc"]);
 }

@@ -57,6 +57,27 @@ pub(super) fn assess(vmi: &VirtualMachineInstance) -> Assessment {
     assessment
 }
 
+/// The disks that are copied to the other pod, by their names in the guest.
+pub(crate) fn copied_disks(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let guest = Guest::of(vmi);
+    let is_copied = |name: &str| {
+        let mut volumes = guest.volumes.iter();
+        let volume = volumes.find(|volume| volume.name == name);
+        volume.is_some_and(|volume| {
+            is_writable(&guest, name)
+                && matches!(
+                    volume.source.storage(),
+                    Storage::OverlaidClaim(_) | Storage::Pod
+                )
+        })
+    };
+    let status = vmi.status.iter();
+    let all = status.flat_map(|status| &status.volume_status);
+    all.filter(|volume| !volume.target.is_empty() && is_copied(&volume.name))
+        .map(|volume| volume.target.clone())
+        .collect()
+}
+
 /// Whether the guest can write the volume through a disk; others need no migration.
 fn is_writable(guest: &Guest<'_>, volume: &str) -> bool {
     let mut disks = guest.disks.iter();

@@ -53,6 +53,7 @@ impl Guest {
         self.store.set_migration(Some(MigrationRecord {
             id: id.clone(),
             step: MigrationStep::Incoming,
+            stays_paused: false,
         }))?;
         let listener = serve::listen(Path::new(&MigrationSocket::Control.target_path()))?;
         let events = self.migrations.sender.clone();
@@ -84,9 +85,12 @@ impl Guest {
     pub(in crate::guest) async fn take_over(&mut self, id: &str) -> Result<(), Refusal> {
         self.ensure_known().await?;
         match self.store.migration() {
-            Some(record) if record.id == id => self.take(true).await,
-            // Taken over before.
-            None if self.migrations.is(id) => Ok(()),
+            Some(record) if record.id == id => {
+                let resume = !record.stays_paused;
+                self.take(resume).await?;
+                self.migrations.stop();
+                Ok(())
+            }
             _ => Err(Refusal::NotReceived),
         }
     }
@@ -118,8 +122,12 @@ impl Guest {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
                 self.prepare_arrival(&id, xml, &cookie, &copied_disks).await
             }
-            Ask::Finish { cookie } => {
+            Ask::Finish {
+                cookie,
+                stays_paused,
+            } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
+                self.note_pause(stays_paused)?;
                 self.finish_arrival(&cookie).await
             }
             Ask::Abandon => {
@@ -129,6 +137,8 @@ impl Guest {
             }
             Ask::Take { resume } => {
                 self.take(resume).await?;
+                // The task ends with this answer.
+                self.migrations.task = None;
                 Ok(Answer::Done)
             }
         }
@@ -176,6 +186,16 @@ impl Guest {
         }
     }
 
+    /// Records whether a user has paused the guest, before it counts as received.
+    fn note_pause(&mut self, stays_paused: bool) -> Result<(), Refusal> {
+        let record = self.store.migration().cloned();
+        let record = record.map(|record| MigrationRecord {
+            stays_paused,
+            ..record
+        });
+        Ok(self.store.set_migration(record)?)
+    }
+
     async fn finish_arrival(&mut self, cookie: &Cookie) -> Result<Answer, Refusal> {
         if self.store.phase() != Some(Phase::Receiving) {
             return Err(Refusal::NotReceived);
@@ -196,36 +216,49 @@ impl Guest {
         Ok(Answer::Cookie(WireCookie::from(&cookie)))
     }
 
-    /// The other pod has given the guest up: it runs here.
+    /// The other pod has given the guest up: it runs here. May be repeated until the guest was resumed.
     async fn take(&mut self, resume: bool) -> Result<(), Refusal> {
         match self.store.phase() {
-            Some(Phase::Received) => {}
-            Some(Phase::Resuming | Phase::Started | Phase::Ended(_)) => return Ok(()),
+            Some(Phase::Received) if resume => self.store.advance(Phase::Resuming)?,
+            Some(Phase::Received) => self.store.advance(Phase::Started)?,
+            Some(Phase::Resuming | Phase::Started | Phase::Ended(_)) => {}
             _ => return Err(Refusal::NotReceived),
         }
-        let phase = if resume {
-            Phase::Resuming
-        } else {
-            Phase::Started
-        };
-        self.store.advance(phase)?;
+        let record = self.store.migration().cloned();
+        let record = record.map(|record| MigrationRecord {
+            step: MigrationStep::Arrived,
+            ..record
+        });
+        self.store.set_migration(record)?;
         self.observe().await?;
-        self.store.set_migration(None)?;
         self.set_stage(MigrationStage::Done);
-        self.migrations.stop();
         tracing::info!("the guest has come to this pod");
         Ok(())
     }
 
     /// Nothing arrives any more.
     pub(super) async fn abandon(&mut self) -> Result<(), Refusal> {
+        if self.has_all() {
+            return Ok(());
+        }
         self.discard_arrival().await?;
         self.set_stage(MigrationStage::Cancelled);
         self.migrations.stop();
         Ok(())
     }
 
+    /// Whether all of the guest is here: from now on only the other pod knows to whom it belongs.
+    fn has_all(&self) -> bool {
+        !matches!(
+            self.store.phase(),
+            None | Some(Phase::Planned | Phase::Starting | Phase::Receiving)
+        )
+    }
+
     async fn fail_to_receive(&mut self, message: &str) {
+        if self.has_all() {
+            return;
+        }
         tracing::warn!(message, "the guest did not arrive");
         if let Err(error) = self.discard_arrival().await {
             tracing::warn!(
@@ -263,13 +296,25 @@ impl Guest {
 async fn accept(listener: UnixListener, events: mpsc::Sender<Event>) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => serve_visitor(stream, &events).await,
+            Ok((stream, _)) => {
+                if serve_visitor(stream, &events).await == Visits::Over {
+                    return;
+                }
+            }
             Err(error) => tracing::warn!(%error, "connection refused"),
         }
     }
 }
 
-async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) {
+/// Whether another launcher may come.
+#[derive(Debug, PartialEq, Eq)]
+enum Visits {
+    Expected,
+    /// The guest is here.
+    Over,
+}
+
+async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> Visits {
     loop {
         let ask = match read_frame::<Ask>(&mut stream, MAX_FRAME).await {
             Ok(ask) => ask,
@@ -279,14 +324,20 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) {
             }
         };
         let is_over = ask.is_none();
+        let is_take = matches!(ask, Some(Ask::Take { .. }));
         let (answer, answered) = oneshot::channel();
         let sent = events.send(Event::Visit(Visit { ask, answer })).await;
         if is_over || sent.is_err() {
-            return;
+            return Visits::Expected;
         }
-        let Ok(answer) = answered.await else { return };
+        let Ok(answer) = answered.await else {
+            return Visits::Expected;
+        };
         if let Err(error) = write_frame(&mut stream, &answer).await {
             tracing::info!(error = error_chain(&error), "the other launcher is gone");
+        }
+        if is_take && matches!(answer, Answer::Done) {
+            return Visits::Over;
         }
     }
 }

@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::incoming::Visit;
 use self::outgoing::Copied;
-use super::record::MigrationRecord;
+use super::record::{MigrationRecord, MigrationStep};
+use super::status::Phase;
 use super::task::Guest;
 
 /// Events that wait for the guest's task; a migration sends one a second.
@@ -50,12 +51,15 @@ pub(super) struct Migrations {
 }
 
 impl Migrations {
-    pub(super) fn new(record: Option<&MigrationRecord>) -> Self {
+    /// The migration that an earlier launcher of this pod has recorded.
+    pub(super) fn new(record: Option<&MigrationRecord>, phase: Option<Phase>) -> Self {
         let (sender, events) = mpsc::channel(EVENTS);
-        let report = record.map(|record| MigrationReport {
-            id: record.id.clone(),
-            stage: record.stage(),
-            progress: None,
+        let report = record.and_then(|record| {
+            Some(MigrationReport {
+                id: record.id.clone(),
+                stage: stage(record.step, phase?)?,
+                progress: None,
+            })
         });
         Self {
             sender,
@@ -103,6 +107,23 @@ impl Migrations {
     }
 }
 
+/// The stage that a restarted launcher reports. `None` if the handler has to begin anew, because this
+/// launcher does not wait for a guest yet.
+fn stage(step: MigrationStep, phase: Phase) -> Option<MigrationStage> {
+    let failed = |message: &str| Some(MigrationStage::Failed(message.to_owned()));
+    match (step, phase) {
+        (MigrationStep::Copying, _) => Some(MigrationStage::Copying),
+        (MigrationStep::GivenUp | MigrationStep::Arrived, _)
+        | (MigrationStep::Incoming, Phase::Resuming | Phase::Started) => Some(MigrationStage::Done),
+        (MigrationStep::Incoming, Phase::Received) => Some(MigrationStage::Received),
+        (MigrationStep::Incoming, Phase::Planned | Phase::Starting) => None,
+        (MigrationStep::Incoming, Phase::Receiving) => {
+            failed("the launcher of the new pod was restarted during the copy")
+        }
+        (MigrationStep::Incoming, Phase::Ended(_)) => failed("the guest has ended in the new pod"),
+    }
+}
+
 impl Guest {
     pub(super) async fn on_migration(&mut self, event: Event) {
         match event {
@@ -116,5 +137,57 @@ impl Guest {
             Event::Visit(visit) => self.on_visit(visit).await,
         }
         self.publish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use launcher_channel::StopReason;
+
+    use super::*;
+
+    #[test]
+    fn restarted_launcher_reports_the_stage_that_it_recorded() {
+        use MigrationStage as Stage;
+        use MigrationStep::{Arrived, Copying, GivenUp, Incoming};
+        let lost = "the launcher of the new pod was restarted during the copy";
+        let ended = Phase::Ended(StopReason::Crashed);
+        let table = [
+            (Incoming, Phase::Planned, None),
+            (
+                Incoming,
+                Phase::Receiving,
+                Some(Stage::Failed(lost.to_owned())),
+            ),
+            (Incoming, Phase::Received, Some(Stage::Received)),
+            (Incoming, Phase::Resuming, Some(Stage::Done)),
+            (Incoming, Phase::Started, Some(Stage::Done)),
+            (
+                Incoming,
+                ended,
+                Some(Stage::Failed(
+                    "the guest has ended in the new pod".to_owned(),
+                )),
+            ),
+            (Arrived, Phase::Resuming, Some(Stage::Done)),
+            (Arrived, ended, Some(Stage::Done)),
+            (Copying, Phase::Started, Some(Stage::Copying)),
+            (GivenUp, Phase::Started, Some(Stage::Done)),
+            (
+                GivenUp,
+                Phase::Ended(StopReason::Migrated),
+                Some(Stage::Done),
+            ),
+        ];
+        for (step, phase, expected) in table {
+            let record = MigrationRecord {
+                id: "m".to_owned(),
+                step,
+                stays_paused: false,
+            };
+            let migrations = Migrations::new(Some(&record), Some(phase));
+            let found = migrations.report().map(|report| report.stage.clone());
+            assert_eq!(found, expected, "{step:?} {phase:?}");
+        }
     }
 }

@@ -40,16 +40,6 @@ enum CopyError {
     Libvirt(#[from] libvirt::Error),
 }
 
-impl MigrationRecord {
-    pub(super) fn stage(&self) -> MigrationStage {
-        match self.step {
-            MigrationStep::Incoming => MigrationStage::Waiting,
-            MigrationStep::Copying => MigrationStage::Copying,
-            MigrationStep::GivenUp => MigrationStage::Done,
-        }
-    }
-}
-
 /// What both libvirtds and QEMUs must agree on.
 pub(super) fn flags(copied_disks: &[String]) -> MigrationFlags {
     MigrationFlags {
@@ -94,6 +84,13 @@ impl Guest {
         if self.migrations.task.is_some() {
             return Err(Refusal::Migrating);
         }
+        if self.store.is_receiving() {
+            return Err(Refusal::Receiving);
+        }
+        // The record must not be replaced: a guest that was given up never runs here again.
+        if self.store.is_given_up() {
+            return Err(Refusal::NotRunning);
+        }
         let (true, Some(connection), Some(domain)) =
             (self.is_alive(), self.connection(), self.domain())
         else {
@@ -102,6 +99,7 @@ impl Guest {
         self.store.set_migration(Some(MigrationRecord {
             id: plan.id.clone(),
             step: MigrationStep::Copying,
+            stays_paused: false,
         }))?;
         tracing::info!(id = plan.id, "migration started");
         self.migrations.enter(&plan.id, MigrationStage::Copying);
@@ -142,8 +140,8 @@ impl Guest {
     /// All has been copied: gives the guest to the other pod.
     pub(super) async fn hand_over(&mut self, copied: Copied) {
         self.migrations.task = None;
-        if self.migrations.cancelled.is_cancelled() {
-            return self.keep(copied, "cancelled".to_owned()).await;
+        if let Some(reason) = self.reason_to_keep().await {
+            return self.keep(copied, reason).await;
         }
         let id = copied.id.clone();
         match self.give_up(copied).await {
@@ -155,11 +153,26 @@ impl Guest {
         }
     }
 
+    /// Why a guest that was copied must not be given up.
+    async fn reason_to_keep(&mut self) -> Option<String> {
+        if self.migrations.cancelled.is_cancelled() {
+            return Some("cancelled".to_owned());
+        }
+        if let Err(error) = self.observe().await {
+            return Some(error_chain(&error));
+        }
+        let status = self.status.filter(|_| self.link.is_some());
+        unlike_its_copy(status).map(ToOwned::to_owned)
+    }
+
     /// The steps of the hand-over. An error means that the guest belongs to this pod.
     async fn give_up(&mut self, mut copied: Copied) -> Result<(), String> {
         let resume = self.status != Some(Status::Alive(DomainState::PausedByUser));
-        let cookie = WireCookie::from(&copied.cookie);
-        let finished = copied.peer.ask_for_cookie(&Ask::Finish { cookie }).await;
+        let finish = Ask::Finish {
+            cookie: WireCookie::from(&copied.cookie),
+            stays_paused: !resume,
+        };
+        let finished = copied.peer.ask_for_cookie(&finish).await;
         let cookie = match finished {
             Ok(cookie) => cookie,
             Err(error) => {
@@ -173,16 +186,18 @@ impl Guest {
         let record = MigrationRecord {
             id: copied.id.clone(),
             step: MigrationStep::GivenUp,
+            stays_paused: !resume,
         };
         if let Err(error) = self.store.set_migration(Some(record)) {
             // Whether the record was written is unknown, so the guest must not run here.
             tracing::error!(%error, "failed to record the hand-over: the guest is given up");
         }
+        failpoints::after("virt-launcher/migration/given-up");
         self.confirm(&copied, &cookie, Outcome::Copied).await;
         failpoints::after("virt-launcher/migration/confirmed");
         self.end_given_up().await;
         // If this fails, the handler of the other pod asks for it as soon as this guest has ended.
-        if let Err(error) = copied.peer.tell(&Ask::Take { resume }).await {
+        if let Err(error) = copied.peer.command(&Ask::Take { resume }).await {
             tracing::warn!(
                 error = error_chain(&error),
                 "the request to run the guest did not reach the other pod"
@@ -210,7 +225,7 @@ impl Guest {
     async fn keep(&mut self, mut copied: Copied, message: String) {
         self.confirm(&copied, &Cookie::default(), Outcome::Cancelled)
             .await;
-        if let Err(error) = copied.peer.tell(&Ask::Abandon).await {
+        if let Err(error) = copied.peer.command(&Ask::Abandon).await {
             tracing::info!(
                 error = error_chain(&error),
                 "the end of the migration did not reach the other pod"
@@ -236,6 +251,8 @@ impl Guest {
                 error = error_chain(&error),
                 "failed to bring the guest back after a migration"
             );
+            // The next connection tries again.
+            self.lose_link();
         }
     }
 
@@ -246,7 +263,7 @@ impl Guest {
             return Ok(());
         }
         match self.store.migration().map(|record| record.step) {
-            None | Some(MigrationStep::Incoming) => Ok(()),
+            None | Some(MigrationStep::Incoming | MigrationStep::Arrived) => Ok(()),
             Some(MigrationStep::GivenUp) => {
                 self.end_given_up().await;
                 Ok(())
@@ -266,6 +283,10 @@ impl Guest {
     }
 
     async fn resume_after_copy(&mut self) -> Result<(), Refusal> {
+        self.observe().await?;
+        if !self.is_alive() {
+            return Ok(());
+        }
         let (Some(connection), Some(domain)) = (self.connection(), self.domain()) else {
             return Err(libvirt::Error::Closed.into());
         };
@@ -334,18 +355,19 @@ impl Copying {
                 cookie,
             }),
             Err(error) => {
-                if let Err(error) = peer.tell(&Ask::Abandon).await {
-                    tracing::info!(
-                        error = error_chain(&error),
-                        "the end of the migration did not reach the other pod"
-                    );
-                }
+                // First of all the guest goes on: the other pod may be unreachable.
                 let nothing = Cookie::default();
                 let confirmed = connection
                     .confirm(domain, migration, &nothing, Outcome::Cancelled)
                     .await;
                 if let Err(error) = confirmed {
                     tracing::debug!(error = error_chain(&error), "nothing to take back");
+                }
+                if let Err(error) = peer.command(&Ask::Abandon).await {
+                    tracing::info!(
+                        error = error_chain(&error),
+                        "the end of the migration did not reach the other pod"
+                    );
                 }
                 Err(error.into())
             }
@@ -393,6 +415,19 @@ impl Copying {
     }
 }
 
+/// Why the copy of a guest in this state is out of date.
+fn unlike_its_copy(status: Option<Status>) -> Option<&'static str> {
+    match status {
+        None => Some("the connection to libvirt has ended"),
+        // The handler may have reported the end already.
+        Some(Status::Ended(_) | Status::Startable) => Some("the guest has ended"),
+        Some(Status::Alive(DomainState::Running)) => {
+            Some("the guest went on in its pod after it had been copied")
+        }
+        Some(Status::Alive(_)) => None,
+    }
+}
+
 fn progress(job: &Job) -> MigrationProgress {
     let pages = job.dirty_rate.zip(job.page_bytes);
     MigrationProgress {
@@ -403,5 +438,30 @@ fn progress(job: &Job) -> MigrationProgress {
         rate: job.rate,
         dirty_rate: pages.map(|(pages, bytes)| pages.saturating_mul(bytes)),
         downtime_ms: job.downtime_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use launcher_channel::StopReason;
+
+    use super::*;
+
+    #[test]
+    fn only_a_guest_that_is_as_it_was_copied_is_given_up() {
+        use DomainState::{PausedByIoError, PausedByUser, PausedOther, Running};
+        for paused in [PausedByUser, PausedByIoError, PausedOther] {
+            let status = Some(Status::Alive(paused));
+            assert_eq!(unlike_its_copy(status), None, "{paused:?}");
+        }
+        let changed = [
+            None,
+            Some(Status::Startable),
+            Some(Status::Ended(StopReason::Crashed)),
+            Some(Status::Alive(Running)),
+        ];
+        for status in changed {
+            assert!(unlike_its_copy(status).is_some(), "{status:?}");
+        }
     }
 }

@@ -10,6 +10,9 @@ use tokio::net::UnixStream;
 
 /// How long the other launcher may take for a step: it starts a QEMU, or reads the last state.
 const STEP_LIMIT: Duration = Duration::from_mins(2);
+/// The same for what takes no time. If Take is lost, the guest is paused until the handler repeats it,
+/// which does so after this.
+const LAST_STEP_LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -21,12 +24,26 @@ pub(super) enum Ask {
         cookie: WireCookie,
         copied_disks: Vec<String>,
     },
-    /// All has been copied: take it, and stay paused.
-    Finish { cookie: WireCookie },
+    /// All of the guest has been copied: take it, and keep it paused. `stays_paused` says that its user has
+    /// paused it, so that it is not resumed after the hand-over either.
+    Finish {
+        cookie: WireCookie,
+        #[serde(default)]
+        stays_paused: bool,
+    },
     /// Nothing more comes: end the QEMU.
     Abandon,
     /// The guest is given up: run it.
     Take { resume: bool },
+}
+
+impl Ask {
+    fn limit(&self) -> Duration {
+        match self {
+            Self::Prepare { .. } | Self::Finish { .. } => STEP_LIMIT,
+            Self::Abandon | Self::Take { .. } => LAST_STEP_LIMIT,
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -90,7 +107,7 @@ impl Peer {
             let answer = read_frame(&mut self.0, MAX_FRAME).await?;
             answer.ok_or(PeerError::Closed)
         };
-        match tokio::time::timeout(STEP_LIMIT, exchange).await {
+        match tokio::time::timeout(ask.limit(), exchange).await {
             Err(_) => Err(PeerError::Silent),
             Ok(Ok(Answer::Refused(message))) => Err(PeerError::Refused(message)),
             Ok(answer) => answer,
@@ -104,7 +121,7 @@ impl Peer {
         }
     }
 
-    pub(super) async fn tell(&mut self, ask: &Ask) -> Result<(), PeerError> {
+    pub(super) async fn command(&mut self, ask: &Ask) -> Result<(), PeerError> {
         match self.ask(ask).await? {
             Answer::Done => Ok(()),
             Answer::Cookie(_) | Answer::Refused(_) => Err(PeerError::Unexpected),
@@ -115,6 +132,15 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn other_launcher_that_is_silent_keeps_a_guest_paused_only_briefly() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let began = tokio::time::Instant::now();
+        let answer = Peer(near).command(&Ask::Take { resume: true }).await;
+        assert!(matches!(answer, Err(PeerError::Silent)), "{answer:?}");
+        assert!(began.elapsed() < Duration::from_secs(15));
+    }
 
     #[test]
     fn cookie_is_carried_unchanged() {

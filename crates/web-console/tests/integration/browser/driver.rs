@@ -256,7 +256,9 @@ impl Browser {
             .await;
         for entry in entries.as_array().unwrap() {
             let text = entry["message"].as_str().unwrap();
-            let is_expected = expected.iter().any(|part| text.contains(part));
+            // Suites beside this one make and remove interfaces of the host; the browser then drops requests.
+            let is_expected = text.contains("net::ERR_NETWORK_CHANGED")
+                || expected.iter().any(|part| text.contains(part));
             assert!(entry["level"] != "SEVERE" || is_expected, "{text}");
         }
     }

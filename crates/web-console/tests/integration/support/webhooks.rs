@@ -8,7 +8,7 @@ use serde_json::json;
 use serving::{Authority, ClientCertificates, HttpsClient, Leaf, Target, TlsSource, Validity};
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
-use virt_api::{Configuration, FrontProxy, MUTATE, Settings, VALIDATE, Webhook};
+use virt_api::{Configuration, FrontProxy, MUTATE, Settings, VALIDATE, Webhook, WebhookCallers};
 
 use super::console::CONTROLLER;
 
@@ -45,6 +45,7 @@ impl Webhooks {
             front_proxy: FrontProxy {
                 names: vec!["front-proxy".to_owned()],
             },
+            webhook_callers: WebhookCallers::FrontProxy,
             nodes: client(None),
             cluster: Configuration::with_initial(config, "kubevirt"),
             neighbours: Vec::new(),

@@ -1,6 +1,7 @@
-//! A kube-apiserver with its etcd, in a temporary directory, on loopback.
+//! A kube-apiserver with its etcd, in a temporary directory, on loopback; and the certificates that any API
+//! server on loopback needs.
 //!
-//! **Invariant**: both processes are killed when we end: by [`ControlPlane`]'s drop, or, when we are
+//! **Invariant**: both processes are killed when we end: by [`KubeApiServer`]'s drop, or, when we are
 //! killed ourselves, by the kernel.
 
 use std::{
@@ -17,6 +18,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::{Value, json};
 use serving::{Authority, Identity, Leaf, Usage, Validity};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -32,26 +34,47 @@ const LAST_LINES: usize = 15;
 /// may make them grow.
 const WITHOUT: &str = "DefaultTolerationSeconds,PersistentVolumeClaimResize,StorageObjectInUseProtection,TaintNodesByCondition";
 
+const ADMISSION: &str = "admission.json";
+
+/// Whether an acknowledged write is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    Synced,
+    /// Faster, and enough for a test.
+    Unsynced,
+}
+
 /// The two processes and where they live.
 #[derive(Debug)]
-pub(super) struct ControlPlane {
+pub(crate) struct KubeApiServer {
     directory: TempDir,
     etcd: Child,
     api_server: Child,
     kubeconfig: Kubeconfig,
 }
 
-impl ControlPlane {
-    /// Starts both. Call it on a thread that lives as long as the process.
-    pub(super) fn start(programs: &kubernetes::ControlPlane) -> Result<Self> {
+impl KubeApiServer {
+    /// Starts both, with their files in a new directory below `parent`. Call it on a thread that lives as
+    /// long as the process.
+    pub(crate) fn start(
+        programs: &kubernetes::ControlPlane,
+        parent: &Path,
+        durability: Durability,
+    ) -> Result<Self> {
         let directory = tempfile::Builder::new()
-            .prefix("ferrovirt-differential-")
-            .tempdir()
-            .context("make a directory")?;
+            .prefix("ferrovirt-kube-apiserver-")
+            .tempdir_in(parent)
+            .with_context(|| format!("make a directory in {}", parent.display()))?;
         let at = directory.path();
         let [client_port, peer_port, secure_port] = free_ports()?;
         let certificates = Certificates::make(at)?;
-        let etcd = spawn(at, &programs.etcd, &etcd_flags(at, client_port, peer_port))?;
+        let admission = admission().to_string();
+        fs::write(at.join(ADMISSION), admission).context("write the settings of admission")?;
+        let mut flags = etcd_flags(at, client_port, peer_port);
+        if durability == Durability::Unsynced {
+            flags.push("--unsafe-no-fsync=true".to_owned());
+        }
+        let etcd = spawn(at, &programs.etcd, &flags)?;
         let flags = api_server_flags(at, client_port, secure_port);
         let api_server = spawn(at, &programs.api_server, &flags)?;
         Ok(Self {
@@ -63,28 +86,20 @@ impl ControlPlane {
     }
 
     /// A client, once the server is ready.
-    pub(super) async fn client(&self) -> Result<Client> {
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(self.kubeconfig.clone(), &options).await?;
-        let client = Client::try_from(config)?;
-        let ready = async {
-            loop {
-                let request = http::Request::get("/readyz").body(Vec::new())?;
-                match client.request_text(request).await {
-                    Ok(_) => return anyhow::Ok(()),
-                    Err(_) => tokio::time::sleep(PAUSE).await,
-                }
-            }
-        };
-        match tokio::time::timeout(PATIENCE, ready).await {
-            Ok(outcome) => outcome?,
-            Err(_) => bail!("the API server is not ready after {} s", PATIENCE.as_secs()),
-        }
-        Ok(client)
+    pub(crate) async fn client(&self) -> Result<Client> {
+        ready_client(&self.kubeconfig).await
+    }
+
+    /// Both processes.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        [&self.etcd, &self.api_server]
+            .into_iter()
+            .filter_map(Child::id)
+            .collect()
     }
 
     /// The last log lines of both.
-    pub(super) fn end_of_logs(&self) -> String {
+    pub(crate) fn end_of_logs(&self) -> String {
         let logs = ["etcd", "kube-apiserver"].map(|program| {
             let log = self.directory.path().join(format!("{program}.log"));
             let text = fs::read_to_string(log).unwrap_or_default();
@@ -93,24 +108,46 @@ impl ControlPlane {
             let last = lines.get(begin..).unwrap_or_default().join("\n  ");
             format!("; the end of the log of {program}:\n  {last}\n")
         });
-        format!("send the requests{}", logs.concat())
+        format!("send requests{}", logs.concat())
     }
 
     /// Ends both, the API server first: it would wait for an etcd that is gone.
-    pub(super) async fn stop(&mut self) -> Result<()> {
+    pub(crate) async fn stop(&mut self) -> Result<()> {
         self.api_server.kill().await.context("end the API server")?;
         self.etcd.kill().await.context("end etcd")
     }
 }
 
-/// Everything that is signed, and the files it lies in.
-struct Certificates {
+/// A client of a server, once that is ready.
+pub(crate) async fn ready_client(kubeconfig: &Kubeconfig) -> Result<Client> {
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &options).await?;
+    let client = Client::try_from(config)?;
+    let ready = async {
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            match client.request_text(request).await {
+                Ok(_) => return anyhow::Ok(()),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    };
+    match tokio::time::timeout(PATIENCE, ready).await {
+        Ok(outcome) => outcome?,
+        Err(_) => bail!("the API server is not ready after {} s", PATIENCE.as_secs()),
+    }
+    Ok(client)
+}
+
+/// Everything that is signed.
+pub(crate) struct Certificates {
     authority: Authority,
     admin: Identity,
 }
 
 impl Certificates {
-    fn make(at: &Path) -> Result<Self> {
+    /// Makes `ca.crt`, and `server` and `accounts` with their keys, in that directory.
+    pub(crate) fn make(at: &Path) -> Result<Self> {
         let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(24));
         let authority = Authority::create("differential", validity)?;
         let server = authority.issue(&Leaf {
@@ -127,9 +164,10 @@ impl Certificates {
         Ok(Self { authority, admin })
     }
 
-    fn kubeconfig(&self, port: u16) -> Result<Kubeconfig> {
+    /// Of the administrator.
+    pub(crate) fn kubeconfig(&self, port: u16) -> Result<Kubeconfig> {
         let base64 = |pem: &str| k8s_openapi::ByteString(pem.as_bytes().to_vec());
-        let text = serde_json::json!({
+        let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
             "clusters": [{"name": "it", "cluster": {
                 "server": format!("https://127.0.0.1:{port}"),
@@ -154,7 +192,6 @@ fn etcd_flags(at: &Path, client_port: u16, peer_port: u16) -> Vec<String> {
         format!("--listen-peer-urls={}", url(peer_port)),
         format!("--initial-advertise-peer-urls={}", url(peer_port)),
         format!("--initial-cluster=default={}", url(peer_port)),
-        "--unsafe-no-fsync=true".to_owned(),
         "--log-level=warn".to_owned(),
     ]
 }
@@ -182,7 +219,21 @@ fn api_server_flags(at: &Path, etcd_port: u16, port: u16) -> Vec<String> {
         "--authorization-mode=RBAC".to_owned(),
         "--allow-privileged=true".to_owned(),
         format!("--disable-admission-plugins={WITHOUT}"),
+        format!("--admission-control-config-file={}", file(ADMISSION)),
     ]
+}
+
+/// Pod Security as on a single host: `baseline` without a label.
+fn admission() -> Value {
+    json!({
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "PodSecurity", "configuration": {
+            "apiVersion": "pod-security.admission.config.k8s.io/v1",
+            "kind": "PodSecurityConfiguration",
+            "defaults": {"enforce": "baseline"},
+            "exemptions": {"namespaces": ["kube-system", "kubevirt"]},
+        }}],
+    })
 }
 
 /// Free ports, held until all are known so that they differ.

@@ -1,0 +1,161 @@
+//! The pod that a migration moves a guest to: that of the VMI, on another node and with another name.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kubevirt_api::{VirtualMachineInstance, annotations, labels};
+
+use crate::{PodError, Settings, Surroundings, metadata, pod::pod, scheduling::HOST_NAME};
+
+/// The migration that a target pod is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    /// Labels that the node must have besides those of the VMI.
+    pub added_node_selector: &'a BTreeMap<String, String>,
+    /// Labels of nodes that can continue the guest's CPU.
+    pub cpu_labels: &'a [String],
+}
+
+/// Renders the pod that gets the guest.
+pub fn target_pod(
+    vmi: &VirtualMachineInstance,
+    settings: &Settings,
+    surroundings: &Surroundings,
+    migration: &Migration<'_>,
+) -> Result<Pod, PodError> {
+    let mut pod = pod(vmi, settings, surroundings)?;
+    pod.metadata.name = Some(target_pod_name(vmi, migration.uid));
+    pod.metadata.labels.get_or_insert_default().insert(
+        labels::MIGRATION_JOB_UID.to_owned(),
+        migration.uid.to_owned(),
+    );
+    pod.metadata.annotations.get_or_insert_default().insert(
+        annotations::MIGRATION_JOB_NAME.to_owned(),
+        migration.name.to_owned(),
+    );
+    if let Some(spec) = &mut pod.spec {
+        let own = spec.node_selector.take().unwrap_or_default();
+        let mut selector = migration.added_node_selector.clone();
+        selector.extend(own);
+        let cpu = migration.cpu_labels.iter();
+        selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
+        spec.node_selector = Some(selector);
+        let uid = vmi.metadata.uid.clone().unwrap_or_default();
+        spec.affinity
+            .get_or_insert_default()
+            .pod_anti_affinity
+            .get_or_insert_with(PodAntiAffinity::default)
+            .required_during_scheduling_ignored_during_execution
+            .get_or_insert_default()
+            .push(away_from_pods_of(uid));
+    }
+    Ok(pod)
+}
+
+/// Two pods of one guest are never on the same node.
+fn away_from_pods_of(vmi_uid: String) -> PodAffinityTerm {
+    PodAffinityTerm {
+        topology_key: HOST_NAME.to_owned(),
+        label_selector: Some(LabelSelector {
+            match_labels: Some([(labels::CREATED_BY.to_owned(), vmi_uid)].into()),
+            match_expressions: None,
+        }),
+        ..PodAffinityTerm::default()
+    }
+}
+
+/// The name of the pod that a migration of this VMI creates.
+pub fn target_pod_name(vmi: &VirtualMachineInstance, migration_uid: &str) -> String {
+    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+    metadata::name_with(vmi, &format!("{uid}/{migration_uid}"))
+}
+
+/// The name of the pod that runs the guest: the first one until a migration has moved the VMI, as its
+/// node shows.
+pub fn current_pod_name(vmi: &VirtualMachineInstance) -> String {
+    let status = vmi.status.as_ref();
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    let Some(state) = state else {
+        return metadata::pod_name(vmi);
+    };
+    let node = status.and_then(|status| status.node_name.as_ref());
+    let pod = if state.target_node.is_some() && state.target_node.as_ref() == node {
+        &state.target_pod
+    } else {
+        &state.source_pod
+    };
+    pod.clone().unwrap_or_else(|| metadata::pod_name(vmi))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Acceleration;
+
+    fn vmi(status: &serde_json::Value) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "1b5c"},
+            "spec": {"nodeSelector": {"zone": "here"}, "domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
+            "status": status,
+        }))
+        .expect("is a VMI")
+    }
+
+    #[test]
+    fn target_pod_has_its_own_name_and_avoids_the_node_of_the_guest() {
+        let vmi = vmi(&json!({}));
+        let settings = Settings::defaults("launcher:1", Acceleration::Emulation);
+        let added = BTreeMap::from([
+            ("zone".to_owned(), "there".to_owned()),
+            ("disk".to_owned(), "fast".to_owned()),
+        ]);
+        let migration = Migration {
+            name: "m",
+            uid: "77aa",
+            added_node_selector: &added,
+            cpu_labels: &["cpu/model".to_owned()],
+        };
+        let around = Surroundings::default();
+        let pod = target_pod(&vmi, &settings, &around, &migration).expect("renders");
+        let first = super::pod(&vmi, &settings, &around).expect("renders");
+        assert_ne!(pod.metadata.name, first.metadata.name);
+        assert_eq!(
+            pod.metadata.owner_references,
+            first.metadata.owner_references
+        );
+        let labels = pod.metadata.labels.expect("has labels");
+        assert_eq!(labels["kubevirt.io/migrationJobUID"], "77aa");
+        let annotated = pod.metadata.annotations.expect("has annotations");
+        assert_eq!(annotated["kubevirt.io/migrationJobName"], "m");
+        let spec = json!(pod.spec);
+        let terms = &spec["affinity"]["podAntiAffinity"];
+        let term = &terms["requiredDuringSchedulingIgnoredDuringExecution"][0];
+        assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+        let matched = &term["labelSelector"]["matchLabels"];
+        assert_eq!(matched["kubevirt.io/created-by"], "1b5c");
+        // The selector of the VMI wins: the migration can only narrow the choice.
+        assert_eq!(spec["nodeSelector"]["zone"], "here");
+        assert_eq!(spec["nodeSelector"]["disk"], "fast");
+        assert_eq!(spec["nodeSelector"]["cpu/model"], "true");
+    }
+
+    #[test]
+    fn current_pod_follows_the_node_of_the_vmi() {
+        let state = json!({"sourceNode": "n1", "sourcePod": "p1", "targetNode": "n2",
+            "targetPod": "p2"});
+        let check = |status: serde_json::Value, expected: &str| {
+            assert_eq!(current_pod_name(&vmi(&status)), expected, "{status}");
+        };
+        check(
+            json!({"nodeName": "n1"}),
+            &metadata::pod_name(&vmi(&json!({}))),
+        );
+        check(json!({"nodeName": "n1", "migrationState": state}), "p1");
+        check(json!({"nodeName": "n2", "migrationState": state}), "p2");
+    }
+}

@@ -1,0 +1,173 @@
+//! Observation: everything that one reconcile may read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::{Api, ResourceExt as _};
+use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
+use kubevirt_api::vmi_status::VirtualMachineInstancePhase as GuestPhase;
+use reconcile::Key;
+
+use super::limits::{self, Limits, Waiting};
+use super::view::Migration;
+use super::{Controller, MigrationError};
+use crate::view::Guest;
+use crate::vmi::LauncherPod;
+
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) migration: Arc<Migration>,
+    pub(super) vmi: Option<Arc<Guest>>,
+    /// The pod of this migration.
+    pub(super) target: Option<Arc<LauncherPod>>,
+    /// That pod is the one in which the guest runs.
+    pub(super) is_target_current: bool,
+    /// An older migration of the same guest that is not over.
+    pub(super) rival: Option<String>,
+    pub(super) turn: Turn,
+    /// How many migrations of the guest have ended after this one.
+    pub(super) newer: usize,
+    pub(super) now: Timestamp,
+}
+
+/// Whether the limits permit another migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Now,
+    /// Look again after that time.
+    In(Duration),
+}
+
+impl Controller {
+    pub(super) async fn observe(
+        &self,
+        migration: Arc<Migration>,
+    ) -> Result<Observed, MigrationError> {
+        let now = self.clock.now();
+        let guest = migration.guest();
+        let vmi = self.vmis.get(&guest);
+        let (mut target, mut is_target_current) = (None, false);
+        if let Some(vmi) = &vmi {
+            let named = vmi.identity();
+            let name = launcher_pod::target_pod_name(&named, migration.uid());
+            is_target_current = launcher_pod::current_pod_name(&named) == name;
+            target = self.target(&migration, vmi, &name).await?;
+        }
+        let others = self.migrations.in_namespace(&guest.namespace);
+        let others = others.iter().filter(|one| one.guest() == guest);
+        let others: Vec<_> = others.filter(|one| one.uid() != migration.uid()).collect();
+        let age = |one: &Migration| (one.created(), one.name().to_owned());
+        let rival = others
+            .iter()
+            .find(|one| !one.is_final() && age(one) < age(&migration));
+        let newer = others
+            .iter()
+            .filter(|one| one.is_final() && age(one) > age(&migration));
+        Ok(Observed {
+            rival: rival.map(|one| one.name().to_owned()),
+            newer: newer.count(),
+            turn: self.turn(&migration, now),
+            migration,
+            vmi,
+            target,
+            is_target_current,
+            now,
+        })
+    }
+
+    /// The pod of this migration that the VMI controls. The watch may lag behind one that was created
+    /// just now, so a missing one is read from the server: also for a migration that has ended, which
+    /// deletes its pod before it lets go.
+    async fn target(
+        &self,
+        migration: &Migration,
+        vmi: &Guest,
+        name: &str,
+    ) -> Result<Option<Arc<LauncherPod>>, MigrationError> {
+        let key = Key::new(migration.guest().namespace, name);
+        let mut found = self.pods.get(&key);
+        if found.is_none() && migration.may_have_unseen_pod() {
+            let api = Api::<LauncherPod>::namespaced(self.client.clone(), &key.namespace);
+            let read = api.get_opt(name).await;
+            found = read
+                .map_err(|source| MigrationError::Read {
+                    what: "the pod",
+                    source: Box::new(source),
+                })?
+                .map(Arc::new);
+        }
+        Ok(found.filter(|pod| is_of(pod, vmi)))
+    }
+
+    fn turn(&self, migration: &Migration, now: Timestamp) -> Turn {
+        if !migration.is_waiting() {
+            return Turn::Now;
+        }
+        let all = self.migrations.list();
+        if let Some(wait) = back_off(migration, &all, now) {
+            return Turn::In(wait);
+        }
+        let config = self.source.cluster.now();
+        let node_of = |one: &Migration| {
+            let vmi = self.vmis.get(&one.guest())?;
+            let runs = *vmi.phase() == GuestPhase::Running;
+            runs.then(|| vmi.status.node_name.clone()).flatten()
+        };
+        let waiting = all.iter().filter(|one| {
+            let is_kept_back = one.uid() != migration.uid() && one.is_rejected();
+            let is_ready = !one.is_deleting() && back_off(one, &all, now).is_none();
+            one.is_waiting() && is_ready && !is_kept_back
+        });
+        // Others are decided on at the same time, before their writes are in the cache.
+        let mut begun = self.begun.lock();
+        begun.retain(|uid| all.iter().any(|one| one.uid() == uid && one.is_waiting()));
+        let has_begun = |one: &Migration| one.uid() != migration.uid() && begun.contains(one.uid());
+        let waiting = waiting.filter(|one| !has_begun(one)).filter_map(|one| {
+            Some(Waiting {
+                uid: one.uid().to_owned(),
+                node: node_of(one)?,
+                priority: limits::priority(one.spec.priority.as_ref()),
+                created: one.created(),
+            })
+        });
+        let active = all
+            .iter()
+            .filter(|one| has_begun(one) || !one.is_waiting() && !one.is_final());
+        let active: Vec<String> = active.map(|one| node_of(one).unwrap_or_default()).collect();
+        let limits = Limits::of(config.written.migrations.as_ref());
+        if limits::may_begin(migration.uid(), waiting.collect(), &active, limits) {
+            begun.insert(migration.uid().to_owned());
+            Turn::Now
+        } else {
+            let priority = limits::priority(migration.spec.priority.as_ref());
+            Turn::In(limits::next_look(priority))
+        }
+    }
+}
+
+/// Whether the VMI controls the pod; a user may have created one of that name.
+pub(super) fn is_of(pod: &LauncherPod, vmi: &Guest) -> bool {
+    let mut owners = pod.owner_references().iter();
+    owners.any(|owner| {
+        owner.controller == Some(true) && Some(&owner.uid) == vmi.metadata.uid.as_ref()
+    })
+}
+
+/// How long a migration waits because earlier ones of the same guest have failed.
+fn back_off(migration: &Migration, all: &[Arc<Migration>], now: Timestamp) -> Option<Duration> {
+    if !migration.is_repeated() {
+        return None;
+    }
+    let guest = migration.guest();
+    let mut ended: Vec<&Migration> = all
+        .iter()
+        .map(Arc::as_ref)
+        .filter(|one| one.is_final() && one.is_repeated() && one.guest() == guest)
+        .collect();
+    ended.sort_by_key(|one| one.since());
+    let failed = ended.iter().rev();
+    let failed = failed.take_while(|one| one.phase() == Phase::Failed);
+    let failures = u32::try_from(failed.count()).unwrap_or(u32::MAX);
+    limits::back_off(failures, ended.last().and_then(|one| one.since()), now)
+}

@@ -1,0 +1,263 @@
+//! Pure planning: maps the observed objects to phase and steps of a migration.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kubevirt_api::annotations;
+use kubevirt_api::conditions::{self, Condition as _};
+use kubevirt_api::migration::{
+    MigrationAbortStatus, VirtualMachineInstanceMigrationState as State,
+};
+use kubevirt_api::migration_request::VirtualMachineInstanceMigrationPhase as Phase;
+use kubevirt_api::vmi_status::{
+    VirtualMachineInstanceConditionType, VirtualMachineInstancePhase as GuestPhase,
+};
+use reasons::Reason;
+
+use super::observe::{Observed, Turn};
+use super::view::Migration;
+use crate::view::Guest;
+use crate::vmi::{PodState, pod_state};
+
+/// How long no node may have room for the pod.
+const UNSCHEDULABLE_SECONDS: i64 = 300;
+/// How long the pod, and then virt-handler of its node, may take.
+const PENDING_SECONDS: i64 = 900;
+/// Finished migrations of one guest that are kept.
+const KEPT: usize = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    AddFinalizer,
+    CreateTarget,
+    /// Publish the migration on the VMI: from here on virt-handlers act.
+    HandOver,
+    RequestAbort,
+    DeleteTarget,
+    RemoveFinalizer,
+    /// Delete this migration, which is one of many that have ended.
+    CleanUp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) step: Option<Step>,
+    pub(super) phase: Phase,
+    /// Why it has failed, for the event.
+    pub(super) failure: Option<String>,
+    pub(super) requeue_in: Option<Duration>,
+}
+
+impl Plan {
+    fn to(phase: Phase) -> Self {
+        Self {
+            step: None,
+            phase,
+            failure: None,
+            requeue_in: None,
+        }
+    }
+
+    fn with(self, step: Step) -> Self {
+        let step = Some(step);
+        Self { step, ..self }
+    }
+
+    fn fail(message: impl Into<String>) -> Self {
+        Self {
+            failure: Some(message.into()),
+            ..Self::to(Phase::Failed)
+        }
+    }
+
+    fn again_in(self, wait: Duration) -> Self {
+        let requeue_in = Some(wait);
+        Self { requeue_in, ..self }
+    }
+}
+
+pub(super) fn plan(observed: &Observed) -> Plan {
+    let migration = observed.migration.as_ref();
+    if migration.is_final() {
+        return finished(observed);
+    }
+    if !migration.has_finalizer() && !migration.is_deleting() {
+        return Plan::to(migration.phase()).with(Step::AddFinalizer);
+    }
+    let Some(vmi) = observed.vmi.as_deref() else {
+        return Plan::fail("the VirtualMachineInstance does not exist");
+    };
+    if vmi.is_final() {
+        return Plan::fail("the guest has ended");
+    }
+    match vmi.migration(migration.uid()) {
+        Some(state) => handed_over(observed, vmi, state),
+        None if migration.is_deleting() => Plan::fail("cancelled before it began"),
+        None => before_hand_over(observed, vmi),
+    }
+}
+
+/// virt-controller has published the migration on the VMI.
+fn handed_over(observed: &Observed, vmi: &Guest, state: &State) -> Plan {
+    let migration = observed.migration.as_ref();
+    if state.failed == Some(true) {
+        return Plan::fail(failure(state, migration));
+    }
+    let has_moved = state.target_node.is_some() && state.target_node == vmi.status.node_name;
+    if state.completed == Some(true) && has_moved {
+        return Plan::to(Phase::Succeeded);
+    }
+    let phase = match (&state.start_timestamp, &state.target_node_address) {
+        (Some(_), _) => Phase::Running,
+        (None, Some(_)) => Phase::TargetReady,
+        (None, None) => Phase::PreparingTarget,
+    };
+    let plan = Plan::to(phase.clone());
+    if state.abort_requested == Some(true) || has_moved || state.completed == Some(true) {
+        return plan;
+    }
+    if migration.is_deleting() || is_lost(observed) {
+        return plan.with(Step::RequestAbort);
+    }
+    if phase == Phase::Running || migration.phase() != phase {
+        return plan;
+    }
+    match time_left(observed.now, migration.since(), PENDING_SECONDS) {
+        Some(left) => plan.again_in(left),
+        None => plan.with(Step::RequestAbort),
+    }
+}
+
+/// Whether the pod that should get the guest cannot get it any more.
+fn is_lost(observed: &Observed) -> bool {
+    !matches!(
+        pod_state(observed.target.as_deref()),
+        PodState::Ready | PodState::Starting
+    )
+}
+
+fn failure(state: &State, migration: &Migration) -> String {
+    let message = state.failure_reason.clone();
+    let message = message.unwrap_or_else(|| "virt-handler gave no reason".to_owned());
+    let was_aborted = state.abort_status == Some(MigrationAbortStatus::Succeeded);
+    if was_aborted && !migration.is_deleting() {
+        return "the target pod ended, or its node did not prepare it in time".to_owned();
+    }
+    message
+}
+
+fn before_hand_over(observed: &Observed, vmi: &Guest) -> Plan {
+    let migration = observed.migration.as_ref();
+    if vmi.is_deleting() {
+        return Plan::fail("the VirtualMachineInstance is being deleted");
+    }
+    if let Some(other) = &observed.rival {
+        return Plan::fail(format!(
+            "migration {other} of the same guest is in progress"
+        ));
+    }
+    // Its object is gone, but the old node may be about to give the guest up.
+    if vmi.status.is_migrating {
+        return Plan::fail("virt-handler has not ended another migration of the same guest yet");
+    }
+    match pod_state(observed.target.as_deref()) {
+        PodState::Missing if migration.is_waiting() => pending(observed, vmi),
+        PodState::Missing | PodState::Terminating => Plan::fail("the target pod was deleted"),
+        PodState::Succeeded | PodState::Failed => Plan::fail("the target pod ended"),
+        PodState::Starting => starting(observed),
+        PodState::Ready if *vmi.phase() != GuestPhase::Running => {
+            Plan::fail("the guest is not running")
+        }
+        // Which side of a migration a pod is on follows from its node.
+        PodState::Ready if is_on_same_node(observed, vmi) => {
+            Plan::fail("the target pod is on the guest's own node")
+        }
+        PodState::Ready => Plan::to(Phase::Scheduled).with(Step::HandOver),
+    }
+}
+
+fn is_on_same_node(observed: &Observed, vmi: &Guest) -> bool {
+    let target = observed.target.as_deref();
+    target.is_some_and(|pod| pod.node_name == vmi.status.node_name)
+}
+
+/// There is no target pod yet.
+fn pending(observed: &Observed, vmi: &Guest) -> Plan {
+    let spec = &observed.migration.spec;
+    if spec.send_to.is_some() || spec.receive.is_some() {
+        return Plan::fail("this version does not migrate between namespaces or clusters");
+    }
+    let plan = Plan::to(Phase::Pending);
+    if *vmi.phase() != GuestPhase::Running {
+        return plan;
+    }
+    let kind = VirtualMachineInstanceConditionType::LiveMigratable;
+    if let Some(condition) = conditions::find(&vmi.status.conditions, &kind)
+        && condition.status == conditions::FALSE
+    {
+        return Plan::fail(format!(
+            "the guest cannot be migrated: {}",
+            condition.message()
+        ));
+    }
+    match observed.turn {
+        Turn::Now => plan.with(Step::CreateTarget),
+        Turn::In(wait) => plan.again_in(wait),
+    }
+}
+
+fn starting(observed: &Observed) -> Plan {
+    let migration = observed.migration.as_ref();
+    let pod = observed.target.as_deref();
+    let scheduled = pod.and_then(|pod| pod.condition("PodScheduled"));
+    let why = scheduled.filter(|one| one.reason.as_deref() == Some(Reason::Unschedulable.as_str()));
+    let (annotation, default) = match why {
+        Some(_) => (
+            annotations::MIGRATION_UNSCHEDULABLE_POD_TIMEOUT_SECONDS,
+            UNSCHEDULABLE_SECONDS,
+        ),
+        None => (
+            annotations::MIGRATION_PENDING_POD_TIMEOUT_SECONDS,
+            PENDING_SECONDS,
+        ),
+    };
+    let written = migration.annotation(annotation);
+    let limit = written
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default);
+    let created = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
+    if let Some(left) = time_left(observed.now, created.map(|at| at.0), limit) {
+        return Plan::to(Phase::Scheduling).again_in(left);
+    }
+    let why = why.and_then(|one| one.message.as_deref());
+    let why = why.unwrap_or("it did not become ready");
+    Plan::fail(format!(
+        "the target pod was given up after {limit} s: {why}"
+    ))
+}
+
+fn time_left(now: Timestamp, since: Option<Timestamp>, limit: i64) -> Option<Duration> {
+    let passed = now.duration_since(since.unwrap_or(now));
+    let left = SignedDuration::from_secs(limit).saturating_sub(passed);
+    Duration::try_from(left).ok().filter(|left| !left.is_zero())
+}
+
+fn finished(observed: &Observed) -> Plan {
+    let migration = observed.migration.as_ref();
+    let plan = Plan::to(migration.phase());
+    match pod_state(observed.target.as_deref()) {
+        PodState::Missing => {}
+        // It has the guest.
+        _ if migration.phase() == Phase::Succeeded || observed.is_target_current => {}
+        // It has no guest. On a lost node it would stay, and the migration with it.
+        PodState::Terminating => {}
+        _ => return plan.with(Step::DeleteTarget),
+    }
+    if migration.has_finalizer() {
+        plan.with(Step::RemoveFinalizer)
+    } else if !migration.is_deleting() && observed.newer >= KEPT {
+        plan.with(Step::CleanUp)
+    } else {
+        plan
+    }
+}

@@ -1,0 +1,88 @@
+//! The status of a migration, complete in every write.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubevirt_api::API_VERSION;
+use kubevirt_api::conditions::{self, ConditionValue};
+use kubevirt_api::migration_request::{
+    VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationConditionType as Type,
+    VirtualMachineInstanceMigrationPhase as Phase,
+    VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition,
+    VirtualMachineInstanceMigrationStatus as Status,
+};
+use reasons::Reason;
+use reconcile::{Fragment, Key};
+use serde_json::json;
+
+use super::observe::Observed;
+use super::plan::Plan;
+use super::view::Migration;
+use crate::MANAGER;
+
+/// What became of the step.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// Why the pod was not created: a later attempt may succeed.
+    pub(super) rejection: Option<String>,
+    /// Why the migration ends.
+    pub(super) failure: Option<String>,
+}
+
+pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> Status {
+    let migration = observed.migration.as_ref();
+    let mut status = migration.status.clone();
+    let now = Time(observed.now);
+    let phase = match &done.failure {
+        Some(_) => Phase::Failed,
+        None => plan.phase.clone(),
+    };
+    if migration.phase() != phase {
+        status.phase = Some(phase.clone());
+        status.phase_transition_timestamps.push(Transition {
+            phase: Some(phase),
+            phase_transition_timestamp: Some(now.clone()),
+        });
+    }
+    let state = observed.vmi.as_deref();
+    if let Some(state) = state.and_then(|vmi| vmi.migration(migration.uid())) {
+        if state.abort_requested == Some(true) {
+            let value = ConditionValue::holds();
+            conditions::set(&mut status.conditions, Type::AbortRequested, &value, &now);
+        }
+        status.migration_state = Some(state.clone());
+    }
+    match &done.rejection {
+        Some(message) => {
+            let value = ConditionValue {
+                status: conditions::TRUE,
+                reason: Reason::FailedCreate.as_str(),
+                message,
+            };
+            let kind = Type::RejectedByResourceQuota;
+            conditions::set(&mut status.conditions, kind, &value, &now);
+        }
+        None => conditions::remove(&mut status.conditions, &Type::RejectedByResourceQuota),
+    }
+    status
+}
+
+/// The fragment to apply; `None` if nothing changed.
+pub(super) fn fragment<'a>(
+    migration: &Migration,
+    key: &'a Key,
+    status: &Status,
+) -> Option<Fragment<'a>> {
+    if migration.status == *status {
+        return None;
+    }
+    let body = json!({
+        "apiVersion": API_VERSION,
+        "kind": VirtualMachineInstanceMigration::KIND,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "resourceVersion": migration.metadata.resource_version,
+        },
+        "status": status,
+    });
+    Some(Fragment::of_status(MANAGER, key, body))
+}

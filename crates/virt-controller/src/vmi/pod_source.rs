@@ -1,0 +1,56 @@
+//! What pods are rendered from besides their VMI: the settings of the installation, the administrator's
+//! configuration, the nodes and the namespace.
+
+use cluster_view::Configuration;
+use launcher_pod::{Acceleration, Settings, Surroundings};
+use reconcile::{Key, Store};
+
+use super::namespace::{Namespace, Quotas};
+use super::rules;
+use crate::AccelerationPolicy;
+use crate::view::Host;
+
+#[derive(Debug, Clone)]
+pub(crate) struct PodSource {
+    pub(crate) launcher: Settings,
+    /// The administrator's configuration of pods.
+    pub(crate) cluster: Configuration,
+    pub(crate) policy: AccelerationPolicy,
+    pub(crate) hosts: Store<Host>,
+    pub(crate) namespaces: Store<Namespace>,
+    pub(crate) quotas: Quotas,
+}
+
+impl PodSource {
+    pub(crate) fn settings(&self, acceleration: Acceleration) -> Settings {
+        let (config, hosts) = (self.cluster.now(), self.hosts.list());
+        rules::settings(&self.launcher, acceleration, &config, &hosts)
+    }
+
+    /// The surroundings of all pods of a namespace, without the claims of one of them.
+    pub(crate) fn surroundings(&self, namespace: &str) -> Surroundings {
+        let found = self.namespaces.get(&Key::new("", namespace));
+        let (config, quotas) = (self.cluster.now(), self.quotas.of(namespace));
+        Surroundings {
+            namespace: rules::of_namespace(&config, found.as_deref(), &quotas),
+            ..Surroundings::default()
+        }
+    }
+
+    /// How guests are accelerated; `None` while no node has reported.
+    pub(crate) fn acceleration(&self) -> Option<Acceleration> {
+        match self.policy {
+            AccelerationPolicy::Kvm => Some(Acceleration::Kvm),
+            AccelerationPolicy::Emulation => Some(Acceleration::Emulation),
+            AccelerationPolicy::ByNodes => {
+                let hosts = self.hosts.list();
+                let has_kvm = hosts.iter().any(|host| host.has_kvm);
+                match (hosts.is_empty(), has_kvm) {
+                    (true, _) => None,
+                    (false, true) => Some(Acceleration::Kvm),
+                    (false, false) => Some(Acceleration::Emulation),
+                }
+            }
+        }
+    }
+}

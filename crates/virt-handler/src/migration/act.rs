@@ -1,0 +1,276 @@
+//! Carries out the steps of a migration.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use error_chain::error_chain;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kubevirt_api::{
+    VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
+};
+use launcher_channel::{MigrationPlan, Request};
+use reconcile::{Key, Requeue};
+use serde_json::{Value, json};
+use serving::Target;
+
+use super::{
+    carriage::Carriage,
+    endpoint,
+    limits::{self, Limits},
+    plan::{Observed, Outcome, Step, plan},
+};
+use crate::{
+    guest::{Entry, GuestError, Guests, Pair, Part, copied_disks},
+    launcher::{self, CallError},
+    prepare,
+};
+
+/// The field manager of the VMI's status.
+const MANAGER: &str = "virt-handler";
+/// How often a copy is compared with its limits, if its launcher reports nothing.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+impl Guests {
+    /// The next step of this node in the migration of a guest, if there is one.
+    pub(crate) async fn follow_migration(
+        &self,
+        key: &Key,
+        pair: &Pair,
+        entry: &Entry,
+    ) -> Result<Requeue, GuestError> {
+        let vmi = match pair.part {
+            Part::Runs => self.latest(key, pair),
+            Part::Arrives => Arc::clone(&pair.vmi),
+        };
+        let status = vmi.status.as_ref();
+        let state = status.and_then(|status| status.migration_state.as_ref());
+        let Some((state, uid)) =
+            state.and_then(|state| Some((state, state.migration_uid.clone()?)))
+        else {
+            self.migrations.remove(key);
+            return Ok(Requeue::OnChange);
+        };
+        let link = entry.session.link();
+        let report = link
+            .state
+            .as_ref()
+            .and_then(|state| state.migration.as_ref());
+        let report = report.filter(|report| report.id == uid);
+        let is_copying = state.start_timestamp.is_some()
+            && state.completed != Some(true)
+            && pair.part == Part::Runs;
+        let overrun = is_copying
+            .then(|| {
+                let progress = report.and_then(|report| report.progress.as_ref());
+                let limits = Limits::of(state.migration_configuration.as_ref());
+                self.migrations.observe(key, &uid, limits, progress)
+            })
+            .flatten();
+        let step = plan(&Observed {
+            state,
+            part: pair.part,
+            node: &self.parts.node,
+            is_connected: link.peer.is_some(),
+            is_known: link.state.is_some(),
+            stage: report.map(|report| &report.stage),
+            overrun: overrun.as_deref(),
+        });
+        if let Some(step) = step {
+            tracing::info!(migration = uid, ?step, "next step of a migration");
+            let guest = Migrating {
+                key,
+                pair,
+                entry,
+                vmi: &vmi,
+                state,
+                uid: &uid,
+            };
+            self.carry_out(&guest, step).await?;
+        } else if !is_copying {
+            self.migrations.remove(key);
+        }
+        Ok(if is_copying {
+            Requeue::After(CHECK_INTERVAL)
+        } else {
+            Requeue::OnChange
+        })
+    }
+
+    async fn carry_out(&self, guest: &Migrating<'_>, step: Step) -> Result<(), GuestError> {
+        let id = guest.uid.to_owned();
+        match step {
+            Step::Receive => self.receive(guest).await,
+            Step::PublishAddress => {
+                let address = self.parts.address;
+                let published = json!({
+                    "targetNodeAddress": address.ip(),
+                    "targetDirectMigrationNodePorts": {(address.port().to_string()): 0},
+                });
+                self.publish(guest, published).await.map(drop)
+            }
+            Step::PublishArrival => {
+                let published = json!({
+                    "targetNodeDomainDetected": true,
+                    "targetNodeDomainReadyTimestamp": self.time(),
+                });
+                self.publish(guest, published).await.map(drop)
+            }
+            Step::Begin => self.begin(guest).await,
+            Step::Cancel => {
+                let cancel = Request::CancelMigration { id };
+                guest.entry.session.call(cancel).await?;
+                Ok(())
+            }
+            Step::End(outcome) => self.end(guest, &outcome).await,
+        }
+    }
+
+    /// Prepares the pod as for a start, and has its launcher wait for the guest.
+    async fn receive(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let Some(peer) = guest.entry.session.link().peer else {
+            return Ok(());
+        };
+        let request = prepare::Request {
+            vmi: guest.vmi,
+            pod: &guest.pair.pod,
+            pod_uid: &guest.pair.pod_uid,
+            pods_dir: &self.parts.pods_dir,
+            capabilities: &self.parts.capabilities,
+            peer,
+        };
+        let received = async {
+            let prepared = prepare::prepare(request).await?;
+            let receive = Request::Receive {
+                id: guest.uid.to_owned(),
+                plan: Box::new(prepared.plan),
+            };
+            guest.entry.session.call(receive).await?;
+            Ok(())
+        };
+        match received.await {
+            Err(error @ (GuestError::Prepare(_) | GuestError::Call(_)))
+                if !error.is_transient() =>
+            {
+                let message = format!("prepare the new pod: {}", error_chain(&error));
+                self.end(guest, &Outcome::Failed(message)).await
+            }
+            done => done,
+        }
+    }
+
+    async fn begin(&self, guest: &Migrating<'_>) -> Result<(), GuestError> {
+        let listening = match self.carriage(guest) {
+            Some(carriage) => carriage.listen().map_err(|error| error.to_string()),
+            None => Err("the address of the new node is not valid".to_owned()),
+        };
+        let listening = match listening {
+            Ok(listening) => listening,
+            Err(message) => {
+                let message = format!("listen in the guest's pod: {message}");
+                return self.end(guest, &Outcome::Failed(message)).await;
+            }
+        };
+        let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
+        let begun = Arc::new(self.publish(guest, started).await?);
+        let stop = self.migrations.begin(guest.key, guest.uid);
+        let all = self.parts.stop.clone();
+        self.parts.tasks.spawn(async move {
+            tokio::select! {
+                () = all.cancelled() => {}
+                () = listening.run(stop) => {}
+            }
+        });
+        let written = guest.state.migration_configuration.as_ref();
+        let plan = MigrationPlan {
+            id: guest.uid.to_owned(),
+            auto_converge: written.and_then(|all| all.allow_auto_converge) == Some(true),
+            bandwidth_mib: limits::bandwidth_mib(written),
+            copied_disks: copied_disks(guest.vmi),
+        };
+        let migrate = Request::Migrate(Box::new(plan));
+        match guest.entry.session.call(migrate).await {
+            Ok(_state) => Ok(()),
+            Err(error @ CallError::Refused { .. }) => {
+                let guest = Migrating {
+                    vmi: &begun,
+                    ..*guest
+                };
+                let outcome = Outcome::Failed(error_chain(&error));
+                self.end(&guest, &outcome).await
+            }
+            // Whether the launcher has begun is unknown; the next reconcile sees it.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn carriage(&self, guest: &Migrating<'_>) -> Option<Carriage> {
+        let state = guest.state;
+        let ip = state.target_node_address.as_ref()?.parse().ok()?;
+        let ports = &state.target_direct_migration_node_ports;
+        let port = ports.keys().next()?.parse().ok()?;
+        let node = state.target_node.as_ref()?;
+        Some(Carriage {
+            peers: self.parts.peers.clone()?,
+            target: Target::at(SocketAddr::new(ip, port), format!("virt-handler.{node}")),
+            path: endpoint::path(guest.key, guest.uid),
+            pods_dir: self.parts.pods_dir.clone(),
+            pod: guest.pair.pod_uid.clone(),
+            check: launcher::check_peer,
+        })
+    }
+
+    async fn end(&self, guest: &Migrating<'_>, outcome: &Outcome) -> Result<(), GuestError> {
+        let mut published = json!({"completed": true, "endTimestamp": self.time()});
+        let is_unwanted = guest.state.abort_requested == Some(true);
+        match outcome {
+            Outcome::Moved if is_unwanted => published["abortStatus"] = json!("Failed"),
+            Outcome::Moved => {}
+            Outcome::Failed(message) => {
+                published["failed"] = json!(true);
+                published["failureReason"] = json!(message);
+            }
+            Outcome::Aborted => {
+                published["failed"] = json!(true);
+                published["failureReason"] = json!("the migration was cancelled");
+                published["abortStatus"] = json!("Succeeded");
+            }
+        }
+        self.publish(guest, published).await?;
+        self.migrations.remove(guest.key);
+        Ok(())
+    }
+
+    /// Writes members of the migration's state; the VMI must be as it was observed.
+    async fn publish(
+        &self,
+        guest: &Migrating<'_>,
+        members: Value,
+    ) -> Result<VirtualMachineInstance, GuestError> {
+        let body = json!({
+            "metadata": {"resourceVersion": guest.vmi.metadata.resource_version},
+            "status": {"migrationState": members},
+        });
+        let namespace = &guest.key.namespace;
+        let api = Api::namespaced(self.parts.client.0.clone(), namespace);
+        let written: VirtualMachineInstance =
+            reconcile::merge(&api, MANAGER, guest.key, &body).await?;
+        self.parts.vmis.wrote(guest.vmi, written.clone());
+        self.parts.arrivals.wrote(guest.vmi, written.clone());
+        Ok(written)
+    }
+
+    fn time(&self) -> Time {
+        Time(self.parts.clock.now())
+    }
+}
+
+/// A guest with its migration.
+#[derive(Clone, Copy)]
+struct Migrating<'a> {
+    key: &'a Key,
+    pair: &'a Pair,
+    entry: &'a Entry,
+    vmi: &'a Arc<VirtualMachineInstance>,
+    state: &'a State,
+    uid: &'a str,
+}

@@ -1,0 +1,179 @@
+//! Limits on the time of a copy: pure.
+
+use std::time::Duration;
+
+use kubevirt_api::{migration::VmimConfigurationOptions, quantity::Amount};
+use launcher_channel::MigrationProgress;
+use tokio::time::Instant;
+
+/// Seconds per GiB, unless the configuration sets another value.
+const COMPLETION_SECONDS_PER_GIB: i64 = 150;
+/// Seconds without progress, unless the configuration sets another value.
+const PROGRESS_SECONDS: i64 = 150;
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// The limits of one migration. Zero is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    completion_per_gib: Duration,
+    progress: Duration,
+}
+
+impl Limits {
+    pub(super) fn of(written: Option<&VmimConfigurationOptions>) -> Self {
+        let seconds = |value: Option<i64>, default: i64| {
+            let seconds = u64::try_from(value.unwrap_or(default)).unwrap_or(0);
+            Duration::from_secs(seconds)
+        };
+        Self {
+            completion_per_gib: seconds(
+                written.and_then(|all| all.completion_timeout_per_gib),
+                COMPLETION_SECONDS_PER_GIB,
+            ),
+            progress: seconds(
+                written.and_then(|all| all.progress_timeout),
+                PROGRESS_SECONDS,
+            ),
+        }
+    }
+}
+
+/// The bandwidth limit in MiB a second; `None` without a limit.
+pub(super) fn bandwidth_mib(written: Option<&VmimConfigurationOptions>) -> Option<u64> {
+    let quantity = written?.bandwidth_per_migration.as_ref()?;
+    let bytes = Amount::parse(quantity).ok()?.millis() / 1000;
+    (bytes > 0).then(|| bytes.div_ceil(MIB))
+}
+
+/// The progress of a copy so far.
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    began: Instant,
+    /// The fewest bytes that were left, and since when.
+    least: Option<u64>,
+    since: Instant,
+    overrun: Option<String>,
+}
+
+impl Watch {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            began: now,
+            least: None,
+            since: now,
+            overrun: None,
+        }
+    }
+
+    /// Notes the progress; returns why the copy has to end, from the first time on.
+    pub(super) fn observe(
+        &mut self,
+        limits: Limits,
+        progress: Option<&MigrationProgress>,
+        now: Instant,
+    ) -> Option<&str> {
+        let remaining = progress.and_then(|progress| progress.remaining_bytes);
+        if let Some(remaining) = remaining
+            && self.least.is_none_or(|least| remaining < least)
+        {
+            self.least = Some(remaining);
+            self.since = now;
+        }
+        if self.overrun.is_none() {
+            self.overrun = self.exceeded(limits, progress, now);
+        }
+        self.overrun.as_deref()
+    }
+
+    fn exceeded(
+        &self,
+        limits: Limits,
+        progress: Option<&MigrationProgress>,
+        now: Instant,
+    ) -> Option<String> {
+        let stalled = now.duration_since(self.since);
+        if !limits.progress.is_zero() && stalled >= limits.progress {
+            let seconds = limits.progress.as_secs();
+            return Some(format!(
+                "no progress for {seconds} s (migrations.progressTimeout): the guest may change its \
+                 memory faster than it is copied"
+            ));
+        }
+        let total = progress.and_then(|progress| progress.total_bytes)?;
+        let gib = u32::try_from(total.div_ceil(GIB).max(1)).unwrap_or(u32::MAX);
+        let limit = limits.completion_per_gib.saturating_mul(gib);
+        let elapsed = progress.and_then(|progress| progress.elapsed_ms);
+        let elapsed = elapsed.map_or_else(|| now.duration_since(self.began), Duration::from_millis);
+        (!limit.is_zero() && elapsed >= limit).then(|| {
+            format!(
+                "not complete after {} s for {gib} GiB (migrations.completionTimeoutPerGiB)",
+                limit.as_secs()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn written(value: serde_json::Value) -> VmimConfigurationOptions {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn progress(seconds: u64, remaining: u64) -> MigrationProgress {
+        MigrationProgress {
+            elapsed_ms: Some(seconds * 1000),
+            total_bytes: Some(GIB + 1),
+            remaining_bytes: Some(remaining),
+            ..MigrationProgress::default()
+        }
+    }
+
+    #[test]
+    fn stalled_copy_is_ended_and_one_with_progress_goes_on() {
+        let limits = Limits::of(Some(&written(json!({"completionTimeoutPerGiB": 0}))));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut watch = Watch::new(start);
+        for (seconds, remaining) in [(1, 900), (100, 800), (200, 800), (249, 850)] {
+            let progress = progress(seconds, remaining);
+            assert_eq!(watch.observe(limits, Some(&progress), at(seconds)), None);
+        }
+        let late = progress(250, 850);
+        let found = watch.observe(limits, Some(&late), at(250)).unwrap();
+        assert!(
+            found.contains("150 s (migrations.progressTimeout)"),
+            "{found}"
+        );
+        // It stays ended, whatever follows.
+        let ended = progress(251, 1);
+        assert!(watch.observe(limits, Some(&ended), at(251)).is_some());
+        // Without any report, too.
+        let mut silent = Watch::new(start);
+        assert!(silent.observe(limits, None, at(150)).is_some());
+    }
+
+    #[test]
+    fn time_grows_with_the_size() {
+        let limits = Limits::of(Some(&written(json!({"progressTimeout": 0}))));
+        let start = Instant::now();
+        let mut watch = Watch::new(start);
+        assert_eq!(watch.observe(limits, Some(&progress(299, 5)), start), None);
+        let found = watch.observe(limits, Some(&progress(300, 4)), start);
+        assert!(found.unwrap().contains("after 300 s for 2 GiB"));
+        assert_eq!(Limits::of(None).completion_per_gib.as_secs(), 150);
+    }
+
+    #[test]
+    fn bandwidth_is_rounded_up_and_zero_is_no_limit() {
+        for (value, expected) in [("64Mi", Some(64)), ("1", Some(1)), ("0", None)] {
+            let written = written(json!({"bandwidthPerMigration": value}));
+            assert_eq!(bandwidth_mib(Some(&written)), expected, "{value}");
+        }
+        assert_eq!(bandwidth_mib(None), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Migrations of guests from and to this node.
+//!
+//! The two launchers direct a migration; the virt-handlers prepare the pods, carry bytes between them
+//! and report on the VMI.
+//!
+//! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
+//! - `limits` finds copies that take too long;
+//! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node;
+//! - `endpoint` accepts them there.
+//!
+//! **Invariants**: before the guest is in the other pod, only the old node reports its end; bytes are
+//! carried only from the node and for the migration that virt-controller has published on the VMI; no
+//! byte of a guest is interpreted.
+
+mod act;
+mod carriage;
+mod endpoint;
+mod limits;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use carriage::Migrations;
+pub(crate) use endpoint::router;
+pub(crate) use plan::awaits_take_over;
+
+/// The protocol of an upgrade that carries bytes between two pods.
+const PROTOCOL: &str = "ferrovirt-migration";
+/// The volume of a pod with the sockets of its launcher.
+const SOCKETS: &str = "sockets";

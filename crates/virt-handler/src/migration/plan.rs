@@ -1,0 +1,284 @@
+//! Pure planning: maps the state of a migration to the next step of this node.
+
+use kubevirt_api::{
+    VirtualMachineInstance, migration::VirtualMachineInstanceMigrationState as State,
+};
+use launcher_channel::{MigrationReport as Report, MigrationStage as Stage};
+
+use crate::guest::Part;
+
+/// The input of the plan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Observed<'a> {
+    pub(super) state: &'a State,
+    pub(super) part: Part,
+    pub(super) node: &'a str,
+    /// The launcher of the pod on this node can be called.
+    pub(super) is_connected: bool,
+    /// The launcher has reported its state, with or without a migration.
+    pub(super) is_known: bool,
+    /// The report of the launcher about this migration.
+    pub(super) stage: Option<&'a Stage>,
+    /// Why the copy takes too long.
+    pub(super) overrun: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Prepare the pod and have its launcher wait for the guest.
+    Receive,
+    /// Publish where the pod can be reached.
+    PublishAddress,
+    /// Publish that the guest runs here.
+    PublishArrival,
+    /// Have the guest copied to the other pod.
+    Begin,
+    /// Stop the copy; the guest stays.
+    Cancel,
+    /// Publish how it has ended.
+    End(Outcome),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Moved,
+    Failed(String),
+    /// Stopped by request.
+    Aborted,
+}
+
+/// The launcher has forgotten the migration, so it was not running when the launcher was restarted.
+const FORGOTTEN: &str = "the launcher of the guest was restarted before the copy began";
+
+pub(super) fn plan(observed: &Observed<'_>) -> Option<Step> {
+    let state = observed.state;
+    let is_here = |node: &Option<String>| node.as_deref() == Some(observed.node);
+    match observed.part {
+        Part::Arrives => arriving(observed),
+        Part::Runs if is_here(&state.target_node) => arrived(observed),
+        Part::Runs if is_here(&state.source_node) && state.completed != Some(true) => {
+            leaving(observed)
+        }
+        Part::Runs => None,
+    }
+}
+
+fn arriving(observed: &Observed<'_>) -> Option<Step> {
+    let state = observed.state;
+    if !observed.is_connected || state.failed == Some(true) {
+        return None;
+    }
+    match observed.stage {
+        None if state.abort_requested == Some(true) || state.start_timestamp.is_some() => None,
+        None => Some(Step::Receive),
+        Some(Stage::Waiting | Stage::Receiving | Stage::Received) => {
+            let is_published = state.target_node_address.is_some();
+            (!is_published).then_some(Step::PublishAddress)
+        }
+        Some(Stage::Done) => {
+            let is_published = state.target_node_domain_ready_timestamp.is_some();
+            (!is_published).then_some(Step::PublishArrival)
+        }
+        Some(Stage::Copying | Stage::Failed(_) | Stage::Cancelled) => None,
+    }
+}
+
+/// virt-controller has moved the VMI to this node, because the old pod has given the guest up.
+fn arrived(observed: &Observed<'_>) -> Option<Step> {
+    // If the old node could not report it.
+    (observed.state.completed != Some(true)).then_some(Step::End(Outcome::Moved))
+}
+
+/// Whether the guest belongs to this node, and its launcher still waits for the old pod to say so.
+pub(crate) fn awaits_take_over(vmi: &VirtualMachineInstance, report: Option<&Report>) -> bool {
+    let status = vmi.status.as_ref();
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    let (Some(status), Some(state), Some(report)) = (status, state, report) else {
+        return false;
+    };
+    let is_here = state.target_node.is_some() && state.target_node == status.node_name;
+    let is_this = state.migration_uid.as_ref() == Some(&report.id);
+    is_here && is_this && state.failed != Some(true) && report.stage == Stage::Received
+}
+
+fn leaving(observed: &Observed<'_>) -> Option<Step> {
+    let state = observed.state;
+    let is_unwanted = state.abort_requested == Some(true);
+    if state.start_timestamp.is_none() {
+        let is_ready = state.target_node_address.is_some() && observed.is_connected;
+        return match (is_unwanted, is_ready) {
+            (true, _) => Some(Step::End(Outcome::Aborted)),
+            (false, true) => Some(Step::Begin),
+            (false, false) => None,
+        };
+    }
+    match observed.stage {
+        Some(Stage::Done) => Some(Step::End(Outcome::Moved)),
+        Some(Stage::Failed(message)) => Some(Step::End(Outcome::Failed(message.clone()))),
+        Some(Stage::Cancelled) if is_unwanted => Some(Step::End(Outcome::Aborted)),
+        Some(Stage::Cancelled) => {
+            let message = observed.overrun.unwrap_or("cancelled");
+            Some(Step::End(Outcome::Failed(message.to_owned())))
+        }
+        Some(Stage::Copying) => {
+            let is_to_end = is_unwanted || observed.overrun.is_some();
+            (is_to_end && observed.is_connected).then_some(Step::Cancel)
+        }
+        Some(Stage::Waiting | Stage::Receiving | Stage::Received) => None,
+        None => (observed.is_connected && observed.is_known)
+            .then(|| Step::End(Outcome::Failed(FORGOTTEN.to_owned()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The next step of node `n1` or `n2` of a migration from `n1` to `n2`.
+    fn next(node: &str, part: Part, state: Value, stage: Option<&Stage>) -> Option<Step> {
+        next_of(node, part, state, stage, None)
+    }
+
+    fn next_of(
+        node: &str,
+        part: Part,
+        mut state: Value,
+        stage: Option<&Stage>,
+        overrun: Option<&str>,
+    ) -> Option<Step> {
+        for (name, value) in [("sourceNode", "n1"), ("targetNode", "n2")] {
+            state[name] = json!(value);
+        }
+        let state: State = serde_json::from_value(state).unwrap();
+        plan(&Observed {
+            state: &state,
+            part,
+            node,
+            is_connected: true,
+            is_known: true,
+            stage,
+            overrun,
+        })
+    }
+
+    const START: &str = "2026-11-21T12:00:00Z";
+
+    fn failed(message: &str) -> Step {
+        Step::End(Outcome::Failed(message.to_owned()))
+    }
+
+    #[test]
+    fn new_node_prepares_its_pod_and_reports_the_guest() {
+        let check = |state: Value, stage: Option<Stage>, expected: Option<Step>| {
+            let found = next("n2", Part::Arrives, state.clone(), stage.as_ref());
+            assert_eq!(found, expected, "{state} {stage:?}");
+        };
+        let address = || json!({"targetNodeAddress": "10.0.0.2"});
+        check(json!({}), None, Some(Step::Receive));
+        check(json!({"abortRequested": true}), None, None);
+        check(json!({"failed": true}), None, None);
+        check(json!({"startTimestamp": START}), None, None);
+        check(json!({}), Some(Stage::Waiting), Some(Step::PublishAddress));
+        check(address(), Some(Stage::Waiting), None);
+        // It does not run before its old pod has given it up.
+        check(address(), Some(Stage::Received), None);
+        check(address(), Some(Stage::Done), Some(Step::PublishArrival));
+        let ready = json!({"targetNodeDomainReadyTimestamp": START});
+        check(ready, Some(Stage::Done), None);
+        check(address(), Some(Stage::Failed(String::new())), None);
+    }
+
+    #[test]
+    fn old_node_begins_and_reports_the_end() {
+        let check = |state: Value, stage: Option<Stage>, expected: Option<Step>| {
+            let found = next("n1", Part::Runs, state.clone(), stage.as_ref());
+            assert_eq!(found, expected, "{state} {stage:?}");
+        };
+        let begun = || json!({"startTimestamp": START, "targetNodeAddress": "10.0.0.2"});
+        check(json!({}), None, None);
+        check(
+            json!({"targetNodeAddress": "10.0.0.2"}),
+            None,
+            Some(Step::Begin),
+        );
+        let unwanted = json!({"targetNodeAddress": "10.0.0.2", "abortRequested": true});
+        check(unwanted, None, Some(Step::End(Outcome::Aborted)));
+        check(begun(), Some(Stage::Copying), None);
+        check(begun(), Some(Stage::Done), Some(Step::End(Outcome::Moved)));
+        check(
+            begun(),
+            Some(Stage::Failed("no room".to_owned())),
+            Some(failed("no room")),
+        );
+        check(begun(), None, Some(failed(FORGOTTEN)));
+        let mut unwanted = begun();
+        unwanted["abortRequested"] = json!(true);
+        check(unwanted.clone(), Some(Stage::Copying), Some(Step::Cancel));
+        check(
+            unwanted.clone(),
+            Some(Stage::Cancelled),
+            Some(Step::End(Outcome::Aborted)),
+        );
+        // Too late.
+        check(unwanted, Some(Stage::Done), Some(Step::End(Outcome::Moved)));
+        let mut over = begun();
+        over["completed"] = json!(true);
+        check(over, Some(Stage::Done), None);
+    }
+
+    #[test]
+    fn copy_that_takes_too_long_is_cancelled_with_the_reason() {
+        let begun = || json!({"startTimestamp": START});
+        let late = Some("no progress for 150 s");
+        let found = next_of("n1", Part::Runs, begun(), Some(&Stage::Copying), late);
+        assert_eq!(found, Some(Step::Cancel));
+        let found = next_of("n1", Part::Runs, begun(), Some(&Stage::Cancelled), late);
+        assert_eq!(found, Some(failed("no progress for 150 s")));
+    }
+
+    #[test]
+    fn new_node_reports_the_end_that_the_old_one_could_not() {
+        let check = |state: Value, stage: Option<Stage>, expected: Option<Step>| {
+            let found = next("n2", Part::Runs, state.clone(), stage.as_ref());
+            assert_eq!(found, expected, "{state} {stage:?}");
+        };
+        let over = || json!({"completed": true});
+        check(over(), Some(Stage::Done), None);
+        check(over(), None, None);
+        check(
+            json!({}),
+            Some(Stage::Done),
+            Some(Step::End(Outcome::Moved)),
+        );
+    }
+
+    #[test]
+    fn guest_that_was_given_up_is_taken_over_by_its_new_node() {
+        let check = |node: &str, change: Value, stage: Stage, expected: bool| {
+            let mut state = json!({"migrationUid": "m", "targetNode": "n2", "completed": true});
+            for (name, value) in change.as_object().unwrap() {
+                state[name] = value.clone();
+            }
+            let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+                "metadata": {}, "spec": {"domain": {"devices": {}}},
+                "status": {"nodeName": node, "migrationState": state},
+            }))
+            .unwrap();
+            let report = Report {
+                id: "m".to_owned(),
+                stage,
+                progress: None,
+            };
+            let found = awaits_take_over(&vmi, Some(&report));
+            assert_eq!(found, expected, "{node} {state} {report:?}");
+        };
+        check("n2", json!({}), Stage::Received, true);
+        check("n1", json!({}), Stage::Received, false);
+        check("n2", json!({}), Stage::Done, false);
+        check("n2", json!({"failed": true}), Stage::Received, false);
+        check("n2", json!({"migrationUid": "n"}), Stage::Received, false);
+        assert!(!awaits_take_over(&VirtualMachineInstance::default(), None));
+    }
+}

@@ -1,0 +1,86 @@
+//! Packs a scenario's script and programs for the machine, as an archive that is its second disk.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+use super::{
+    power_cut,
+    scenario::{Part, Scenario},
+};
+use crate::{suites, workspace::root};
+
+/// The suite of the pod supervisor.
+const POD_TESTS: &str = "pod-supervisor/pods";
+
+/// Writes the archive, with more files under their names. Tests that are not current are built.
+pub(super) fn pack(scenario: &Scenario, more: &[(String, PathBuf)], to: &Path) -> Result<()> {
+    let script = root().join("deploy/machine/scenarios").join(scenario.name);
+    let mut files = vec![("scenario".to_owned(), script)];
+    for part in scenario.parts {
+        match part {
+            Part::PodTests => files.extend(pod_tests()?),
+            Part::Ourselves => files.push(("programs/xtask".to_owned(), power_cut::program()?)),
+        }
+    }
+    files.extend_from_slice(more);
+    write(&files, to)
+}
+
+/// An archive without files.
+pub(super) fn pack_nothing(to: &Path) -> Result<()> {
+    write(&[], to)
+}
+
+/// The tests look for the program in the directory above their own.
+fn pod_tests() -> Result<[(String, PathBuf); 2]> {
+    let suites = suites::build()?;
+    let suite = suites.into_iter().find(|suite| suite.name == POD_TESTS);
+    let tests = suite
+        .with_context(|| format!("no suite {POD_TESTS}"))?
+        .program;
+    let directory = tests.ancestors().nth(2).context("a target directory")?;
+    let program = directory.join("pod-supervisor");
+    anyhow::ensure!(
+        program.exists(),
+        "{} is missing: run `cargo build --workspace --bins` first",
+        program.display()
+    );
+    Ok([
+        ("programs/deps/pods".to_owned(), tests),
+        ("programs/pod-supervisor".to_owned(), program),
+    ])
+}
+
+fn write(files: &[(String, PathBuf)], to: &Path) -> Result<()> {
+    let file = File::create(to).with_context(|| format!("make {}", to.display()))?;
+    let mut archive = tar::Builder::new(file);
+    for (name, path) in files {
+        archive
+            .append_path_with_name(path, name)
+            .with_context(|| format!("add {}", path.display()))?;
+    }
+    archive.into_inner()?.sync_all()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archive_is_whole_sectors() {
+        let directory = tempfile::tempdir().unwrap();
+        let to = directory.path().join("parts.tar");
+        let script = root().join("deploy/machine/scenarios/devices");
+        write(&[("scenario".to_owned(), script)], &to).unwrap();
+        assert_eq!(to.metadata().unwrap().len() % 512, 0);
+        let mut archive = tar::Archive::new(File::open(&to).unwrap());
+        assert_eq!(archive.entries().unwrap().count(), 1);
+        pack_nothing(&to).unwrap();
+        assert_eq!(to.metadata().unwrap().len(), 1024);
+    }
+}
