@@ -31,6 +31,7 @@ mod logins;
 mod machine;
 mod metrics_page;
 mod parity;
+mod parsers;
 mod power_cut;
 mod printer;
 mod push;
