@@ -1,7 +1,7 @@
 //! `xtask bench`: measures what SPECIFICATION.md promises.
 //!
 //! `vm` does so on a single host brought up for it, `cluster` on the test cluster, `api` beside a
-//! kube-apiserver, `admission` and `controller` in processes of their own:
+//! kube-apiserver, `overload` our API server while a user asks too much, `admission` and `controller` in processes of their own:
 //!
 //! - `host` builds the programs, brings the host up and always takes it down;
 //! - `sightings` notes every change of pods and VMIs with the time at which this client saw it;
@@ -43,7 +43,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::printer::Printer;
 
 pub(crate) use admission::{AdmissionOptions, admission};
-pub(crate) use api::{ApiOptions, api};
+pub(crate) use api::{ApiOptions, OverloadOptions, api, overload};
 pub(crate) use cluster::{ClusterOptions, cluster};
 pub(crate) use controller::{ControllerOptions, controller};
 use host::Host;

@@ -1,7 +1,7 @@
 //! `xtask fuzz`: builds fuzz targets and runs them for some time.
 //!
-//! The targets are the programs of `fuzz/`, a workspace of its own. They are built with the stable
-//! compiler: libFuzzer's instrumentation is an option of the code generator. Sanitizers are not
+//! The targets are functions of `crates/fuzz-targets`, and `fuzz/`, a workspace of its own, has a program
+//! of each. They are built with the stable compiler: libFuzzer's instrumentation is an option of the code generator. Sanitizers are not
 //! available, but the fuzzed crates have no unsafe code. The examples are the seeds, the field names the
 //! dictionary (`seeds`). Interesting inputs stay in the cache directory for the next run.
 
@@ -198,7 +198,7 @@ fn last_lines(output: &str) -> String {
     lines.get(begin..).unwrap_or_default().join("\n")
 }
 
-fn targets() -> Result<Vec<String>> {
+pub(crate) fn targets() -> Result<Vec<String>> {
     let directory = root().join("fuzz/src/bin");
     let mut names = Vec::new();
     for entry in
@@ -236,9 +236,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_found() {
-        let targets = targets().unwrap();
-        assert!(targets.contains(&"decode".to_owned()));
+    fn every_target_has_a_program() {
+        let names: Vec<&str> = fuzz_targets::ALL.iter().map(|(name, _)| *name).collect();
+        assert_eq!(targets().unwrap(), names);
+    }
+
+    /// Without instrumentation, so that CI builds nothing twice: seeds, what earlier runs found, and each of
+    /// these cut short and with a changed byte.
+    #[test]
+    fn targets_hold_for_seeds_and_former_findings() {
+        for (name, target) in fuzz_targets::ALL {
+            let mut inputs = seeds::seeds_of(name).unwrap();
+            inputs.extend(former_findings(name));
+            assert!(!inputs.is_empty(), "{name} has no seeds");
+            for mut input in inputs {
+                target(&input);
+                let middle = input.len() / 2;
+                target(&input[..middle]);
+                if let Some(byte) = input.get_mut(middle) {
+                    *byte ^= 0x55;
+                }
+                target(&input);
+            }
+            target(b"");
+        }
+    }
+
+    fn former_findings(name: &str) -> Vec<Vec<u8>> {
+        let directory = root().join("crates/fuzz-targets/inputs").join(name);
+        let files = fs::read_dir(directory).into_iter().flatten();
+        files
+            .map(|file| fs::read(file.unwrap().path()).unwrap())
+            .collect()
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod logins;
 mod machine;
 mod metrics_page;
 mod parity;
+mod parsers;
 mod power_cut;
 mod printer;
 mod push;
@@ -139,6 +140,8 @@ enum BenchTask {
     Controller(bench::ControllerOptions),
     /// Our API server beside a kube-apiserver with etcd: latency, writes, lists, watches, memory.
     Api(bench::ApiOptions),
+    /// The times of a user of our API server, and its memory, while another asks for far too much.
+    Overload(bench::OverloadOptions),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -171,6 +174,9 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Bench {
             bench: BenchTask::Admission(options),
         } => bench::admission(&printer, &options),
+        Task::Bench {
+            bench: BenchTask::Overload(options),
+        } => bench::overload(&printer, &options),
         Task::Bench {
             bench: BenchTask::Cluster(options),
         } => bench::cluster(&printer, &options),

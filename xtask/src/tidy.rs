@@ -3,7 +3,8 @@
 //! Every module has a `//!` text and a meaningful name; crates depend on their own ring and inner ones
 //! only; files of the two inner rings do not depend on each other in circles; documents name existing
 //! files and functions; a doc test is in a crate where doc tests run; the lock file of the fuzz targets
-//! has the dependencies of our crates, and ARCHITECTURE.md describes every crate. The longest
+//! has the dependencies of our crates; every parser of the threat model has a fuzz target, and
+//! ARCHITECTURE.md describes every crate. The longest
 //! files and functions are printed, but not limited.
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::debian::lines;
 use crate::printer::Printer;
 use crate::workspace::{Metadata, Package, metadata, root};
-use crate::{architecture, circles, documents, failpoints, finalizers, fuzz_lock};
+use crate::{architecture, circles, documents, failpoints, finalizers, fuzz, fuzz_lock, parsers};
 
 /// Names without a meaning.
 const MEANINGLESS: [&str; 9] = [
@@ -75,6 +76,9 @@ pub(crate) fn run(printer: &Printer) -> Result<()> {
     let path = root().join("fuzz/Cargo.lock");
     let lock = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     faults.extend(fuzz_lock::faults(&lock, &metadata));
+    let path = root().join("docs/threat-model.md");
+    let model = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    faults.extend(parsers::faults(&model, &fuzz::targets()?));
     let path = root().join("ARCHITECTURE.md");
     let document = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     faults.extend(architecture::faults(&document, &metadata));

@@ -14,7 +14,7 @@ use kubevirt_api::{
 };
 use serde_json::{Value, json};
 
-use crate::{gates::Gates, legacy};
+use crate::{gates::Gates, host_disks::HostDisks, legacy};
 
 /// CPU request of a guest that sets none. Launcher pods always get it; the VMI is changed only when
 /// the administrator sets another value.
@@ -44,6 +44,8 @@ pub struct ClusterConfig {
     pub default_binding: Binding,
     pub bridge_on_pod_network: Permission,
     pub gates: Gates,
+    /// Of the node's command line, not of the `KubeVirt` object.
+    pub host_disks: HostDisks,
     /// Whether guests may reserve SCSI disks; the gate `PersistentReservation` also permits it.
     pub persistent_reservation: Permission,
     /// Permitted PCI devices: resource name to vendor selector (`10DE:2342`).
@@ -232,6 +234,7 @@ impl ClusterConfig {
                 Permission::Refused
             },
             gates,
+            host_disks: HostDisks::Anywhere,
             pci_devices: pci_devices(written),
             reference_policy: reference_policy(written),
             quote_service_socket: quote_service_socket(written),

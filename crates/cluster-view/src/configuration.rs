@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
-use cluster_config::{ClusterConfig, Unusable, legacy};
+use cluster_config::{ClusterConfig, HostDisks, Unusable, legacy};
 use k8s_openapi::{
     NamespaceResourceScope, api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -46,6 +46,16 @@ impl Configuration {
     /// The configuration of the installation in that namespace; the defaults until [`Self::ready`].
     pub fn new(namespace: &str) -> Self {
         Self::with_initial(ClusterConfig::default(), namespace)
+    }
+
+    /// The configuration of an installation whose host disks have to be directly in one of these directories,
+    /// whatever the installation's objects say.
+    pub fn with_host_disks(directories: Vec<String>, namespace: &str) -> Self {
+        let initial = ClusterConfig {
+            host_disks: HostDisks::In(directories),
+            ..ClusterConfig::default()
+        };
+        Self::with_initial(initial, namespace)
     }
 
     /// `initial` is in effect while the installation has no configuration.
@@ -166,7 +176,9 @@ fn read(
             "status": kubevirt.status,
         })
     });
-    ClusterConfig::from_objects(map, object.as_ref()).map(Arc::new)
+    let mut config = ClusterConfig::from_objects(map, object.as_ref())?;
+    config.host_disks = initial.host_disks.clone();
+    Ok(Arc::new(config))
 }
 
 /// The parts of a `KubeVirt` object that are read here.
@@ -210,6 +222,17 @@ impl Resource for KubeVirt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_of_host_disks_are_not_of_the_objects() {
+        let configuration = Configuration::with_host_disks(vec!["/d".to_owned()], "kubevirt");
+        let expected = HostDisks::In(vec!["/d".to_owned()]);
+        assert_eq!(configuration.now().host_disks, expected);
+        let gates = BTreeMap::from([("feature-gates".to_owned(), "HostDisk".to_owned())]);
+        let config = read(&configuration.inner.initial, Some(&gates), None).unwrap();
+        assert!(config.has_gate("HostDisk"));
+        assert_eq!(config.host_disks, expected);
+    }
 
     #[test]
     fn configuration_follows_its_objects() {

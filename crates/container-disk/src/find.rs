@@ -249,6 +249,8 @@ mod tests {
         }
     }
 
+    /// The classes of CVE-2022-1798 and CVE-2020-14316: a path of a manifest, or a link in an image, that
+    /// leads to files of the host.
     #[test]
     fn links_are_not_followed_even_within_the_image() {
         let image = Image::with(&["disk/real"]);

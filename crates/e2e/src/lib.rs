@@ -31,6 +31,7 @@
     reason = "all of this is for tests, which fail by panicking and explain on standard output"
 )]
 
+mod attempts;
 mod chaos;
 mod cluster;
 mod console;
@@ -52,6 +53,7 @@ mod test_namespace;
 mod times;
 mod waiting;
 
+pub use attempts::{Attempt, FORBIDDEN, Intruder, attempt};
 pub use chaos::{ChaosEnvironment, ChaosRun, Liveness, Report, Target, Until, run_chaos};
 pub use cluster::{Cluster, Disconnected, NAMESPACE};
 pub use console::Console;

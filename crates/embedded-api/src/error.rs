@@ -135,6 +135,15 @@ impl From<StoreError> for ApiError {
                 )
                 .into()
             }
+            StoreError::ReadOnly => {
+                tracing::error!("the file system that holds the API's database is read-only");
+                Status::new(
+                    Reason::InternalError,
+                    "the file system that holds the API's database is read-only: look for errors of its \
+                     disk on the host, mount it for writing, then retry; guests keep running",
+                )
+                .into()
+            }
             StoreError::Conflict => {
                 Status::new(Reason::Conflict, "the object has been modified").into()
             }

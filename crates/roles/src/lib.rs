@@ -152,6 +152,27 @@ mod tests {
         }
     }
 
+    /// The class of CVE-2020-1701: a node's component that reads all secrets. The node of a single host has the
+    /// rights of a kubelet and is not among them.
+    #[test]
+    fn no_component_reads_secrets_of_other_namespaces() {
+        for environment in ENVIRONMENTS {
+            for object in objects(environment).expect("good tables") {
+                let name = meta::name(&object);
+                if object["kind"] != "ClusterRole" || !name.starts_with("kubevirt-") {
+                    continue;
+                }
+                for rule in object["rules"].as_array().expect("rules") {
+                    let groups = rule["apiGroups"].to_string();
+                    let resources = rule["resources"].to_string();
+                    let is_core = groups.contains("\"\"") || groups.contains("\"*\"");
+                    let reaches = resources.contains("\"secrets\"") || resources.contains("\"*\"");
+                    assert!(!(is_core && reaches), "{name}: {rule}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn handler_role_names_its_node_on_a_single_host() {
         for (environment, expected) in ENVIRONMENTS.into_iter().zip([Value::Null, json!(["one"])]) {

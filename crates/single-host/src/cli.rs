@@ -69,6 +69,9 @@ pub struct Up {
     /// Run guests by software emulation even where KVM works
     #[arg(long)]
     pub emulation: bool,
+    /// Directory whose files may be disks of `hostDisk` volumes; may be repeated. Without it there are none
+    #[arg(long = "host-disks", value_name = "DIR")]
+    pub host_disks: Vec<PathBuf>,
     /// Addresses of pods; must not overlap with a network of the host
     #[arg(long, default_value = "10.244.0.0/24", value_name = "CIDR")]
     pub pod_cidr: String,

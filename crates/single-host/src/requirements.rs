@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::StatVfsMountFlags;
 use tokio::net::TcpListener;
 
 /// Enough for an unpacked launcher image and a few guests.
@@ -20,6 +21,24 @@ pub(crate) fn host() -> Result<()> {
     ensure!(
         overlay,
         "the kernel has no overlay file system, which containers need: load it with `modprobe overlay`"
+    );
+    Ok(())
+}
+
+/// Checks that the file system of the state directory, which may not exist yet, can be written. A kernel
+/// makes it read-only when its disk fails.
+pub(crate) fn writable(dir: &Path) -> Result<()> {
+    let existing = dir.ancestors().find(|dir| dir.is_dir());
+    let Some(existing) = existing else {
+        return Ok(());
+    };
+    let stat = rustix::fs::statvfs(existing)
+        .with_context(|| format!("read the file system of {}", existing.display()))?;
+    ensure!(
+        !stat.f_flag.contains(StatVfsMountFlags::RDONLY),
+        "the file system of {} is read-only; guests keep running: look for errors of its disk with \
+         `dmesg`, mount it for writing, or give another --state-dir",
+        dir.display(),
     );
     Ok(())
 }

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
 use kubevirt_api::{VirtualMachineInstance, annotations};
-use serving::Target;
+use serving::{ClientError, Target};
 
 use crate::{refusal::Refusal, settings::Shared};
 
@@ -142,13 +142,21 @@ async fn head(
         .body(Body::empty())
         .map_err(|err| Refusal::internal(err.to_string()))?;
     let response = shared.nodes.send(&target, request).await;
-    let response = response.map_err(|err| {
-        Refusal::unavailable(format!(
-            "virt-handler on the node does not answer: {}",
-            error_chain(&err)
-        ))
-    })?;
+    let response = response.map_err(|err| Refusal::unavailable(unreachable(&err)))?;
     Ok(response.map(Body::new))
+}
+
+/// Why no request was sent. The server at the address of the node may be that of another node, which has a
+/// certificate of the same authority.
+fn unreachable(error: &ClientError) -> String {
+    let cause = error_chain(error);
+    match error {
+        ClientError::Handshake { name, .. } => format!(
+            "the server at the address of the node did not prove to be {name}, so nothing was sent to it: \
+             {cause}; if the node has a new address, restart its virt-handler, which publishes it"
+        ),
+        _ => format!("virt-handler on the node does not answer: {cause}"),
+    }
 }
 
 fn timed_out(_: tokio::time::error::Elapsed) -> Refusal {

@@ -235,7 +235,8 @@ mod tests {
         assert_eq!(std::fs::read(victim).unwrap(), b"precious");
     }
 
-    /// The class of CVE-2025-64437.
+    /// The classes of CVE-2025-64437, CVE-2026-7374 (the console's socket) and CVE-2026-13201 (that of
+    /// notifications): every socket of a pod is opened by this function.
     #[tokio::test]
     async fn socket_behind_a_symlink_is_not_connected_to() {
         let (root, pods, uid) = volume();

@@ -1,6 +1,4 @@
-//! Headers of disk images.
+//! The target of this name, for libFuzzer.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| disk_image::fuzz_probe(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_targets::disk_image::run(bytes));

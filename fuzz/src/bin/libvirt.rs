@@ -1,6 +1,4 @@
-//! Frames and bodies of libvirt's protocol.
+//! The target of this name, for libFuzzer.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| libvirt::fuzz_decoders(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_targets::libvirt::run(bytes));

@@ -1,24 +1,4 @@
-//! JSON patches, merge patches and strategic ones: an array of an object and its patch.
+//! The target of this name, for libFuzzer.
 #![no_main]
 
-use apimachinery::{patch, shape::Type};
-use libfuzzer_sys::fuzz_target;
-use serde_json::Value;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok((target, change)) = serde_json::from_slice::<(Value, Value)>(bytes) else {
-        return;
-    };
-    if let Ok(patched) = patch::json::apply(&target, &change) {
-        serde_json::to_vec(&patched).expect("what was patched can be written");
-    }
-    let merged = patch::merge::apply(&target, &change);
-    if let Some(difference) = patch::merge::diff(&target, &merged) {
-        assert_eq!(patch::merge::apply(&target, &difference), merged);
-    }
-    drop(patch::strategic::apply(
-        &target,
-        &change,
-        Type::built_in("", "Pod"),
-    ));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_targets::patch::run(bytes));

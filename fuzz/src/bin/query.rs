@@ -1,41 +1,4 @@
-//! Short texts of users: selectors, JSON paths of columns, network addresses.
+//! The target of this name, for libFuzzer.
 #![no_main]
 
-use apimachinery::{
-    jsonpath::JsonPath,
-    selector::{FieldSelector, LabelSelector},
-};
-use libfuzzer_sys::fuzz_target;
-use net_plan::{Cidr, MacAddress};
-use serde_json::json;
-
-fuzz_target!(|text: &str| {
-    let object = json!({
-        "metadata": { "name": "a", "labels": { "a": "b" } },
-        "spec": { "list": [{ "type": "Ready", "status": "True" }, 1, null] },
-    });
-    if let Ok(selector) = LabelSelector::parse(text) {
-        selector.matches(&object);
-    }
-    if let Ok(selector) = FieldSelector::parse(text) {
-        selector.matches(&object);
-    }
-    if let Ok(path) = JsonPath::parse(text) {
-        path.find(&object);
-    }
-    if let Ok(cidr) = text.parse::<Cidr>() {
-        let again: Cidr = cidr
-            .to_string()
-            .parse()
-            .expect("what was written can be read");
-        assert_eq!(again, cidr);
-        cidr.nth(u32::MAX);
-    }
-    if let Ok(address) = text.parse::<MacAddress>() {
-        let again: MacAddress = address
-            .to_string()
-            .parse()
-            .expect("what was written can be read");
-        assert_eq!(again, address);
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_targets::query::run(bytes));

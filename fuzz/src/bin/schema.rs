@@ -1,20 +1,4 @@
-//! CRD schemas and objects: an array of a schema and an object. Pruning and defaulting are idempotent.
+//! The target of this name, for libFuzzer.
 #![no_main]
 
-use apimachinery::schema::Schema;
-use libfuzzer_sys::fuzz_target;
-use serde_json::Value;
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok((raw, mut object)) = serde_json::from_slice::<(Value, Value)>(bytes) else {
-        return;
-    };
-    let Ok(schema) = Schema::parse(&raw, "schema") else {
-        return;
-    };
-    schema.prune(&mut object);
-    schema.fill_defaults(&mut object);
-    assert!(schema.prune(&mut object.clone()).is_empty());
-    let found = schema.validate(&object);
-    drop(schema.validate_rules(&object, None, &found));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz_targets::schema::run(bytes));

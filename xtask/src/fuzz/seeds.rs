@@ -18,16 +18,35 @@ pub(super) fn plant(target: &str, corpus: &Path) -> Result<()> {
     Ok(())
 }
 
-fn seeds_of(target: &str) -> Result<Vec<Vec<u8>>> {
+pub(super) fn seeds_of(target: &str) -> Result<Vec<Vec<u8>>> {
     Ok(match target {
+        "path" => {
+            vec![b"/apis/kubevirt.io/v1/watch/namespaces/n/virtualmachines/a%2eb/status".to_vec()]
+        }
+        "apply" | "patch" | "schema" => pairs()?,
+        "answer" => vec![REPLIES.to_vec()],
         "dhcp" => dhcp_requests(),
         "dns" => DNS_MESSAGES.map(<[u8]>::to_vec).to_vec(),
+        "import" => import_inputs(),
+        "jwt" => vec![TOKEN.to_vec()],
         "layer" => vec![layers()?],
+        "manifest" => DOCUMENTS.map(<[u8]>::to_vec).to_vec(),
         "protobuf" => vec![NAMESPACE_IN_PROTOBUF.to_vec()],
+        "resolv_conf" => vec![RESOLV_CONF.to_vec()],
         "spdy" => vec![PORT_FORWARD_IN_SPDY.to_vec()],
         "websocket" => vec![EXEC_OVER_WEBSOCKET.to_vec()],
         _ => objects(target)?,
     })
+}
+
+/// Two objects of the examples after each other, as arrays.
+fn pairs() -> Result<Vec<Vec<u8>>> {
+    let all = objects("")?;
+    let pairs = all.windows(2).filter_map(|pair| match pair {
+        [one, other] => Some([b"[", &one[..], b",", other, b"]"].concat()),
+        _ => None,
+    });
+    Ok(pairs.collect())
 }
 
 /// The objects of the examples, in the form that the target reads.
@@ -86,6 +105,55 @@ const EXEC_OVER_WEBSOCKET: &[u8] = b"\x07\
     \x80\x95\0\0\0\0\"Width\":9,\"Height\":9}\
     \x89\x80\0\0\0\0\
     \x88\x82\0\0\0\0\x03\xe8";
+
+/// To the first request two parts of a picture, to the second a refusal.
+const REPLIES: &[u8] = b"\
+    0{\"part\":{\"mediaType\":\"image/png\",\"data\":\"iVBO\",\"more\":true}}\n\
+    1{\"refused\":{\"reason\":\"GuestNotRunning\",\"message\":\"no guest\",\"retry\":true}}\n\
+    0{\"part\":{\"mediaType\":\"image/png\",\"data\":\"Rw==\",\"more\":false}}\n";
+
+/// `{"alg":"ES256"}`, `{"sub":"a"}` and a signature.
+const TOKEN: &[u8] = b"eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA";
+
+const RESOLV_CONF: &[u8] = b"# a node wrote this\nnameserver 10.96.0.10\nnameserver fd00::a\n\
+    search default.svc.cluster.local svc.cluster.local example.\noptions ndots:5\n";
+
+/// An index, a manifest, and a configuration with its users.
+const DOCUMENTS: [&[u8]; 3] = [
+    br#"{"schemaVersion":2,"manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json",
+        "digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":2,
+        "platform":{"architecture":"amd64","os":"linux"}}]}"#,
+    br#"{"schemaVersion":2,"config":{"mediaType":"application/vnd.oci.image.config.v1+json",
+        "digest":"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","size":2},
+        "layers":[]}"#,
+    b"{\"config\":{\"User\":\"qemu:kvm\",\"Env\":null}}\0qemu:x:107:107::/:/sbin/nologin\nkvm:x:36:\n",
+];
+
+/// Headers of a file and of its second part; the magic bytes of a compressed file; an image.
+fn import_inputs() -> Vec<Vec<u8>> {
+    let headers =
+        b"content-length: 100\netag: \"a\"\n\ncontent-range: bytes 7-99/100\netag: \"a\"\n";
+    let mut image = vec![0; 2048];
+    for (at, bytes) in [
+        (0, &b"QFI\xfb\0\0\0\x03"[..]),
+        (20, &[0, 0, 0, 9]),
+        (36, &[0, 0, 0, 1]),
+        (46, &[2]),
+        (100, &[0, 0, 0, 104]),
+    ] {
+        image[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    // Its only cluster.
+    image[512 + 6] = 4;
+    vec![
+        prefixed(0, headers),
+        prefixed(
+            1,
+            b"\x05\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x04\0\x43\xbe\xb7\xe8\x01\0\0\0",
+        ),
+        prefixed(2, &image),
+    ]
+}
 
 /// Discover, request and inform of the client that the target serves.
 fn dhcp_requests() -> Vec<Vec<u8>> {

@@ -93,6 +93,8 @@ pub(super) fn host_disks(input: &Input<'_>) -> Vec<Violation> {
             let detail = "empty; name the file of the disk on the node";
             let field = input.at(&format!("{path}.path"));
             found.push(Violation::not_found(field, detail));
+        } else if let Some(detail) = input.config.host_disks.refusal(&disk.path) {
+            found.push(input.invalid(&format!("{path}.path"), detail));
         }
         if !disk.type_.is_known() {
             let choices = HostDiskType::KNOWN.join(" or ");

@@ -12,5 +12,6 @@ mod missing_requirements;
 mod networks;
 mod power;
 mod replica_sets;
+mod stolen_node;
 mod strategies;
 mod volumes;

@@ -1,40 +1,12 @@
 //! A hostile tenant: with the role `edit` in one namespace, a table of ways to the VM, secret or disk of another
 //! tenant, or to the host. Each must be refused with an error that says why.
 
-use e2e::tiny_vm;
-use http::{Method, Request};
-use kube::Client;
+use e2e::{Attempt, FORBIDDEN, Intruder, attempt, tiny_vm};
+use http::Method;
 use serde_json::{Value, json};
 
-use crate::{TestNamespace, test_namespace};
+use crate::test_namespace;
 
-/// One way, tried by the tenant of namespace `$own` against `$other`, in which the VM `victim` runs.
-#[derive(Clone)]
-struct Attempt {
-    aim: &'static str,
-    method: Method,
-    path: &'static str,
-    body: Value,
-    /// The code, and a part of the message.
-    refusal: (u16, &'static str),
-}
-
-fn attempt(
-    aim: &'static str,
-    (method, path): (Method, &'static str),
-    body: Value,
-    refusal: (u16, &'static str),
-) -> Attempt {
-    Attempt {
-        aim,
-        method,
-        path,
-        body,
-        refusal,
-    }
-}
-
-const FORBIDDEN: (u16, &str) = (403, "forbidden");
 const VIOLATES: (u16, &str) = (403, "violates PodSecurity \"baseline:latest\"");
 
 /// Reads of what belongs to another tenant or to the administrator.
@@ -292,40 +264,6 @@ fn pods() -> Vec<Attempt> {
     .collect()
 }
 
-/// Sends the request as the tenant; returns the code and the message.
-async fn send(client: &Client, test: &Tenants, one: &Attempt) -> (u16, String) {
-    let place = |text: &str| {
-        let own = text.replace("$own", &test.own.namespace);
-        own.replace("$other", &test.other.namespace)
-    };
-    let language = match one.method {
-        Method::PATCH => "application/merge-patch+json",
-        _ => "application/json",
-    };
-    let body = match &one.body {
-        Value::Null => Vec::new(),
-        body => place(&body.to_string()).into_bytes(),
-    };
-    let request = Request::builder()
-        .method(one.method.clone())
-        .uri(place(one.path))
-        .header("content-type", language)
-        .header("impersonate-user", "mallory")
-        .header("impersonate-group", "system:authenticated")
-        .body(body)
-        .expect("a request");
-    match client.request_text(request).await {
-        Ok(answer) => (200, answer),
-        Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
-        Err(error) => (0, error.to_string()),
-    }
-}
-
-struct Tenants {
-    own: TestNamespace,
-    other: TestNamespace,
-}
-
 #[tokio::test]
 async fn tenant_with_edit_reaches_neither_others_nor_the_host() {
     let own = test_namespace().await;
@@ -342,25 +280,18 @@ async fn tenant_with_edit_reaches_neither_others_nor_the_host() {
     other.apply(&tiny_vm("victim")).await;
     other.wait_vmi_phase("victim", "Running").await;
     let before = other.vmis().get("victim").await.expect("the victim");
-    let client = own.client.clone();
-    let tenants = Tenants { own, other };
     let attempts = [reads(), changes(), powers(), pods()].concat();
     assert!(attempts.len() >= 40, "{}", attempts.len());
-    let mut succeeded = Vec::new();
-    for one in &attempts {
-        let (code, message) = send(&client, &tenants, one).await;
-        let (expected, part) = one.refusal;
-        if code != expected || !message.contains(part) {
-            succeeded.push(format!("{}: {code} {message}", one.aim));
-        }
-    }
+    let tenant = Intruder {
+        client: &own.client,
+        user: "mallory",
+        groups: &["system:authenticated"],
+        own: &own.namespace,
+        other: &other.namespace,
+    };
+    let succeeded = tenant.try_all(&attempts).await;
     assert!(succeeded.is_empty(), "{}", succeeded.join("\n"));
-    let after = tenants
-        .other
-        .vmis()
-        .get("victim")
-        .await
-        .expect("the victim");
+    let after = other.vmis().get("victim").await.expect("the victim");
     assert_eq!(before.metadata.uid, after.metadata.uid);
     println!("{} attempts, 0 succeeded", attempts.len());
 }

@@ -9,6 +9,7 @@ mod bad_input;
 mod causes;
 mod chaos;
 mod crashes;
+mod database;
 mod failpoints;
 mod hostile_tenant;
 mod missing_requirements;

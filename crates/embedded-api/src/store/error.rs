@@ -17,6 +17,8 @@ pub enum StoreError {
     Future { wanted: u64, latest: u64 },
     #[error("write: the disk that holds the database is full")]
     DiskFull,
+    #[error("write: the file system that holds the database is read-only")]
+    ReadOnly,
     #[error("use database")]
     Sqlite(#[source] rusqlite::Error),
     #[error("use object")]
@@ -58,7 +60,9 @@ impl StoreError {
             Self::Future { .. } => Reason::FutureRevision,
             Self::DiskFull => Reason::DiskFull,
             Self::Corrupt { .. } => Reason::DatabaseCorrupt,
-            Self::Sqlite(_) | Self::File { .. } | Self::Empty { .. } => Reason::DatabaseFailed,
+            Self::Sqlite(_) | Self::ReadOnly | Self::File { .. } | Self::Empty { .. } => {
+                Reason::DatabaseFailed
+            }
             Self::Json(_) => Reason::BadObject,
             Self::TooNew { .. } => Reason::DatabaseTooNew,
             Self::Stopped | Self::Cancelled(_) => Reason::Cancelled,
@@ -70,6 +74,7 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull,
+            Some(rusqlite::ErrorCode::ReadOnly) => Self::ReadOnly,
             _ => Self::Sqlite(error),
         }
     }

@@ -182,3 +182,26 @@ async fn full_disk_is_one_clear_error() {
         .await
         .unwrap();
 }
+
+/// As a file system that the kernel has made read-only.
+#[tokio::test]
+async fn read_only_disk_is_one_clear_error() {
+    let store = memory();
+    let key = things().key("", "a");
+    store.create(&key, thing("a")).await.unwrap();
+    let read_only = |is: bool| {
+        let writer = store.connections.writer();
+        writer.pragma_update(None, "query_only", is).unwrap();
+    };
+    read_only(true);
+    let refused = store.create(&things().key("", "b"), thing("b")).await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, StoreError::ReadOnly), "{refused:?}");
+    // Reading goes on, and writing once it is mounted for writing again.
+    assert!(store.get(&key).await.unwrap().is_some());
+    read_only(false);
+    store
+        .create(&things().key("", "b"), thing("b"))
+        .await
+        .unwrap();
+}

@@ -4,6 +4,7 @@
 //! - [`sources`] finds the files of config maps, secrets and similar sources, [`payload`] writes them.
 //! - [`claims`] prepares persistent volumes; [`ownership`] applies the pod's `fsGroup` to them.
 //! - [`images`] records the images of image volumes, so that they are not removed.
+//! - [`usage`] compares volumes with their size limits.
 //! - [`mounts`] mounts and unmounts memory-backed volumes.
 
 mod claims;
@@ -15,6 +16,7 @@ mod payload;
 mod prepare;
 mod sources;
 mod sub_path;
+mod usage;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -23,6 +25,7 @@ use reasons::Reason;
 
 pub(crate) use prepare::{Request, has_payload, prepare, refresh};
 pub(crate) use sub_path::sub_path;
+pub(crate) use usage::{exceeded, has_limit};
 
 pub(crate) type Volumes = BTreeMap<String, Volume>;
 

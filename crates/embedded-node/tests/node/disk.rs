@@ -90,3 +90,27 @@ fn nearly_full_disk_stops_new_pods_until_there_is_space() {
     env.wait_phase("late", "Running");
     wait_for_pressure(&env, "False");
 }
+
+#[test]
+fn pod_with_a_volume_above_its_limit_is_evicted() {
+    let env = Environment::new("limit");
+    let pod = |bytes: &str| {
+        let script = format!("head -c {bytes} /dev/zero > /v/file; sleep 1000");
+        json!({
+            "terminationGracePeriodSeconds": 0, "restartPolicy": "Never",
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}],
+            "containers": [{
+                "name": "main", "image": "busybox:1", "command": ["sh", "-c", script],
+                "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+            }],
+        })
+    };
+    env.create("within", pod("500000"));
+    env.create("above", pod("3000000"));
+    let within = env.wait_phase("within", "Running");
+    let status = env.wait_phase("above", "Failed").status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("Evicted"));
+    let message = "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ";
+    assert_eq!(status.message.as_deref(), Some(message));
+    assert!(env.process(&within).is_alive());
+}

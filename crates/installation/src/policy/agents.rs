@@ -211,7 +211,8 @@ mod tests {
         check("Node", &node(&json!({})), &node(&json!({})), "");
     }
 
-    /// The class of CVE-2023-26484: what a taken-over node could reach with the credentials of its virt-handler.
+    /// The classes of CVE-2023-26484 and CVE-2024-33394: what a taken-over node could reach with the credentials
+    /// of its virt-handler.
     #[test]
     fn taken_over_node_cannot_mark_itself_or_own_anything() {
         let plain = node(&json!({}));

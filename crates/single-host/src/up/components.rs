@@ -1,6 +1,9 @@
 //! The components of `KubeVirt` as tasks of this process, each with a client for its own account.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use anyhow::{Context, Result};
 use cluster_view::Configuration;
@@ -59,9 +62,11 @@ struct Configurations {
 }
 
 impl Configurations {
-    fn new() -> Self {
+    /// virt-api refuses disks of the host outside of these directories.
+    fn new(host_disks: &[PathBuf]) -> Self {
+        let directories = host_disks.iter().map(|dir| dir.display().to_string());
         Self {
-            api: Configuration::new(NAMESPACE),
+            api: Configuration::with_host_disks(directories.collect(), NAMESPACE),
             controller: Configuration::new(NAMESPACE),
             handler: Configuration::new(NAMESPACE),
         }
@@ -74,7 +79,7 @@ pub(super) async fn start(
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<()> {
     let kvm = capabilities.facts().kvm;
-    let configurations = Configurations::new();
+    let configurations = Configurations::new(&host.flags.host_disks);
     virt_api(host, &configurations, (tasks, stop)).await?;
     handler(host, &configurations, capabilities, (tasks, stop)).await?;
     let acceleration = if kvm {

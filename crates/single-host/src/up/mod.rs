@@ -86,6 +86,7 @@ impl std::fmt::Display for Virtualization {
 
 pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     requirements::host()?;
+    requirements::writable(&flags.state.state_dir)?;
     let state = StateDir::create(&flags.state.state_dir)?;
     requirements::free_space(state.root())?;
     let Some(lock) = lock(&state)? else {

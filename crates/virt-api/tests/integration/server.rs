@@ -1,20 +1,30 @@
 //! A running virt-api behind an API server in memory, and requests as the API server forwards them.
 #![expect(clippy::unwrap_used, reason = "a test fails so")]
 
-use axum::body::{Body, Bytes};
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+};
 use embedded_api::Identity as User;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use jiff::{SignedDuration, Timestamp};
+use kube::{Api, api::PostParams};
 use reconcile::Clock;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use serving::{Authority, ClientCertificates, HttpsClient, Leaf, Target, TlsSource, Validity};
+use serving::{
+    Authority, ClientCertificates, HttpsClient, Leaf, Server, Target, TlsSource, Validity,
+};
 use test_cluster::TestApi;
 use tokio::net::TcpListener;
 use virt_api::{Configuration, FrontProxy, Settings, WebhookCallers};
 
 pub(crate) struct Running {
     pub(crate) api: TestApi,
+    authority: Authority,
     target: Target,
     front_proxy: HttpsClient,
     anonymous: HttpsClient,
@@ -46,8 +56,8 @@ impl Running {
             .unwrap();
         let proxy = Leaf::user("front-proxy", &[], validity);
         let proxy = authority.issue(&proxy).unwrap();
-        let client =
-            |identity| HttpsClient::new(&authority.trust(), identity, api.tasks.clone()).unwrap();
+        let trust = authority.trust();
+        let client = |identity| HttpsClient::new(&trust, identity, api.tasks.clone()).unwrap();
         let settings = Settings {
             client: api.client.clone(),
             listener,
@@ -67,8 +77,43 @@ impl Running {
             target,
             front_proxy: client(Some(&proxy)),
             anonymous: client(None),
+            authority,
             api,
         }
+    }
+
+    /// Starts a server with a certificate of this name, which answers 200 to everything.
+    pub(crate) async fn serve_as(&self, name: &str) -> SocketAddr {
+        let validity = Validity::starting(Timestamp::now(), SignedDuration::from_hours(1));
+        let leaf = self.authority.issue(&Leaf::server(name, validity)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tls = TlsSource::fixed(&leaf, &ClientCertificates::Ignored).unwrap();
+        let answers = Router::new().fallback(async || "");
+        let server = Server::new(listener, tls, answers);
+        self.api.tasks.spawn(server.run(self.api.stop.clone()));
+        address
+    }
+
+    /// Creates an object in the namespace `default`.
+    pub(crate) async fn create<K>(&self, object: Value)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + Serialize
+            + DeserializeOwned,
+    {
+        let object = serde_json::from_value(object).unwrap();
+        let api: Api<K> = Api::default_namespaced(self.api.client.clone());
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// A request of a user without groups.
+    pub(crate) async fn request_of(&self, user: &str, method: &Method, path: &str) -> Answer {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("x-remote-user", user);
+        send(&self.front_proxy, &self.target, request).await
     }
 
     /// A request of an administrator.

@@ -2,7 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::{
+    core::v1::Node,
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
 use kubevirt_api::VirtualMachineInstance;
 use serde_json::json;
 use virt_api::{Answer, Entry, Object, VERBS};
@@ -212,4 +219,75 @@ async fn eviction_review_needs_the_certificate_of_the_api_server() {
         .request(&http::Method::POST, virt_api::EVICTION_PATH)
         .await;
     assert_eq!(read.code, 400, "the review is empty: {read:?}");
+}
+
+/// A role that names a subresource of two words gives that one only, and one that names its first word does
+/// not give it. The class of CVE-2026-6383.
+#[tokio::test]
+async fn right_to_a_subresource_is_checked_by_its_whole_name() {
+    let running = Running::start().await;
+    let get = http::Method::GET;
+    let vmi = format!("{BASE}/namespaces/default/virtualmachineinstances/a");
+    for (user, permitted) in [("ann", "vnc"), ("bob", "vnc/screenshot")] {
+        let resource = format!("virtualmachineinstances/{permitted}");
+        let role = json!({"metadata": {"name": user}, "rules": [{
+            "apiGroups": ["subresources.kubevirt.io"], "resources": [resource], "verbs": ["get"]}]});
+        running.create::<Role>(role).await;
+        let binding = json!({
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        running.create::<RoleBinding>(binding).await;
+        for asked in ["vnc", "vnc/screenshot"] {
+            let answer = running
+                .request_of(user, &get, &format!("{vmi}/{asked}"))
+                .await;
+            let message = answer.json()["message"].to_string();
+            assert_eq!(
+                answer.code == 403,
+                asked != permitted,
+                "{user} {asked}: {message}"
+            );
+            let named = format!("virtualmachineinstances/{asked} in API group");
+            assert!(asked == permitted || message.contains(&named), "{message}");
+        }
+    }
+    running.api.end().await;
+}
+
+/// The class of CVE-2025-64434: every node has a certificate of the same authority.
+#[tokio::test]
+async fn server_with_the_certificate_of_another_node_gets_no_request() {
+    let running = Running::start().await;
+    let put = http::Method::PUT;
+    let vmi = json!({
+        "metadata": {"name": "a"}, "spec": {"domain": {"devices": {}}},
+        "status": {"phase": "Running", "nodeName": "n1"},
+    });
+    running.create::<VirtualMachineInstance>(vmi).await;
+    let path = format!("{BASE}/namespaces/default/virtualmachineinstances/a/pause");
+    let nodes: Api<Node> = Api::all(running.api.client.clone());
+    let node = json!({"metadata": {"name": "n1"}});
+    let node = serde_json::from_value(node).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    for (name, code) in [("virt-handler.n2", 503), ("virt-handler.n1", 200)] {
+        let address = running.serve_as(name).await.to_string();
+        let annotations = json!({kubevirt_api::annotations::HANDLER_ADDRESS: address});
+        let change = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        let parameters = PatchParams::default();
+        nodes.patch("n1", &parameters, &change).await.unwrap();
+        let answer = running.request(&put, &path).await;
+        assert_eq!(answer.code, code, "{name}: {answer:?}");
+        if code == 503 {
+            let message = answer.json()["message"].to_string();
+            for part in [
+                "did not prove to be virt-handler.n1",
+                "restart its virt-handler",
+            ] {
+                assert!(message.contains(part), "{message}");
+            }
+        }
+    }
+    running.api.end().await;
 }

@@ -312,6 +312,8 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
+/// The classes of CVE-2025-14459 and CVE-2026-133879, in which the importer copies the disk of another
+/// namespace: nothing on the VM turns the check off.
 #[tokio::test(start_paused = true)]
 async fn disk_of_another_namespace_needs_the_right_of_the_service_account() {
     let cluster = TestCluster::new().await;

@@ -189,6 +189,7 @@ async fn connections_of_the_old_pod_reach_the_new_one() {
     cluster.end().await;
 }
 
+/// The classes of CVE-2026-13325, as there is no way without TLS, and of CVE-2025-64434.
 #[tokio::test]
 async fn nobody_else_reaches_the_new_pod() {
     for (caller, migration, server) in [

@@ -1,13 +1,15 @@
 //! `xtask bench api`: our API server beside a kube-apiserver with its etcd.
 //!
 //! - `ours` builds our server and runs it in a process of its own;
-//! - `load` sends requests to either and takes the times.
+//! - `load` sends requests to either and takes the times;
+//! - `overload` is the bench of that name, of our server alone.
 //!
 //! **Invariants**: both servers run on the same disk, over TLS, and every acknowledged write is on disk;
 //! each figure is measured on both directly after each other; clients do the same work for both.
 
 mod load;
 mod ours;
+mod overload;
 
 use std::fs;
 
@@ -16,6 +18,7 @@ use clap::Args;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(crate) use self::overload::{OverloadOptions, overload};
 use self::{load::Counts, ours::Ours};
 use super::{
     Output,

@@ -35,6 +35,7 @@ const ALLOCATOR: [(&str, &str); 3] = [
 pub(super) struct Ours {
     _directory: TempDir,
     process: Child,
+    port: u16,
     kubeconfig: Kubeconfig,
 }
 
@@ -96,6 +97,7 @@ impl Ours {
         Ok(Self {
             _directory: directory,
             process,
+            port,
             kubeconfig: certificates.kubeconfig(port)?,
         })
     }
@@ -103,6 +105,21 @@ impl Ours {
     /// A client, once the server is ready.
     pub(super) async fn client(&self) -> Result<Client> {
         ready_client(&self.kubeconfig).await
+    }
+
+    /// A client with a connection of its own that acts as this user.
+    pub(super) async fn client_of(&self, user: &str) -> Result<Client> {
+        let mut kubeconfig = self.kubeconfig.clone();
+        for one in &mut kubeconfig.auth_infos {
+            if let Some(info) = &mut one.auth_info {
+                info.impersonate = Some(user.to_owned());
+            }
+        }
+        ready_client(&kubeconfig).await
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(super) fn processes(&self) -> Vec<u32> {

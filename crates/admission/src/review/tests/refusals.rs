@@ -1,8 +1,9 @@
 //! Refusals of invalid objects: path, cause and length of the message.
 
+use cluster_config::HostDisks;
 use serde_json::{Value, json};
 
-use super::{OLD_MANIFEST, Stage, call, vm, vmi};
+use super::{OLD_MANIFEST, Stage, call, call_under, config_from_legacy_map, vm, vmi};
 
 #[test]
 fn malformed_object_is_refused_with_its_path() {
@@ -193,5 +194,33 @@ fn refusal_sums_up_after_ten_violations() {
     assert!(
         message.ends_with(&format!("; and {} more", causes - 10)),
         "{message}"
+    );
+}
+
+#[test]
+fn host_disk_outside_of_the_named_directories_is_refused() {
+    let mut config = config_from_legacy_map(&[("feature-gates", "HostDisk")]);
+    config.host_disks = HostDisks::In(vec!["/data".to_owned()]);
+    let refused = |path: &str| {
+        let mut object = vmi();
+        let disk = json!({"path": path, "type": "DiskOrCreate", "capacity": "1Gi"});
+        object["spec"]["volumes"][0] = json!({"name": "root", "hostDisk": disk});
+        let request = json!({ "operation": "CREATE", "object": object });
+        let response = call_under(Stage::Validate, "a-user", request, &config);
+        let cause = &response["status"]["details"]["causes"][0];
+        cause["field"].as_str().map(|field| {
+            let message = cause["message"].as_str().unwrap_or_default();
+            format!("{field}: {message}")
+        })
+    };
+    assert_eq!(refused("/data/a.img"), None);
+    let refusal = refused("/etc/shadow").expect("it is refused");
+    assert!(
+        refusal.starts_with("spec.volumes[0].hostDisk.path"),
+        "{refusal}"
+    );
+    assert!(
+        refusal.contains("use a file directly in /data"),
+        "{refusal}"
     );
 }

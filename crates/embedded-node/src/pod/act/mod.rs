@@ -28,7 +28,7 @@ pub(super) use kill::{KillContainer, StopHook, StopPod, kill_container, stop};
 pub(super) use network::{JoinNetwork, join_network, network_record};
 pub(crate) use sandbox::OBJECT_FILE;
 pub(super) use sandbox::make_sandbox;
-pub(super) use volumes::{LiveTokens, Prepared, prepare_volumes, refresh_volumes};
+pub(super) use volumes::{LiveTokens, Prepared, measure_volumes, prepare_volumes, refresh_volumes};
 
 const SANDBOX_FAILED: Reason = Reason::FailedCreatePodSandBox;
 const KILL_FAILED: Reason = Reason::FailedKillPod;

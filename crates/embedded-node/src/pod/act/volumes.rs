@@ -102,6 +102,15 @@ fn version() -> String {
     jiff::Timestamp::now().as_nanosecond().to_string()
 }
 
+/// Why the pod has to leave, if a volume has grown above its limit.
+pub(crate) async fn measure_volumes(
+    pod: Arc<Pod>,
+    dir: PathBuf,
+) -> Result<Option<String>, Failure> {
+    let measured = move || volumes::exceeded(&pod, &dir);
+    super::blocking(Reason::FailedMount, "measure volumes", measured).await
+}
+
 /// Writes the current contents into the volumes of a running pod. Returns the tokens in them.
 pub(crate) async fn refresh_volumes(
     shared: Arc<Shared>,

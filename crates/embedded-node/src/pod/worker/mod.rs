@@ -143,6 +143,7 @@ impl Worker {
             self.enforce_deadline(),
             self.start_probes(),
             self.refresh_volumes(),
+            self.measure_volumes(),
         ];
         for step in plan(&self.observe()) {
             self.start_step(step);

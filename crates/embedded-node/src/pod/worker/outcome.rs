@@ -28,6 +28,7 @@ pub(super) enum Outcome {
     Sandbox(Result<(Link, PodStatus), Failure>),
     Volumes(Result<Prepared, Failure>),
     VolumesRefreshed(act::LiveTokens, Result<(), Failure>),
+    VolumesMeasured(Result<Option<String>, Failure>),
     Network(Result<Addresses, Failure>),
     Pulled(usize, Result<Image, Failure>),
     Started(usize, Result<(), Failure>),
@@ -48,6 +49,7 @@ impl Worker {
             Outcome::Sandbox(result) => self.on_sandbox(result),
             Outcome::Volumes(result) => self.on_volumes(result),
             Outcome::VolumesRefreshed(tokens, result) => self.on_volumes_refreshed(tokens, result),
+            Outcome::VolumesMeasured(result) => self.on_volumes_measured(result),
             Outcome::Network(result) => {
                 self.publish_error(&result, self.tasks.network.failures());
                 self.tasks.network.finish(result);

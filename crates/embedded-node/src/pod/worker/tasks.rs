@@ -21,6 +21,8 @@ pub(super) struct Tasks {
     pub(super) refresh: Task<Instant>,
     /// The pod has changed since the update in progress began.
     pub(super) refresh_again: bool,
+    /// Comparison of volumes with their limits; its value is when to compare them next.
+    pub(super) measure: Task<Instant>,
     pub(super) tokens: LiveTokens,
     pub(super) network: Task<Addresses>,
     pub(super) stop: Task<()>,
@@ -39,6 +41,7 @@ impl Tasks {
             volumes: Task::new(Backoff::LOCAL),
             refresh: Task::new(Backoff::LOCAL),
             refresh_again: false,
+            measure: Task::new(Backoff::LOCAL),
             tokens: LiveTokens::default(),
             network: Task::new(Backoff::LOCAL),
             stop: Task::new(Backoff::LOCAL),

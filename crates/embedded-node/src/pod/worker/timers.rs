@@ -16,6 +16,8 @@ use crate::{Failure, sysctls, volumes};
 
 /// How long a change of a config map or secret may take to arrive, as with a kubelet.
 const REFRESH_EVERY: Duration = Duration::from_mins(1);
+/// Interval of the comparison of volumes with their limits.
+const MEASURE_EVERY: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Fails a pod that has run for its `activeDeadlineSeconds`. Returns when that will be.
@@ -89,6 +91,44 @@ impl Worker {
             Outcome::VolumesRefreshed(tokens, result)
         });
         None
+    }
+
+    /// Compares volumes with their limits regularly. Returns when to do so next.
+    pub(super) fn measure_volumes(&mut self) -> Option<Instant> {
+        self.tasks.volumes.value()?;
+        let is_active = self.intent() == Intent::Run && self.lifecycle.is_active();
+        if !is_active || !volumes::has_limit(&self.pod) {
+            return None;
+        }
+        let now = Instant::now();
+        let at = match self.tasks.measure.stage(now) {
+            Stage::Done => *self.tasks.measure.value()?,
+            Stage::Waiting => self.tasks.measure.retry_at()?,
+            Stage::Todo => now,
+            Stage::Busy => return None,
+        };
+        if at > now {
+            return Some(at);
+        }
+        self.tasks.measure.begin();
+        let (pod, dir) = (Arc::clone(&self.pod), self.dir.clone());
+        self.spawn(async { Outcome::VolumesMeasured(act::measure_volumes(pod, dir).await) });
+        None
+    }
+
+    /// Fails a pod with a volume above its limit.
+    pub(super) fn on_volumes_measured(&mut self, result: Result<Option<String>, Failure>) {
+        self.publish_error(&result, self.tasks.measure.failures());
+        if let Ok(Some(message)) = &result
+            && self.lifecycle.is_active()
+            && self.intent() == Intent::Run
+        {
+            let failure = Failure::new(Reason::Evicted, message.clone());
+            self.publish_warning(&failure);
+            self.lifecycle = Lifecycle::Failed(failure);
+        }
+        let next = Instant::now() + MEASURE_EVERY;
+        self.tasks.measure.finish(result.map(|_| next));
     }
 
     pub(super) fn on_volumes_refreshed(

@@ -1,0 +1,5 @@
+//! Headers of disk images.
+
+pub fn run(bytes: &[u8]) {
+    disk_image::fuzz_probe(bytes);
+}
