@@ -15,6 +15,8 @@
 mod act;
 mod carriage;
 mod endpoint;
+#[cfg(test)]
+mod failpoints;
 mod limits;
 mod plan;
 #[cfg(test)]
