@@ -85,6 +85,41 @@ async fn ready_to_move(cluster: &TestCluster, name: &str) {
     wait_for_phase(cluster, name, "TargetReady").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn migration_shows_how_far_the_copy_is() {
+    let cluster = with_guest().await;
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    let shown = async |name: &str| {
+        let status = migrations(&cluster).get(name).await.unwrap().status;
+        let all = status.unwrap().conditions.into_iter();
+        let mut found = all.filter(|one| one.type_.as_str() == "migrationProgress");
+        found.next().and_then(|one| one.message)
+    };
+    let set = async |conditions: Value| {
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        let parameters = PatchParams::default();
+        let patched = cluster.vmis().patch("a", &parameters, &patch).await;
+        patched.unwrap();
+    };
+    let message = "81.0 of 96.0 MiB remain";
+    set(json!([{"type": "MigrationProgress", "status": "True", "message": message}])).await;
+    cluster
+        .wait_until("the progress is shown", async || {
+            shown("m").await.as_deref() == Some(message)
+        })
+        .await;
+    // The VM does not change all the time.
+    let vm = cluster.vms().get("a").await.unwrap().status.unwrap();
+    let mut copied = vm.conditions.iter();
+    assert!(copied.all(|one| one.type_.as_str() != "MigrationProgress"));
+    set(json!([])).await;
+    cluster
+        .wait_until("it is over", async || shown("m").await.is_none())
+        .await;
+    cluster.end().await;
+}
+
 /// The guest moves: the old node reports the start and the end.
 async fn moves(cluster: &TestCluster, name: &str) {
     ready_to_move(cluster, name).await;
