@@ -24,6 +24,7 @@ mod deletion;
 mod ending;
 mod images;
 mod log;
+mod moves;
 mod nodes;
 mod paused;
 mod pod_images;

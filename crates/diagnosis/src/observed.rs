@@ -11,6 +11,7 @@ use kubevirt_api::{
     VirtualMachine, VirtualMachineInstance,
     conditions::{self, Condition as _},
     data_volume_status::DataVolume,
+    labels,
     vm::VirtualMachineRunStrategy as Strategy,
     vm_status::{StateChangeRequestAction, VirtualMachineCondition, VirtualMachineConditionType},
     vmi::VirtualMachineInstanceSpec,
@@ -274,12 +275,39 @@ impl Observed {
         }
     }
 
-    /// The pod of the current run: one that is not being deleted, and of these the youngest.
+    /// The pod of the current run: one that is not being deleted, and of these the youngest; not one to which
+    /// a migration is to move the guest.
     pub(crate) fn pod(&self) -> Option<&Pod> {
-        self.pods.iter().max_by_key(|pod| {
+        let own = self.pods.iter().filter(|pod| !self.is_for_a_move(pod));
+        own.max_by_key(|pod| {
             let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
             (pod.metadata.deletion_timestamp.is_none(), created)
         })
+    }
+
+    fn is_for_a_move(&self, pod: &Pod) -> bool {
+        let labels = pod.metadata.labels.as_ref();
+        if labels.is_none_or(|all| !all.contains_key(labels::MIGRATION_JOB_UID)) {
+            return false;
+        }
+        let status = self.own_vmi().and_then(|vmi| vmi.status.as_ref());
+        let state = status.and_then(|status| status.migration_state.as_ref());
+        let has_guest = status.zip(state).is_some_and(|(status, state)| {
+            let is_at_target = state.target_node == status.node_name;
+            let current = if is_at_target {
+                &state.target_pod
+            } else {
+                &state.source_pod
+            };
+            *current == pod.metadata.name
+        });
+        !has_guest
+    }
+
+    /// The pods to which a migration is to move the guest.
+    pub(crate) fn pods_of_moves(&self) -> impl Iterator<Item = &Pod> {
+        let all = self.pods.iter().filter(|pod| self.is_for_a_move(pod));
+        all.filter(|pod| pod.metadata.deletion_timestamp.is_none())
     }
 
     pub(crate) fn pod_condition(&self, kind: &str) -> Option<(&Pod, &PodCondition)> {

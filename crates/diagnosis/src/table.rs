@@ -5,7 +5,7 @@ use reasons::Reason as R;
 use crate::{
     Rule,
     Severity::{Broken, Notice, Off, Waiting},
-    components, deletion, ending, images, nodes, paused, pods, refusals, vm, vmi, volumes,
+    components, deletion, ending, images, moves, nodes, paused, pods, refusals, vm, vmi, volumes,
 };
 
 /// The order is the order of the output: a cause may be the reason for those below it.
@@ -96,6 +96,9 @@ pub const TABLE: &[Rule] = &[
     Rule::new("not-ready", Broken, "the guest runs and is not ready", vmi::not_ready),
     Rule::new("restart-required", Notice, "changes take effect after a restart", vm::restart_required),
     Rule::new("eviction-blocked", Notice, "the guest should leave its node and cannot migrate", vmi::eviction_blocked),
+    Rule::new("move-unschedulable", Notice, "no node takes the new pod of a guest that is to move", moves::no_node).explains(&[R::Unschedulable]),
+    Rule::new("move-not-converging", Notice, "a guest changes its memory faster than it is copied to another node", moves::not_converging),
+    Rule::new("move-failed", Notice, "the last migration of the guest failed", moves::failed).explains(&[R::FailedMigration]),
     Rule::new("halted", Off, "the VM is off, as its run strategy requests", vm::halted),
     Rule::new("not-started", Off, "the VM was not started by a user", vm::not_started),
     Rule::new("ended-well", Off, "the guest shut itself down", vm::ended_well),

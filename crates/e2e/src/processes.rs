@@ -41,7 +41,7 @@ pub(crate) fn processes_below(group: &str) -> Vec<i32> {
 }
 
 /// `kill -9` of a process that may have ended already.
-pub(crate) fn kill_if_alive(pid: i32) {
+pub fn kill_if_alive(pid: i32) {
     let pid = Pid::from_raw(pid).expect("a process has a number above zero");
     match kill_process(pid, Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}

@@ -114,6 +114,24 @@ async fn server_refuses_clients_without_a_required_certificate() {
     }
 }
 
+#[tokio::test]
+async fn connection_that_may_not_be_silent_is_watched_by_the_kernel() {
+    let ca = authority();
+    let server = ca.issue(&Leaf::server("server.test", validity())).unwrap();
+    let running = serve(&server, &ClientCertificates::Ignored, app()).await;
+    let client = HttpsClient::new(&ca.trust(), None, running.tasks.clone()).unwrap();
+    let limit = std::time::Duration::from_secs(8);
+    let watched = client.clone().ending_after_silence(limit);
+    for (client, expected) in [(client, 0), (watched, 8000)] {
+        let stream = client.connect(&running.target).await.unwrap();
+        let found = rustix::net::sockopt::tcp_user_timeout(stream.get_ref().0);
+        assert_eq!(found.unwrap(), expected);
+    }
+    running.stop.cancel();
+    running.tasks.close();
+    running.tasks.wait().await;
+}
+
 /// The class of CVE-2025-64434.
 #[tokio::test]
 async fn client_refuses_a_server_with_another_name_or_authority() {

@@ -9,6 +9,7 @@ use launcher_channel::{
     StopReason,
 };
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::bundle::{Bundle, kill};
@@ -69,11 +70,17 @@ const COUNTING_GUEST: &[u8] = &[
 /// What the two handlers do: everything that connects to a socket of one pod reaches that of the
 /// other.
 fn connect(source: &Bundle, target: &Bundle) -> JoinSet<()> {
-    connect_but(source, target, None)
+    let (_sender, open) = watch::channel(true);
+    connect_when(source, target, MigrationSocket::Memory, &open)
 }
 
-/// The same, but nothing flows through one of the sockets.
-fn connect_but(source: &Bundle, target: &Bundle, blocked: Option<MigrationSocket>) -> JoinSet<()> {
+/// The same, but nothing flows through one of the sockets before that is open.
+fn connect_when(
+    source: &Bundle,
+    target: &Bundle,
+    held: MigrationSocket,
+    open: &watch::Receiver<bool>,
+) -> JoinSet<()> {
     let mut proxies = JoinSet::new();
     for socket in MigrationSocket::ALL {
         let in_pod = |pod: &Bundle, path: String| {
@@ -84,13 +91,14 @@ fn connect_but(source: &Bundle, target: &Bundle, blocked: Option<MigrationSocket
         drop(fs::remove_file(&from));
         let listener = UnixListener::bind(&from).unwrap();
         fs::set_permissions(&from, fs::Permissions::from_mode(0o666)).unwrap();
+        let open = open.clone();
         proxies.spawn(async move {
             let mut flows = JoinSet::new();
             while let Ok((mut near, _)) = listener.accept().await {
-                let to = to.clone();
+                let (to, mut open) = (to.clone(), open.clone());
                 flows.spawn(async move {
-                    if blocked == Some(socket) {
-                        std::future::pending::<()>().await;
+                    if held == socket && open.wait_for(|is_open| *is_open).await.is_err() {
+                        return;
                     }
                     if let Ok(mut far) = UnixStream::connect(to).await {
                         // Either end may be killed.
@@ -219,12 +227,10 @@ async fn cancelled_guest_stays() {
     wait_for_letters(&source, 5);
     let mut new = Handler::connect(&target);
     new.done(receive(&target_plan)).await;
-    let _proxies = connect_but(&source, &target, Some(MigrationSocket::Memory));
+    let (_sender, never) = watch::channel(false);
+    let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
     old.done(migrate()).await;
-    // The copy has begun.
-    while stage(&new) != Some(MigrationStage::Receiving) {
-        new.next_state().await;
-    }
+    has_begun(&mut new).await;
     let id = ID.to_owned();
     old.done(Request::CancelMigration { id }).await;
     assert_eq!(ends(&mut old).await, MigrationStage::Cancelled);
@@ -232,6 +238,92 @@ async fn cancelled_guest_stays() {
     assert!(matches!(failed, MigrationStage::Failed(_)), "{failed:?}");
     continues(&mut old).await;
     assert!(target.pids(QEMU).is_empty());
+}
+
+/// Waits until the launcher of the new pod has a QEMU that waits for the guest.
+async fn has_begun(new: &mut Handler<'_>) {
+    while stage(new) != Some(MigrationStage::Receiving) {
+        new.next_state().await;
+    }
+}
+
+/// A user pauses the guest while it is copied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_that_is_paused_during_its_move_stays_paused() {
+    let source = pod();
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 5);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let (open, is_open) = watch::channel(false);
+    let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &is_open);
+    old.done(migrate()).await;
+    has_begun(&mut new).await;
+    old.done(Request::Pause).await;
+    open.send_replace(true);
+    assert_eq!(ends(&mut new).await, MigrationStage::Done);
+    new.reports(DomainState::PausedByUser).await;
+    assert!(written(&target).is_empty());
+    new.done(Request::Unpause).await;
+    wait_for_letters(&target, 30);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_that_is_paused_during_a_cancelled_move_stays_paused() {
+    let source = pod();
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 5);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let (_sender, never) = watch::channel(false);
+    let _proxies = connect_when(&source, &target, MigrationSocket::Memory, &never);
+    old.done(migrate()).await;
+    has_begun(&mut new).await;
+    old.done(Request::Pause).await;
+    let id = ID.to_owned();
+    old.done(Request::CancelMigration { id }).await;
+    assert_eq!(ends(&mut old).await, MigrationStage::Cancelled);
+    let state = old.done(Request::State).await;
+    assert_eq!(state.domain, Some(DomainState::PausedByUser));
+    old.done(Request::Unpause).await;
+    continues(&mut old).await;
+}
+
+/// A user pauses the guest that all of has arrived, before the handler has it taken over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guest_that_is_paused_before_it_is_taken_over_stays_paused() {
+    let source = pod_with("FERROVIRT_FAILPOINTS=/run/private/failpoints");
+    let target = pod();
+    let plan = disk_plan(&source, COUNTING_GUEST);
+    let target_plan = disk_plan(&target, COUNTING_GUEST);
+    let mut old = Handler::connect(&source);
+    old.done(Request::Sync(Box::new(plan))).await;
+    wait_for_letters(&source, 5);
+    let mut new = Handler::connect(&target);
+    new.done(receive(&target_plan)).await;
+    let _proxies = connect(&source, &target);
+    let launcher = crate::single(&source.pids("virt-launcher"));
+    arm(&source, "virt-launcher/migration/given-up");
+    // The launcher may die before its reply.
+    drop(old.try_call(migrate()).await);
+    let mut old = Handler::connect_past(&source, Some(launcher));
+    old.reports(DomainState::Stopped(StopReason::Migrated))
+        .await;
+    new.done(Request::Pause).await;
+    let id = ID.to_owned();
+    let taken = new.done(Request::TakeOver { id }).await;
+    assert_eq!(taken.domain, Some(DomainState::PausedByUser));
+    assert!(written(&target).is_empty());
+    new.done(Request::Unpause).await;
+    wait_for_letters(&target, 30);
 }
 
 /// Waits until the guest of this launcher runs, and checks that it does.

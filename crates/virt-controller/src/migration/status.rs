@@ -2,13 +2,14 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::API_VERSION;
-use kubevirt_api::conditions::{self, ConditionValue};
+use kubevirt_api::conditions::{self, Condition as _, ConditionValue};
 use kubevirt_api::migration_request::{
     VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationConditionType as Type,
     VirtualMachineInstanceMigrationPhase as Phase,
     VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition,
     VirtualMachineInstanceMigrationStatus as Status,
 };
+use kubevirt_api::vmi_status::VirtualMachineInstanceConditionType as VmiType;
 use reasons::Reason;
 use reconcile::{Fragment, Key};
 use serde_json::json;
@@ -17,6 +18,10 @@ use super::observe::Observed;
 use super::plan::Plan;
 use super::view::Migration;
 use crate::MANAGER;
+
+/// How far the copy is: on the VMI, by virt-handler, and on the migration.
+const VMI_PROGRESS: &str = "MigrationProgress";
+const PROGRESS: &str = "migrationProgress";
 
 /// What became of the step.
 #[derive(Debug, Default)]
@@ -49,6 +54,7 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> Status {
             conditions::set(&mut status.conditions, Type::AbortRequested, &value, &now);
         }
         status.migration_state = Some(state.clone());
+        set_progress(&mut status, observed, &now);
     }
     match &done.rejection {
         Some(message) => {
@@ -63,6 +69,26 @@ pub(super) fn render(observed: &Observed, plan: &Plan, done: &Done) -> Status {
         None => conditions::remove(&mut status.conditions, &Type::RejectedByResourceQuota),
     }
     status
+}
+
+/// Shows how far the copy is, as the VMI does.
+fn set_progress(status: &mut Status, observed: &Observed, now: &Time) {
+    let kind = Type::from(PROGRESS);
+    let vmi = observed.vmi.as_deref();
+    let all = vmi
+        .map(|vmi| &vmi.status.conditions[..])
+        .unwrap_or_default();
+    match conditions::find(all, &VmiType::from(VMI_PROGRESS)) {
+        Some(shown) => {
+            let value = ConditionValue {
+                status: shown.status(),
+                reason: shown.reason(),
+                message: shown.message(),
+            };
+            conditions::set(&mut status.conditions, kind, &value, now);
+        }
+        None => conditions::remove(&mut status.conditions, &kind),
+    }
 }
 
 /// The fragment to apply; `None` if nothing changed.

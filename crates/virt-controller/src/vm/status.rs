@@ -26,6 +26,8 @@ use crate::MANAGER;
 
 /// Conditions of the VM itself, which are never copied from the VMI.
 const OWN: [&str; 3] = ["Ready", "Failure", "RestartRequired"];
+/// Of the VMI alone: it changes every few seconds.
+const PROGRESS: &str = "MigrationProgress";
 
 /// The results of the steps.
 #[derive(Debug, Default)]
@@ -216,7 +218,8 @@ fn mirror(all: &mut Vec<VirtualMachineCondition>, theirs: &[VirtualMachineInstan
     });
     let copies = theirs
         .iter()
-        .filter(|theirs| !OWN.contains(&theirs.type_.as_str()));
+        .filter(|theirs| !OWN.contains(&theirs.type_.as_str()))
+        .filter(|theirs| theirs.type_.as_str() != PROGRESS);
     all.extend(copies.map(|theirs| VirtualMachineCondition {
         type_: Type::from(theirs.type_.as_str()),
         status: theirs.status.clone(),

@@ -4,6 +4,7 @@
 //! From Scheduled on virt-handler owns the phase; this controller then only reports lost pods.
 
 mod act;
+mod departures;
 mod namespace;
 mod observe;
 mod plan;
@@ -26,6 +27,7 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
+use self::departures::Departures;
 pub(crate) use self::namespace::Namespace;
 use self::namespace::{Quota, Quotas};
 pub(crate) use self::plan::{PodState, pod_state};
@@ -46,6 +48,7 @@ struct Controller {
     vmis: Store<Guest>,
     pods: Store<LauncherPod>,
     heartbeats: Heartbeats,
+    departures: Departures,
     /// Observed before there is a pod.
     volumes: Volumes,
     source: PodSource,
@@ -93,6 +96,7 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
         vmis: vmis.clone(),
         pods: wiring.caches.pods.store(),
         heartbeats: wiring.caches.heartbeats.clone(),
+        departures: Departures::default(),
         volumes: wiring.caches.volumes(&gate),
         source,
         recorder: wiring.recorder.clone(),
@@ -106,6 +110,8 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
 enum VmiError {
     #[error("read the pod")]
     Read(#[source] Box<kube::Error>),
+    #[error("read the migration of a pod")]
+    ReadMigration(#[source] Box<kube::Error>),
     #[error("render the pod")]
     Render(#[source] PodError),
     #[error("create the pod")]
@@ -125,7 +131,7 @@ enum VmiError {
 impl ReconcileError for VmiError {
     fn reason(&self) -> Reason {
         match self {
-            Self::Read(_) => Reason::ServerUnavailable,
+            Self::Read(_) | Self::ReadMigration(_) => Reason::ServerUnavailable,
             Self::Create(_) | Self::Render(_) | Self::NameTaken { .. } => Reason::FailedCreate,
             Self::CreateClaim(_) => Reason::FailedBackendStorageCreate,
             Self::Delete(_) => Reason::FailedDelete,
@@ -136,7 +142,9 @@ impl ReconcileError for VmiError {
 
     fn retry(&self) -> Retry {
         match self {
-            Self::Read(_) | Self::Render(_) | Self::NameTaken { .. } => Retry::BackOff,
+            Self::Read(_) | Self::ReadMigration(_) | Self::Render(_) | Self::NameTaken { .. } => {
+                Retry::BackOff
+            }
             Self::Create(source)
             | Self::CreateClaim(source)
             | Self::Delete(source)

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::{Api, ResourceExt as _};
+use kubevirt_api::migration_request::{
+    VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Migrated,
+};
 use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use launcher_pod::Acceleration;
 use model::Architecture;
 use reconcile::Key;
 
+use super::plan::{PodState, ended_at, pod_state};
 use super::pod::LauncherPod;
 use super::state_claim::{self, StateClaim};
 use super::volumes::{self, Backing, DataSource, Populator};
@@ -23,6 +27,8 @@ pub(super) struct Observed {
     pub(super) pod: Option<Arc<LauncherPod>>,
     /// The guest's move to another pod, while the VMI is still on its old node.
     pub(super) arrival: Arrival,
+    /// Since when a pod is gone that was about to give its guest up: the guest may run in its new pod.
+    pub(super) left_since: Option<Timestamp>,
     /// The pod whose only purpose is to have claims bound, while they are not.
     pub(super) binder: Option<Arc<LauncherPod>>,
     /// Other pods that the VMI controls.
@@ -63,7 +69,14 @@ impl Controller {
             .partition(|pod| pod.name_any() == name);
         let mut pod = own.pop();
         let arrival = self.arrival(&vmi, &others).await?;
-        others.retain(|pod| !may_be_target(pod, &vmi));
+        let is_moving = others.iter().any(|pod| is_receiving(pod, &vmi));
+        let mut strays = Vec::new();
+        for pod in others {
+            if !self.may_be_target(&pod, &vmi).await? {
+                strays.push(pod);
+            }
+        }
+        others = strays;
         let is_binding = pod.is_none()
             && !vmi.is_deleting()
             && matches!(vmi.phase(), Phase::Unset | Phase::Pending);
@@ -78,6 +91,11 @@ impl Controller {
             pod = self.read_pod(&vmi, &name).await?;
         }
         let now = self.clock.now();
+        let left_since = self.departures.note(&uid, is_moving && pod.is_none(), now);
+        let left_since = match &pod {
+            Some(pod) if is_moving => ended_at(pod),
+            _ => left_since,
+        };
         let node = vmi.status.node_name.as_deref();
         let is_node_lost = node.is_some_and(|node| {
             if let Some(host) = self.source.hosts.get(&Key::new("", node)) {
@@ -93,6 +111,7 @@ impl Controller {
             vmi,
             pod,
             arrival,
+            left_since,
             binder,
             others,
             acceleration: self.source.acceleration(),
@@ -123,6 +142,39 @@ impl Controller {
         let found = api.get_opt(name).await;
         let found = found.map_err(|error| VmiError::Read(Box::new(error)))?;
         Ok(found.filter(|pod| is_of(pod, vmi)).map(Arc::new))
+    }
+
+    /// Whether a pod that is not the current one of the VMI stays: a migration may be moving the guest
+    /// to it. That of a migration that has failed is deleted by the controller of migrations.
+    async fn may_be_target(&self, pod: &LauncherPod, vmi: &Guest) -> Result<bool, VmiError> {
+        let (Some(uid), Some(name)) = (&pod.migration_uid, &pod.migration_name) else {
+            return Ok(false);
+        };
+        if vmi.is_final() {
+            return Ok(false);
+        }
+        let state = vmi.status.migration.as_deref();
+        if let Some(state) = state {
+            let named = |name: &Option<String>| name.as_deref() == Some(&pod.name_any());
+            if named(&state.target_pod) {
+                return Ok(true);
+            }
+            if state.target_node == vmi.status.node_name && named(&state.source_pod) {
+                return Ok(false);
+            }
+        }
+        // The VMI does not name the pod of a migration that begins; nor one that the guest has left some
+        // migrations ago.
+        let namespace = Key::of(vmi).namespace;
+        let api =
+            Api::<VirtualMachineInstanceMigration>::namespaced(self.client.clone(), &namespace);
+        let found = api.get_opt(name).await;
+        let found = found.map_err(|error| VmiError::ReadMigration(Box::new(error)))?;
+        Ok(found.is_some_and(|found| {
+            let phase = found.status.and_then(|status| status.phase);
+            let is_over = matches!(phase, Some(Migrated::Succeeded | Migrated::Failed));
+            found.metadata.uid.as_ref() == Some(uid) && !is_over
+        }))
     }
 
     fn observe_volumes(&self, vmi: &Guest) -> Vec<Backing> {
@@ -207,15 +259,16 @@ fn arrived_pod(vmi: &Guest) -> Option<&str> {
     state.target_pod.as_deref()
 }
 
-/// Whether a pod that is not the current one of the VMI stays: a migration may be moving the guest to it.
-/// That of a migration that has failed is deleted by the controller of migrations.
-fn may_be_target(pod: &LauncherPod, vmi: &Guest) -> bool {
+/// Whether a migration in progress moves the guest to this pod, which may have it already.
+fn is_receiving(pod: &LauncherPod, vmi: &Guest) -> bool {
     let state = vmi.status.migration.as_deref();
-    let was_left = state.is_some_and(|state| {
-        state.target_node == vmi.status.node_name
-            && state.source_pod.as_deref() == Some(&pod.name_any())
+    let is_named = state.is_some_and(|state| {
+        state.start_timestamp.is_some()
+            && state.completed != Some(true)
+            && state.target_pod.as_deref() == Some(&pod.name_any())
     });
-    pod.migration_uid.is_some() && !vmi.is_final() && !was_left
+    let is_alive = matches!(pod_state(Some(pod)), PodState::Starting | PodState::Ready);
+    is_named && is_alive && *vmi.phase() == Phase::Running
 }
 
 /// Whether the phase implies that there is a pod.

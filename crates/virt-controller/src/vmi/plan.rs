@@ -19,6 +19,8 @@ const GUARANTEED: &str = "Guaranteed";
 
 /// How long virt-handler may take to record the end of a guest whose pod has ended.
 const HANDLER_GRACE: SignedDuration = SignedDuration::from_secs(5);
+/// How long the new node of a guest may take to report it, once the pod is gone that it was leaving.
+const ARRIVAL_GRACE: SignedDuration = SignedDuration::from_secs(60);
 /// How long a launcher may take to end after its guest's end was recorded.
 const RELEASE_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// How long after the guest's own grace period virt-handler may take to stop it.
@@ -307,7 +309,19 @@ fn plan_started(observed: &Observed, plan: &mut Plan) {
         }
     }
     let pod = observed.pod.as_deref();
-    match pod_state(pod) {
+    let state = pod_state(pod);
+    let has_ended = matches!(
+        state,
+        PodState::Missing | PodState::Succeeded | PodState::Failed
+    );
+    if has_ended
+        && let Some(since) = observed.left_since
+        && let Some(wait) = wait_until(observed.now, since, ARRIVAL_GRACE)
+    {
+        plan.requeue_in = Some(wait);
+        return;
+    }
+    match state {
         PodState::Missing | PodState::Terminating if observed.is_node_lost => {
             plan.phase = Phase::Failed;
             plan.reason = Some(Reason::NodeUnresponsive);
@@ -316,7 +330,7 @@ fn plan_started(observed: &Observed, plan: &mut Plan) {
         state @ (PodState::Succeeded | PodState::Failed) => {
             // virt-handler knows best how the guest ended, but it may be gone. Without the time
             // at which the container ended there is nothing to wait for.
-            let ended = pod.and_then(finished_at).unwrap_or(Timestamp::UNIX_EPOCH);
+            let ended = pod.and_then(ended_at).unwrap_or(Timestamp::UNIX_EPOCH);
             match wait_until(observed.now, ended, HANDLER_GRACE) {
                 Some(wait) => plan.requeue_in = Some(wait),
                 None if state == PodState::Succeeded => plan.phase = Phase::Succeeded,
@@ -399,7 +413,8 @@ pub(super) fn is_ready(pod: &LauncherPod) -> bool {
         && containers.all(|container| matches!(container.state, ContainerState::Running))
 }
 
-fn finished_at(pod: &LauncherPod) -> Option<Timestamp> {
+/// When the guest's container ended.
+pub(super) fn ended_at(pod: &LauncherPod) -> Option<Timestamp> {
     let mut containers = pod.containers.iter();
     match containers
         .find(|container| container.name == CONTAINER)?

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kubevirt_api::labels;
+use kubevirt_api::{annotations, labels};
 use serde::Deserialize;
 
 use crate::view::Labels;
@@ -16,6 +16,7 @@ pub(crate) struct LauncherPod {
     pub(crate) metadata: ObjectMeta,
     /// The migration that it was created for.
     pub(crate) migration_uid: Option<String>,
+    pub(crate) migration_name: Option<String>,
     pub(crate) node_name: Option<String>,
     pub(crate) phase: Option<String>,
     pub(crate) qos_class: Option<String>,
@@ -98,11 +99,15 @@ impl From<Raw> for LauncherPod {
             });
         let labels = raw.metadata.labels.as_ref();
         let migration_uid = labels.and_then(|all| all.get(labels::MIGRATION_JOB_UID).cloned());
+        let annotated = raw.metadata.annotations.as_ref();
+        let migration_name =
+            annotated.and_then(|all| all.get(annotations::MIGRATION_JOB_NAME).cloned());
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
         Self {
             metadata,
             migration_uid,
+            migration_name,
             node_name: raw.spec.node_name,
             phase: raw.status.phase,
             qos_class: raw.status.qos_class,

@@ -62,6 +62,7 @@ fn observe(vmi: Value, pod: Option<Value>) -> Observed {
         vmi: Arc::new(serde_json::from_value(vmi).unwrap()),
         pod: pod.map(|pod| Arc::new(serde_json::from_value(pod).unwrap())),
         arrival: Arrival::None,
+        left_since: None,
         binder: None,
         others: Vec::new(),
         backings: Vec::new(),

@@ -85,6 +85,41 @@ async fn ready_to_move(cluster: &TestCluster, name: &str) {
     wait_for_phase(cluster, name, "TargetReady").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn migration_shows_how_far_the_copy_is() {
+    let cluster = with_guest().await;
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    let shown = async |name: &str| {
+        let status = migrations(&cluster).get(name).await.unwrap().status;
+        let all = status.unwrap().conditions.into_iter();
+        let mut found = all.filter(|one| one.type_.as_str() == "migrationProgress");
+        found.next().and_then(|one| one.message)
+    };
+    let set = async |conditions: Value| {
+        let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        let parameters = PatchParams::default();
+        let patched = cluster.vmis().patch("a", &parameters, &patch).await;
+        patched.unwrap();
+    };
+    let message = "81.0 of 96.0 MiB remain";
+    set(json!([{"type": "MigrationProgress", "status": "True", "message": message}])).await;
+    cluster
+        .wait_until("the progress is shown", async || {
+            shown("m").await.as_deref() == Some(message)
+        })
+        .await;
+    // The VM does not change all the time.
+    let vm = cluster.vms().get("a").await.unwrap().status.unwrap();
+    let mut copied = vm.conditions.iter();
+    assert!(copied.all(|one| one.type_.as_str() != "MigrationProgress"));
+    set(json!([])).await;
+    cluster
+        .wait_until("it is over", async || shown("m").await.is_none())
+        .await;
+    cluster.end().await;
+}
+
 /// The guest moves: the old node reports the start and the end.
 async fn moves(cluster: &TestCluster, name: &str) {
     ready_to_move(cluster, name).await;
@@ -162,6 +197,95 @@ async fn guest_that_runs_on_its_new_node_is_followed_though_the_old_one_is_lost(
     // The new node reports the end in place of the old one.
     report(&cluster, "a", json!({"completed": true})).await;
     wait_for_phase(&cluster, "m", "Succeeded").await;
+    cluster.end().await;
+}
+
+/// The pod of the guest is removed from the server, as after its container has ended.
+async fn remove_pod(cluster: &TestCluster, name: &str) {
+    let now = DeleteParams::default().grace_period(0);
+    cluster.pods().delete(name, &now).await.unwrap();
+}
+
+/// Issue: the VMI failed at once, although its guest had been given up to the new pod.
+#[tokio::test(start_paused = true)]
+async fn guest_is_followed_though_its_old_pod_is_removed_before_the_end_is_reported() {
+    let cluster = with_guest().await;
+    let old = pods(&cluster).await[0].name_any();
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    remove_pod(&cluster, &old).await;
+    cluster.advance(Duration::from_secs(20)).await;
+    let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+    assert_eq!(status.phase.unwrap().as_str(), "Running");
+    assert_eq!(pods(&cluster).await.len(), 1, "the new pod stays");
+    report(
+        &cluster,
+        "a",
+        json!({"targetNodeDomainReadyTimestamp": START}),
+    )
+    .await;
+    cluster
+        .wait_until("it is followed", async || {
+            let status = cluster.vmis().get("a").await.unwrap().status.unwrap();
+            status.node_name.as_deref() == Some("node2")
+        })
+        .await;
+    report(&cluster, "a", json!({"completed": true})).await;
+    wait_for_phase(&cluster, "m", "Succeeded").await;
+    assert_eq!(cluster.printable("a").await, "Running");
+    cluster.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_that_no_node_reports_is_lost_with_its_pod() {
+    let cluster = with_guest().await;
+    let vmi = cluster.vmis().get("a").await.unwrap().uid();
+    let old = pods(&cluster).await[0].name_any();
+    ready_to_move(&cluster, "m").await;
+    report(&cluster, "a", json!({"startTimestamp": START})).await;
+    wait_for_phase(&cluster, "m", "Running").await;
+    remove_pod(&cluster, &old).await;
+    wait_for_phase(&cluster, "m", "Failed").await;
+    // The VM runs always.
+    cluster
+        .wait_until("another guest runs", async || {
+            let now = cluster.vmis().get_opt("a").await.unwrap();
+            now.is_some_and(|now| now.uid() != vmi)
+        })
+        .await;
+    cluster.wait_for_printable("a", "Running").await;
+    cluster.end().await;
+}
+
+/// Issue: the pod stayed if the controllers were down from the end of one migration to the hand-over of the
+/// next.
+#[tokio::test(start_paused = true)]
+async fn pod_that_the_guest_left_some_migrations_ago_is_deleted() {
+    let cluster = with_guest().await;
+    moves(&cluster, "there").await;
+    let vmi = cluster.vmis().get("a").await.unwrap();
+    let ended = migrations(&cluster).get("there").await.unwrap().uid();
+    let left = json!({
+        "metadata": {
+            "name": "left", "labels": {
+                "kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": ended},
+            "annotations": {"kubevirt.io/migrationJobName": "there"},
+            "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+                "name": "a", "uid": vmi.uid(), "controller": true}],
+        },
+        "spec": {"containers": [{"name": "compute", "image": "launcher:1"}]},
+    });
+    let left = serde_json::from_value(left).unwrap();
+    let created = cluster.pods().create(&PostParams::default(), &left).await;
+    created.unwrap();
+    cluster
+        .wait_until("it is deleted", async || {
+            cluster.pods().get_opt("left").await.unwrap().is_none()
+        })
+        .await;
+    assert_eq!(cluster.printable("a").await, "Running");
     cluster.end().await;
 }
 

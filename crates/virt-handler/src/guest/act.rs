@@ -254,8 +254,9 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Shutdown { .. } => "virt-handler/guest/shutdown",
         Step::Destroy => "virt-handler/guest/destroy",
         Step::Release => "virt-handler/guest/release",
+        Step::TakeOver => "virt-handler/migration/take-over",
         // Their effect is the status write or the launcher's, which have their own failpoints.
-        Step::Report | Step::FailUnresponsive | Step::TakeOver => return None,
+        Step::Report | Step::FailUnresponsive => return None,
     })
 }
 

@@ -6,16 +6,27 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{Api, Client, api::PostParams, runtime::watcher};
 use kubevirt_api::VirtualMachineInstance;
-use reconcile::{Clock, Store, Triggers, recorder, watch};
+use reconcile::{Clock, Key, Store, Triggers, recorder, watch};
 use serde_json::json;
 use test_cluster::TestApi;
 
 use super::{ClientHandle, Guests, GuestsParts};
-use crate::{capabilities::Capabilities, pods_dir::PodsDir};
+use crate::{
+    capabilities::Capabilities,
+    launcher::Session,
+    pods_dir::{PodUid, PodsDir},
+};
 
 pub(crate) struct Fixture {
     pub(crate) client: Client,
     api: TestApi,
+}
+
+impl Guests {
+    /// Uses this session with the launcher of a pod.
+    pub(crate) fn open_session(&self, key: &Key, pod: &PodUid, session: Session) {
+        self.sessions.get_or_open(key, pod, || session);
+    }
 }
 
 impl Fixture {

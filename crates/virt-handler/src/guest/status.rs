@@ -20,6 +20,7 @@ use super::{
     outcome::{MemoryState, failure, next_phase},
     plan::phase,
 };
+use crate::migration::set_progress;
 
 /// Status that is computed while the pod is prepared.
 #[derive(Debug, Clone, Default)]
@@ -126,6 +127,8 @@ fn set_conditions(
     let StatusInput { state, unready, .. } = *input;
     let list = &mut status.conditions;
     let domain = state.and_then(|state| state.domain);
+    let migration = state.and_then(|state| state.migration.as_deref());
+    set_progress(list, migration.filter(|_| *phase == Phase::Running), now);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
         agent::set_conditions(list, None, now);

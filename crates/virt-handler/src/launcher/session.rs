@@ -187,3 +187,22 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+impl Session {
+    /// A session with a launcher that a test plays, and the task to run.
+    pub(crate) fn scripted(
+        link: watch::Receiver<Link>,
+        mut respond: impl FnMut(Request) -> Result<GuestState, CallError> + Send + 'static,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (calls, mut requests) = mpsc::channel::<Call>(MAX_REQUESTS);
+        let task = async move {
+            while let Some(call) = requests.recv().await {
+                // A virt-handler that was killed does not read the answer.
+                let answer = respond(call.request).map(Answer::State);
+                drop(call.reply.send(answer));
+            }
+        };
+        (Self { link, calls }, task)
+    }
+}

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use serving::Target;
 
 use super::{
-    carriage::Carriage,
+    carriage::{Carriage, SILENCE_LIMIT},
     endpoint,
     limits::{self, Limits},
     plan::{Observed, Outcome, Step, plan},
@@ -106,19 +106,24 @@ impl Guests {
                     "targetNodeAddress": address.ip(),
                     "targetDirectMigrationNodePorts": {(address.port().to_string()): 0},
                 });
-                self.publish(guest, published).await.map(drop)
+                self.publish(guest, published).await?;
+                failpoints::after("virt-handler/migration/publish-address");
+                Ok(())
             }
             Step::PublishArrival => {
                 let published = json!({
                     "targetNodeDomainDetected": true,
                     "targetNodeDomainReadyTimestamp": self.time(),
                 });
-                self.publish(guest, published).await.map(drop)
+                self.publish(guest, published).await?;
+                failpoints::after("virt-handler/migration/publish-arrival");
+                Ok(())
             }
             Step::Begin => self.begin(guest).await,
             Step::Cancel => {
                 let cancel = Request::CancelMigration { id };
                 guest.entry.session.call(cancel).await?;
+                failpoints::after("virt-handler/migration/cancel");
                 Ok(())
             }
             Step::End(outcome) => self.end(guest, &outcome).await,
@@ -145,6 +150,7 @@ impl Guests {
                 plan: Box::new(prepared.plan),
             };
             guest.entry.session.call(receive).await?;
+            failpoints::after("virt-handler/migration/receive");
             Ok(())
         };
         match received.await {
@@ -170,8 +176,10 @@ impl Guests {
                 return self.end(guest, &Outcome::Failed(message)).await;
             }
         };
+        failpoints::after("virt-handler/migration/listen");
         let started = json!({"startTimestamp": self.time(), "mode": "PreCopy"});
         let begun = Arc::new(self.publish(guest, started).await?);
+        failpoints::after("virt-handler/migration/publish-start");
         let stop = self.migrations.begin(guest.key, guest.uid);
         let all = self.parts.stop.clone();
         self.parts.tasks.spawn(async move {
@@ -189,7 +197,10 @@ impl Guests {
         };
         let migrate = Request::Migrate(Box::new(plan));
         match guest.entry.session.call(migrate).await {
-            Ok(_state) => Ok(()),
+            Ok(_state) => {
+                failpoints::after("virt-handler/migration/begin");
+                Ok(())
+            }
             Err(error @ CallError::Refused { .. }) => {
                 let guest = Migrating {
                     vmi: &begun,
@@ -210,7 +221,11 @@ impl Guests {
         let port = ports.keys().next()?.parse().ok()?;
         let node = state.target_node.as_ref()?;
         Some(Carriage {
-            peers: self.parts.peers.clone()?,
+            peers: self
+                .parts
+                .peers
+                .clone()?
+                .ending_after_silence(SILENCE_LIMIT),
             target: Target::at(SocketAddr::new(ip, port), format!("virt-handler.{node}")),
             path: endpoint::path(guest.key, guest.uid),
             pods_dir: self.parts.pods_dir.clone(),
@@ -236,6 +251,7 @@ impl Guests {
             }
         }
         self.publish(guest, published).await?;
+        failpoints::after("virt-handler/migration/end");
         self.migrations.remove(guest.key);
         Ok(())
     }

@@ -25,6 +25,9 @@ use crate::{
 
 /// Time limit for the other node to accept a connection.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
+/// How long the other node may be silent, or not read: at the hand-over the guest is paused meanwhile. The
+/// other QEMU may wait for slow storage, so a few seconds are too short.
+pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(15);
 /// Connections of one socket at a time. QEMU opens one for memory, and one for each copied disk.
 const MAX_FLOWS: usize = 64;
 

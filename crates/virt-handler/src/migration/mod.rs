@@ -5,6 +5,7 @@
 //!
 //! - `plan` decides the next step of this node from the VMI and the report of the pod's launcher;
 //! - `limits` finds copies that take too long;
+//! - `progress` shows on the VMI how far a copy is;
 //! - `carriage` listens in the pod that the guest leaves and carries its connections to the other node;
 //! - `endpoint` accepts them there.
 //!
@@ -15,14 +16,18 @@
 mod act;
 mod carriage;
 mod endpoint;
+#[cfg(test)]
+mod failpoints;
 mod limits;
 mod plan;
+mod progress;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use carriage::Migrations;
 pub(crate) use endpoint::router;
 pub(crate) use plan::awaits_take_over;
+pub(crate) use progress::set as set_progress;
 
 /// The protocol of an upgrade that carries bytes between two pods.
 const PROTOCOL: &str = "ferrovirt-migration";

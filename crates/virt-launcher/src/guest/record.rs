@@ -167,6 +167,24 @@ impl RecordStore {
         self.record.as_ref()?.migration.as_ref()
     }
 
+    /// Whether the guest moves from or to this pod, and has not been given up: users may pause it, which has
+    /// to hold at the end of the move.
+    pub(crate) fn is_moving(&self) -> bool {
+        let step = self.migration().map(|record| record.step);
+        let has_arrived =
+            step == Some(MigrationStep::Incoming) && self.phase() == Some(Phase::Received);
+        step == Some(MigrationStep::Copying) || has_arrived
+    }
+
+    /// Records whether the guest is paused at the end of its move.
+    pub(crate) fn set_stays_paused(&mut self, stays_paused: bool) -> io::Result<()> {
+        let record = self.migration().cloned();
+        self.set_migration(record.map(|record| MigrationRecord {
+            stays_paused,
+            ..record
+        }))
+    }
+
     /// Whether the guest was given up to another pod.
     pub(crate) fn is_given_up(&self) -> bool {
         self.migration()

@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
     Migrating,
     #[error("this pod waits for the guest of another pod")]
     Receiving,
+    #[error("the guest is being handed over to another pod")]
+    HandedOver,
     #[error("no guest of that migration is here")]
     NotReceived,
     #[error("failed to prepare the guest's files")]
@@ -58,7 +60,9 @@ impl Refusal {
             Self::NoAgent => Reason::AgentNotConnected,
             Self::AgentBusy => Reason::AgentBusy,
             Self::StillRunning => Reason::StillRunning,
-            Self::Migrating | Self::Receiving | Self::NotReceived => Reason::MigrationConflict,
+            Self::Migrating | Self::Receiving | Self::HandedOver | Self::NotReceived => {
+                Reason::MigrationConflict
+            }
             Self::Terminating => Reason::Ending,
             Self::Prepare(error) => error.reason(),
             Self::Separate(_) => Reason::PrepareFailed,
@@ -85,6 +89,8 @@ impl Refusal {
             | Self::Migrating
             // Until the other pod has given the guest up.
             | Self::Receiving
+            // The new node of the guest answers soon.
+            | Self::HandedOver
             | Self::StillRunning
             | Self::Separate(_)
             | Self::Define(_)

@@ -96,7 +96,11 @@ impl Guest {
 
     async fn pause(&mut self) -> Result<(), Refusal> {
         self.ensure_known().await?;
+        if self.is_alive() && self.store.is_given_up() {
+            return Err(Refusal::HandedOver);
+        }
         match self.status {
+            Some(Status::Alive(_)) if self.store.is_moving() => self.pause_while_moving().await,
             Some(Status::Alive(DomainState::PausedByUser)) => Ok(()),
             Some(Status::Alive(_)) => self.call(async |to, domain| to.suspend(domain).await).await,
             _ => Err(Refusal::NotRunning),
@@ -108,10 +112,14 @@ impl Guest {
         if self.store.is_receiving() {
             return Err(Refusal::Receiving);
         }
-        if self.store.is_given_up() {
-            return Err(Refusal::NotRunning);
+        if self.is_alive() && self.store.is_given_up() {
+            return Err(Refusal::HandedOver);
         }
         match self.status {
+            // libvirt would wait for the end of the copy, and so would the hand-over.
+            Some(Status::Alive(_)) if self.store.is_moving() => {
+                Ok(self.store.set_stays_paused(false)?)
+            }
             Some(Status::Alive(DomainState::Running)) => Ok(()),
             Some(Status::Alive(_)) => self.call(async |to, domain| to.resume(domain).await).await,
             _ => Err(Refusal::NotRunning),

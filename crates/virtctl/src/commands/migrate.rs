@@ -1,8 +1,11 @@
 //! `migrate`, `migrate-cancel` and `evacuate-cancel`.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use kubevirt_api::subresource_bodies::{EvacuateCancelOptions, MigrateOptions};
+use serde_json::Value;
 
 use crate::{
     cli::DryRun,
@@ -13,6 +16,9 @@ use crate::{
     printer::Printer,
     subresource::{path, put},
 };
+
+/// How often `migrate --watch` looks.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Args)]
 pub struct Migrate {
@@ -26,6 +32,9 @@ pub struct Migrate {
         value_delimiter = ','
     )]
     pub node_selector: Vec<KeyValue>,
+    /// Show the phases and how far the copy is, until the migration has ended
+    #[arg(short, long)]
+    pub watch: bool,
     #[command(flatten)]
     pub dry_run: DryRun,
 }
@@ -75,7 +84,81 @@ pub(crate) async fn migrate(cluster: &Cluster, printer: Printer, flags: &Migrate
     .await?;
     let note = dry_run_note(flags.dry_run);
     printer.line(&format!("VM {} was scheduled to migrate{note}", flags.vm));
+    if flags.watch && note.is_empty() {
+        return watch(cluster, printer, &flags.vm).await;
+    }
     Ok(())
+}
+
+/// Follows the newest migration of the VM.
+async fn watch(cluster: &Cluster, printer: Printer, vm: &str) -> Result<()> {
+    let path = of_vm(cluster, vm);
+    let mut shown = String::new();
+    let mut has_bar = false;
+    let mut ticks = tokio::time::interval(INTERVAL);
+    loop {
+        ticks.tick().await;
+        let all = objects::list(cluster, &path).await?;
+        let newest = all
+            .iter()
+            .max_by_key(|one| text(one, "/metadata/creationTimestamp"));
+        let Some(migration) = newest else {
+            bail!("the migration of VM {vm} was cancelled");
+        };
+        if let Some((done, total)) = copied(migration) {
+            printer.progress("Copying", done, total);
+            has_bar = true;
+        }
+        let phase = text(migration, "/status/phase").unwrap_or("Pending");
+        if phase == shown {
+            continue;
+        }
+        if has_bar {
+            printer.end_of_progress();
+            has_bar = false;
+        }
+        phase.clone_into(&mut shown);
+        match phase {
+            "Succeeded" => {
+                let node = text(migration, "/status/migrationState/targetNode");
+                let node = node.unwrap_or("its new node");
+                printer.line(&format!("Succeeded: VM {vm} runs on {node}"));
+                return Ok(());
+            }
+            "Failed" => {
+                let why = text(migration, "/status/migrationState/failureReason");
+                let why = why.unwrap_or("its events say why");
+                bail!("the migration has failed, and VM {vm} stays on its node: {why}");
+            }
+            _ => printer.line(phase),
+        }
+    }
+}
+
+/// The migrations of a VM.
+fn of_vm(cluster: &Cluster, vm: &str) -> String {
+    let all = objects::MIGRATION.all(&cluster.namespace);
+    let label = launcher_pod::label_value(vm);
+    format!("{all}?labelSelector=kubevirt.io%2Fvmi-name%3D{label}")
+}
+
+/// How many bytes were copied, and of how many, from the condition of a migration: its message begins
+/// with `81.0 of 96.0 MiB remain`.
+fn copied(migration: &Value) -> Option<(u64, u64)> {
+    let all = migration.pointer("/status/conditions")?.as_array()?;
+    let shown = all
+        .iter()
+        .find(|one| text(one, "/type") == Some("migrationProgress"))?;
+    let mut words = text(shown, "/message")?.split(' ');
+    let (remain, of, total) = (words.next()?, words.next()?, words.next()?);
+    let bytes = |mib: &str| {
+        let (whole, tenth) = mib.split_once('.')?;
+        let tenths = whole.parse::<u64>().ok()?.checked_mul(10)?;
+        let tenths = tenths.checked_add(tenth.parse().ok()?)?;
+        Some(tenths.checked_mul(1 << 20)? / 10)
+    };
+    let (remain, total) = (bytes(remain)?, bytes(total)?);
+    (of == "of").then(|| (total.saturating_sub(remain), total))
 }
 
 pub(crate) async fn cancel(
@@ -84,10 +167,7 @@ pub(crate) async fn cancel(
     flags: &MigrateCancel,
 ) -> Result<()> {
     let vm = &flags.vm;
-    let all = objects::MIGRATION.all(&cluster.namespace);
-    let label = launcher_pod::label_value(vm);
-    let path = format!("{all}?labelSelector=kubevirt.io%2Fvmi-name%3D{label}");
-    let migrations = objects::list(cluster, &path).await?;
+    let migrations = objects::list(cluster, &of_vm(cluster, vm)).await?;
     let active = migrations.iter().find(|migration| {
         !matches!(
             text(migration, "/status/phase"),
@@ -171,4 +251,29 @@ async fn one(
     let note = dry_run_note(dry_run);
     printer.line(&format!("The evacuation of {name} was cancelled{note}"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn progress_is_read_from_the_condition() {
+        let check = |message: &str, expected: Option<(u64, u64)>| {
+            let migration = json!({"status": {"conditions": [
+                {"type": "migrationProgress", "status": "True", "message": message}]}});
+            assert_eq!(copied(&migration), expected, "{message}");
+        };
+        let mib = 1 << 20;
+        check(
+            "81.0 of 96.5 MiB remain, 15.5 MiB were copied",
+            Some((15 * mib + mib / 2, 96 * mib + mib / 2)),
+        );
+        check("99.0 of 96.0 MiB remain", Some((0, 96 * mib)));
+        check("nothing is known", None);
+        check("", None);
+        assert_eq!(copied(&json!({})), None);
+    }
 }

@@ -72,6 +72,23 @@ fn end_is_recorded_without_virt_handler_after_a_grace_period() {
 }
 
 #[test]
+fn guest_that_was_leaving_a_pod_that_is_gone_may_run_on_its_new_node() {
+    for (state, end) in [
+        (None, Phase::Failed),
+        (Some("Succeeded"), Phase::Succeeded),
+        (Some("Failed"), Phase::Failed),
+    ] {
+        let mut observed = observe(vmi("Running"), state.map(pod));
+        observed.left_since = Some(now());
+        let waiting = plan(&observed);
+        assert_eq!(waiting.phase, Phase::Running, "{state:?}");
+        assert_eq!(waiting.requeue_in, Some(Duration::from_secs(60)));
+        observed.now = now() + jiff::SignedDuration::from_secs(60);
+        assert_eq!(plan(&observed).phase, end, "{state:?}");
+    }
+}
+
+#[test]
 fn failed_pod_without_end_time_fails_the_vmi_at_once() {
     let mut pod = pod("Failed");
     pod["status"]["containerStatuses"][0]["state"] =

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::outgoing::{flags, parameters};
-use super::peer::{Answer, Ask, WireCookie};
+use super::peer::{Answer, Ask, BUSY_INTERVAL, WireCookie};
 use super::{Event, Migrations};
 use crate::guest::link::LINK_TIMEOUT;
 use crate::guest::record::{MigrationRecord, MigrationStep};
@@ -86,8 +86,7 @@ impl Guest {
         self.ensure_known().await?;
         match self.store.migration() {
             Some(record) if record.id == id => {
-                let resume = !record.stays_paused;
-                self.take(resume).await?;
+                self.take().await?;
                 self.migrations.stop();
                 Ok(())
             }
@@ -125,9 +124,11 @@ impl Guest {
             Ask::Finish {
                 cookie,
                 stays_paused,
+                ..
             } => {
                 let cookie = cookie.decode().map_err(|_| Refusal::NotReceived)?;
-                self.note_pause(stays_paused)?;
+                // Before it counts as received.
+                self.store.set_stays_paused(stays_paused)?;
                 self.finish_arrival(&cookie).await
             }
             Ask::Abandon => {
@@ -136,7 +137,10 @@ impl Guest {
                 Ok(Answer::Done)
             }
             Ask::Take { resume } => {
-                self.take(resume).await?;
+                if !resume {
+                    self.store.set_stays_paused(true)?;
+                }
+                self.take().await?;
                 // The task ends with this answer.
                 self.migrations.task = None;
                 Ok(Answer::Done)
@@ -186,16 +190,6 @@ impl Guest {
         }
     }
 
-    /// Records whether a user has paused the guest, before it counts as received.
-    fn note_pause(&mut self, stays_paused: bool) -> Result<(), Refusal> {
-        let record = self.store.migration().cloned();
-        let record = record.map(|record| MigrationRecord {
-            stays_paused,
-            ..record
-        });
-        Ok(self.store.set_migration(record)?)
-    }
-
     async fn finish_arrival(&mut self, cookie: &Cookie) -> Result<Answer, Refusal> {
         if self.store.phase() != Some(Phase::Receiving) {
             return Err(Refusal::NotReceived);
@@ -217,10 +211,11 @@ impl Guest {
     }
 
     /// The other pod has given the guest up: it runs here. May be repeated until the guest was resumed.
-    async fn take(&mut self, resume: bool) -> Result<(), Refusal> {
+    async fn take(&mut self) -> Result<(), Refusal> {
+        let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
         match self.store.phase() {
-            Some(Phase::Received) if resume => self.store.advance(Phase::Resuming)?,
-            Some(Phase::Received) => self.store.advance(Phase::Started)?,
+            Some(Phase::Received) if stays_paused => self.store.advance(Phase::Started)?,
+            Some(Phase::Received) => self.store.advance(Phase::Resuming)?,
             Some(Phase::Resuming | Phase::Started | Phase::Ended(_)) => {}
             _ => return Err(Refusal::NotReceived),
         }
@@ -325,12 +320,18 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
         };
         let is_over = ask.is_none();
         let is_take = matches!(ask, Some(Ask::Take { .. }));
+        let reports_busy = ask.as_ref().is_some_and(Ask::reports_busy);
         let (answer, answered) = oneshot::channel();
         let sent = events.send(Event::Visit(Visit { ask, answer })).await;
         if is_over || sent.is_err() {
             return Visits::Expected;
         }
-        let Ok(answer) = answered.await else {
+        let answer = if reports_busy {
+            busy_until(&mut stream, answered).await
+        } else {
+            answered.await
+        };
+        let Ok(answer) = answer else {
             return Visits::Expected;
         };
         if let Err(error) = write_frame(&mut stream, &answer).await {
@@ -338,6 +339,24 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
         }
         if is_take && matches!(answer, Answer::Done) {
             return Visits::Over;
+        }
+    }
+}
+
+/// Waits for the answer, and tells the other launcher meanwhile that this one is still busy.
+async fn busy_until(
+    stream: &mut UnixStream,
+    mut answered: oneshot::Receiver<Answer>,
+) -> Result<Answer, oneshot::error::RecvError> {
+    let mut ticks = tokio::time::interval(BUSY_INTERVAL);
+    loop {
+        tokio::select! {
+            biased;
+            answer = &mut answered => return answer,
+            _ = ticks.tick() => if let Err(error) = write_frame(stream, &Answer::Busy).await {
+                tracing::info!(error = error_chain(&error), "the other launcher is gone");
+                return answered.await;
+            },
         }
     }
 }

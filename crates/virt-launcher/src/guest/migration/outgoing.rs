@@ -99,7 +99,7 @@ impl Guest {
         self.store.set_migration(Some(MigrationRecord {
             id: plan.id.clone(),
             step: MigrationStep::Copying,
-            stays_paused: false,
+            stays_paused: self.status == Some(Status::Alive(DomainState::PausedByUser)),
         }))?;
         tracing::info!(id = plan.id, "migration started");
         self.migrations.enter(&plan.id, MigrationStage::Copying);
@@ -167,10 +167,11 @@ impl Guest {
 
     /// The steps of the hand-over. An error means that the guest belongs to this pod.
     async fn give_up(&mut self, mut copied: Copied) -> Result<(), String> {
-        let resume = self.status != Some(Status::Alive(DomainState::PausedByUser));
+        let resume = !self.store.migration().is_some_and(|one| one.stays_paused);
         let finish = Ask::Finish {
             cookie: WireCookie::from(&copied.cookie),
             stays_paused: !resume,
+            reports_busy: true,
         };
         let finished = copied.peer.ask_for_cookie(&finish).await;
         let cookie = match finished {
@@ -293,12 +294,31 @@ impl Guest {
         if let Err(error) = connection.abort_job(&domain).await {
             tracing::debug!(error = error_chain(&error), "no job is left");
         }
-        let state = connection.state(&domain).await?;
-        if state == libvirt::DomainState::Paused(PausedReason::Migration) {
-            tracing::info!("resuming the guest after a migration that failed");
-            connection.resume(&domain).await?;
+        let stays_paused = self.store.migration().is_some_and(|one| one.stays_paused);
+        let steps = after_failure(connection.state(&domain).await?, stays_paused);
+        if !steps.is_empty() {
+            tracing::info!(
+                ?steps,
+                "restoring the guest's state after a migration that failed"
+            );
+        }
+        for step in steps {
+            match step {
+                Restore::Resume => connection.resume(&domain).await?,
+                Restore::Suspend => connection.suspend(&domain).await?,
+            }
         }
         self.observe().await
+    }
+
+    /// Has the guest paused at the end of its move, and now if it runs here. libvirt forgets who has paused a
+    /// guest that it copies, and resumes it if the copy fails.
+    pub(in crate::guest) async fn pause_while_moving(&mut self) -> Result<(), Refusal> {
+        self.store.set_stays_paused(true)?;
+        if self.status != Some(Status::Alive(DomainState::Running)) {
+            return Ok(());
+        }
+        self.call(async |to, domain| to.suspend(domain).await).await
     }
 
     /// Ends the QEMU of a guest that runs in the other pod.
@@ -415,6 +435,25 @@ impl Copying {
     }
 }
 
+/// What restores the state of a guest that goes on here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restore {
+    Resume,
+    Suspend,
+}
+
+/// The steps after a migration that failed: libvirt has restored the state from before the migration, or not.
+fn after_failure(state: libvirt::DomainState, stays_paused: bool) -> Vec<Restore> {
+    use libvirt::DomainState::{Blocked, Paused, Running};
+    match (state, stays_paused) {
+        (Running | Blocked, true) => vec![Restore::Suspend],
+        // Only a pause that begins outside of a migration is shown as one of the user.
+        (Paused(PausedReason::Migration), true) => vec![Restore::Resume, Restore::Suspend],
+        (Paused(PausedReason::Migration | PausedReason::User), false) => vec![Restore::Resume],
+        _ => Vec::new(),
+    }
+}
+
 /// Why the copy of a guest in this state is out of date.
 fn unlike_its_copy(status: Option<Status>) -> Option<&'static str> {
     match status {
@@ -446,6 +485,29 @@ mod tests {
     use launcher_channel::StopReason;
 
     use super::*;
+
+    #[test]
+    fn pause_of_a_user_holds_after_a_failed_migration() {
+        use Restore::{Resume, Suspend};
+        use libvirt::DomainState::{Paused, Running};
+        let by_user = Paused(PausedReason::User);
+        let by_copy = Paused(PausedReason::Migration);
+        let by_error = Paused(PausedReason::IoError);
+        for (state, stays_paused, expected) in [
+            (Running, false, vec![]),
+            (Running, true, vec![Suspend]),
+            (by_copy, false, vec![Resume]),
+            (by_copy, true, vec![Resume, Suspend]),
+            // Its user has resumed it during the copy.
+            (by_user, false, vec![Resume]),
+            (by_user, true, vec![]),
+            (by_error, false, vec![]),
+            (by_error, true, vec![]),
+        ] {
+            let found = after_failure(state, stays_paused);
+            assert_eq!(found, expected, "{state:?} {stays_paused}");
+        }
+    }
 
     #[test]
     fn only_a_guest_that_is_as_it_was_copied_is_given_up() {

@@ -7,12 +7,19 @@ use launcher_channel::{FrameError, MAX_FRAME, MigrationSocket, read_frame, write
 use libvirt::Cookie;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
-/// How long the other launcher may take for a step: it starts a QEMU, or reads the last state.
-const STEP_LIMIT: Duration = Duration::from_mins(2);
+/// How long the other launcher may take to start a QEMU. The guest runs meanwhile.
+const START_LIMIT: Duration = Duration::from_mins(2);
+/// How long it may take to read the last state of the guest, which is paused meanwhile.
+const FINISH_LIMIT: Duration = Duration::from_secs(30);
 /// The same for what takes no time. If Take is lost, the guest is paused until the handler repeats it,
 /// which does so after this.
 const LAST_STEP_LIMIT: Duration = Duration::from_secs(10);
+/// How long nothing may come from the other launcher while the guest is paused.
+const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+/// How often a launcher says that it is still busy.
+pub(super) const BUSY_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -30,6 +37,9 @@ pub(super) enum Ask {
         cookie: WireCookie,
         #[serde(default)]
         stays_paused: bool,
+        /// Says [`Answer::Busy`] every second until the answer.
+        #[serde(default)]
+        reports_busy: bool,
     },
     /// Nothing more comes: end the QEMU.
     Abandon,
@@ -40,9 +50,29 @@ pub(super) enum Ask {
 impl Ask {
     fn limit(&self) -> Duration {
         match self {
-            Self::Prepare { .. } | Self::Finish { .. } => STEP_LIMIT,
+            Self::Prepare { .. } => START_LIMIT,
+            Self::Finish { .. } => FINISH_LIMIT,
             Self::Abandon | Self::Take { .. } => LAST_STEP_LIMIT,
         }
+    }
+
+    /// How long nothing may come before the answer.
+    fn silence_limit(&self) -> Duration {
+        if self.reports_busy() {
+            SILENCE_LIMIT
+        } else {
+            self.limit()
+        }
+    }
+
+    pub(super) fn reports_busy(&self) -> bool {
+        matches!(
+            self,
+            Self::Finish {
+                reports_busy: true,
+                ..
+            }
+        )
     }
 }
 
@@ -52,6 +82,8 @@ pub(super) enum Answer {
     Cookie(WireCookie),
     Done,
     Refused(String),
+    /// The answer follows later.
+    Busy,
 }
 
 /// A cookie in base64.
@@ -104,27 +136,32 @@ impl Peer {
     async fn ask(&mut self, ask: &Ask) -> Result<Answer, PeerError> {
         let exchange = async {
             write_frame(&mut self.0, ask).await?;
-            let answer = read_frame(&mut self.0, MAX_FRAME).await?;
-            answer.ok_or(PeerError::Closed)
+            loop {
+                let read = read_frame(&mut self.0, MAX_FRAME);
+                let answer = timeout(ask.silence_limit(), read).await;
+                let answer = answer.map_err(|_| PeerError::Silent)??;
+                match answer.ok_or(PeerError::Closed)? {
+                    Answer::Busy => {}
+                    Answer::Refused(message) => return Err(PeerError::Refused(message)),
+                    answer => return Ok(answer),
+                }
+            }
         };
-        match tokio::time::timeout(ask.limit(), exchange).await {
-            Err(_) => Err(PeerError::Silent),
-            Ok(Ok(Answer::Refused(message))) => Err(PeerError::Refused(message)),
-            Ok(answer) => answer,
-        }
+        let answer = timeout(ask.limit(), exchange).await;
+        answer.map_err(|_| PeerError::Silent)?
     }
 
     pub(super) async fn ask_for_cookie(&mut self, ask: &Ask) -> Result<Cookie, PeerError> {
         match self.ask(ask).await? {
             Answer::Cookie(cookie) => Ok(cookie.decode()?),
-            Answer::Done | Answer::Refused(_) => Err(PeerError::Unexpected),
+            Answer::Done | Answer::Refused(_) | Answer::Busy => Err(PeerError::Unexpected),
         }
     }
 
     pub(super) async fn command(&mut self, ask: &Ask) -> Result<(), PeerError> {
         match self.ask(ask).await? {
             Answer::Done => Ok(()),
-            Answer::Cookie(_) | Answer::Refused(_) => Err(PeerError::Unexpected),
+            Answer::Cookie(_) | Answer::Refused(_) | Answer::Busy => Err(PeerError::Unexpected),
         }
     }
 }
@@ -135,11 +172,45 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn other_launcher_that_is_silent_keeps_a_guest_paused_only_briefly() {
-        let (near, _far) = UnixStream::pair().unwrap();
-        let began = tokio::time::Instant::now();
-        let answer = Peer(near).command(&Ask::Take { resume: true }).await;
-        assert!(matches!(answer, Err(PeerError::Silent)), "{answer:?}");
-        assert!(began.elapsed() < Duration::from_secs(15));
+        for ask in [Ask::Take { resume: true }, finish()] {
+            let (near, _far) = UnixStream::pair().unwrap();
+            let began = tokio::time::Instant::now();
+            let answer = Peer(near).ask(&ask).await;
+            assert!(matches!(answer, Err(PeerError::Silent)), "{answer:?}");
+            assert!(began.elapsed() < Duration::from_secs(20), "{ask:?}");
+        }
+    }
+
+    fn finish() -> Ask {
+        Ask::Finish {
+            cookie: WireCookie::from(&Cookie::default()),
+            stays_paused: false,
+            reports_busy: true,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_launcher_that_is_busy_is_waited_for_up_to_a_limit() {
+        for (seconds, is_in_time) in [(20, true), (40, false)] {
+            let (near, mut far) = UnixStream::pair().unwrap();
+            let other = async {
+                let _ask: Option<Ask> = read_frame(&mut far, MAX_FRAME).await.unwrap();
+                for _ in 0..seconds {
+                    tokio::time::sleep(BUSY_INTERVAL).await;
+                    write_frame(&mut far, &Answer::Busy).await.unwrap();
+                }
+                let answer = Answer::Cookie(WireCookie::from(&Cookie::default()));
+                write_frame(&mut far, &answer).await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            let mut peer = Peer(near);
+            let asked = finish();
+            let answer = tokio::select! {
+                answer = peer.ask_for_cookie(&asked) => answer,
+                () = other => unreachable!("it never ends"),
+            };
+            assert_eq!(answer.is_ok(), is_in_time, "{seconds}: {answer:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,85 @@
+//! Guests that run and could not be moved to another node.
+
+use kubevirt_api::{
+    conditions::{self, Condition as _},
+    migration::MigrationAbortStatus,
+    vmi_status::VirtualMachineInstanceConditionType as Type,
+};
+use reasons::Reason;
+
+use crate::{Finding, Observed};
+
+/// The condition of a VMI whose guest is copied.
+const PROGRESS: &str = "MigrationProgress";
+
+fn cancel(observed: &Observed) -> String {
+    observed.virtctl(&format!("migrate-cancel {}", observed.name))
+}
+
+/// No node takes the pod to which the guest is to move.
+pub(crate) fn no_node(observed: &Observed) -> Vec<Finding> {
+    let unscheduled = observed.pods_of_moves().filter_map(|pod| {
+        let name = pod.metadata.name.as_deref()?;
+        let all = pod.status.as_ref()?.conditions.as_ref()?;
+        let condition = all.iter().find(|one| one.type_ == "PodScheduled")?;
+        let is_it = condition.reason.as_deref() == Some(Reason::Unschedulable.as_str());
+        is_it.then(|| (name, condition.message.as_deref().unwrap_or_default()))
+    });
+    let found = unscheduled.map(|(name, message)| {
+        Finding::new(format!(
+            "The guest runs and is to move to another node, but no node takes its new pod: {message}"
+        ))
+        .because(Reason::Unschedulable)
+        .evidence(
+            format!("pod/{name}"),
+            "status.conditions[PodScheduled]",
+            format!("{}: {message}", Reason::Unschedulable),
+        )
+        .next(observed.kubectl(&format!("describe pod {name}")))
+    });
+    found.collect()
+}
+
+/// The guest changes its memory faster than it is copied.
+pub(crate) fn not_converging(observed: &Observed) -> Vec<Finding> {
+    let shown = observed.condition(&Type::from(PROGRESS));
+    let shown = shown.filter(|one| one.status() == conditions::FALSE);
+    let found = shown.map(|one| {
+        Finding::new(
+            "The guest is copied to another node, but changes its memory faster than it is copied; a \
+             MigrationPolicy with more bandwidth or auto-converge helps",
+        )
+        .evidence(
+            observed.vmi_object(),
+            format!("status.conditions[{PROGRESS}]"),
+            one.message(),
+        )
+        .next(cancel(observed))
+    });
+    found.into_iter().collect()
+}
+
+/// The last migration has failed.
+pub(crate) fn failed(observed: &Observed) -> Vec<Finding> {
+    let status = observed.own_vmi().and_then(|vmi| vmi.status.as_ref());
+    let state = status.and_then(|status| status.migration_state.as_ref());
+    let failed = state.filter(|state| {
+        let was_cancelled = state.abort_status == Some(MigrationAbortStatus::Succeeded);
+        state.failed == Some(true) && !was_cancelled && !observed.is_final()
+    });
+    let found = failed.map(|state| {
+        let why = state.failure_reason.as_deref().unwrap_or_default();
+        let node = state.target_node.as_deref().unwrap_or("another node");
+        Finding::new(format!(
+            "The guest runs where it was: its last migration, to {node}, has failed: {why}"
+        ))
+        .because(Reason::FailedMigration)
+        .evidence(
+            observed.vmi_object(),
+            "status.migrationState.failureReason",
+            why,
+        )
+        .next(observed.virtctl(&format!("migrate {} --watch", observed.name)))
+    });
+    found.into_iter().collect()
+}
