@@ -30,7 +30,7 @@ fn refused(transient: bool) -> GuestError {
     })
 }
 
-/// The reason that KubeVirt's clients wait for.
+/// The reason that `KubeVirt`'s clients wait for.
 const REJECTED: &str = "Synchronizing with the Domain failed.";
 
 fn domain_rejected(transient: bool) -> GuestError {
