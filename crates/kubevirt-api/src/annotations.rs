@@ -1,5 +1,14 @@
 //! Annotation keys. A constant that ends in `PREFIX` is the start of a key.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Whether an annotation is present and true, in any of Go's spellings of booleans.
+pub fn is_true(metadata: &ObjectMeta, key: &str) -> bool {
+    let all = metadata.annotations.as_ref();
+    let value = all.and_then(|all| all.get(key)).map(String::as_str);
+    matches!(value, Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
 /// On launcher pods: name of the VMI.
 pub const DOMAIN: &str = "kubevirt.io/domain";
 /// On launcher pods: the claims behind the guest's volumes at the time the pod was created, a

@@ -50,6 +50,7 @@ pub mod guest_agent;
 pub mod object_graph;
 pub mod profiler;
 pub mod subresource_bodies;
+pub mod usage;
 
 pub mod annotations;
 pub mod conditions;

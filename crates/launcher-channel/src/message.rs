@@ -134,12 +134,23 @@ pub struct GuestState {
     /// The report of the guest agent, while one is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<Agent>>,
+    /// How many pings of the guest agent have failed since the launcher's start.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_pings: u32,
     /// The signal that ended QEMU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_signal: Option<i32>,
     /// The last migration to or from this launcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Box<MigrationReport>>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The most characters of a text in a state.

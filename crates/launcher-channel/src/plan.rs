@@ -26,6 +26,9 @@ pub struct GuestPlan {
     /// Output of the guest's serial console is copied to the pod's log.
     #[serde(default)]
     pub console_to_log: bool,
+    /// Pings of the guest agent succeed without asking it. A later plan may change it.
+    #[serde(default)]
+    pub agent_probes_paused: bool,
     /// Keys and passwords that the guest agent sets.
     #[serde(default)]
     pub credentials: Vec<Credential>,

@@ -136,7 +136,7 @@ fn render_annotations(input: &Input<'_>, name: &str) -> Result<BTreeMap<String, 
         all.insert(annotations::CLAIMS.to_owned(), text);
     }
     all.extend(networks::annotations(input)?);
-    let skips = guest::is_annotated_true(input.guest.vmi, annotations::SKIP_BACKUP_HOOKS);
+    let skips = annotations::is_true(&input.guest.vmi.metadata, annotations::SKIP_BACKUP_HOOKS);
     if input.settings.has(Feature::BackupHooks) && !skips {
         all.extend(backup_hooks(name, input.guest.namespace()));
     }

@@ -8,7 +8,7 @@ use model::{Guest, VolumeSource, unsupported};
 
 use crate::{
     ContainerDisks, Feature, Input, PodError, Settings, Surroundings, compute::grace_seconds,
-    container, guest, init, metadata, scheduling, security, volumes,
+    container, init, metadata, scheduling, security, volumes,
 };
 
 /// Seconds that the pod gets beyond that, so that the launcher can still force a power-off.
@@ -128,7 +128,7 @@ fn text(text: Option<&String>) -> Option<String> {
 fn needs_token(guest: &Guest<'_>) -> bool {
     let mut volumes = guest.volumes.iter();
     volumes.any(|volume| matches!(volume.source, VolumeSource::ServiceAccount(_)))
-        || guest::is_annotated_true(guest.vmi, annotations::ISTIO_INJECT)
+        || annotations::is_true(&guest.vmi.metadata, annotations::ISTIO_INJECT)
 }
 
 fn service_account(guest: &Guest<'_>) -> Option<String> {

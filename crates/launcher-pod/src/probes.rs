@@ -11,6 +11,25 @@ const EXTRA_DELAY: i32 = 10;
 const EXTRA_TIME: i32 = 1;
 const PROGRAM: &str = "virt-probe";
 const DEFAULT_TIMEOUT: i32 = 1;
+/// Flag of the program in a pod that a guest migrates to.
+const AWAITS_GUEST: &str = "--awaitsGuest";
+
+/// Lets the probes of a pod succeed until the guest has come from another pod.
+pub(crate) fn await_guest(container: &mut v1::Container) {
+    let probes = [
+        &mut container.liveness_probe,
+        &mut container.readiness_probe,
+        &mut container.startup_probe,
+    ];
+    for probe in probes.into_iter().flatten() {
+        let command = probe.exec.as_mut().and_then(|exec| exec.command.as_mut());
+        if let Some(command) =
+            command.filter(|command| command.first().is_some_and(|program| program == PROGRAM))
+        {
+            command.insert(1, AWAITS_GUEST.to_owned());
+        }
+    }
+}
 
 pub(crate) fn render(guest: &Guest<'_>, probe: Option<&Probe>) -> Option<v1::Probe> {
     let probe = probe?;
@@ -66,4 +85,37 @@ fn command(guest: &Guest<'_>, probe: &Probe, timeout: i32) -> Option<Vec<String>
         return None;
     }
     Some(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn probes_by_the_agent_await_the_guest_of_a_migration() {
+        let exec = |words: &[&str]| json!({"exec": {"command": words}});
+        let probes = |agent: &[&str]| -> v1::Container {
+            serde_json::from_value(json!({
+                "name": "compute",
+                "livenessProbe": exec(agent),
+                "readinessProbe": exec(&["other"]),
+                "startupProbe": {"tcpSocket": {"port": 22}},
+            }))
+            .unwrap()
+        };
+        let mut container = probes(&["virt-probe", "--domainName", "n_a", "--command", "x", "--"]);
+        await_guest(&mut container);
+        let words = [
+            "virt-probe",
+            "--awaitsGuest",
+            "--domainName",
+            "n_a",
+            "--command",
+            "x",
+            "--",
+        ];
+        assert_eq!(container, probes(&words));
+    }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodAntiAffinity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kubevirt_api::{VirtualMachineInstance, annotations, labels};
 
-use crate::{PodError, Settings, Surroundings, metadata, pod::pod, scheduling::HOST_NAME};
+use crate::{PodError, Settings, Surroundings, metadata, pod::pod, probes, scheduling::HOST_NAME};
 
 /// The migration that a target pod is for.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +43,7 @@ pub fn target_pod(
         let cpu = migration.cpu_labels.iter();
         selector.extend(cpu.map(|label| (label.clone(), "true".to_owned())));
         spec.node_selector = Some(selector);
+        spec.containers.iter_mut().for_each(probes::await_guest);
         let uid = vmi.metadata.uid.clone().unwrap_or_default();
         spec.affinity
             .get_or_insert_default()

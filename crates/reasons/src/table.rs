@@ -58,8 +58,8 @@ reasons! {
         DomainNotRenderable: Permanent,
             "The spec cannot be turned into a libvirt domain.",
             "Correct the field that the message names.";
-        DomainInvalid: Permanent,
-            "libvirt rejected the definition of the domain.",
+        DomainInvalid = "Synchronizing with the Domain failed.": NeedsChange,
+            "libvirt rejected the definition of the domain, and it is tried again. The name is KubeVirt's.",
             "Correct the part of the VM that libvirt names.";
         InvalidPlan: Permanent,
             "The launcher rejected the plan of the guest.",
@@ -430,6 +430,9 @@ reasons! {
         AgentBusy: Transient,
             "The queue of the guest agent is full.",
             "";
+        GuestAgentPingFailed: NeedsChange,
+            "A probe of the guest agent got no answer.",
+            "Start qemu-guest-agent in the guest, or pause the probes: annotation `kubevirt.io/pause-guest-agent-probes`.";
         AgentUnavailable: Transient,
             "The guest agent failed or did not answer.",
             "";

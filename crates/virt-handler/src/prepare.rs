@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::{
     capabilities::Capabilities,
-    guest::{PreparedStatus, grace_seconds},
+    guest::{PreparedStatus, grace_seconds, pauses_agent_probes},
     host_cpus,
     launcher::{Peer, Right},
     pods_dir::{PodUid, PodsDir},
@@ -113,6 +113,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
             .as_ref()
             .is_some_and(|s| s.as_str() == "Paused"),
         console_to_log: vmi.spec.domain.devices.log_serial_console == Some(true),
+        agent_probes_paused: pauses_agent_probes(vmi),
         credentials: agent_credentials(&guest),
         separate_cpus: domain_xml::separate_cpus(&input)?,
         grace_seconds: u64::try_from(grace_seconds(vmi)).unwrap_or(0),

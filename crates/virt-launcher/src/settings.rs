@@ -87,6 +87,11 @@ impl Paths {
         self.config.join("launcher/thaw")
     }
 
+    /// Where failed pings of the guest agent are reported.
+    pub(crate) fn failed_pings(&self) -> PathBuf {
+        self.config.join("launcher/failed-pings.sock")
+    }
+
     /// The exits of orphaned processes, recorded by process 1.
     pub(crate) fn ends(&self) -> PathBuf {
         self.config.join("launcher/ends.json")

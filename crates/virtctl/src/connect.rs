@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use crate::cli::Connection;
+use crate::{cli::Connection, requests::Requests};
 
 /// A client and the namespace of the command.
 #[derive(Clone)]
@@ -47,7 +48,12 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
     // Streams stay open for as long as the user likes.
     config.read_timeout = None;
     let namespace = config.default_namespace.clone();
-    let client = Client::try_from(config).context("make a client from the kubeconfig")?;
+    let requests = Requests {
+        limit: flags.request_timeout.0,
+        verbosity: flags.verbosity,
+    };
+    let builder = ClientBuilder::try_from(config).context("make a client from the kubeconfig")?;
+    let client: Client = builder.with_layer(&requests).build();
     Ok(Cluster { client, namespace })
 }
 

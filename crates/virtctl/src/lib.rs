@@ -1,7 +1,7 @@
 //! The command-line tool for operations on virtual machines that `kubectl` does not have.
 //!
 //! - [`cli`] is the command line, as data for clap;
-//! - `connect` turns flags and kubeconfig into a client;
+//! - `connect` turns flags and kubeconfig into a client, `requests` limits its requests;
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
@@ -27,6 +27,7 @@ mod observe;
 pub mod ports;
 mod printer;
 mod random;
+mod requests;
 mod run;
 mod subresource;
 

@@ -20,6 +20,11 @@ impl Printer {
         drop(writeln!(out, "{text}").and_then(|()| out.flush()));
     }
 
+    /// A text in place of all that the terminal shows.
+    pub(crate) fn screen(self, text: &str) {
+        self.line(&format!("\x1b[H\x1b[2J{text}"));
+    }
+
     /// A message for the user.
     pub(crate) fn note(self, text: &str) {
         drop(writeln!(std::io::stderr().lock(), "{text}"));

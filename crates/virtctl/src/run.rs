@@ -10,8 +10,8 @@ use crate::{
     commands::{
         console, credentials, expand, expose, guest, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
-        logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, ssh, ui,
-        usbredir, version, vm_export, vnc, volumes, why,
+        logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, run_vm,
+        ssh, top, ui, usbredir, version, vm_export, vnc, volumes, why,
     },
     connect::{Cluster, connect},
     create,
@@ -213,7 +213,8 @@ pub(crate) async fn run_on(
 async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
     use ObjectCommand::{
         AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, ImageUpload, Logs, MemoryDump,
-        Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Usbredir, VmExport,
+        Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top, Usbredir,
+        VmExport,
     };
     match command {
         Expose(flags) => expose::expose(cluster, printer, flags).await,
@@ -234,6 +235,8 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
         MigrateCancel(flags) => migrate::cancel(cluster, printer, flags).await,
         EvacuateCancel(flags) => migrate::cancel_evacuation(cluster, printer, flags).await,
         ObjectGraph(flags) => object_graph::object_graph(cluster, printer, flags).await,
+        Run(flags) => Box::pin(run_vm::run_vm(cluster, printer, flags)).await,
+        Top(flags) => top::top(cluster, printer, flags).await,
         Usbredir(flags) => usbredir::usbredir(cluster, printer, flags).await,
     }
 }

@@ -215,7 +215,7 @@ async fn invalid_plans_are_refused_with_a_reason() {
     };
     assert_eq!(
         handler.refused(Request::Sync(Box::new(broken))).await,
-        "DomainInvalid"
+        "Synchronizing with the Domain failed."
     );
     let backing = Backing::ImageRoot {
         root: "/run/kubevirt".to_owned(),

@@ -57,6 +57,7 @@ fn plan() -> GuestPlan {
         start_paused: false,
         grace_seconds: 1,
         console_to_log: false,
+        agent_probes_paused: false,
         credentials: Vec::new(),
         separate_cpus: Vec::new(),
     }

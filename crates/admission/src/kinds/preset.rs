@@ -35,10 +35,7 @@ impl Kind for VirtualMachineInstancePreset {
     ];
 
     fn warnings(_: &Request<'_>) -> Vec<String> {
-        vec![
-            "VirtualMachineInstancePreset is deprecated; use an instance type and a preference"
-                .to_owned(),
-        ]
+        vec![instancetype::presets::DEPRECATION.to_owned()]
     }
 }
 

@@ -36,9 +36,17 @@ pub(super) enum Scope {
 pub(super) struct Version {
     name: &'static str,
     storage: bool,
-    /// Replacement of a deprecated version.
-    instead: Option<&'static str>,
+    deprecation: Option<Deprecation>,
     schema: Value,
+}
+
+/// Why a version should not be used.
+#[derive(Clone, Copy, Debug)]
+enum Deprecation {
+    /// Another version or kind replaces it.
+    Replaced(&'static str),
+    /// The kind will be removed. `KubeVirt`'s clients know the sentence.
+    Removed(&'static str),
 }
 
 impl Version {
@@ -47,7 +55,7 @@ impl Version {
         Self {
             name,
             storage: false,
-            instead: None,
+            deprecation: None,
             schema: schema.clone(),
         }
     }
@@ -64,7 +72,15 @@ impl Version {
     /// imperative phrase.
     pub(super) fn deprecated(self, instead: &'static str) -> Self {
         Self {
-            instead: Some(instead),
+            deprecation: Some(Deprecation::Replaced(instead)),
+            ..self
+        }
+    }
+
+    /// The same for a kind that will be removed; the replacement is a sentence without full stop.
+    pub(super) fn removed(self, instead: &'static str) -> Self {
+        Self {
+            deprecation: Some(Deprecation::Removed(instead)),
             ..self
         }
     }
@@ -265,12 +281,16 @@ impl Definition {
 
     fn version(&self, version: &Version) -> Value {
         let mut value = json!({ "name": version.name, "served": true, "storage": version.storage });
-        if let Some(instead) = version.instead {
+        if let Some(deprecation) = version.deprecation {
+            let (kind, group, name) = (self.kind, self.group, version.name);
             value["deprecated"] = json!(true);
-            value["deprecationWarning"] = json!(format!(
-                "{} of {}/{} is deprecated; {instead}",
-                self.kind, self.group, version.name
-            ));
+            value["deprecationWarning"] = json!(match deprecation {
+                Deprecation::Replaced(instead) =>
+                    format!("{kind} of {group}/{name} is deprecated; {instead}"),
+                Deprecation::Removed(instead) => format!(
+                    "{group}/{name} {kind}s is now deprecated and will be removed in v2. {instead}"
+                ),
+            });
         }
         if !self.columns.is_empty() {
             value["additionalPrinterColumns"] = self.columns.iter().map(Column::render).collect();

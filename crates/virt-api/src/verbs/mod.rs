@@ -1,7 +1,7 @@
 //! The verbs of the subresource API.
 //!
 //! A verb is a module here and a row of [`ALL`], which has its route, discovery and right; tests compare
-//! the rows with the list of `KubeVirt`'s verbs and with the roles of users. Verbs on a VM change the VM,
+//! the rows with the list of `KubeVirt`'s verbs, to which we add `usage`, and with the roles of users. Verbs on a VM change the VM,
 //! and virt-controller does the rest; verbs on a VMI are sent to its node under the same name; streams
 //! connect the caller to a device of the guest. Verbs that are not built are rows in `missing`.
 
@@ -35,6 +35,7 @@ mod start;
 mod stop;
 mod unfreeze;
 mod unpause;
+mod usage;
 mod userlist;
 mod version;
 mod vnc;
@@ -67,6 +68,7 @@ pub static ALL: &[Entry] = &[
     on_vmi::stream_entry::<console::Console>(),
     on_vmi::stream_entry::<vnc::Vnc>(),
     on_vmi::bytes_entry::<screenshot::Screenshot>(),
+    on_vmi::bytes_entry::<usage::Usage>(),
     object_graph::OF_VM,
     object_graph::OF_VMI,
     cancel_evacuation::OF_VM,

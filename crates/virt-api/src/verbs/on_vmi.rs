@@ -60,7 +60,7 @@ pub(crate) trait AgentVerb: Send + Sync + 'static {
     const REPORT: &'static str;
 }
 
-/// A request to the node of a VMI with a binary answer, whose type the node chooses.
+/// A request to the node of a VMI with an answer whose type the node chooses.
 pub(crate) trait BytesVerb: Send + Sync + 'static {
     const NAME: &'static str;
     const LEVEL: Level;

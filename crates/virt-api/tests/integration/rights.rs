@@ -80,10 +80,11 @@ fn roles_of_users_have_the_rights_of_kubevirts_roles() {
 fn levels_of_verbs_are_those_of_kubevirts_roles() {
     let facts = facts::all();
     for verb in VERBS {
-        let fact = facts
-            .iter()
-            .find(|fact| fact.resource() == verb.resource())
-            .unwrap();
+        let fact = facts.iter().find(|fact| fact.resource() == verb.resource());
+        let Some(fact) = fact else {
+            assert_eq!(verb.name, "usage", "KubeVirt has no such verb");
+            continue;
+        };
         let level = match fact.roles.as_slice() {
             ["admin", "edit", "view"] => Level::View,
             ["admin", "edit"] => Level::Edit,

@@ -7,7 +7,7 @@ use cluster_view::Configuration;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::Client;
 use kubevirt_api::VirtualMachineInstance;
-use launcher_channel::{DomainState, Request, StopReason};
+use launcher_channel::{DomainState, GuestState, Request, StopReason};
 use reasons::Reason;
 use reconcile::{Clock, EventType, Key, Reconciler, Recorder, Requeue, Store, Triggers};
 use serving::HttpsClient;
@@ -118,7 +118,7 @@ impl Guests {
         self.parts.arrivals.get(key)
     }
 
-    fn entry(&self, key: &Key, pod: &PodUid) -> Entry {
+    pub(super) fn entry(&self, key: &Key, pod: &PodUid) -> Entry {
         self.sessions.get_or_open(key, pod, || {
             let (triggers, woken) = (self.parts.triggers.clone(), key.clone());
             let (session, task) =
@@ -171,10 +171,30 @@ impl Guests {
             can_migrate: config.has_gate(LIVE_MIGRATION) && self.parts.peers.is_some(),
         };
         let status = status::desired(&vmi, &input, &now);
+        self.publish_failed_pings(key, pair, link.state.as_ref());
         if self.write(key, &vmi, &status).await? {
             self.publish_phase_change(&vmi, &status, &input);
         }
         Ok(())
+    }
+
+    /// Publishes an event if pings of the guest agent have failed since the last report. A launcher that
+    /// restarts counts from zero; the first report to this process has nothing to compare with.
+    pub(super) fn publish_failed_pings(&self, key: &Key, pair: &Pair, state: Option<&GuestState>) {
+        let Some(failed) = state.map(|state| state.failed_pings) else {
+            return;
+        };
+        let mut before = None;
+        self.sessions.update(key, &pair.pod_uid, |entry| {
+            before = entry.failed_pings.replace(failed);
+        });
+        if before.is_some_and(|before| failed > before) {
+            let reason = Reason::GuestAgentPingFailed;
+            let message = format!("GuestAgentPing probe failed for VMI {}", key.name);
+            let recorder = &self.parts.recorder;
+            let advised = reason.advise(&message);
+            recorder.publish(pair.vmi.as_ref(), EventType::Warning, reason, advised);
+        }
     }
 
     async fn shut_down(
@@ -309,7 +329,7 @@ impl Reconciler for Guests {
             pod_ended: observe::ended(&pair.pod),
             link: &link,
             disconnected_for: link.disconnected_since.map(|since| since.elapsed()),
-            synced_connection: entry.synced_connection,
+            synced: entry.synced,
             awaits_take_over: awaits_take_over(&pair.vmi, report),
             now: clock.now(),
         };

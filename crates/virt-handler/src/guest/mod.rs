@@ -27,6 +27,6 @@ pub(crate) use agent::{file_systems, info, users};
 pub(crate) use error::GuestError;
 pub(crate) use migratable::copied_disks;
 pub(crate) use observe::{Pair, Part};
-pub(crate) use plan::grace_seconds;
+pub(crate) use plan::{grace_seconds, pauses_agent_probes};
 pub(crate) use sessions::Entry;
 pub(crate) use status::PreparedStatus;

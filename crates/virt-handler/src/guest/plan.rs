@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubevirt_api::{VirtualMachineInstance, vmi_status::VirtualMachineInstancePhase as Phase};
+use kubevirt_api::{
+    VirtualMachineInstance, annotations, vmi_status::VirtualMachineInstancePhase as Phase,
+};
 use launcher_channel::DomainState;
 
 use crate::launcher::Link;
@@ -17,11 +19,19 @@ pub(crate) struct Observed<'a> {
     pub(crate) link: &'a Link,
     /// How long the launcher has been unreachable.
     pub(crate) disconnected_for: Option<Duration>,
-    /// The connection over which the guest was last synced by this process.
-    pub(crate) synced_connection: Option<u64>,
+    /// The last sync of the guest by this process.
+    pub(crate) synced: Option<Synced>,
     /// The guest has come from another pod, which has given it up, and its launcher has not resumed it yet.
     pub(crate) awaits_take_over: bool,
     pub(crate) now: Timestamp,
+}
+
+/// What a sync was based on: if that changes, the guest is synced again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Synced {
+    /// The number of the connection.
+    pub(crate) connection: u64,
+    pub(crate) agent_probes_paused: bool,
 }
 
 /// The closed set of actions. Steps are executed in order; each is idempotent.
@@ -53,7 +63,11 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
     let connected = observed.link.peer.is_some();
     let domain = observed.link.state.as_ref().and_then(|state| state.domain);
     let deleted = observed.vmi.metadata.deletion_timestamp.is_some();
-    let synced = observed.synced_connection == Some(observed.link.connection);
+    let synced = observed.synced
+        == Some(Synced {
+            connection: observed.link.connection,
+            agent_probes_paused: pauses_agent_probes(observed.vmi),
+        });
     if is_final(observed.vmi) {
         return match domain {
             _ if !connected => vec![],
@@ -111,6 +125,11 @@ fn shutdown(observed: &Observed<'_>) -> Step {
     Step::Shutdown {
         grace: Duration::from_secs(left),
     }
+}
+
+/// Whether pings of the guest agent succeed without asking it.
+pub(crate) fn pauses_agent_probes(vmi: &VirtualMachineInstance) -> bool {
+    annotations::is_true(&vmi.metadata, annotations::PAUSE_GUEST_AGENT_PROBES)
 }
 
 pub(crate) fn grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
@@ -190,7 +209,7 @@ mod tests {
                 pod_ended,
                 link: &disconnected(domain),
                 disconnected_for,
-                synced_connection: None,
+                synced: None,
                 awaits_take_over: false,
                 now: Timestamp::UNIX_EPOCH,
             });
@@ -227,7 +246,7 @@ mod tests {
                 pod_ended: false,
                 link: &link,
                 disconnected_for: None,
-                synced_connection: None,
+                synced: None,
                 awaits_take_over: true,
                 now: Timestamp::UNIX_EPOCH,
             });
@@ -235,6 +254,50 @@ mod tests {
                 steps, expected,
                 "{phase:?} {deleted} {domain:?} {connected}"
             );
+        }
+    }
+
+    #[test]
+    fn running_guest_is_synced_again_when_its_probes_are_paused_or_resumed() {
+        let synced = |connection, agent_probes_paused| {
+            Some(Synced {
+                connection,
+                agent_probes_paused,
+            })
+        };
+        let sync = vec![Step::Start, Step::Report];
+        for (annotation, synced, expected) in [
+            (None, synced(1, false), vec![Step::Report]),
+            (Some("true"), synced(1, false), sync.clone()),
+            (Some("T"), synced(1, true), vec![Step::Report]),
+            (Some("no"), synced(1, true), sync.clone()),
+            (None, synced(1, true), sync.clone()),
+            (Some("true"), synced(2, true), sync.clone()),
+            (None, None, sync),
+        ] {
+            let mut vmi = vmi(Phase::Running);
+            vmi.metadata.annotations = annotation.map(|value| {
+                [(
+                    annotations::PAUSE_GUEST_AGENT_PROBES.to_owned(),
+                    value.to_owned(),
+                )]
+                .into()
+            });
+            let link = Link {
+                peer: Some(Arc::new(Peer::this_process())),
+                connection: 1,
+                ..disconnected(Some(DomainState::Running))
+            };
+            let steps = plan(&Observed {
+                vmi: &vmi,
+                pod_ended: false,
+                link: &link,
+                disconnected_for: None,
+                synced,
+                awaits_take_over: false,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            assert_eq!(steps, expected, "{annotation:?} {synced:?}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use parking_lot::Mutex;
 use reconcile::Key;
 
-use super::status::PreparedStatus;
+use super::{plan::Synced, status::PreparedStatus};
 use crate::{launcher::Session, pods_dir::PodUid};
 
 /// One guest's session and the steps that this process has already taken over it.
@@ -13,8 +13,10 @@ use crate::{launcher::Session, pods_dir::PodUid};
 pub(crate) struct Entry {
     pub(super) pod: PodUid,
     pub(crate) session: Arc<Session>,
-    /// The connection over which the guest was last synced.
-    pub(super) synced_connection: Option<u64>,
+    /// The last sync of the guest.
+    pub(super) synced: Option<Synced>,
+    /// The failed pings of the guest agent that were published. `None` before the first report.
+    pub(super) failed_pings: Option<u32>,
     /// Status that was computed while the pod was prepared.
     pub(super) prepared: Option<PreparedStatus>,
     /// The grace period in seconds of the last shutdown request.
@@ -45,7 +47,8 @@ impl Sessions {
         let entry = Entry {
             pod: pod.clone(),
             session: Arc::new(open()),
-            synced_connection: None,
+            synced: None,
+            failed_pings: None,
             prepared: None,
             shutdown_grace: None,
         };

@@ -9,6 +9,7 @@ use super::{
     act::Guests,
     error::GuestError,
     observe::Pair,
+    plan::{Synced, pauses_agent_probes},
     sessions::Entry,
     status::{self, PreparedStatus},
 };
@@ -33,10 +34,14 @@ impl Guests {
             capabilities: &self.parts.capabilities,
             peer,
         };
+        let synced = Synced {
+            connection: link.connection,
+            agent_probes_paused: pauses_agent_probes(&pair.vmi),
+        };
         match prepare_and_sync(request, entry).await {
             Ok(prepared) => {
                 self.sessions.update(key, &pair.pod_uid, |entry| {
-                    entry.synced_connection = Some(link.connection);
+                    entry.synced = Some(synced);
                     entry.prepared = Some(prepared);
                 });
                 Ok(())

@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn vmi_whose_start_was_refused_keeps_the_reason() {
         let refusal = StartRefusal {
-            reason: "DomainInvalid".to_owned(),
+            reason: "DomainNotRenderable".to_owned(),
             message: "no such slot".to_owned(),
             transient: false,
         };

@@ -30,6 +30,17 @@ fn refused(transient: bool) -> GuestError {
     })
 }
 
+/// The reason that `KubeVirt`'s clients wait for.
+const REJECTED: &str = "Synchronizing with the Domain failed.";
+
+fn domain_rejected(transient: bool) -> GuestError {
+    GuestError::Call(CallError::Refused {
+        reason: REJECTED.to_owned(),
+        message: "Failed to define the guest: the PCI controller must be pcie-root.".to_owned(),
+        transient,
+    })
+}
+
 fn plan_error(error: PlanError) -> GuestError {
     GuestError::Prepare(PrepareError::from(error))
 }
@@ -68,6 +79,9 @@ async fn transient_refusal_keeps_the_vmi_waiting_and_permanent_refusal_fails_it(
         (plan_error(no_address), "PodHasNoAddress", true),
         (refused(true), "LauncherReason", true),
         (CallError::TimedOut.into(), "LauncherUnavailable", true),
+        // As with KubeVirt, a definition that libvirt rejects is tried again; whatever the launcher says.
+        (domain_rejected(true), REJECTED, true),
+        (domain_rejected(false), REJECTED, true),
         (plan_error(no_network), "NoSuchNetwork", false),
         (refused(false), "LauncherReason", false),
     ] {
@@ -214,5 +228,38 @@ async fn end_of_a_deleted_guest_is_published_once() {
     assert_eq!(event.reason.as_deref(), Some("Deleted"));
     assert_eq!(event.message.as_deref(), Some("Signaled Deletion"));
     assert_eq!(event.count, Some(1));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn failed_pings_of_the_guest_agent_are_one_event_for_each_report() {
+    let fixture = Fixture::new().await;
+    fixture.create_guest().await;
+    let guests = fixture.guests().await;
+    let parts = &guests.parts;
+    let sources = observe::Sources {
+        client: &fixture.client,
+        node: &parts.node,
+        vmis: [&parts.vmis, &parts.arrivals],
+        pods: &parts.pods,
+    };
+    let pair = observe::pair(&sources, &key()).await;
+    let pair = pair.unwrap().unwrap();
+    guests.entry(&key(), &pair.pod_uid);
+    // Failures before this process, none, two in a row, a restart of the launcher, none, one.
+    for failed_pings in [5, 5, 7, 0, 0, 1] {
+        let state = GuestState {
+            failed_pings,
+            ..GuestState::default()
+        };
+        guests.publish_failed_pings(&key(), &pair, Some(&state));
+    }
+    let event = fixture.event(|event| event.count == Some(2)).await;
+    assert_eq!(event.reason.as_deref(), Some("GuestAgentPingFailed"));
+    let message = event.message.unwrap();
+    assert!(
+        message.starts_with("GuestAgentPing probe failed for VMI a. Start "),
+        "{message}"
+    );
     fixture.stop().await;
 }

@@ -36,14 +36,7 @@ impl Peer {
 
     /// Gives a right to all processes of the container, which pass it on to those that they start.
     pub(crate) fn grant(&self, right: Right) -> io::Result<()> {
-        let first = self.first_process()?;
-        let path = format!("task/{}/children", first.as_raw_nonzero());
-        let children = read_file(first, &path)?;
-        let children = children.split_whitespace().filter_map(|pid| {
-            let pid: i32 = pid.parse().ok()?;
-            Pid::from_raw(pid)
-        });
-        for pid in [first].into_iter().chain(children) {
+        for pid in [self.first_process()?].into_iter().chain(self.children()?) {
             match right.grant_to(pid) {
                 // It ended meanwhile; its successor inherits the right from process 1.
                 Err(rustix::io::Errno::SRCH) => {}
@@ -51,6 +44,18 @@ impl Peer {
             }
         }
         Ok(())
+    }
+
+    /// The children of process 1.
+    pub(super) fn children(&self) -> io::Result<Vec<Pid>> {
+        let first = self.first_process()?;
+        let path = format!("task/{}/children", first.as_raw_nonzero());
+        let children = read_file(first, &path)?;
+        let children = children.split_whitespace().filter_map(|pid| {
+            let pid: i32 = pid.parse().ok()?;
+            Pid::from_raw(pid)
+        });
+        Ok(children.collect())
     }
 
     /// The launcher's parent, which must be in the same container.
@@ -87,7 +92,7 @@ fn parent_of(stat: &str) -> Option<Pid> {
     (parent > 0).then(|| Pid::from_raw(parent)).flatten()
 }
 
-fn read_file(pid: Pid, name: &str) -> io::Result<String> {
+pub(super) fn read_file(pid: Pid, name: &str) -> io::Result<String> {
     let path = format!("/proc/{}/{name}", pid.as_raw_nonzero());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     read_bounded(rustix::fs::openat(CWD, path, flags, Mode::empty())?)

@@ -7,6 +7,7 @@ mod file_watch;
 mod peer;
 mod rate_limit;
 mod session;
+mod usage;
 
 pub(crate) use container::Right;
 pub(crate) use peer::check_peer;

@@ -20,7 +20,7 @@ use super::{
     forward::{OpenForwards, forward},
     open::{console, vnc},
     response::error_response,
-    verbs::{PNG, call, fetch, freeze, query_agent, thaw},
+    verbs::{PNG, call, fetch, freeze, query_agent, thaw, usage},
 };
 use crate::{
     guest::{self, Guests},
@@ -96,6 +96,7 @@ pub(crate) fn router(state: StreamsState) -> Router {
                 query_agent(state, path, AgentQuestion::FileSystems, guest::file_systems)
             }),
         )
+        .route(&format!("{guest}/usage"), get(usage))
         .layer(middleware::from_fn(require_virt_api))
         .with_state(state)
         .route("/healthz", get(|| async { "ok" }))

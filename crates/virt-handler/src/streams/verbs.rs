@@ -13,9 +13,10 @@ use reconcile::Key;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    response::{call_error, guest_not_found},
+    response::{call_error, error_response, guest_not_found},
     router::StreamsState,
 };
+use crate::launcher::CallError;
 
 pub(super) async fn call(
     State(state): State<StreamsState>,
@@ -109,5 +110,27 @@ pub(super) async fn query_agent<T: Serialize>(
     match session.ask_agent(question).await {
         Ok(report) => Json(convert(report)).into_response(),
         Err(error) => call_error(&error),
+    }
+}
+
+/// What the guest uses of this node.
+pub(super) async fn usage(
+    State(state): State<StreamsState>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let key = Key::new(namespace, name);
+    let Some((_, session)) = state.guests.session(&key) else {
+        return guest_not_found(&key);
+    };
+    let Some(peer) = session.link().peer else {
+        return call_error(&CallError::NotConnected);
+    };
+    match peer.usage() {
+        Ok(Some(usage)) => Json(usage).into_response(),
+        Ok(None) => guest_not_found(&key),
+        Err(error) => {
+            let message = format!("read the usage of guest {key}: {error}");
+            error_response(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message)
+        }
     }
 }

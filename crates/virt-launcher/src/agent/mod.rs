@@ -10,6 +10,7 @@
 
 mod commands;
 mod credentials;
+mod failed_pings;
 mod freeze;
 pub(crate) mod probe;
 mod responses;
@@ -19,5 +20,6 @@ mod thaw;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use failed_pings::FailedPings;
 pub(crate) use task::{AgentCall, AgentTask, Initial};
 pub(crate) use thaw::ThawTimer;

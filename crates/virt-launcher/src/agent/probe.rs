@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::commands::{AgentError, MAX_RESPONSE, Transport};
+use super::failed_pings;
 use super::responses;
 use super::task::LibvirtTransport;
-use crate::guest::RecordStore;
+use crate::guest::{Phase, Record, RecordStore};
 use crate::hypervisor;
 use crate::settings::Paths;
 
@@ -42,12 +43,14 @@ struct Settings {
     domain: String,
     timeout: Duration,
     question: Question,
+    /// Succeed until the guest has come from another pod.
+    awaits_guest: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
     #[error(
-        "usage: virt-probe --domainName NAME --timeoutSeconds N (--guestAgentPing | --command PATH -- ARGUMENTS)"
+        "usage: virt-probe [--awaitsGuest] --domainName NAME --timeoutSeconds N (--guestAgentPing | --command PATH -- ARGUMENTS)"
     )]
     Usage,
     #[error("this pod runs no guest named {0}")]
@@ -64,7 +67,19 @@ enum ProbeError {
 
 /// The whole program.
 pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> ExitCode {
-    match run_probe(paths, arguments) {
+    let Some(settings) = Settings::parse(arguments) else {
+        let error = error_chain(&ProbeError::Usage);
+        tracing::error!(error, "the guest failed the probe");
+        return ExitCode::FAILURE;
+    };
+    let answered = run_probe(paths, &settings);
+    if answered.is_err() && settings.question == Question::Ping {
+        // Without a launcher there is no one to tell.
+        if let Err(error) = failed_pings::report(&paths.failed_pings()) {
+            tracing::debug!(%error, "the failed ping was not counted");
+        }
+    }
+    match answered {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let error = error_chain(error.as_ref());
@@ -74,9 +89,12 @@ pub(crate) fn run(paths: &Paths, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn run_probe(paths: &Paths, arguments: &[OsString]) -> Result<(), Box<dyn Error>> {
-    let settings = Settings::parse(arguments).ok_or(ProbeError::Usage)?;
-    let domain = domain(paths, &settings.domain)?;
+fn run_probe(paths: &Paths, settings: &Settings) -> Result<(), Box<dyn Error>> {
+    let store = RecordStore::open(&paths.record())?;
+    if succeeds_unasked(settings, store.record()) {
+        return Ok(());
+    }
+    let domain = domain(&store, &settings.domain)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -100,9 +118,20 @@ fn run_probe(paths: &Paths, arguments: &[OsString]) -> Result<(), Box<dyn Error>
     })
 }
 
+/// Whether the guest has not come here yet, or its probes are paused.
+fn succeeds_unasked(settings: &Settings, record: Option<&Record>) -> bool {
+    let arrived = record.is_some_and(|record| {
+        !matches!(
+            record.phase,
+            Phase::Planned | Phase::Receiving | Phase::Received
+        )
+    });
+    let is_paused = record.is_some_and(|record| record.plan.agent_probes_paused);
+    (settings.awaits_guest && !arrived) || (settings.question == Question::Ping && is_paused)
+}
+
 /// The pod's guest, from the launcher's record.
-fn domain(paths: &Paths, name: &str) -> Result<Domain, Box<dyn Error>> {
-    let store = RecordStore::open(&paths.record())?;
+fn domain(store: &RecordStore, name: &str) -> Result<Domain, Box<dyn Error>> {
     let plan = store.record().map(|record| &record.plan);
     let plan = plan.filter(|plan| plan.domain_name == name);
     let uuid = plan.and_then(|plan| DomainUuid::parse(&plan.domain_uuid));
@@ -195,13 +224,15 @@ impl Settings {
         let mut rest = arguments
             .iter()
             .map(|one| one.to_string_lossy().into_owned());
-        let (mut domain, mut timeout, mut path, mut pings) = (None, DEFAULT_TIMEOUT, None, false);
+        let (mut domain, mut timeout, mut path) = (None, DEFAULT_TIMEOUT, None);
+        let (mut pings, mut awaits_guest) = (false, false);
         while let Some(flag) = rest.next() {
             match flag.as_str() {
                 "--domainName" => domain = Some(rest.next()?),
                 "--timeoutSeconds" => timeout = rest.next()?.parse().ok()?,
                 "--command" => path = Some(rest.next()?),
                 "--guestAgentPing" => pings = true,
+                "--awaitsGuest" => awaits_guest = true,
                 "--" => break,
                 _ => return None,
             }
@@ -218,6 +249,7 @@ impl Settings {
             domain: domain?,
             timeout: Duration::from_secs(timeout),
             question,
+            awaits_guest,
         })
     }
 }
@@ -292,6 +324,44 @@ mod tests {
             assert_eq!(is_silent(Ok(state)), expected, "{state:?}");
         }
         assert!(!is_silent(Err(libvirt::Error::Closed)));
+    }
+
+    #[test]
+    fn paused_ping_and_awaited_guest_need_no_answer() {
+        let record = |phase: &str, paused: bool| -> Record {
+            serde_json::from_value(json!({
+                "plan": {"vmiUid": "u", "domainName": "n_a", "domainUuid": "", "domainXml": "",
+                         "agentProbesPaused": paused, "graceSeconds": 0},
+                "phase": phase, "failed_starts": 0,
+            }))
+            .unwrap()
+        };
+        let parse = |flags: &str| {
+            let line = format!("--domainName n_a {flags}");
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            Settings::parse(&words).unwrap()
+        };
+        for (flags, record, expected) in [
+            ("--guestAgentPing", None, false),
+            ("--guestAgentPing", Some(record("started", false)), false),
+            ("--guestAgentPing", Some(record("started", true)), true),
+            ("--command true", Some(record("started", true)), false),
+            ("--awaitsGuest --guestAgentPing", None, true),
+            (
+                "--awaitsGuest --command true",
+                Some(record("received", false)),
+                true,
+            ),
+            (
+                "--awaitsGuest --command true",
+                Some(record("started", false)),
+                false,
+            ),
+        ] {
+            let phase = record.as_ref().map(|record| record.phase);
+            let found = succeeds_unasked(&parse(flags), record.as_ref());
+            assert_eq!(found, expected, "{flags} {phase:?}");
+        }
     }
 
     #[test]

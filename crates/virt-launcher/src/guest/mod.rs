@@ -34,5 +34,6 @@ mod separate;
 mod shutdown;
 mod status;
 
-pub(crate) use self::record::RecordStore;
+pub(crate) use self::record::{Record, RecordStore};
+pub(crate) use self::status::Phase;
 pub(crate) use self::task::{Command, Guest, Parts};

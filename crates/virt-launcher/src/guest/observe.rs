@@ -134,6 +134,7 @@ impl Guest {
         GuestState {
             note: ending.note.or(fault),
             agent: self.agent.report(),
+            failed_pings: self.failed_pings.count(),
             qemu_signal: ending.signal,
             domain,
             machine: self.machine.clone(),

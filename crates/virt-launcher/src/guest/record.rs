@@ -80,8 +80,16 @@ impl RecordStore {
         self.record.as_ref().map(|record| record.phase)
     }
 
-    /// Stores a plan, unless the guest of an earlier plan has been started.
+    /// Stores a plan. Once the guest of an earlier plan has been started, only that what may change in a
+    /// running guest.
     pub(crate) fn set_plan(&mut self, plan: GuestPlan) -> io::Result<()> {
+        let paused = plan.agent_probes_paused;
+        let known = self.record.as_ref();
+        let was_paused = known.is_some_and(|record| record.plan.agent_probes_paused);
+        if paused != was_paused {
+            // Specs of KubeVirt wait for these words.
+            tracing::info!("Guest agent probe pause state changed: paused={paused}");
+        }
         let failed_starts = match &self.record {
             Some(Record {
                 phase:
@@ -91,7 +99,7 @@ impl RecordStore {
                     | Phase::Started
                     | Phase::Ended(_),
                 ..
-            }) => return Ok(()),
+            }) => return self.pause_agent_probes(paused),
             Some(record) => record.failed_starts,
             None => 0,
         };
@@ -107,6 +115,16 @@ impl RecordStore {
         self.save()?;
         failpoints::after(failpoint(Phase::Planned));
         Ok(())
+    }
+
+    fn pause_agent_probes(&mut self, paused: bool) -> io::Result<()> {
+        match &mut self.record {
+            Some(record) if record.plan.agent_probes_paused != paused => {
+                record.plan.agent_probes_paused = paused;
+                self.save()
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Advances the phase. Once the guest has run, the XML and the preparation steps are dropped:
@@ -247,6 +265,7 @@ mod tests {
             dhcp: Vec::new(),
             start_paused: false,
             console_to_log: false,
+            agent_probes_paused: false,
             credentials: Vec::new(),
             separate_cpus: Vec::new(),
             grace_seconds: 1,
@@ -303,6 +322,26 @@ mod tests {
         assert!(!store.is_given_up());
         store.set_migration(record(MigrationStep::GivenUp)).unwrap();
         assert!(store.is_given_up());
+    }
+
+    #[test]
+    fn probes_of_a_running_guest_can_be_paused_and_nothing_else_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("guest.json");
+        let mut store = RecordStore::open(&path).unwrap();
+        store.set_plan(plan("a")).unwrap();
+        store.advance(Phase::Started).unwrap();
+        for paused in [true, false, true] {
+            let changed = GuestPlan {
+                agent_probes_paused: paused,
+                grace_seconds: 9,
+                ..plan("a")
+            };
+            store.set_plan(changed).unwrap();
+            let read = RecordStore::open(&path).unwrap();
+            let plan = &read.record().unwrap().plan;
+            assert_eq!((plan.agent_probes_paused, plan.grace_seconds), (paused, 1));
+        }
     }
 
     #[test]

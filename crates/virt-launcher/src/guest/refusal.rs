@@ -81,8 +81,7 @@ impl Refusal {
             | Self::NotRunning
             | Self::NoAgent
             | Self::NotReceived
-            | Self::Terminating
-            | Self::Define(libvirt::Error::Remote(_)) => false,
+            | Self::Terminating => false,
             Self::Prepare(error) => error.is_transient(),
             Self::Start { attempt, of, .. } => attempt < of,
             Self::AgentBusy

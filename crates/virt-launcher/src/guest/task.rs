@@ -21,7 +21,7 @@ use super::migration::Migrations;
 use super::record::RecordStore;
 use super::shutdown::Shutdown;
 use super::status::{Phase, Status, given_up};
-use crate::agent::ThawTimer;
+use crate::agent::{FailedPings, ThawTimer};
 use crate::hypervisor::Link;
 use crate::settings::{self, Paths};
 
@@ -57,6 +57,7 @@ pub(crate) struct Guest {
     pub(super) agent: AgentLink,
     /// The agent's last report over an earlier connection to libvirtd.
     pub(super) last_agent: Option<Agent>,
+    pub(super) failed_pings: FailedPings,
     /// When frozen file systems are thawed.
     pub(super) thaw: ThawTimer,
     pub(super) shutdown: Option<Shutdown>,
@@ -98,6 +99,7 @@ impl Guest {
         };
         let dhcp = DhcpServers::new(tasks.clone());
         let thaw = ThawTimer::open(paths.thaw());
+        let failed_pings = FailedPings::listen(&paths.failed_pings());
         // The phase may have been recorded before the guest was given up.
         let status = if store.is_given_up() {
             status.map(given_up)
@@ -122,6 +124,7 @@ impl Guest {
             io_retry: IoRetry::new(),
             agent: AgentLink::Unknown,
             last_agent: None,
+            failed_pings,
             thaw,
             shutdown: None,
             dhcp,
@@ -148,6 +151,7 @@ impl Guest {
                 () = stop.cancelled(), if !self.terminating => self.terminate(),
                 event = next_event(&mut self.link) => self.on_event(event).await,
                 () = self.agent.changed() => self.publish(),
+                () = self.failed_pings.rises() => self.publish(),
                 event = self.migrations.next() => self.on_migration(event).await,
                 Some(command) = commands.recv() => self.on_command(command).await,
                 () = tokio::time::sleep_until(timer) => self.on_timer().await,
@@ -214,6 +218,8 @@ impl Guest {
                 self.faults.record(&event);
                 if let Event::Agent { state, .. } = event {
                     self.on_agent_state(state);
+                    // The queries below may fail, and no other event would follow.
+                    self.publish();
                 }
                 if let Err(error) = self.observe().await {
                     tracing::warn!(error = error_chain(&error), "failed to query the guest");
@@ -232,5 +238,81 @@ async fn next_event(link: &mut Option<Link>) -> Option<Event> {
     match link {
         Some(link) => link.events.next().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use launcher_channel::{DomainState, GuestPlan};
+    use libvirt::{AgentState, Domain, DomainUuid};
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    const UUID: &str = "69a61d3f-50cc-4611-b6e2-e53205a02bad";
+
+    fn plan() -> GuestPlan {
+        GuestPlan {
+            vmi_uid: "u".to_owned(),
+            domain_name: "n_a".to_owned(),
+            domain_uuid: UUID.to_owned(),
+            domain_xml: String::new(),
+            prepare: Vec::new(),
+            dhcp: Vec::new(),
+            start_paused: false,
+            console_to_log: false,
+            agent_probes_paused: false,
+            credentials: Vec::new(),
+            separate_cpus: Vec::new(),
+            grace_seconds: 0,
+        }
+    }
+
+    /// A running guest whose libvirtd accepts calls and answers none.
+    fn guest(paths: &Paths, states: StateSender) -> (Guest, UnixStream) {
+        let tasks = TaskTracker::new();
+        let mut store = RecordStore::open(&paths.record()).unwrap();
+        store.set_plan(plan()).unwrap();
+        store.advance(Phase::Started).unwrap();
+        let mut guest = Guest::new(Parts {
+            identity: settings::Guest {
+                uid: "u".to_owned(),
+                name: "a".to_owned(),
+                namespace: "n".to_owned(),
+            },
+            paths: paths.clone(),
+            tasks: tasks.clone(),
+            store,
+            states,
+            console_to_log: watch::Sender::new(false),
+        });
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (connection, driver, events) = libvirt::attach(ours);
+        tasks.spawn(driver.run());
+        guest.link = Some(Link { connection, events });
+        guest.status = Some(Status::Alive(DomainState::Running));
+        (guest, theirs)
+    }
+
+    /// Issue: the state kept an agent that was gone, if libvirtd did not answer the next query.
+    #[tokio::test(start_paused = true)]
+    async fn agent_is_published_as_gone_although_libvirtd_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sender, states) = watch::channel(None);
+        let (mut guest, _libvirtd) = guest(&Paths::under(dir.path()), sender);
+        let domain = Domain {
+            name: "n_a".to_owned(),
+            uuid: DomainUuid::parse(UUID).unwrap(),
+            id: None,
+        };
+        for (state, expected) in [
+            (AgentState::Connected, true),
+            (AgentState::Disconnected, false),
+        ] {
+            let domain = domain.clone();
+            guest.on_event(Some(Event::Agent { domain, state })).await;
+            let published = states.borrow().clone().unwrap();
+            assert_eq!(published.agent.is_some(), expected, "{state:?}");
+        }
     }
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::requests::{self, RequestTimeout};
+
 /// How to reach the cluster; the same flags as kubectl's.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Connection")]
@@ -44,6 +46,20 @@ pub struct Connection {
     /// Do not check the server's certificate
     #[arg(long, global = true)]
     pub insecure_skip_tls_verify: bool,
+    /// Limit for the server to answer a request, such as 30 or 1m30s; 0 for none. Streams that are open
+    /// have no limit
+    #[arg(long, global = true, value_name = "TIME", default_value = "0",
+          value_parser = requests::parse_limit)]
+    pub request_timeout: RequestTimeout,
+    /// Level of messages about the work of the command; from 6 on each request is printed
+    #[arg(
+        long = "v",
+        short = 'v',
+        global = true,
+        value_name = "LEVEL",
+        default_value_t = 2
+    )]
+    pub verbosity: u8,
     /// User to act as
     #[arg(long = "as", global = true, value_name = "USER")]
     pub impersonate: Option<String>,

@@ -12,6 +12,8 @@ use crate::commands::{
     memory_dump::MemoryDump,
     migrate::{EvacuateCancel, Migrate, MigrateCancel},
     object_graph::ObjectGraph,
+    run_vm::Run,
+    top::Top,
     usbredir::UsbRedir,
     vm_export::VmExport,
     volumes::{AddVolume, RemoveVolume},
@@ -42,6 +44,27 @@ Examples:
                       The VM needs logSerialConsole: true under spec.template.spec.domain.devices. \
                       Requires the right to read logs of pods.")]
     Logs(Logs),
+    /// Make a VM with its disk and key, and wait until one can log in
+    #[command(after_help = "\
+Examples:
+  virtctl run debian --image quay.io/containerdisks/debian:13 --username debian
+  virtctl run web --image https://example.org/debian.qcow2 --size 20Gi --memory 2Gi
+  virtctl run test --image quay.io/containerdisks/cirros --console
+
+The image must have cloud-init, which gets the key. The address of a disk image needs an importer of data \
+volumes in the cluster.")]
+    Run(Box<Run>),
+    /// Show CPU, memory, disk and network of guests, live
+    #[command(after_help = "\
+Examples:
+  virtctl top
+  virtctl top myvm --interval 5
+  virtctl top -A -o json | jq -r '.[] | \"\\(.name) \\(.cpuMillicores)\"'
+
+CPU is in percent of one CPU, memory what QEMU has on the node. On a terminal the table is printed again \
+until the command is ended; otherwise once. Requires the right to read usage of VMIs, which the role view \
+has.")]
+    Top(Top),
     /// Upload a disk image into a data volume or claim
     #[command(after_help = "\
 Examples:

@@ -108,7 +108,7 @@ fn is_off(vm: &VirtualMachine) -> bool {
 }
 
 /// Waits until the VMI runs.
-async fn wait_until_running(cluster: &Cluster, name: &str) -> Result<()> {
+pub(crate) async fn wait_until_running(cluster: &Cluster, name: &str) -> Result<()> {
     let api: Api<VirtualMachineInstance> =
         Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));

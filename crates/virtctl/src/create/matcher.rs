@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::failure::Usage;
 
 /// The reference; `kinds` are those that may stand before the name.
-pub(super) fn reference(
+pub(crate) fn reference(
     flag: &'static str,
     text: &str,
     kinds: [&'static str; 2],

@@ -23,3 +23,4 @@ mod preference;
 mod tests;
 
 pub(crate) use command::{Create, create};
+pub(crate) use matcher::reference;

@@ -166,11 +166,10 @@ fn migrations() -> Definition {
 }
 
 fn presets() -> Definition {
-    const INSTEAD: &str = "use instancetype.kubevirt.io/v1beta1 VirtualMachineInstancetype and \
-                           VirtualMachinePreference; presets change nothing any more";
+    const INSTEAD: &str = "Use a VirtualMachineInstancetype and a VirtualMachinePreference";
     let schema = Object::new(
-        "Defaults for instances with certain labels. Has no effect any more: use instance types \
-         and preferences.",
+        "Defaults for instances with certain labels. Deprecated: use instance types and \
+         preferences.",
     )
     // KubeVirt has it optional here and refuses a preset without content in its webhook.
     .required(
@@ -188,8 +187,8 @@ fn presets() -> Definition {
         scope: Scope::Namespaced,
         label: LABEL,
         versions: vec![
-            Version::served("v1", &schema).deprecated(INSTEAD),
-            Version::stored("v1alpha3", &schema).deprecated(INSTEAD),
+            Version::served("v1", &schema).removed(INSTEAD),
+            Version::stored("v1alpha3", &schema).removed(INSTEAD),
         ],
         status: StatusIs::PartOfObject,
         scale: None,

@@ -82,3 +82,42 @@ transcripts! {
     exports
     memory_dumps
 }
+
+#[tokio::test]
+async fn run_makes_a_vm_and_refuses_what_cannot_work() {
+    let made = requests(
+        "run debian --image quay.io/a/debian:13 --no-wait --ssh-key src/commands/transcripts/key.pub",
+    )
+    .await;
+    let start = "POST /apis/kubevirt.io/v1/namespaces/tests/virtualmachines {";
+    assert!(made.starts_with(start), "{made}");
+    assert!(
+        made.contains("ssh-ed25519 AAAA") && made.lines().count() == 1,
+        "{made}"
+    );
+    for (line, expected) in [
+        (
+            "run file --image ./debian.qcow2",
+            "has to be uploaded first",
+        ),
+        (
+            "run a --image b --ssh-key src/none.pub",
+            "read --ssh-key src/none.pub",
+        ),
+        (
+            "run a --image b --memory 1Gi --instancetype c",
+            "cannot be used with",
+        ),
+        (
+            "top nobody",
+            "nobody does not run: `virtctl why nobody` explains why",
+        ),
+        ("top --interval 0", "invalid value '0'"),
+    ] {
+        let found = requests(line).await;
+        assert!(
+            found.contains(expected) && !found.contains("POST"),
+            "{line}: {found}"
+        );
+    }
+}
