@@ -1,6 +1,6 @@
 //! Disk images that users bring: from a web server, an image, another claim, or blank.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, future::ready};
 
 use axum::{
     Router,
@@ -36,7 +36,7 @@ impl Server {
         let port = listener.local_addr().expect("it has an address").port();
         let disk = Bytes::from(disk);
         let router = Router::new()
-            .route("/tiny.qcow2", get(async move || disk.clone()))
+            .route("/tiny.qcow2", get(move || ready(disk.clone())))
             .route("/slow.qcow2", get(slow));
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
@@ -162,8 +162,9 @@ async fn vm_brings_its_image_by_a_template() {
     let server = Server::up(&test).await;
     let mut template = data_volume("guest-disk", web(&server, "tiny.qcow2"), "128Mi");
     template["metadata"]["annotations"] = json!({});
-    let vm = guest_on("guest", "guest-disk").set("/spec/dataVolumeTemplates", json!([template]));
-    test.apply(&vm).await;
+    let mut vm = guest_on("guest", "guest-disk").into_object();
+    vm["spec"]["dataVolumeTemplates"] = json!([template]);
+    test.apply_object(&vm).await;
     test.greeting("guest").await;
     // The data volume and its claim end with the VM.
     test.delete_vms(&["guest"]).await;
