@@ -71,19 +71,19 @@ async fn importer(cluster: &TestCluster, name: &str) -> String {
     pod
 }
 
-fn container(state: Value) -> Value {
+fn container(state: &Value) -> Value {
     json!({"name": "importer", "ready": false, "image": "launcher:1", "imageID": "",
            "restartCount": 0, "state": state})
 }
 
-async fn set_pod(cluster: &TestCluster, pod: &str, phase: &str, state: Value) {
+async fn set_pod(cluster: &TestCluster, pod: &str, phase: &str, state: &Value) {
     let status = json!({"phase": phase, "containerStatuses": [container(state)]});
     cluster.set_status::<Pod>(pod, status).await;
 }
 
 async fn succeed(cluster: &TestCluster, pod: &str) {
     let end = json!({"terminated": {"exitCode": 0, "finishedAt": "2026-11-21T12:00:00Z"}});
-    set_pod(cluster, pod, "Succeeded", end).await;
+    set_pod(cluster, pod, "Succeeded", &end).await;
 }
 
 async fn import(cluster: &TestCluster, name: &str) {
@@ -148,7 +148,7 @@ async fn data_volume_becomes_a_populated_claim() {
     let pod = importer(&cluster, "disk").await;
     wait_for_phase(&cluster, "disk", "ImportScheduled").await;
     let now = json!({"running": {"startedAt": "2026-11-21T12:00:00Z"}});
-    set_pod(&cluster, &pod, "Running", now).await;
+    set_pod(&cluster, &pod, "Running", &now).await;
     wait_for_phase(&cluster, "disk", "ImportInProgress").await;
     let seen = status(&cluster, "disk").await;
     assert_eq!(condition(&seen, "Running").0, "True");
@@ -196,7 +196,13 @@ async fn failure_has_a_reason_and_a_remedy() {
         let report = import_report::Report::failure(reason, "why".to_owned(), transient);
         json!({"terminated": {"exitCode": 1, "message": report.text()}})
     };
-    set_pod(&cluster, &pod, "Running", end("ImportSourceNotFound", true)).await;
+    set_pod(
+        &cluster,
+        &pod,
+        "Running",
+        &end("ImportSourceNotFound", true),
+    )
+    .await;
     wait_for_phase(&cluster, "disk", "ImportInProgress").await;
     let seen = status(&cluster, "disk").await;
     assert_eq!(condition(&seen, "Running").1, "ImportSourceNotFound");
@@ -208,7 +214,7 @@ async fn failure_has_a_reason_and_a_remedy() {
         &cluster,
         &pod,
         "Running",
-        end("ImportChecksumMismatch", false),
+        &end("ImportChecksumMismatch", false),
     )
     .await;
     wait_for_phase(&cluster, "disk", "Failed").await;
