@@ -1,6 +1,6 @@
 //! `xtask generate`: files that are made from code and checked in.
 //!
-//! These are the definitions of our kinds under `deploy/crds`, the manifest that installs all of it,
+//! These are the definitions of our kinds under `deploy/crds` and `deploy/importer`, the manifest that installs all of it,
 //! `deploy/ferrovirt.yaml`, the list of end-to-end tests, the reference of reasons in the troubleshooting
 //! guide, the references of metrics and of the API server of a single host, and the schemas in the `OpenAPI` of
 //! virt-api. Their content comes from
@@ -24,7 +24,12 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
         .into_iter()
         .collect();
     let manifest = manifest(definitions.iter().map(|(_, text)| text.as_ref()))?;
-    for (name, text) in [
+    let importer =
+        manifests::render_importer().context("render the definitions of the importer")?;
+    let importer = importer
+        .into_iter()
+        .map(|(name, text)| (format!("deploy/importer/{name}.yaml"), text));
+    let pages = [
         ("deploy/ferrovirt.yaml", manifest),
         ("docs/e2e-tests.md", e2e_list::page()?),
         ("crates/virt-api/src/openapi/schemas.json", schemas()?),
@@ -34,13 +39,15 @@ pub(crate) fn run(check: bool) -> anyhow::Result<()> {
             "docs/reference/api-server.md",
             embedded_api::reference::page(),
         ),
-    ] {
-        let path = root().join(name);
+    ];
+    let pages = pages.map(|(name, text)| (name.to_owned(), text));
+    for (name, text) in pages.into_iter().chain(importer) {
+        let path = root().join(&name);
         if fs::read_to_string(&path).is_ok_and(|found| found == text) {
             continue;
         }
         if check {
-            stale.push(name.to_owned());
+            stale.push(name);
         } else {
             fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         }

@@ -1,4 +1,4 @@
-//! Builds the launcher image (Debian's QEMU and libvirt with our `virt-launcher`) and the
+//! Builds the launcher image (Debian's QEMU and libvirt with our `virt-launcher` and `disk-import`) and the
 //! control-plane image (one program, static in a release).
 //!
 //! The launcher image has two layers. The lower one holds the files that
@@ -31,13 +31,16 @@ const QEMU: Owner = Owner { uid: 107, gid: 107 };
 const COMPRESSION: Compression = Compression::Zstd(12);
 
 /// Builds the changed layers of the launcher image.
-pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
+pub(crate) fn launcher(
+    printer: &Printer,
+    binary: Option<PathBuf>,
+    importer: Option<PathBuf>,
+) -> Result<()> {
     let lists = root().join("deploy/images/launcher");
     let inputs = Inputs::default().text(RECIPE).path(&lists)?;
-    let built = match binary {
-        Some(binary) => binary.to_owned(),
-        None => build_launcher()?,
-    };
+    let given = |program: Option<PathBuf>, name: &str| program.map_or_else(|| build(name), Ok);
+    let built = given(binary, "virt-launcher")?;
+    let importer = given(importer, "disk-import")?;
     let cache = Cache::open()?;
     let base = cache.thing("launcher-base", &inputs, |draft| {
         printer.line("making the launcher image's Debian layer (half a minute or more)");
@@ -48,7 +51,7 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
     let mut layout = LayoutWriter::create(&place, EPOCH)?;
     layout.add_layer(&base.join("layer"), layer.clone())?;
     let copier = build_copier()?;
-    let ours = layout.add_entries(programs(&built, &copier)?, COMPRESSION)?;
+    let ours = layout.add_entries(programs(&built, &importer, &copier)?, COMPRESSION)?;
     let config = ImageConfig {
         entrypoint: vec!["/usr/bin/virt-launcher-monitor".to_owned()],
         env: vec!["PATH=/usr/sbin:/usr/bin".to_owned(), "LANG=C".to_owned()],
@@ -60,6 +63,7 @@ pub(crate) fn launcher(printer: &Printer, binary: Option<&Path>) -> Result<()> {
     let mut parts: Vec<sbom::Part> =
         serde_json::from_slice(&fs::read(base.join("packages.json"))?)?;
     parts.extend(sbom::crates("virt-launcher-bin", None)?);
+    parts.extend(sbom::crates("disk-import-bin", None)?);
     parts.extend(sbom::crates("container-disk-bin", Some(STATIC_TARGET))?);
     let sbom = place.with_extension("cdx.json");
     sbom::write(&sbom, REFERENCE, &digest.to_string(), &parts)?;
@@ -179,11 +183,14 @@ fn strip_debug_build() -> Result<PathBuf> {
     Ok(stripped)
 }
 
-fn build_launcher() -> Result<PathBuf> {
+/// Builds a program of the launcher image.
+fn build(program: &str) -> Result<PathBuf> {
+    let package = format!("{program}-bin");
     run(Command::new(cargo())
-        .args(["build", "--release", "-p", "virt-launcher-bin", "--locked"])
+        .args(["build", "--release", "-p", &package, "--locked"])
         .current_dir(root()))?;
-    Ok(metadata()?.target_directory.join("release/virt-launcher"))
+    let release = metadata()?.target_directory.join("release");
+    Ok(release.join(program))
 }
 
 /// Builds the program that runs in users' images, which may have no libraries.
@@ -202,8 +209,10 @@ fn build_copier() -> Result<PathBuf> {
     Ok(built)
 }
 
-fn programs(built: &Path, copier: &Path) -> Result<Vec<Entry>> {
-    ensure!(built.is_file(), "{} does not exist", built.display());
+fn programs(built: &Path, importer: &Path, copier: &Path) -> Result<Vec<Entry>> {
+    for program in [built, importer] {
+        ensure!(program.is_file(), "{} does not exist", program.display());
+    }
     let entry = |path: &str, content| Entry {
         path: path.to_owned(),
         mode: 0o755,
@@ -220,6 +229,7 @@ fn programs(built: &Path, copier: &Path) -> Result<Vec<Entry>> {
             "usr/bin/virt-probe",
             Content::HardLink("usr/bin/virt-launcher".to_owned()),
         ),
+        executable("usr/bin/disk-import", importer.to_owned()),
         executable("usr/bin/container-disk", copier.to_owned()),
     ])
 }

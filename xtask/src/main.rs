@@ -109,11 +109,14 @@ enum Task {
 
 #[derive(Subcommand)]
 enum ImageTask {
-    /// The launcher image of VM pods: QEMU, libvirt, virt-launcher.
+    /// The launcher image of VM pods: QEMU, libvirt, virt-launcher, disk-import.
     Launcher {
         /// Use this program instead of building virt-launcher.
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
+        /// Use this program instead of building disk-import.
+        #[arg(long, value_name = "FILE")]
+        importer: Option<PathBuf>,
     },
     /// The image of the cluster components: one program.
     ControlPlane {
@@ -149,8 +152,8 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().task {
         Task::Cluster { task } => return cluster::run(&printer, &task),
         Task::Image {
-            image: ImageTask::Launcher { binary },
-        } => image::launcher(&printer, binary.as_deref()),
+            image: ImageTask::Launcher { binary, importer },
+        } => image::launcher(&printer, binary, importer),
         Task::Image {
             image: ImageTask::ControlPlane { binary, quick },
         } => {

@@ -22,6 +22,17 @@ const FAILURES: &[Reason] = &[
     Reason::Error,
     Reason::ImagePullFailed,
     Reason::ErrExceededQuota,
+    Reason::ClaimNotUsable,
+    Reason::ImportNotSupported,
+    Reason::ImportSourceNotUsable,
+    Reason::ImportSourceNotFound,
+    Reason::ImportSourceRefused,
+    Reason::ImportSourceUnreachable,
+    Reason::ImportChecksumMismatch,
+    Reason::ImportFailed,
+    Reason::DiskImageInvalid,
+    Reason::DiskImageForbidden,
+    Reason::DiskDoesNotFit,
 ];
 
 /// Whether a start needs the objects of the spec: a VM that is off does not, and a guest that runs does

@@ -172,9 +172,18 @@ impl Host {
     }
 
     fn pod_cidr(&self) -> String {
+        format!("{}.0/24", self.pod_network())
+    }
+
+    fn pod_network(&self) -> String {
         // Hosts of parallel runs should rarely choose the same network.
         let (second, third) = (224 + self.network / 256 % 16, self.network % 256);
-        format!("10.{second}.{third}.0/24")
+        format!("10.{second}.{third}")
+    }
+
+    /// The host's address on the pod network.
+    pub fn gateway(&self) -> String {
+        format!("{}.1", self.pod_network())
     }
 
     /// The log of the background process.

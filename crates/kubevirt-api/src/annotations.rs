@@ -30,6 +30,10 @@ pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
 pub const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
 /// On nodes: requirements of guests that are missing there, with the remedy, one per line.
 pub const MISSING_REQUIREMENTS: &str = "ferrovirt.io/lacks";
+/// On data volumes: the checksum of the file that is imported, as `sha256:HEX` or `sha512:HEX`.
+pub const IMPORT_CHECKSUM: &str = "ferrovirt.io/import-checksum";
+/// On importer pods: how often the import was restarted before this pod was created.
+pub const IMPORT_RESTARTS: &str = "ferrovirt.io/import-restarts";
 /// On VMIs: configuration for guests that read it by `fw_cfg`.
 pub const IGNITION_DATA: &str = "kubevirt.io/ignitiondata";
 /// On VMIs: sidecars that may change the domain.

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    data_volume::DataVolumeSpec, open_enum::open_enum, resource::kind, tolerant::null_as_default,
+    conditions::condition, data_volume::DataVolumeSpec, open_enum::open_enum, resource::kind,
+    tolerant::null_as_default,
 };
 
 /// A claim and what fills it. Made from a VM's `dataVolumeTemplates`, or by people.
@@ -80,6 +81,8 @@ pub struct DataVolumeCondition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
+
+condition!(DataVolumeCondition, DataVolumeConditionType);
 
 open_enum! {
     /// Phases of a data volume.

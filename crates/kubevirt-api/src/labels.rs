@@ -5,6 +5,10 @@
 pub const COMPONENT: &str = "kubevirt.io";
 /// Value of [`COMPONENT`] on launcher pods.
 pub const COMPONENT_VIRT_LAUNCHER: &str = "virt-launcher";
+/// Value of [`COMPONENT`] on pods that populate a claim.
+pub const COMPONENT_DISK_IMPORT: &str = "disk-import";
+/// On the definition of data volumes: it was installed with Ferrovirt, whose importer populates them.
+pub const OWN_IMPORTER: &str = "ferrovirt.io/importer";
 /// On launcher pods: UID of the VMI they belong to. Reserved on VMIs.
 pub const CREATED_BY: &str = "kubevirt.io/created-by";
 /// On VMIs and launcher pods: the node that owns the VMI. Reserved on VMIs.

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{
 use crate::Settings;
 use crate::compute::RUNTIME_USER;
 
-pub(crate) fn pod_context(settings: &Settings) -> PodSecurityContext {
+/// For every pod that works on disks: an unprivileged user and the runtime's filter of system calls.
+pub fn pod_context(settings: &Settings) -> PodSecurityContext {
     let selinux_type = settings
         .selinux_type
         .clone()
@@ -27,7 +28,7 @@ pub(crate) fn pod_context(settings: &Settings) -> PodSecurityContext {
 }
 
 /// The same for every container: an unprivileged user who cannot gain privileges.
-pub(crate) fn container_context() -> SecurityContext {
+pub fn container_context() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         capabilities: Some(Capabilities {

@@ -331,6 +331,24 @@ reasons! {
         ImportFailed: Transient,
             "The importer could not read or write its files, or its pod failed.",
             "Check the storage of the volume and free disk space on the node.";
+        ImportNotSupported: NeedsChange,
+            "A data volume asks for something that the importer cannot do.",
+            "Change what the message names, and create the data volume again.";
+        ImportScheduled: NotNeeded,
+            "A pod that populates a claim was created.",
+            "";
+        ImportInProgress: NotNeeded,
+            "A claim is being populated.",
+            "";
+        ImportSucceeded: NotNeeded,
+            "A claim is populated.",
+            "";
+        ClaimNotUsable = "ErrClaimNotValid": NeedsChange,
+            "A data volume cannot use the claim of its name, which something else created.",
+            "Delete the claim if its data is not needed, or rename the data volume.";
+        CloneSourceInUse: Transient,
+            "The claim that a data volume copies is in use by a pod.",
+            "Stop the VM that uses it.";
         ImagePullFailed: Transient,
             "The image of a data volume could not be pulled.",
             "Correct the source of the data volume.";

@@ -84,6 +84,14 @@ impl TestApi {
         }
     }
 
+    /// Installs the kinds of our importer.
+    pub async fn install_importer(&self) {
+        for (_, manifest) in kubevirt_api::crds::IMPORTER {
+            let definition = serde_saphyr::from_str(manifest).unwrap();
+            self.create(definition).await.unwrap();
+        }
+    }
+
     /// A client of another identity, with the rights that its roles give.
     pub fn client_of(&self, identity: Identity) -> Client {
         self.api.client(identity, NAMESPACE)

@@ -12,7 +12,7 @@ use crate::vmi::LauncherPod;
 /// Trigger by a VMI.
 pub(crate) const VMI: &str = "virtualmachineinstance";
 const CLAIM: &str = "persistentvolumeclaim";
-const DATA_VOLUME: &str = "datavolume";
+pub(crate) const DATA_VOLUME: &str = "datavolume";
 
 #[derive(Default)]
 pub(crate) struct Caches {

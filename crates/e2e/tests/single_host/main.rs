@@ -12,6 +12,7 @@ mod crashes;
 mod database;
 mod failpoints;
 mod hostile_tenant;
+mod imports;
 mod missing_requirements;
 mod reboot;
 mod storage;

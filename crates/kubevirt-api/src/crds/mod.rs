@@ -5,6 +5,8 @@
 //! (one row a kind, one file a group), `rules` (CEL) and `structural` (from Rust types to schemas). Without the
 //! feature none of it is compiled: programs embed the manifests, not the schemas.
 //!
+//! [`IMPORTER`] has the kinds of the importer apart, under `deploy/importer`: CDI defines the same kinds.
+//!
 //! Invariant: [`ALL`], the rows and the files under `deploy/crds` name the same kinds; a file has
 //! the name of its definition.
 
@@ -59,6 +61,12 @@ pub const ALL: &[(&str, &str)] = &[
     crd!("virtualmachinetemplates.template.kubevirt.io"),
 ];
 
+/// The same of the kinds of the importer. Not installed where CDI defines them.
+pub const IMPORTER: &[(&str, &str)] = &[(
+    "datavolumes.cdi.kubevirt.io",
+    include_str!("../../../../deploy/importer/datavolumes.cdi.kubevirt.io.yaml"),
+)];
+
 #[cfg(test)]
 mod tests {
     use std::{collections::BTreeSet, fs, path::Path};
@@ -87,10 +95,20 @@ mod tests {
 
     #[test]
     fn names_match_the_manifests() {
-        for (name, text) in ALL {
+        for (name, text) in ALL.iter().chain(IMPORTER) {
             let value: serde_json::Value = serde_saphyr::from_str(text).expect(name);
             assert_eq!(value["metadata"]["name"], *name);
         }
+    }
+
+    #[cfg(feature = "schema")]
+    #[test]
+    fn checked_in_files_of_the_importer_are_current() {
+        let rendered = manifests::render_importer().expect("definitions render");
+        let listed = IMPORTER
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+        assert_eq!(rendered, listed.collect::<Vec<_>>());
     }
 
     /// Calls `check` with every node of the schemas of a definition, and its path.

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kubevirt_api::annotations;
 use kubevirt_api::data_volume_status::{
     DataVolume as WholeDataVolume, DataVolumeCondition, DataVolumePhase,
 };
@@ -22,6 +23,9 @@ pub(crate) struct Volumes {
 pub(crate) struct Claim {
     pub(crate) metadata: ObjectMeta,
     pub(crate) is_bound: bool,
+    /// Its volume is gone.
+    pub(crate) is_lost: bool,
+    pub(crate) storage_class: Option<String>,
     /// For pods that use it.
     pub(crate) facts: launcher_pod::Claim,
 }
@@ -30,9 +34,12 @@ impl From<PersistentVolumeClaim> for Claim {
     fn from(claim: PersistentVolumeClaim) -> Self {
         let facts = launcher_pod::Claim::of(&claim);
         let phase = claim.status.and_then(|status| status.phase);
+        let kept = [annotations::CDI_POPULATED_FOR];
         Self {
-            metadata: super::slim(claim.metadata, Labels::Dropped, &[]),
+            metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
             is_bound: phase.as_deref() == Some("Bound"),
+            is_lost: phase.as_deref() == Some("Lost"),
+            storage_class: claim.spec.and_then(|spec| spec.storage_class_name),
             facts,
         }
     }
@@ -54,15 +61,24 @@ pub(crate) struct DataVolume {
     pub(crate) metadata: ObjectMeta,
     pub(crate) phase: DataVolumePhase,
     pub(crate) conditions: Vec<DataVolumeCondition>,
+    /// All of it, until its claim is populated.
+    pub(crate) unfinished: Option<Box<WholeDataVolume>>,
 }
 
 impl From<WholeDataVolume> for DataVolume {
     fn from(volume: WholeDataVolume) -> Self {
+        let phase = volume
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.clone());
+        let is_finished = phase == Some(DataVolumePhase::Succeeded);
+        let unfinished = (!is_finished).then(|| Box::new(volume.clone()));
         let status = volume.status.unwrap_or_default();
         Self {
             metadata: super::slim(volume.metadata, Labels::Dropped, &[]),
             phase: status.phase.unwrap_or_default(),
             conditions: status.conditions,
+            unfinished,
         }
     }
 }

@@ -106,6 +106,19 @@ fn fails(situation: &Situation<'_>, kind: &str, reason: Reason) -> bool {
     vmi(situation).is_some_and(holds)
 }
 
+/// Reasons of the condition `Running` of a data volume that does not get on. CDI has two of them.
+const FAILED_IMPORTS: [Reason; 9] = [
+    Reason::Error,
+    Reason::ImagePullFailed,
+    Reason::ErrExceededQuota,
+    Reason::ClaimNotUsable,
+    Reason::ImportFailed,
+    Reason::ImportSourceChanged,
+    Reason::ImportSourceNotFound,
+    Reason::ImportSourceRefused,
+    Reason::ImportSourceUnreachable,
+];
+
 fn has_data_volume_error(situation: &Situation<'_>) -> bool {
     let failed = |volume: &DataVolume| {
         let running = condition(volume, &DataVolumeConditionType::Running);
@@ -114,7 +127,7 @@ fn has_data_volume_error(situation: &Situation<'_>) -> bool {
         let bound = condition(volume, &DataVolumeConditionType::Bound);
         let why = bound.and_then(|bound| bound.reason.as_deref());
         volume.phase == DataVolumePhase::Failed
-            || matches!(reason, Some("Error" | "ImagePullFailed"))
+            || reason.is_some_and(|reason| FAILED_IMPORTS.iter().any(|known| *known == *reason))
             || why == Some("ErrExceededQuota")
     };
     situation

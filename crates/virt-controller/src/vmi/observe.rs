@@ -185,13 +185,15 @@ impl Controller {
         let uses = volumes::claim_uses(&whole.spec).into_iter();
         let backings = uses.map(|claim_use| {
             let key = Key::new(&own.namespace, claim_use.claim);
+            let claim = self.volumes.claims.get(&key, &own);
+            let is_populated = claim.as_ref().is_some_and(|it| it.is_of_data_volume());
             Backing {
                 volume: claim_use.volume.to_owned(),
                 claim_name: claim_use.claim.to_owned(),
-                claim: self.volumes.claims.get(&key, &own),
+                claim,
                 source: match claim_use.populated_by {
-                    Populator::None => DataSource::Claim,
-                    Populator::DataVolume => {
+                    Populator::None if !is_populated => DataSource::Claim,
+                    Populator::None | Populator::DataVolume => {
                         DataSource::DataVolume(self.volumes.data_volumes.get(&key, &own))
                     }
                 },

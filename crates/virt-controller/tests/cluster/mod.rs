@@ -303,6 +303,30 @@ impl TestCluster {
         }
     }
 
+    /// Installs our own importer.
+    pub(crate) async fn install_own_importer(&self) {
+        self.api.install_importer().await;
+    }
+
+    pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Writes the status of any object in the namespace.
+    pub(crate) async fn set_status<K>(&self, name: &str, status: Value)
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let patch = Patch::Merge(json!({"status": status}));
+        Api::<K>::namespaced(self.client.clone(), NAMESPACE)
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
     pub(crate) fn data_volumes(&self) -> Api<DynamicObject> {
         self.importers("DataVolume", NAMESPACE)
     }
@@ -646,6 +670,12 @@ impl SimulatedNode {
                 };
                 // It may be deleted already.
                 let _deleted = pods.delete(&name, &now).await.is_ok();
+            } else if pod
+                .labels()
+                .get("kubevirt.io")
+                .is_some_and(|it| it == "disk-import")
+            {
+                // The tests act as the importer.
             } else if fault_mode == FaultMode::Unschedulable {
                 let condition = json!({"type": "PodScheduled", "status": "False",
                                        "reason": "Unschedulable", "message": "no room"});

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 
 use super::*;
-use super::{data_volumes, instancetypes};
+use super::{data_volumes, imports, instancetypes};
 
 const PREFIX: &str = "virt-controller/";
 
@@ -293,9 +293,24 @@ async fn replica_sets_survive_a_crash_at_every_failpoint() {
     cluster.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn imports_survive_a_crash_at_every_failpoint() {
+    for name in names("data-volume/") {
+        let mut cluster = TestCluster::new().await;
+        cluster.install_own_importer().await;
+        if name.ends_with("/adopt-claim") {
+            check(&mut cluster, name, imports::adopted).await;
+        } else {
+            check(&mut cluster, name, imports::imported).await;
+        }
+        cluster.end().await;
+    }
+}
+
 #[test]
 fn every_failpoint_has_a_scenario() {
     // Those of migrations are in migrations.rs.
-    let covered = ["vm/", "vmi/", "replica-set/", "migration/"].map(|of| names(of).len());
+    let covered =
+        ["vm/", "vmi/", "replica-set/", "migration/", "data-volume/"].map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
 }

@@ -1,6 +1,7 @@
 //! The rows: every kind that has a definition, one file a group.
 
 mod backup;
+mod cdi;
 mod clone;
 mod export;
 mod instancetype;
@@ -29,4 +30,9 @@ pub(super) fn all() -> Vec<Definition> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The kinds of the importer, which other programs may define, too.
+pub(super) fn importer() -> Vec<Definition> {
+    cdi::rows()
 }

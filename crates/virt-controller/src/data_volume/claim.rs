@@ -1,0 +1,128 @@
+//! The claim of a data volume, and the size of the disk on it.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kubevirt_api::annotations;
+use kubevirt_api::data_volume_status::DataVolume;
+use kubevirt_api::quantity::Amount;
+use launcher_pod::ClaimMode;
+use serde_json::{Value, json};
+
+use super::request::{Form, Request};
+use crate::view::Claim;
+
+/// The part of a file system that disks do not get, in thousandths, as in CDI: the file system needs
+/// space for itself.
+const OVERHEAD: u64 = 55;
+const MIB: u64 = 1 << 20;
+const SECTOR: u64 = 512;
+/// Annotations that say nothing about the claim.
+const NOT_COPIED: [&str; 3] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    annotations::CDI_POPULATED_FOR,
+    annotations::CDI_PRE_POPULATED,
+];
+
+/// The claim to create. `source` is the claim that is copied.
+pub(super) fn render(whole: &DataVolume, request: &Request, source: Option<&Claim>) -> Value {
+    let copied = source.and_then(capacity);
+    let mut spec = match &request.form {
+        Form::Pvc(pvc) => json!(pvc),
+        Form::Storage(storage) => json!(storage),
+    };
+    if let Form::Storage(storage) = &request.form {
+        if storage.access_modes.is_empty() {
+            spec["accessModes"] = json!(["ReadWriteOnce"]);
+        }
+        if storage.volume_mode.is_none() {
+            spec["volumeMode"] = "Filesystem".into();
+        }
+    }
+    let is_block = spec["volumeMode"] == "Block";
+    let size = match (&request.form, request.size, is_block) {
+        (Form::Storage(_), Some(size), false) => Some(with_overhead(size)),
+        (_, size, _) => size.or(copied),
+    };
+    if let Some(size) = size.filter(|size| Some(*size) != request.size) {
+        spec["resources"]["requests"]["storage"] = json!(Amount::of(size).to_binary());
+    }
+    let mut notes: BTreeMap<String, String> = whole.annotations().clone();
+    notes.retain(|name, _| !NOT_COPIED.contains(&name.as_str()));
+    notes.insert(
+        annotations::CDI_CONTENT_TYPE.to_owned(),
+        "kubevirt".to_owned(),
+    );
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": whole.name_any(),
+            "namespace": whole.namespace(),
+            "labels": whole.labels(),
+            "annotations": notes,
+            "ownerReferences": [owner(whole)],
+        },
+        "spec": spec,
+    })
+}
+
+pub(super) fn owner(whole: &DataVolume) -> Value {
+    json!({
+        "apiVersion": DataVolume::API_VERSION,
+        "kind": DataVolume::KIND,
+        "name": whole.name_any(),
+        "uid": whole.metadata.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// The size of the disk on the claim, which is a file system; `None` while its size is unknown.
+pub(super) fn disk_bytes(request: &Request, claim: &Claim) -> Option<u64> {
+    let usable = capacity(claim).map(without_overhead);
+    match (&request.form, request.size) {
+        (Form::Storage(_), Some(size)) => Some(size - size % SECTOR),
+        _ => usable,
+    }
+}
+
+/// What the claim offers, or else what it requests.
+fn capacity(claim: &Claim) -> Option<u64> {
+    let info = &claim.facts.info;
+    let found = info.capacity.get("storage");
+    let found = found.or_else(|| info.requests.get("storage"))?;
+    Amount::parse(found).ok().map(Amount::units)
+}
+
+pub(super) fn is_block(claim: &Claim) -> bool {
+    claim.facts.mode() == ClaimMode::Block
+}
+
+fn with_overhead(disk: u64) -> u64 {
+    let all = u128::from(disk) * 1000 / u128::from(1000 - OVERHEAD) + 1;
+    let all = u64::try_from(all).unwrap_or(u64::MAX - MIB);
+    all.div_ceil(MIB).saturating_mul(MIB)
+}
+
+fn without_overhead(all: u64) -> u64 {
+    let disk = u128::from(all) * u128::from(1000 - OVERHEAD) / 1000;
+    let disk = u64::try_from(disk).unwrap_or(all);
+    disk - disk % SECTOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disk_of_the_requested_size_fits_its_claim() {
+        for disk in [1, SECTOR, MIB, 10 * MIB, (1 << 30) + SECTOR, 1 << 40] {
+            let claim = with_overhead(disk);
+            assert_eq!(claim % MIB, 0);
+            assert!(without_overhead(claim) + SECTOR > disk, "{disk} {claim}");
+            assert!(claim <= disk + disk / 17 + 2 * MIB, "{disk} {claim}");
+        }
+        assert_eq!(with_overhead(u64::MAX) % MIB, 0);
+    }
+}

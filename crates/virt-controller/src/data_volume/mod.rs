@@ -1,0 +1,173 @@
+//! The controller of data volumes: creates the claim of each, populates it with a pod, and reports the
+//! progress.
+//!
+//! It works only while the definition of data volumes has the label of our installation; where CDI defines
+//! them, CDI populates the claims.
+//!
+//! **Invariants**: a claim that is marked as populated is never written again; the pod and the claim belong
+//! to the data volume and end with it; whatever the importer cannot do is refused in the status.
+
+mod act;
+mod claim;
+mod observe;
+mod plan;
+mod pod;
+mod request;
+mod status;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use cluster_view::Configuration;
+use kube::Client;
+use kube::runtime::watcher;
+use kubevirt_api::data_volume_status::DataVolume as Whole;
+use kubevirt_api::labels;
+use launcher_pod::Settings;
+use reasons::Reason;
+use reconcile::{
+    Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
+};
+
+use self::view::{Definition, ImporterPod};
+use crate::caches::DATA_VOLUME;
+use crate::gate::Gate;
+use crate::view::{Claim, DataVolume, Host, Volumes};
+use crate::wiring::Wiring;
+
+/// Trigger by the claim of a data volume.
+const CLAIM: &str = "persistentvolumeclaim";
+/// Trigger by an importer pod.
+const POD: &str = "pod";
+/// Trigger by the definition of data volumes.
+const DEFINITION: &str = "customresourcedefinition";
+
+#[derive(Clone)]
+struct Controller {
+    client: Client,
+    data_volumes: Store<DataVolume>,
+    /// Definitions that were installed with Ferrovirt.
+    definitions: Store<Definition>,
+    volumes: Volumes,
+    pods: Store<ImporterPod>,
+    hosts: Store<Host>,
+    cluster: Configuration,
+    launcher: Settings,
+    recorder: Recorder,
+    clock: Clock,
+}
+
+pub(crate) fn register(wiring: &mut Wiring<'_>) {
+    let gate = Gate::default();
+    let data_volumes = wiring.caches.data_volumes.store();
+    let queue = gate.clone();
+    wiring
+        .caches
+        .data_volumes
+        .on_change(move |volume: &DataVolume| queue.add(Key::of(volume), DATA_VOLUME));
+    let queue = gate.clone();
+    wiring.caches.claims.on_change(move |claim: &Claim| {
+        if let Some(owner) = Key::of_controller(claim, Whole::KIND) {
+            queue.add(owner, CLAIM);
+        }
+    });
+    let pods: Store<ImporterPod> = Store::new();
+    let selector = format!("{}={}", labels::COMPONENT, labels::COMPONENT_DISK_IMPORT);
+    let config = watcher::Config::default().labels(&selector);
+    let queue = gate.clone();
+    wiring.watch(config, &pods, move |pod: &ImporterPod| {
+        if let Some(owner) = Key::of_controller(pod, Whole::KIND) {
+            queue.add(owner, POD);
+        }
+    });
+    let definitions: Store<Definition> = Store::new();
+    let config = watcher::Config::default().labels(labels::OWN_IMPORTER);
+    let (queue, all) = (gate.clone(), data_volumes.clone());
+    wiring.watch(config, &definitions, move |_: &Definition| {
+        queue.add_all(all.keys(), DEFINITION);
+    });
+    let controller = Controller {
+        client: wiring.settings.client.clone(),
+        data_volumes: data_volumes.clone(),
+        definitions,
+        volumes: wiring.caches.volumes(&gate),
+        pods,
+        hosts: wiring.caches.hosts.store(),
+        cluster: wiring.cluster.clone(),
+        launcher: wiring.settings.launcher.clone(),
+        recorder: wiring.recorder.clone(),
+        clock: wiring.settings.clock,
+    };
+    wiring.controller(&gate, &data_volumes, move || controller.clone());
+}
+
+/// Why a reconcile failed.
+#[derive(Debug, thiserror::Error)]
+enum DataVolumeError {
+    #[error("read from the API server")]
+    Read(#[source] Box<kube::Error>),
+    #[error("create the importer's pod: the claim has changed")]
+    Stale,
+    #[error("create the importer's pod: the claim has no size")]
+    NoSize,
+    #[error("create the claim")]
+    CreateClaim(#[source] WriteError),
+    #[error("mark the claim as populated")]
+    MarkClaim(#[source] WriteError),
+    #[error("create the importer's pod")]
+    CreatePod(#[source] WriteError),
+    #[error("delete the importer's pod")]
+    DeletePod(#[source] WriteError),
+    #[error("write the status")]
+    Status(#[source] WriteError),
+}
+
+impl DataVolumeError {
+    fn read(error: kube::Error) -> Self {
+        Self::Read(Box::new(error))
+    }
+}
+
+impl ReconcileError for DataVolumeError {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::Read(_) => Reason::ServerUnavailable,
+            Self::Stale | Self::MarkClaim(_) => Reason::FailedUpdate,
+            Self::NoSize | Self::CreateClaim(_) | Self::CreatePod(_) => Reason::FailedCreate,
+            Self::DeletePod(_) => Reason::FailedDelete,
+            Self::Status(_) => Reason::FailedStatusUpdate,
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Read(_) | Self::Stale | Self::NoSize => Retry::BackOff,
+            Self::CreateClaim(source)
+            | Self::MarkClaim(source)
+            | Self::CreatePod(source)
+            | Self::DeletePod(source)
+            | Self::Status(source) => source.retry(),
+        }
+    }
+}
+
+impl Reconciler for Controller {
+    const NAME: &'static str = "datavolume";
+    type Error = DataVolumeError;
+
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, DataVolumeError> {
+        let Some(volume) = self.data_volumes.get(key) else {
+            return Ok(Requeue::OnChange);
+        };
+        if self.definitions.is_empty() {
+            return Ok(Requeue::OnChange);
+        }
+        let observed = self.observe(key, volume).await?;
+        let plan = plan::plan(&observed);
+        self.act(key, &observed, &plan).await
+    }
+
+    fn uid_of(&self, key: &Key) -> Option<String> {
+        self.data_volumes.get(key)?.metadata.uid.clone()
+    }
+}

@@ -1,0 +1,200 @@
+//! Observation: everything that one reconcile may read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, LogParams};
+use kube::{Client, ResourceExt as _};
+use kubevirt_api::annotations;
+use kubevirt_api::data_volume_status::{DataVolume as Whole, DataVolumePhase};
+use launcher_pod::ContainerDisks;
+use reconcile::Key;
+
+use super::request::{self, Refusal, Request, Source};
+use super::view::{ClaimUser, Container, ImporterPod, StorageClass};
+use super::{Controller, DataVolumeError, pod};
+use crate::view::{Claim, DataVolume};
+
+/// A log that takes longer is read next time.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
+/// The last line of progress is among these.
+const LOG_LINES: i64 = 10;
+const LOG_BYTES: i64 = 16 << 10;
+
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) volume: Arc<DataVolume>,
+    pub(super) request: Result<Request, Refusal>,
+    /// The claim of its name.
+    pub(super) claim: Option<Arc<Claim>>,
+    /// The class binds claims only once a pod uses them, and nobody asked to bind this one at once.
+    pub(super) waits_for_consumer: bool,
+    pub(super) origin: Origin,
+    pub(super) pod: Option<Arc<ImporterPod>>,
+    /// From the log of a running pod.
+    pub(super) progress: Option<String>,
+    pub(super) now: Timestamp,
+}
+
+/// The claim to copy.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// The source is not a claim.
+    None,
+    Missing(String),
+    /// Another import populates it, or it has no volume yet.
+    Unpopulated(String),
+    InUse {
+        claim: String,
+        pod: String,
+    },
+    Ready(Arc<Claim>),
+}
+
+impl Observed {
+    pub(super) fn whole(&self) -> Option<&Whole> {
+        self.volume.unfinished.as_deref()
+    }
+
+    pub(super) fn annotation(&self, name: &str) -> Option<&str> {
+        let all = self.whole()?.metadata.annotations.as_ref()?;
+        all.get(name).map(String::as_str)
+    }
+}
+
+impl Controller {
+    pub(super) async fn observe(
+        &self,
+        key: &Key,
+        volume: Arc<DataVolume>,
+    ) -> Result<Observed, DataVolumeError> {
+        let uid = volume.uid().unwrap_or_default();
+        let pod = self
+            .pods
+            .get(&Key::new(&key.namespace, pod::name(&uid)))
+            .filter(|pod| is_of(pod.as_ref(), &uid));
+        let mut observed = Observed {
+            request: Err(Refusal(String::new())),
+            claim: None,
+            waits_for_consumer: false,
+            origin: Origin::None,
+            pod,
+            progress: None,
+            now: self.clock.now(),
+            volume,
+        };
+        let Some(whole) = observed.volume.unfinished.as_deref() else {
+            return Ok(observed);
+        };
+        if observed.volume.phase == DataVolumePhase::Failed {
+            return Ok(observed);
+        }
+        observed.request = request::parse(whole, self.images());
+        observed.claim = self.volumes.claims.get(key, key);
+        observed.waits_for_consumer = self.waits_for_consumer(&observed).await?;
+        observed.origin = self.origin(key, &observed).await?;
+        observed.progress = self.progress(observed.pod.as_deref()).await;
+        Ok(observed)
+    }
+
+    /// How images of registries get into the pod.
+    fn images(&self) -> ContainerDisks {
+        let hosts = self.hosts.list();
+        let hosts = hosts.iter().filter(|host| host.takes_guests());
+        let all = hosts.map(|host| host.image_volumes);
+        crate::container_disks::choose(&self.cluster.now(), all)
+    }
+
+    async fn waits_for_consumer(&self, observed: &Observed) -> Result<bool, DataVolumeError> {
+        let Some(claim) = observed.claim.as_deref().filter(|claim| !claim.is_bound) else {
+            return Ok(false);
+        };
+        let Some(name) = claim.storage_class.as_deref().filter(|it| !it.is_empty()) else {
+            return Ok(false);
+        };
+        let api = Api::<StorageClass>::all(self.client.clone());
+        let class = api.get_opt(name).await.map_err(DataVolumeError::read)?;
+        Ok(class.is_some_and(|class| class.waits_for_consumer()))
+    }
+
+    async fn origin(&self, key: &Key, observed: &Observed) -> Result<Origin, DataVolumeError> {
+        let Ok(Request {
+            source: Source::Claim(name),
+            ..
+        }) = &observed.request
+        else {
+            return Ok(Origin::None);
+        };
+        let at = Key::new(&key.namespace, name);
+        let Some(claim) = self.volumes.claims.get(&at, key) else {
+            return Ok(Origin::Missing(name.clone()));
+        };
+        let populates = self.volumes.data_volumes.get(&at, key);
+        let is_populated =
+            populates.is_none_or(|volume| volume.phase == DataVolumePhase::Succeeded);
+        if !claim.is_bound || !is_populated {
+            return Ok(Origin::Unpopulated(name.clone()));
+        }
+        if observed.pod.is_some() || observed.claim.is_none() {
+            return Ok(Origin::Ready(claim));
+        }
+        let user = claim_user(&self.client, &at).await?;
+        Ok(match user {
+            Some(pod) => Origin::InUse {
+                claim: name.clone(),
+                pod,
+            },
+            None => Origin::Ready(claim),
+        })
+    }
+
+    /// Failures are logged only: the import goes on.
+    async fn progress(&self, pod: Option<&ImporterPod>) -> Option<String> {
+        let pod = pod.filter(|pod| matches!(pod.container, Container::Running { .. }))?;
+        let api = Api::<Pod>::namespaced(self.client.clone(), &pod.namespace()?);
+        let parameters = LogParams {
+            container: Some(pod::CONTAINER.to_owned()),
+            tail_lines: Some(LOG_LINES),
+            limit_bytes: Some(LOG_BYTES),
+            ..LogParams::default()
+        };
+        let name = pod.name_any();
+        let log = tokio::time::timeout(LOG_PATIENCE, api.logs(&name, &parameters)).await;
+        match log {
+            Ok(Ok(log)) => import_report::last_progress(&log).map(str::to_owned),
+            Ok(Err(error)) => {
+                tracing::debug!(pod = name, %error, "the log of an importer cannot be read");
+                None
+            }
+            Err(_elapsed) => None,
+        }
+    }
+}
+
+/// Whether the data volume controls the object: names prove nothing.
+pub(super) fn is_of(object: &impl kube::Resource, uid: &str) -> bool {
+    let owners = object.meta().owner_references.iter().flatten();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    controllers.any(|owner| owner.uid == uid)
+}
+
+/// A pod that uses the claim.
+async fn claim_user(client: &Client, claim: &Key) -> Result<Option<String>, DataVolumeError> {
+    let api = Api::<ClaimUser>::namespaced(client.clone(), &claim.namespace);
+    let pods = api.list(&ListParams::default()).await;
+    let pods = pods.map_err(DataVolumeError::read)?;
+    let user = pods.items.into_iter().find(|pod| {
+        let mut claims = pod.claims.iter();
+        claims.any(|name| *name == claim.name)
+    });
+    Ok(user.map(|pod| pod.name_any()))
+}
+
+/// Whether a user asked for the claim to be bound at once.
+pub(super) fn binds_at_once(observed: &Observed) -> bool {
+    observed
+        .annotation(annotations::CDI_BIND_IMMEDIATE_REQUESTED)
+        .is_some_and(|value| value != "false")
+}

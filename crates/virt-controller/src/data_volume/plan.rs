@@ -1,0 +1,395 @@
+//! Pure planning: maps the observed state to the steps of one reconcile.
+//!
+//! **Invariants**: nothing is imported onto a claim that is marked as populated; the end of a data volume
+//! is in its status before its pod is deleted.
+
+use std::time::Duration;
+
+use import_report::Report;
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use kubevirt_api::annotations;
+use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
+use reasons::Reason;
+
+use super::observe::{Observed, Origin, binds_at_once, is_of};
+use super::request::Source;
+use super::view::{Container, End, ImporterPod, PodPhase};
+use crate::view::Claim;
+
+/// How often to look whether a claim to copy is still in use.
+const SOURCE_PAUSE: Duration = Duration::from_secs(10);
+/// The progress of an import is read at intervals that grow with its duration.
+const SHORTEST_PAUSE: i64 = 2;
+const LONGEST_PAUSE: i64 = 15;
+/// How long a failed pod stays before the next one takes its place; doubles each time.
+const FIRST_DELAY: i64 = 10;
+const LONGEST_DELAY: i64 = 300;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    CreateClaim,
+    /// Become the owner of a claim that is populated already.
+    AdoptClaim,
+    CreatePod,
+    /// Record on the claim that it is populated.
+    MarkClaim,
+    DeletePod,
+}
+
+/// A condition: whether it holds, why, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) holds: bool,
+    pub(super) reason: Option<Reason>,
+    pub(super) message: String,
+}
+
+/// What the status says after the steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) phase: Phase,
+    pub(super) running: Verdict,
+    /// `None` leaves the last one.
+    pub(super) progress: Option<String>,
+    /// `None` leaves the last one.
+    pub(super) restarts: Option<i32>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// `None` if the data volume has come to its end, or is being deleted.
+    pub(super) outcome: Option<Outcome>,
+    pub(super) requeue_in: Option<Duration>,
+}
+
+impl Verdict {
+    fn no(reason: Option<Reason>, message: impl Into<String>) -> Self {
+        Self {
+            holds: false,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+impl Plan {
+    fn state(phase: Phase, running: Verdict) -> Self {
+        Self {
+            outcome: Some(Outcome {
+                phase,
+                running,
+                progress: None,
+                restarts: None,
+            }),
+            ..Self::default()
+        }
+    }
+
+    fn waits(reason: Option<Reason>, message: impl Into<String>) -> Self {
+        Self::state(Phase::Pending, Verdict::no(reason, message))
+    }
+
+    fn failed(reason: Reason, message: impl Into<String>) -> Self {
+        Self::state(Phase::Failed, Verdict::no(Some(reason), message))
+    }
+
+    fn succeeded() -> Self {
+        let verdict = Verdict::no(Some(Reason::Completed), "Import Complete");
+        let mut plan = Self::state(Phase::Succeeded, verdict);
+        if let Some(outcome) = &mut plan.outcome {
+            outcome.progress = Some("100.0%".to_owned());
+        }
+        plan
+    }
+
+    fn step(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+pub(super) fn plan(observed: &Observed) -> Plan {
+    if observed.volume.metadata.deletion_timestamp.is_some() {
+        return Plan::default();
+    }
+    if observed.whole().is_none() || observed.volume.phase == Phase::Failed {
+        let is_left = observed.pod.as_ref().is_some_and(|pod| !is_deleting(pod));
+        let plan = Plan::default();
+        return if is_left {
+            plan.step(Step::DeletePod)
+        } else {
+            plan
+        };
+    }
+    match observed.claim.as_deref() {
+        None => without_claim(observed),
+        Some(claim) => with_claim(observed, claim),
+    }
+}
+
+fn without_claim(observed: &Observed) -> Plan {
+    if observed
+        .annotation(annotations::CDI_PRE_POPULATED)
+        .is_some()
+    {
+        return Plan::waits(None, "something else creates and populates the claim");
+    }
+    if let Err(refusal) = &observed.request {
+        return Plan::failed(Reason::ImportNotSupported, &refusal.0);
+    }
+    match &observed.origin {
+        Origin::Missing(name) => missing(name),
+        Origin::Unpopulated(name) => unpopulated(name),
+        Origin::None | Origin::InUse { .. } | Origin::Ready(_) => {
+            Plan::waits(None, "the claim is being created").step(Step::CreateClaim)
+        }
+    }
+}
+
+fn missing(name: &str) -> Plan {
+    let message = format!("persistentvolumeclaim {name}, which is copied, does not exist");
+    Plan::waits(Some(Reason::SourcePVCNotAvailable), message)
+}
+
+fn unpopulated(name: &str) -> Plan {
+    let message = format!("persistentvolumeclaim {name}, which is copied, has no data yet");
+    Plan::waits(Some(Reason::SourcePVCNotAvailable), message)
+}
+
+fn with_claim(observed: &Observed, claim: &Claim) -> Plan {
+    let uid = observed.volume.metadata.uid.as_deref().unwrap_or_default();
+    let name = observed.volume.name_any();
+    let is_populated = is_marked(claim, &name);
+    if !is_of(claim, uid) {
+        let is_given = is_populated
+            || observed
+                .annotation(annotations::CDI_PRE_POPULATED)
+                .is_some();
+        let may_adopt = observed.annotation(annotations::CDI_ALLOW_CLAIM_ADOPTION) == Some("true");
+        return match (is_given, has_controller(claim)) {
+            (true, true) => Plan::succeeded(),
+            (_, false) if is_given || may_adopt => Plan::succeeded().step(Step::AdoptClaim),
+            _ => {
+                let message = format!(
+                    "persistentvolumeclaim {name} exists, and this data volume did not create it"
+                );
+                Plan::waits(Some(Reason::ClaimNotUsable), message)
+            }
+        };
+    }
+    if is_populated {
+        return Plan::succeeded();
+    }
+    if let Err(refusal) = &observed.request {
+        return Plan::failed(Reason::ImportNotSupported, &refusal.0);
+    }
+    if claim.is_lost {
+        let message = format!("persistentvolumeclaim {name} has lost its volume");
+        return Plan::failed(Reason::ClaimLost, message);
+    }
+    match observed.pod.as_deref() {
+        Some(pod) => with_pod(observed, pod),
+        None => without_pod(observed, claim),
+    }
+}
+
+fn without_pod(observed: &Observed, claim: &Claim) -> Plan {
+    if !claim.is_bound {
+        let name = observed.volume.name_any();
+        if !observed.waits_for_consumer {
+            let message = format!("persistentvolumeclaim {name} is not bound to a volume yet");
+            return Plan::waits(None, message);
+        }
+        if !binds_at_once(observed) {
+            let message = "the import begins when a VM or a pod uses the claim";
+            let verdict = Verdict::no(Some(Reason::WaitForFirstConsumer), message);
+            return Plan::state(Phase::WaitForFirstConsumer, verdict);
+        }
+    }
+    match &observed.origin {
+        Origin::Missing(name) => return missing(name),
+        Origin::Unpopulated(name) => return unpopulated(name),
+        Origin::InUse { claim, pod } => {
+            let message =
+                format!("persistentvolumeclaim {claim}, which is copied, is in use by pod {pod}");
+            let mut plan = Plan::waits(Some(Reason::CloneSourceInUse), message);
+            plan.requeue_in = Some(SOURCE_PAUSE);
+            return plan;
+        }
+        Origin::None | Origin::Ready(_) => {}
+    }
+    let (scheduled, _) = phases(observed);
+    let verdict = Verdict::no(None, "the importer's pod is being created");
+    Plan::state(scheduled, verdict).step(Step::CreatePod)
+}
+
+fn with_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
+    let restarts = restarts(pod);
+    let mut plan = running(observed, pod);
+    if let Some(outcome) = &mut plan.outcome {
+        outcome.restarts = Some(restarts);
+    }
+    plan
+}
+
+fn running(observed: &Observed, pod: &ImporterPod) -> Plan {
+    let (scheduled, in_progress) = phases(observed);
+    match pod.phase {
+        PodPhase::Succeeded => return Plan::succeeded().step(Step::MarkClaim),
+        PodPhase::Failed => return failed_pod(observed, pod),
+        PodPhase::Pending | PodPhase::Running => {}
+    }
+    match &pod.container {
+        Container::Running { since } => {
+            let verdict = Verdict {
+                holds: true,
+                reason: None,
+                message: "the importer's pod is running".to_owned(),
+            };
+            let mut plan = Plan::state(in_progress, verdict);
+            if let Some(outcome) = &mut plan.outcome {
+                outcome.progress.clone_from(&observed.progress);
+            }
+            plan.requeue_in = Some(pause(*since, observed.now));
+            plan
+        }
+        Container::Ended | Container::Waiting { .. } | Container::Unknown
+            if pod.last_end.as_ref().is_some_and(|end| end.exit_code != 0) =>
+        {
+            let end = pod.last_end.clone().unwrap_or_default();
+            match problem(&end) {
+                (reason, message, Permanence::Final) => Plan::failed(reason, message),
+                (reason, message, Permanence::Retried) => {
+                    Plan::state(in_progress, Verdict::no(Some(reason), message))
+                }
+            }
+        }
+        Container::Waiting { reason, message } => Plan::state(scheduled, waiting(reason, message)),
+        Container::Ended | Container::Unknown => {
+            let message = pod.unschedulable.clone();
+            let reason = message.as_ref().map(|_| Reason::Unschedulable);
+            let message = message.unwrap_or_else(|| "the importer's pod is starting".to_owned());
+            Plan::state(scheduled, Verdict::no(reason, message))
+        }
+    }
+}
+
+/// Why the container does not start.
+fn waiting(reason: &str, message: &str) -> Verdict {
+    let known = reason.parse::<Reason>().ok();
+    let fails = known.filter(|reason| Reason::CONTAINER_WAITS.contains(reason));
+    match fails {
+        None => Verdict::no(None, "the importer's pod is starting"),
+        Some(
+            Reason::ErrImagePull
+            | Reason::ImagePullBackOff
+            | Reason::ErrImageNeverPull
+            | Reason::InvalidImageName
+            | Reason::ImageInspectError
+            | Reason::RegistryUnavailable
+            | Reason::SignatureValidationFailed,
+        ) => Verdict::no(
+            Some(Reason::ImagePullFailed),
+            format!("{reason}: {message}"),
+        ),
+        Some(_) => Verdict::no(Some(Reason::ImportFailed), format!("{reason}: {message}")),
+    }
+}
+
+/// A pod that has ended without its container's consent: an eviction, or a node that is gone.
+fn failed_pod(observed: &Observed, pod: &ImporterPod) -> Plan {
+    let (_, in_progress) = phases(observed);
+    let reported = pod.last_end.as_ref().filter(|end| end.exit_code != 0);
+    let (reason, message) = match reported.map(problem) {
+        Some((reason, message, Permanence::Final)) => return Plan::failed(reason, message),
+        Some((reason, message, Permanence::Retried)) => (reason, message),
+        None => {
+            let why = pod.message.as_deref().unwrap_or("its node gave no reason");
+            (
+                Reason::ImportFailed,
+                format!("the importer's pod failed: {why}"),
+            )
+        }
+    };
+    let mut plan = Plan::state(in_progress, Verdict::no(Some(reason), message));
+    if is_deleting(pod) {
+        return plan;
+    }
+    let created = pod.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let ended = pod.last_end.as_ref().and_then(|end| end.at).or(created);
+    let due = ended.unwrap_or(observed.now) + delay(restarts(pod));
+    if due <= observed.now {
+        plan.steps.push(Step::DeletePod);
+    } else {
+        let left = observed.now.duration_until(due);
+        plan.requeue_in = Some(left.unsigned_abs());
+    }
+    plan
+}
+
+fn delay(restarts: i32) -> SignedDuration {
+    let doublings = u32::try_from(restarts.clamp(1, 10) - 1).unwrap_or(0);
+    SignedDuration::from_secs((FIRST_DELAY << doublings).min(LONGEST_DELAY))
+}
+
+/// Of all pods of the data volume.
+fn restarts(pod: &ImporterPod) -> i32 {
+    let before = pod.metadata.annotations.as_ref();
+    let before = before.and_then(|all| all.get(annotations::IMPORT_RESTARTS));
+    let before = before.and_then(|number| number.parse().ok()).unwrap_or(0);
+    let failed = i32::from(pod.phase == PodPhase::Failed);
+    i32::saturating_add(before, pod.restarts).saturating_add(failed)
+}
+
+enum Permanence {
+    Retried,
+    Final,
+}
+
+fn problem(end: &End) -> (Reason, String, Permanence) {
+    let Some(report) = Report::read(&end.message) else {
+        let (code, reason) = (end.exit_code, &end.reason);
+        let message = format!("the importer ended with exit code {code}: {reason}");
+        return (Reason::ImportFailed, message, Permanence::Retried);
+    };
+    let reason = report.reason.and_then(|reason| reason.parse().ok());
+    let permanence = if report.transient {
+        Permanence::Retried
+    } else {
+        Permanence::Final
+    };
+    let reason = reason.unwrap_or(Reason::ImportFailed);
+    (reason, report.message, permanence)
+}
+
+/// Phases before the container runs and while it does.
+fn phases(observed: &Observed) -> (Phase, Phase) {
+    match observed.request.as_ref().map(|request| &request.source) {
+        Ok(Source::Claim(_)) => (Phase::CloneScheduled, Phase::CloneInProgress),
+        _ => (Phase::ImportScheduled, Phase::ImportInProgress),
+    }
+}
+
+fn pause(since: Option<Timestamp>, now: Timestamp) -> Duration {
+    let running = since.map_or(0, |since| now.duration_since(since).as_secs());
+    let seconds = (running / 20).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    Duration::from_secs(seconds.unsigned_abs())
+}
+
+/// Whether the claim is marked as populated for the data volume of this name.
+pub(super) fn is_marked(claim: &Claim, name: &str) -> bool {
+    let all = claim.metadata.annotations.as_ref();
+    all.and_then(|all| all.get(annotations::CDI_POPULATED_FOR))
+        .is_some_and(|marked| marked == name)
+}
+
+fn has_controller(claim: &Claim) -> bool {
+    let mut owners = claim.owner_references().iter();
+    owners.any(|owner| owner.controller == Some(true))
+}
+
+fn is_deleting(pod: &ImporterPod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}

@@ -1,0 +1,197 @@
+//! The pod that populates a claim: one container with the program `disk-import`, as an unprivileged user,
+//! without a token of the API server.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kubevirt_api::data_volume::DataVolumeSourceHttp;
+use kubevirt_api::data_volume_status::DataVolume;
+use kubevirt_api::{annotations, labels};
+use launcher_pod::Settings;
+use serde_json::{Value, json};
+
+use super::claim;
+use super::request::{Request, Source};
+use crate::view::Claim;
+
+pub(super) const CONTAINER: &str = "importer";
+const PROGRAM: &str = "/usr/bin/disk-import";
+const DATA: &str = "/data";
+const DEVICE: &str = "/dev/import";
+const SCRATCH: &str = "/scratch";
+const SOURCE: &str = "/source";
+const SOURCE_DEVICE: &str = "/dev/source";
+const CREDENTIALS: &str = "/credentials";
+const AUTHORITIES: &str = "/authorities";
+const HEADERS: &str = "/headers";
+/// The importer itself is bounded; a conversion may use more, up to this.
+const MEMORY: &str = "600M";
+
+/// What a pod is rendered from.
+#[derive(Debug)]
+pub(super) struct Input<'a> {
+    pub(super) whole: &'a DataVolume,
+    pub(super) request: &'a Request,
+    pub(super) claim: &'a Claim,
+    /// The claim to copy.
+    pub(super) source: Option<&'a Claim>,
+    pub(super) settings: &'a Settings,
+    /// How often the import was restarted before.
+    pub(super) restarts: i32,
+}
+
+/// The name of the pod: derived from the UID, so that a data volume never takes the pod of an older one of
+/// the same name for its own.
+pub(super) fn name(uid: &str) -> String {
+    format!("importer-{uid}")
+}
+
+/// Volumes, mounts, devices and arguments as they are put together.
+#[derive(Debug, Default)]
+struct Parts {
+    volumes: Vec<Value>,
+    mounts: Vec<Value>,
+    devices: Vec<Value>,
+    arguments: Vec<String>,
+}
+
+impl Parts {
+    fn mount(&mut self, name: &str, source: (&str, Value), path: &str, is_read_only: bool) {
+        let (kind, source) = source;
+        self.volumes.push(json!({"name": name, kind: source}));
+        self.mounts
+            .push(json!({"name": name, "mountPath": path, "readOnly": is_read_only}));
+    }
+
+    fn argue(&mut self, arguments: &[&str]) {
+        let arguments = arguments.iter().map(|one| (*one).to_owned());
+        self.arguments.extend(arguments);
+    }
+}
+
+/// `None` while the size of the claim is unknown.
+pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
+    let Input {
+        whole, settings, ..
+    } = input;
+    let mut parts = Parts::default();
+    target(&mut parts, input)?;
+    source(&mut parts, input);
+    let spec = &whole.spec;
+    let priority = spec.priority_class_name.as_deref();
+    let secrets = settings.image_pull_secrets.iter();
+    let secrets: Vec<Value> = secrets.map(|name| json!({"name": name})).collect();
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name(whole.metadata.uid.as_deref().unwrap_or_default()),
+            "namespace": whole.namespace(),
+            "labels": {labels::COMPONENT: labels::COMPONENT_DISK_IMPORT},
+            "annotations": {annotations::IMPORT_RESTARTS: input.restarts.to_string()},
+            "ownerReferences": [claim::owner(whole)],
+        },
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": 5,
+            "securityContext": launcher_pod::pod_context(settings),
+            "imagePullSecrets": Some(secrets).filter(|all| !all.is_empty()),
+            "nodeSelector": Some(&settings.node_selectors).filter(|all| !all.is_empty()),
+            "priorityClassName": priority.filter(|name| !name.is_empty()),
+            "containers": [{
+                "name": CONTAINER,
+                "image": settings.launcher_image,
+                "imagePullPolicy": settings.image_pull_policy,
+                "command": [PROGRAM],
+                "args": parts.arguments,
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "64M"},
+                    "limits": {"cpu": "1", "memory": MEMORY},
+                },
+                "securityContext": launcher_pod::container_context(),
+                "volumeMounts": parts.mounts,
+                "volumeDevices": Some(parts.devices).filter(|all| !all.is_empty()),
+            }],
+            "volumes": parts.volumes,
+        },
+    });
+    let pod = serde_json::from_value(pod);
+    Some(pod.expect("the members are those of a pod"))
+}
+
+/// The claim and scratch space.
+fn target(parts: &mut Parts, input: &Input<'_>) -> Option<()> {
+    let name = input.whole.name_any();
+    let claim = json!({"claimName": name});
+    if claim::is_block(input.claim) {
+        parts
+            .volumes
+            .push(json!({"name": "data", "persistentVolumeClaim": claim}));
+        parts
+            .devices
+            .push(json!({"name": "data", "devicePath": DEVICE}));
+        parts.argue(&["--device", DEVICE]);
+    } else {
+        let size = claim::disk_bytes(input.request, input.claim)?;
+        parts.mount("data", ("persistentVolumeClaim", claim), DATA, false);
+        parts.argue(&["--directory", DATA, "--size", &size.to_string()]);
+    }
+    parts.mount("scratch", ("emptyDir", json!({})), SCRATCH, false);
+    parts.argue(&["--scratch", SCRATCH]);
+    Some(())
+}
+
+fn source(parts: &mut Parts, input: &Input<'_>) {
+    match &input.request.source {
+        Source::Blank => parts.argue(&["blank"]),
+        Source::Web { http, checksum } => web(parts, http, checksum.as_deref()),
+        Source::Image(reference) => {
+            let image = json!({"reference": reference, "pullPolicy": "IfNotPresent"});
+            parts.mount("source", ("image", image), SOURCE, true);
+            parts.argue(&["image", SOURCE]);
+        }
+        Source::Claim(name) => {
+            let claim = json!({"claimName": name, "readOnly": true});
+            if input.source.is_some_and(claim::is_block) {
+                parts
+                    .volumes
+                    .push(json!({"name": "source", "persistentVolumeClaim": claim}));
+                parts
+                    .devices
+                    .push(json!({"name": "source", "devicePath": SOURCE_DEVICE}));
+                parts.argue(&["clone", SOURCE_DEVICE]);
+            } else {
+                parts.mount("source", ("persistentVolumeClaim", claim), SOURCE, true);
+                parts.argue(&["clone", SOURCE]);
+            }
+        }
+    }
+}
+
+fn web(parts: &mut Parts, http: &DataVolumeSourceHttp, checksum: Option<&str>) {
+    parts.argue(&["http", &http.url]);
+    if let Some(checksum) = checksum {
+        parts.argue(&["--checksum", checksum]);
+    }
+    let given = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+    if let Some(secret) = given(&http.secret_ref) {
+        let secret = json!({"secretName": secret});
+        parts.mount("credentials", ("secret", secret), CREDENTIALS, true);
+        parts.argue(&["--credentials", CREDENTIALS]);
+    }
+    if let Some(map) = given(&http.cert_config_map) {
+        let map = json!({"name": map});
+        parts.mount("authorities", ("configMap", map), AUTHORITIES, true);
+        parts.argue(&["--authorities", AUTHORITIES]);
+    }
+    for header in &http.extra_headers {
+        parts.argue(&[&format!("--header={header}")]);
+    }
+    for (index, secret) in http.secret_extra_headers.iter().enumerate() {
+        let (name, path) = (format!("headers-{index}"), format!("{HEADERS}/{index}"));
+        let secret = json!({"secretName": secret});
+        parts.mount(&name, ("secret", secret), &path, true);
+        parts.argue(&["--headers-from", &path]);
+    }
+}

@@ -1,0 +1,297 @@
+//! What a data volume asks for, parsed once. Whatever the importer cannot do is refused with the field and
+//! the remedy.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubevirt_api::annotations;
+use kubevirt_api::data_volume::{
+    DataVolumeContentType, DataVolumeSourceHttp, DataVolumeSourcePvc, DataVolumeSourceRegistry,
+    DataVolumeSpec, StorageSpec,
+};
+use kubevirt_api::data_volume_status::DataVolume;
+use kubevirt_api::quantity::Amount;
+use launcher_pod::ContainerDisks;
+
+const STORAGE: &str = "storage";
+
+/// What to populate a claim with, and the claim.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Request {
+    pub(super) source: Source,
+    pub(super) form: Form,
+    /// Size of the claim (`pvc`) or of the disk (`storage`), in bytes. Only a copy may leave it out.
+    pub(super) size: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Source {
+    Web {
+        http: DataVolumeSourceHttp,
+        checksum: Option<String>,
+    },
+    /// The reference of an image.
+    Image(String),
+    /// The name of a claim in the same namespace.
+    Claim(String),
+    Blank,
+}
+
+/// The two ways to describe a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Form {
+    Pvc(Box<PersistentVolumeClaimSpec>),
+    Storage(Box<StorageSpec>),
+}
+
+/// Why a data volume is not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal(pub(super) String);
+
+impl Refusal {
+    fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// `images` tells whether the nodes can mount images.
+pub(super) fn parse(whole: &DataVolume, images: ContainerDisks) -> Result<Request, Refusal> {
+    let spec = &whole.spec;
+    check_options(spec)?;
+    let source = source(whole, images)?;
+    let (form, requests) = form(spec)?;
+    let size = requests.and_then(|requests| requests.get(STORAGE));
+    let path = match &form {
+        Form::Pvc(_) => "spec.pvc.resources.requests.storage",
+        Form::Storage(_) => "spec.storage.resources.requests.storage",
+    };
+    let size = size.map(|size| bytes(size, path)).transpose()?;
+    if size.is_none() && !matches!(source, Source::Claim(_)) {
+        return Err(Refusal::new(format!("{path}: give the size of the disk")));
+    }
+    Ok(Request { source, form, size })
+}
+
+fn bytes(size: &Quantity, path: &str) -> Result<u64, Refusal> {
+    match Amount::parse(size) {
+        Ok(amount) if !amount.is_negative() && amount.units() > 0 => Ok(amount.units()),
+        _ => Err(Refusal::new(format!(
+            "{path}: {:?} is not a size; write 10Gi, for example",
+            size.0
+        ))),
+    }
+}
+
+fn check_options(spec: &DataVolumeSpec) -> Result<(), Refusal> {
+    let content = spec.content_type.as_ref();
+    let content = content.map(DataVolumeContentType::as_str);
+    if content.is_some_and(|it| !matches!(it, "" | "kubevirt")) {
+        return Err(Refusal::new(
+            "spec.contentType: only disk images (kubevirt) can be imported; archives cannot be",
+        ));
+    }
+    if !spec.checkpoints.is_empty() || spec.final_checkpoint == Some(true) {
+        return Err(Refusal::new(
+            "spec.checkpoints: an import in several steps is not supported; remove the field",
+        ));
+    }
+    if spec.preallocation == Some(true) {
+        return Err(Refusal::new(
+            "spec.preallocation: disks are always sparse; remove the field",
+        ));
+    }
+    Ok(())
+}
+
+fn source(whole: &DataVolume, images: ContainerDisks) -> Result<Source, Refusal> {
+    let spec = &whole.spec;
+    let checksum = checksum(whole)?;
+    if spec.source_ref.is_some() {
+        return Err(Refusal::new(
+            "spec.sourceRef: there are no data sources here; name the source in spec.source",
+        ));
+    }
+    let Some(given) = &spec.source else {
+        return Err(Refusal::new(
+            "spec.source: give one of http, registry, pvc and blank",
+        ));
+    };
+    let missing = [
+        ("s3", given.s3.is_some(), "use http with a signed address"),
+        ("gcs", given.gcs.is_some(), "use http with a signed address"),
+        (
+            "upload",
+            given.upload.is_some(),
+            "serve the file by http and use http",
+        ),
+        (
+            "imageio",
+            given.imageio.is_some(),
+            "export the disk to a file and use http",
+        ),
+        (
+            "vddk",
+            given.vddk.is_some(),
+            "export the disk to a file and use http",
+        ),
+        (
+            "snapshot",
+            given.snapshot.is_some(),
+            "copy the claim: use pvc",
+        ),
+    ];
+    for (name, is_given, remedy) in missing {
+        if is_given {
+            return Err(Refusal::new(format!(
+                "spec.source.{name}: the importer does not support this source; {remedy}"
+            )));
+        }
+    }
+    let mut found = Vec::new();
+    if let Some(http) = &given.http {
+        found.push(web(http, checksum.clone())?);
+    }
+    if let Some(registry) = &given.registry {
+        found.push(image(registry, images)?);
+    }
+    if let Some(claim) = &given.pvc {
+        found.push(copied(claim, whole)?);
+    }
+    if given.blank.is_some() {
+        found.push(Source::Blank);
+    }
+    let (Some(source), true) = (found.pop(), found.is_empty()) else {
+        return Err(Refusal::new(
+            "spec.source: give exactly one of http, registry, pvc and blank",
+        ));
+    };
+    if checksum.is_some() && !matches!(source, Source::Web { .. }) {
+        return Err(Refusal::new(format!(
+            "annotation {}: only a file from a web server has a checksum; remove the annotation",
+            annotations::IMPORT_CHECKSUM
+        )));
+    }
+    Ok(source)
+}
+
+fn checksum(whole: &DataVolume) -> Result<Option<String>, Refusal> {
+    let all = whole.metadata.annotations.as_ref();
+    let Some(text) = all.and_then(|all| all.get(annotations::IMPORT_CHECKSUM)) else {
+        return Ok(None);
+    };
+    let is_valid = text.split_once(':').is_some_and(|(algorithm, digits)| {
+        let length = match algorithm {
+            "sha256" => 64,
+            "sha512" => 128,
+            _ => return false,
+        };
+        digits.len() == length && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    });
+    if is_valid {
+        Ok(Some(text.clone()))
+    } else {
+        Err(Refusal::new(format!(
+            "annotation {}: write sha256: or sha512: and the checksum in hexadecimal digits",
+            annotations::IMPORT_CHECKSUM
+        )))
+    }
+}
+
+fn web(http: &DataVolumeSourceHttp, checksum: Option<String>) -> Result<Source, Refusal> {
+    if !http.url.starts_with("http://") && !http.url.starts_with("https://") {
+        return Err(Refusal::new(
+            "spec.source.http.url: the address must begin with http:// or https://",
+        ));
+    }
+    let http = http.clone();
+    Ok(Source::Web { http, checksum })
+}
+
+fn image(registry: &DataVolumeSourceRegistry, images: ContainerDisks) -> Result<Source, Refusal> {
+    let refused = |field: &str, text: &str| {
+        Err(Refusal::new(format!(
+            "spec.source.registry.{field}: {text}"
+        )))
+    };
+    if images == ContainerDisks::Copied {
+        return Err(Refusal::new(
+            "spec.source.registry: not all nodes of this cluster can mount images; use a \
+             containerDisk volume, or http",
+        ));
+    }
+    if is_given(registry.image_stream.as_ref()) {
+        return refused("imageStream", "image streams are not supported; use url");
+    }
+    if is_given(registry.secret_ref.as_ref()) {
+        return refused(
+            "secretRef",
+            "the node pulls the image with the pull secrets of the service account \"default\"; \
+             add yours there and remove the field",
+        );
+    }
+    if is_given(registry.cert_config_map.as_ref()) {
+        return refused(
+            "certConfigMap",
+            "the node pulls the image; have it trust the registry and remove the field",
+        );
+    }
+    if registry.platform.is_some() {
+        return refused(
+            "platform",
+            "the node pulls the variant for its own architecture; remove the field",
+        );
+    }
+    let url = registry.url.as_deref().unwrap_or_default();
+    match url.strip_prefix("docker://") {
+        Some(reference) if !reference.is_empty() => Ok(Source::Image(reference.to_owned())),
+        _ => refused("url", "write docker:// and the reference of an image"),
+    }
+}
+
+fn is_given(text: Option<&String>) -> bool {
+    text.is_some_and(|text| !text.is_empty())
+}
+
+fn copied(claim: &DataVolumeSourcePvc, whole: &DataVolume) -> Result<Source, Refusal> {
+    let own = whole.metadata.namespace.as_deref().unwrap_or_default();
+    if claim.name.is_empty() {
+        return Err(Refusal::new("spec.source.pvc.name: name the claim to copy"));
+    }
+    if !claim.namespace.is_empty() && claim.namespace != own {
+        return Err(Refusal::new(format!(
+            "spec.source.pvc.namespace: a claim of another namespace cannot be copied; create the \
+             data volume in namespace {}",
+            claim.namespace
+        )));
+    }
+    Ok(Source::Claim(claim.name.clone()))
+}
+
+type Requests<'a> = Option<&'a BTreeMap<String, Quantity>>;
+
+fn form(spec: &DataVolumeSpec) -> Result<(Form, Requests<'_>), Refusal> {
+    let refused = |path: &str| {
+        Err(Refusal::new(format!(
+            "{path}: the data volume populates its claim from spec.source; remove the field"
+        )))
+    };
+    match (&spec.pvc, &spec.storage) {
+        (Some(pvc), None) => {
+            if pvc.data_source.is_some() || pvc.data_source_ref.is_some() {
+                return refused("spec.pvc.dataSource");
+            }
+            let requests = pvc.resources.as_ref().and_then(|it| it.requests.as_ref());
+            Ok((Form::Pvc(Box::new(pvc.clone())), requests))
+        }
+        (None, Some(storage)) => {
+            if storage.data_source.is_some() || storage.data_source_ref.is_some() {
+                return refused("spec.storage.dataSource");
+            }
+            let resources = storage.resources.as_ref();
+            let requests = resources.and_then(|it| it.requests.as_ref());
+            Ok((Form::Storage(Box::new(storage.clone())), requests))
+        }
+        _ => Err(Refusal::new("spec: give exactly one of pvc and storage")),
+    }
+}

@@ -1,0 +1,631 @@
+//! Plans, statuses, claims and pods for states of a data volume.
+
+use std::sync::Arc;
+
+use kubevirt_api::data_volume_status::DataVolumePhase as Phase;
+use launcher_pod::{Acceleration, ContainerDisks, Settings};
+use reasons::Reason;
+use reconcile::Key;
+use serde_json::{Value, json};
+
+use super::observe::{Observed, Origin};
+use super::plan::{Plan, Step, plan};
+use super::pod::Input;
+use super::view::ImporterPod;
+use super::{claim, pod, request, status};
+use crate::view::{Claim, DataVolume};
+
+const NOW: &str = "2026-11-25T12:00:00Z";
+
+fn volume(spec: &Value) -> Value {
+    json!({
+        "metadata": {"name": "disk", "namespace": "n", "uid": "u", "resourceVersion": "3"},
+        "spec": spec,
+    })
+}
+
+fn web() -> Value {
+    json!({
+        "source": {"http": {"url": "https://example.com/disk.qcow2"}},
+        "storage": {"resources": {"requests": {"storage": "10Mi"}}},
+    })
+}
+
+fn with_source(source: Value) -> Value {
+    let mut spec = web();
+    spec["source"] = source;
+    spec
+}
+
+fn a_claim(phase: &str) -> Value {
+    json!({
+        "metadata": {"name": "disk", "namespace": "n", "uid": "c", "ownerReferences": [
+            {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "disk",
+             "uid": "u", "controller": true}]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "local",
+                 "resources": {"requests": {"storage": "11Mi"}}},
+        "status": {"phase": phase, "capacity": {"storage": "11Mi"}},
+    })
+}
+
+fn a_pod(phase: &str, container: &Value) -> Value {
+    let mut container = container.clone();
+    for (name, value) in [
+        ("name", json!("importer")),
+        ("ready", json!(false)),
+        ("image", json!("i")),
+        ("imageID", json!("")),
+    ] {
+        container[name] = value;
+    }
+    if container["restartCount"].is_null() {
+        container["restartCount"] = json!(0);
+    }
+    json!({
+        "metadata": {"name": "importer-u", "namespace": "n", "uid": "p",
+                     "annotations": {"ferrovirt.io/import-restarts": "2"}},
+        "status": {"phase": phase, "containerStatuses": [container]},
+    })
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn observe(volume: Value, claim: Option<Value>, pod: Option<Value>) -> Observed {
+    let volume: DataVolume = read(volume);
+    let request = match &volume.unfinished {
+        Some(whole) => request::parse(whole, ContainerDisks::ImageVolumes),
+        None => Err(request::Refusal(String::new())),
+    };
+    Observed {
+        request,
+        volume: Arc::new(volume),
+        claim: claim.map(|claim| Arc::new(read(claim))),
+        waits_for_consumer: false,
+        origin: Origin::None,
+        pod: pod.map(|pod| Arc::new(read::<ImporterPod>(pod))),
+        progress: None,
+        now: NOW.parse().unwrap(),
+    }
+}
+
+/// Phase, reason of the condition `Running`, and steps.
+fn describe(plan: &Plan) -> (String, String, Vec<Step>) {
+    let outcome = plan.outcome.as_ref();
+    let reason = outcome.and_then(|outcome| outcome.running.reason);
+    (
+        outcome.map_or(String::new(), |outcome| outcome.phase.as_str().to_owned()),
+        reason.map_or(String::new(), |reason| reason.as_str().to_owned()),
+        plan.steps.clone(),
+    )
+}
+
+#[track_caller]
+fn check(observed: &Observed, phase: &str, reason: &str, steps: &[Step]) {
+    let found = plan(observed);
+    let expected = (phase.to_owned(), reason.to_owned(), steps.to_vec());
+    assert_eq!(describe(&found), expected, "{found:#?}");
+}
+
+#[test]
+fn import_goes_from_claim_to_pod_to_its_end() {
+    let bound = || Some(a_claim("Bound"));
+    check(
+        &observe(volume(&web()), None, None),
+        "Pending",
+        "",
+        &[Step::CreateClaim],
+    );
+    check(
+        &observe(volume(&web()), Some(a_claim("Pending")), None),
+        "Pending",
+        "",
+        &[],
+    );
+    check(
+        &observe(volume(&web()), bound(), None),
+        "ImportScheduled",
+        "",
+        &[Step::CreatePod],
+    );
+    let with = |phase: &str, container: Value| {
+        observe(volume(&web()), bound(), Some(a_pod(phase, &container)))
+    };
+    check(&with("Pending", json!({})), "ImportScheduled", "", &[]);
+    let mut running = with(
+        "Running",
+        json!({"state": {"running": {"startedAt": "2026-11-25T11:58:20Z"}}, "restartCount": 3}),
+    );
+    running.progress = Some("42.5%".to_owned());
+    check(&running, "ImportInProgress", "", &[]);
+    let found = plan(&running);
+    assert_eq!(found.requeue_in.unwrap().as_secs(), 5);
+    let outcome = found.outcome.unwrap();
+    assert!(outcome.running.holds);
+    assert_eq!(outcome.progress.as_deref(), Some("42.5%"));
+    assert_eq!(outcome.restarts, Some(5));
+    check(
+        &with(
+            "Succeeded",
+            json!({"state": {"terminated": {"exitCode": 0}}}),
+        ),
+        "Succeeded",
+        "Completed",
+        &[Step::MarkClaim],
+    );
+    // The controller was killed between the mark and the status; the pod may be gone.
+    let mut marked = a_claim("Bound");
+    marked["metadata"]["annotations"] = json!({"cdi.kubevirt.io/storage.populatedFor": "disk"});
+    check(
+        &observe(volume(&web()), Some(marked), None),
+        "Succeeded",
+        "Completed",
+        &[],
+    );
+    for phase in ["Succeeded", "Failed"] {
+        let mut over = volume(&web());
+        over["status"] = json!({"phase": phase});
+        let left = Some(a_pod("Succeeded", &json!({})));
+        check(
+            &observe(over.clone(), bound(), left),
+            "",
+            "",
+            &[Step::DeletePod],
+        );
+        check(&observe(over, bound(), None), "", "", &[]);
+    }
+    let mut going = volume(&web());
+    going["metadata"]["deletionTimestamp"] = json!(NOW);
+    check(&observe(going, None, None), "", "", &[]);
+}
+
+#[test]
+fn failures_of_the_importer_are_retried_or_final() {
+    let report = |reason: &str, transient: bool| {
+        import_report::Report::failure(reason, "why".to_owned(), transient).text()
+    };
+    let check = |phase: &str, container: Value, expected: (&str, &str, &[Step])| {
+        let pod = Some(a_pod(phase, &container));
+        let observed = observe(volume(&web()), Some(a_claim("Bound")), pod);
+        check(&observed, expected.0, expected.1, expected.2);
+    };
+    let not_found = json!({"exitCode": 1, "message": report("ImportSourceNotFound", true)});
+    check(
+        "Running",
+        json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}},
+               "lastState": {"terminated": not_found}}),
+        ("ImportInProgress", "ImportSourceNotFound", &[]),
+    );
+    check(
+        "Running",
+        json!({"state": {"terminated": not_found}}),
+        ("ImportInProgress", "ImportSourceNotFound", &[]),
+    );
+    let wrong = json!({"exitCode": 1, "message": report("ImportChecksumMismatch", false)});
+    check(
+        "Running",
+        json!({"state": {"terminated": wrong}}),
+        ("Failed", "ImportChecksumMismatch", &[]),
+    );
+    check(
+        "Running",
+        json!({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}),
+        ("ImportInProgress", "ImportFailed", &[]),
+    );
+    // Of a version that this one does not know.
+    let unknown = json!({"exitCode": 1, "message": report("NewReason", true)});
+    check(
+        "Running",
+        json!({"state": {"terminated": unknown}}),
+        ("ImportInProgress", "ImportFailed", &[]),
+    );
+    check(
+        "Pending",
+        json!({"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}),
+        ("ImportScheduled", "ImagePullFailed", &[]),
+    );
+    check(
+        "Pending",
+        json!({"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}}),
+        ("ImportScheduled", "ImportFailed", &[]),
+    );
+    check(
+        "Pending",
+        json!({"state": {"waiting": {"reason": "ContainerCreating"}}}),
+        ("ImportScheduled", "", &[]),
+    );
+}
+
+#[test]
+fn failed_pod_is_replaced_after_a_growing_delay() {
+    let check = |ago: i64, restarts: i32, steps: &[Step]| {
+        let now: jiff::Timestamp = NOW.parse().unwrap();
+        let ended = now - jiff::SignedDuration::from_secs(ago);
+        let end = json!({"exitCode": 137, "finishedAt": ended.to_string()});
+        let container = json!({"state": {"terminated": end}, "restartCount": restarts});
+        let pod = Some(a_pod("Failed", &container));
+        let observed = observe(volume(&web()), Some(a_claim("Bound")), pod);
+        let found = plan(&observed);
+        assert_eq!(found.steps, steps, "{ago} {restarts}");
+        assert_eq!(found.requeue_in.is_none(), !steps.is_empty());
+    };
+    // Two restarts of pods before it, and its own failure.
+    check(39, 0, &[]);
+    check(40, 0, &[Step::DeletePod]);
+    check(299, 100, &[]);
+    check(300, 100, &[Step::DeletePod]);
+}
+
+#[test]
+fn claim_without_consumer_waits_unless_it_should_be_bound_at_once() {
+    let mut observed = observe(volume(&web()), Some(a_claim("Pending")), None);
+    observed.waits_for_consumer = true;
+    check(
+        &observed,
+        "WaitForFirstConsumer",
+        "WaitForFirstConsumer",
+        &[],
+    );
+    let mut at_once = volume(&web());
+    at_once["metadata"]["annotations"] =
+        json!({"cdi.kubevirt.io/storage.bind.immediate.requested": ""});
+    let mut observed = observe(at_once, Some(a_claim("Pending")), None);
+    observed.waits_for_consumer = true;
+    check(&observed, "ImportScheduled", "", &[Step::CreatePod]);
+}
+
+#[test]
+fn claim_of_something_else_is_not_touched() {
+    let mut foreign = a_claim("Bound");
+    foreign["metadata"]["ownerReferences"] = json!([]);
+    let mut controlled = foreign.clone();
+    controlled["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true}]);
+    let case = |notes: Value, claim: &Value, phase: &str, steps: &[Step]| {
+        let mut whole = volume(&web());
+        whole["metadata"]["annotations"] = notes;
+        let observed = observe(whole, Some(claim.clone()), None);
+        let reason = if phase == "Pending" {
+            "ErrClaimNotValid"
+        } else {
+            "Completed"
+        };
+        check(&observed, phase, reason, steps);
+    };
+    let adopt = || json!({"cdi.kubevirt.io/allowClaimAdoption": "true"});
+    let given = || json!({"cdi.kubevirt.io/storage.prePopulated": "disk"});
+    case(json!({}), &foreign, "Pending", &[]);
+    case(adopt(), &foreign, "Succeeded", &[Step::AdoptClaim]);
+    case(adopt(), &controlled, "Pending", &[]);
+    case(given(), &foreign, "Succeeded", &[Step::AdoptClaim]);
+    case(given(), &controlled, "Succeeded", &[]);
+    let mut waits = volume(&web());
+    waits["metadata"]["annotations"] = given();
+    check(&observe(waits, None, None), "Pending", "", &[]);
+    let mut lost = a_claim("Lost");
+    lost["status"]["capacity"] = Value::Null;
+    check(
+        &observe(volume(&web()), Some(lost), None),
+        "Failed",
+        "ClaimLost",
+        &[],
+    );
+}
+
+#[test]
+fn copy_waits_for_its_source() {
+    let copy = json!({"source": {"pvc": {"namespace": "n", "name": "from"}}, "storage": {}});
+    let case = |origin: Origin, claim: Option<Value>, phase: &str, reason: &str, steps: &[Step]| {
+        let mut observed = observe(volume(&copy), claim, None);
+        observed.origin = origin;
+        check(&observed, phase, reason, steps);
+    };
+    let from = || "from".to_owned();
+    let ready = || Origin::Ready(Arc::new(read(a_claim("Bound"))));
+    let in_use = Origin::InUse {
+        claim: from(),
+        pod: "p".to_owned(),
+    };
+    let bound = || Some(a_claim("Bound"));
+    case(
+        Origin::Missing(from()),
+        None,
+        "Pending",
+        "SourcePVCNotAvailabe",
+        &[],
+    );
+    case(
+        Origin::Unpopulated(from()),
+        None,
+        "Pending",
+        "SourcePVCNotAvailabe",
+        &[],
+    );
+    case(ready(), None, "Pending", "", &[Step::CreateClaim]);
+    case(in_use, bound(), "Pending", "CloneSourceInUse", &[]);
+    case(ready(), bound(), "CloneScheduled", "", &[Step::CreatePod]);
+}
+
+#[test]
+fn what_the_importer_cannot_do_is_refused() {
+    let case = |spec: Value, notes: Value, expected: &str| {
+        let mut whole = volume(&spec);
+        whole["metadata"]["annotations"] = notes;
+        let observed = observe(whole, None, None);
+        check(&observed, "Failed", "ImportNotSupported", &[]);
+        let message = plan(&observed).outcome.unwrap().running.message;
+        assert!(message.starts_with(expected), "{message}");
+    };
+    let none = || json!({});
+    for source in ["s3", "gcs", "upload", "imageio", "vddk", "snapshot"] {
+        let expected = format!("spec.source.{source}: ");
+        case(with_source(json!({source: {}})), none(), &expected);
+    }
+    case(with_source(json!({})), none(), "spec.source: ");
+    case(
+        with_source(json!({"blank": {}, "pvc": {"name": "a"}})),
+        none(),
+        "spec.source: ",
+    );
+    case(
+        with_source(json!({"http": {"url": "ftp://a"}})),
+        none(),
+        "spec.source.http.url: ",
+    );
+    case(
+        with_source(json!({"pvc": {"namespace": "other", "name": "a"}})),
+        none(),
+        "spec.source.pvc.namespace: ",
+    );
+    for field in ["imageStream", "secretRef", "certConfigMap"] {
+        case(
+            with_source(json!({"registry": {"url": "docker://a/b:c", field: "x"}})),
+            none(),
+            &format!("spec.source.registry.{field}: "),
+        );
+    }
+    case(
+        with_source(json!({"registry": {"url": "oci-archive://a"}})),
+        none(),
+        "spec.source.registry.url: ",
+    );
+    let mut spec = web();
+    spec["sourceRef"] = json!({"kind": "DataSource", "name": "a"});
+    case(spec, none(), "spec.sourceRef: ");
+    for (field, value) in [
+        ("contentType", json!("archive")),
+        ("checkpoints", json!([{"previous": "", "current": "a"}])),
+        ("preallocation", json!(true)),
+    ] {
+        let mut spec = web();
+        spec[field] = value;
+        case(spec, none(), &format!("spec.{field}: "));
+    }
+    let mut spec = web();
+    spec["storage"] = json!({});
+    case(spec, none(), "spec.storage.resources.requests.storage: ");
+    let mut spec = web();
+    spec["storage"]["dataSource"] = json!({"kind": "X", "name": "a"});
+    case(spec, none(), "spec.storage.dataSource: ");
+    let mut spec = web();
+    spec["pvc"] = spec["storage"].clone();
+    case(spec, none(), "spec: ");
+    let checksum = |text: &str| json!({"ferrovirt.io/import-checksum": text});
+    for wrong in ["md5:00", "sha256:00", "00"] {
+        case(
+            web(),
+            checksum(wrong),
+            "annotation ferrovirt.io/import-checksum: ",
+        );
+    }
+    let valid = format!("sha256:{}", "0".repeat(64));
+    case(
+        with_source(json!({"blank": {}})),
+        checksum(&valid),
+        "annotation ferrovirt.io/import-checksum: ",
+    );
+    let mut whole = volume(&web());
+    whole["metadata"]["annotations"] = checksum(&valid);
+    assert!(observe(whole, None, None).request.is_ok());
+}
+
+#[test]
+fn images_are_refused_where_nodes_cannot_mount_them() {
+    let whole = volume(&with_source(json!({"registry": {"url": "docker://a/b:c"}})));
+    let whole = read(whole);
+    assert!(request::parse(&whole, ContainerDisks::ImageVolumes).is_ok());
+    let refusal = request::parse(&whole, ContainerDisks::Copied).unwrap_err();
+    assert!(
+        refusal.0.starts_with("spec.source.registry: "),
+        "{refusal:?}"
+    );
+}
+
+fn owner() -> Value {
+    json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": "disk", "uid": "u",
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+fn rendered_claim(spec: &Value, source: Option<&Claim>) -> Value {
+    let mut whole = volume(spec);
+    whole["metadata"]["labels"] = json!({"instancetype.kubevirt.io/default-instancetype": "small"});
+    whole["metadata"]["annotations"] = json!({
+        "kubectl.kubernetes.io/last-applied-configuration": "{}", "mine": "1",
+        "cdi.kubevirt.io/storage.populatedFor": "disk",
+    });
+    let whole = read(whole);
+    let request = request::parse(&whole, ContainerDisks::ImageVolumes).unwrap();
+    claim::render(&whole, &request, source)
+}
+
+#[test]
+fn claim_has_defaults_owner_and_the_size_for_the_disk() {
+    let expected = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": "disk", "namespace": "n",
+            "labels": {"instancetype.kubevirt.io/default-instancetype": "small"},
+            "annotations": {"mine": "1", "cdi.kubevirt.io/storage.contentType": "kubevirt"},
+            "ownerReferences": [owner()],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "11Mi"}},
+        },
+    });
+    assert_eq!(rendered_claim(&web(), None), expected);
+    let size = |spec: &Value, source: Option<&Claim>| {
+        let claim = rendered_claim(spec, source);
+        claim["spec"]["resources"]["requests"]["storage"].clone()
+    };
+    let mut block = web();
+    block["storage"]["volumeMode"] = json!("Block");
+    assert_eq!(size(&block, None), "10Mi");
+    let by_hand = json!({
+        "source": {"blank": {}},
+        "pvc": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Mi"}}},
+    });
+    assert_eq!(size(&by_hand, None), "10Mi");
+    let copied: Claim = read(a_claim("Bound"));
+    let copy = json!({"source": {"pvc": {"name": "from"}}, "storage": {}});
+    assert_eq!(size(&copy, Some(&copied)), "11Mi");
+}
+
+fn rendered_pod(spec: &Value, claim: &Value, source: Option<&Claim>) -> Value {
+    let mut whole = volume(spec);
+    if spec["source"]["http"].is_object() {
+        let checksum = format!("sha256:{}", "0".repeat(64));
+        whole["metadata"]["annotations"] = json!({"ferrovirt.io/import-checksum": checksum});
+    }
+    let whole = read(whole);
+    let request = request::parse(&whole, ContainerDisks::ImageVolumes).unwrap();
+    let settings = Settings::defaults("launcher:1", Acceleration::Kvm);
+    let pod = pod::render(&Input {
+        whole: &whole,
+        request: &request,
+        claim: &read(claim.clone()),
+        source,
+        settings: &settings,
+        restarts: 2,
+    });
+    json!(pod.unwrap())
+}
+
+#[test]
+fn pod_is_unprivileged_and_has_what_the_source_needs() {
+    let mut spec = web();
+    spec["source"]["http"] = json!({
+        "url": "https://example.com/disk.qcow2", "secretRef": "login", "certConfigMap": "authorities",
+        "extraHeaders": ["a: b"], "secretExtraHeaders": ["token"],
+    });
+    let found = rendered_pod(&spec, &a_claim("Bound"), None);
+    let metadata = json!({
+        "name": "importer-u", "namespace": "n", "labels": {"kubevirt.io": "disk-import"},
+        "annotations": {"ferrovirt.io/import-restarts": "2"}, "ownerReferences": [owner()],
+    });
+    assert_eq!(found["metadata"], metadata);
+    let security = json!({
+        "runAsUser": 107, "runAsGroup": 107, "runAsNonRoot": true, "fsGroup": 107,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let found = &found["spec"];
+    assert_eq!(found["securityContext"], security);
+    assert_eq!(found["automountServiceAccountToken"], false);
+    let volumes = json!([
+        {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "credentials", "secret": {"secretName": "login"}},
+        {"name": "authorities", "configMap": {"name": "authorities"}},
+        {"name": "headers-0", "secret": {"secretName": "token"}},
+    ]);
+    assert_eq!(found["volumes"], volumes);
+    let container = json!({
+        "name": "importer", "image": "launcher:1", "imagePullPolicy": "IfNotPresent",
+        "command": ["/usr/bin/disk-import"],
+        "args": [
+            "--directory", "/data", "--size", "10485760", "--scratch", "/scratch",
+            "http", "https://example.com/disk.qcow2",
+            "--checksum", format!("sha256:{}", "0".repeat(64)),
+            "--credentials", "/credentials", "--authorities", "/authorities",
+            "--header=a: b", "--headers-from", "/headers/0",
+        ],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "64M"},
+            "limits": {"cpu": "1", "memory": "600M"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+            "runAsUser": 107, "runAsGroup": 107, "runAsNonRoot": true,
+        },
+        "volumeMounts": [
+            {"name": "data", "mountPath": "/data", "readOnly": false},
+            {"name": "scratch", "mountPath": "/scratch", "readOnly": false},
+            {"name": "credentials", "mountPath": "/credentials", "readOnly": true},
+            {"name": "authorities", "mountPath": "/authorities", "readOnly": true},
+            {"name": "headers-0", "mountPath": "/headers/0", "readOnly": true},
+        ],
+    });
+    assert_eq!(found["containers"], json!([container]));
+    let arguments = |spec: &Value, claim: &Value, source: Option<&Claim>| {
+        let pod = rendered_pod(spec, claim, source);
+        let arguments = pod["spec"]["containers"][0]["args"].clone();
+        let arguments: Vec<String> = read(arguments);
+        arguments.join(" ")
+    };
+    let mut block = a_claim("Bound");
+    block["spec"]["volumeMode"] = json!("Block");
+    assert_eq!(
+        arguments(&with_source(json!({"blank": {}})), &block, None),
+        "--device /dev/import --scratch /scratch blank"
+    );
+    assert_eq!(
+        arguments(
+            &with_source(json!({"registry": {"url": "docker://a/b:c"}})),
+            &a_claim("Bound"),
+            None
+        ),
+        "--directory /data --size 10485760 --scratch /scratch image /source"
+    );
+    let copy = json!({"source": {"pvc": {"name": "from"}}, "storage": {}});
+    let (files, device): (Claim, Claim) = (read(a_claim("Bound")), read(block));
+    assert_eq!(
+        arguments(&copy, &a_claim("Bound"), Some(&files)),
+        "--directory /data --size 10899456 --scratch /scratch clone /source"
+    );
+    assert!(arguments(&copy, &a_claim("Bound"), Some(&device)).ends_with("clone /dev/source"));
+}
+
+#[test]
+fn status_is_written_once() {
+    let observed = observe(volume(&web()), Some(a_claim("Bound")), None);
+    let outcome = plan(&observed).outcome.unwrap();
+    let failure = status::Failure {
+        reason: Reason::ErrExceededQuota,
+        message: "exceeded quota".to_owned(),
+    };
+    let refused = status::render(&observed, &outcome, Some(&failure));
+    assert_eq!(refused.phase, Some(Phase::Pending));
+    let key = Key::new("n", "disk");
+    let mut written = volume(&web());
+    written["status"] = json!(refused);
+    let observed = observe(written, Some(a_claim("Bound")), None);
+    let whole = observed.whole().unwrap();
+    assert!(status::fragment(whole, &key, &refused).is_none());
+    let rendered = status::render(&observed, &outcome, None);
+    assert!(status::fragment(whole, &key, &rendered).is_some());
+    let expected = json!({
+        "claimName": "disk", "phase": "ImportScheduled", "progress": "N/A",
+        "conditions": [
+            {"type": "Ready", "status": "False", "lastTransitionTime": NOW,
+             "message": "the importer's pod is being created"},
+            {"type": "Bound", "status": "True", "lastTransitionTime": NOW,
+             "message": "persistentvolumeclaim disk is bound"},
+            {"type": "Running", "status": "False", "lastTransitionTime": NOW,
+             "message": "the importer's pod is being created"},
+        ],
+    });
+    assert_eq!(json!(rendered), expected);
+}
