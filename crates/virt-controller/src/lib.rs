@@ -15,6 +15,7 @@
 mod caches;
 mod container_disks;
 mod gate;
+mod hotplug;
 mod migration;
 mod node;
 mod replica_set;

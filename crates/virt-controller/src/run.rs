@@ -10,17 +10,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
-use crate::{migration, node, replica_set, vm, vmi};
+use crate::{hotplug, migration, node, replica_set, vm, vmi};
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 5] = [
+const REGISTER: [fn(&mut Wiring<'_>); 6] = [
     vm::register,
     vmi::register,
     node::register,
     replica_set::register,
     migration::register,
+    hotplug::register,
 ];
 
 /// The settings of all controllers.

@@ -11,6 +11,8 @@ mod data_volumes;
 mod failpoints;
 #[path = "controllers/frequencies.rs"]
 mod frequencies;
+#[path = "controllers/hotplug.rs"]
+mod hotplug;
 #[path = "controllers/instancetypes.rs"]
 mod instancetypes;
 #[path = "controllers/interference.rs"]

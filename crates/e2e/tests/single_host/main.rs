@@ -11,6 +11,7 @@ mod chaos;
 mod crashes;
 mod failpoints;
 mod hostile_tenant;
+mod hotplug;
 mod missing_requirements;
 mod reboot;
 mod storage;

@@ -223,7 +223,11 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             | "vm/upgrade-choice"
             | "vm/drop-outdated"
             | "vm/create-data-volume"
-            | "vm/adopt-data-volume" => {}
+            | "vm/adopt-data-volume"
+            // In hotplug.rs.
+            | "vm/apply-volume-requests"
+            | "vm/change-template"
+            | "vm/plug-volumes" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }
@@ -295,7 +299,8 @@ async fn replica_sets_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    // Those of migrations are in migrations.rs.
-    let covered = ["vm/", "vmi/", "replica-set/", "migration/"].map(|of| names(of).len());
+    // Those of migrations are in migrations.rs, and those of volumes in hotplug.rs.
+    let covered =
+        ["vm/", "vmi/", "replica-set/", "migration/", "hotplug/"].map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
 }

@@ -142,6 +142,10 @@ impl Guests {
             Step::TakeOver => take_over(&entry).await,
             Step::Start => self.start(key, pair, &entry).await,
             Step::Shutdown { grace } => self.shut_down(key, pair, &entry, grace.as_secs()).await,
+            Step::Plug => {
+                Box::pin(self.plug(key, pair, &entry)).await;
+                Ok(())
+            }
             Step::Report => self.report(key, pair, &entry).await,
             Step::Destroy => {
                 entry.session.call(Request::Destroy).await?;
@@ -165,6 +169,7 @@ impl Guests {
         let input = StatusInput {
             state: link.state.as_ref(),
             prepared: entry.prepared.as_ref(),
+            plugged: Some(&entry.plugged),
             memory: memory_state(&link),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
@@ -173,6 +178,7 @@ impl Guests {
         let status = status::desired(&vmi, &input, &now);
         if self.write(key, &vmi, &status).await? {
             self.publish_phase_change(&vmi, &status, &input);
+            self.publish_volume_changes(&vmi, &status.volume_status);
         }
         Ok(())
     }
@@ -255,7 +261,7 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Destroy => "virt-handler/guest/destroy",
         Step::Release => "virt-handler/guest/release",
         // Their effect is the status write or the launcher's, which have their own failpoints.
-        Step::Report | Step::FailUnresponsive | Step::TakeOver => return None,
+        Step::Plug | Step::Report | Step::FailUnresponsive | Step::TakeOver => return None,
     })
 }
 
@@ -313,7 +319,9 @@ impl Reconciler for Guests {
             now: clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
-        for step in plan::plan(&observed) {
+        let steps = plan::plan(&observed);
+        let takes_volumes = steps.contains(&Step::Plug);
+        for step in steps {
             Box::pin(self.execute(key, &pair, step)).await?;
             if let Some(name) = failpoint(step) {
                 failpoints::after(name);
@@ -325,7 +333,15 @@ impl Reconciler for Guests {
             Some(time) if awaits_launcher && time < plan::LAUNCHER_TIMEOUT => {
                 Requeue::After(plan::LAUNCHER_TIMEOUT.saturating_sub(time) + REQUEUE_MARGIN)
             }
-            _ => migrating,
+            _ => {
+                // No event announces that an attachment pod listens, or that a guest keeps a disk.
+                let plugged = self.sessions.get(key).filter(|_| takes_volumes);
+                let retry = plugged.and_then(|entry| entry.plugged.retry_in);
+                match (migrating, retry) {
+                    (Requeue::OnChange, Some(time)) => Requeue::After(time),
+                    (migrating, _) => migrating,
+                }
+            }
         })
     }
 
