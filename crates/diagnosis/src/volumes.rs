@@ -35,6 +35,60 @@ const FAILURES: &[Reason] = &[
     Reason::DiskDoesNotFit,
 ];
 
+/// Reasons of a volume that a running guest should get.
+pub(crate) const NOT_ATTACHED: &[Reason] = &[
+    Reason::VolumeModeNotSupported,
+    Reason::VolumeNotMounted,
+    Reason::VolumeNotAttached,
+    Reason::VolumeInUse,
+    Reason::AttachmentPodFailed,
+];
+/// Reasons of a volume that should leave a running guest.
+pub(crate) const NOT_RELEASED: &[Reason] = &[Reason::VolumeNotReleased, Reason::VolumeNotUnmounted];
+
+pub(crate) fn not_attached(observed: &Observed) -> Vec<Finding> {
+    let mut reasons = NOT_ATTACHED.to_vec();
+    // The guest runs, so its start does not wait for the claim.
+    if !is_needed(observed) {
+        reasons.push(Reason::FailedPvcNotFound);
+    }
+    plugged(
+        observed,
+        &reasons,
+        "cannot be attached to the running guest",
+    )
+}
+
+pub(crate) fn not_released(observed: &Observed) -> Vec<Finding> {
+    plugged(observed, NOT_RELEASED, "does not leave the running guest")
+}
+
+/// Hot-plugged volumes whose status has one of these reasons.
+fn plugged(observed: &Observed, reasons: &[Reason], what: &str) -> Vec<Finding> {
+    let Some(vmi) = observed.own_vmi() else {
+        return Vec::new();
+    };
+    let all = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let found = all.enumerate().filter_map(|(at, volume)| {
+        let written = volume.reason.as_deref()?;
+        let reason = reasons.iter().find(|reason| reason.as_str() == written)?;
+        volume.hotplug_volume.as_ref()?;
+        let message = volume.message.as_deref().unwrap_or_default();
+        let message = reasons::without_advice(written, message);
+        let name = &volume.name;
+        let finding = Finding::new(format!("The volume {name:?} {what}: {message}."))
+            .because(*reason)
+            .evidence(
+                observed.vmi_object(),
+                format!("status.volumeStatus[{at}].reason"),
+                written,
+            )
+            .next(observed.kubectl(&format!("describe vmi {}", observed.name)));
+        Some(finding)
+    });
+    found.collect()
+}
+
 /// Whether a start needs the objects of the spec: a VM that is off does not, and a guest that runs does
 /// not need them any more.
 fn is_needed(observed: &Observed) -> bool {

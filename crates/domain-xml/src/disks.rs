@@ -55,6 +55,44 @@ pub fn disk_targets(input: &Input<'_>) -> Result<Vec<(String, String)>, RenderEr
     Ok(disks.into_iter().map(named).collect())
 }
 
+/// A disk for a guest that runs already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HotDisk {
+    /// The device name in the guest.
+    pub target: String,
+    pub xml: String,
+    /// The file or device; `None` for a drive without a medium.
+    pub source: Option<String>,
+}
+
+/// Renders the disk of a volume for a guest that runs already; libvirt chooses its PCI address. The medium
+/// of a drive goes into a drive that is otherwise as at the guest's start.
+pub fn hot_disk(input: &Input<'_>, volume: &str) -> Result<HotDisk, RenderError> {
+    let disks = of(input, &IoThreads::default())?;
+    let disk = disks.into_iter().find(|disk| disk.parsed.name() == volume);
+    let disk = disk.ok_or_else(|| RenderError::missing(format!("disk {volume}")))?;
+    if disk.parsed.spec.dedicated_io_thread == Some(true) {
+        let problem = "a disk gets a thread of its own only at the start of its guest";
+        return Err(RenderError::invalid(
+            disk.parsed.field("dedicatedIOThread"),
+            problem,
+        ));
+    }
+    let medium = disk.source.as_ref();
+    let driven = match disk.parsed.target {
+        Target::CdRom { .. } => None,
+        Target::Disk | Target::Lun { .. } => medium,
+    };
+    let source = medium.map(|source| match &source.location {
+        Location::File(path) | Location::Device(path) => path.clone(),
+    });
+    Ok(HotDisk {
+        xml: disk.render_with(None, driven, medium).to_xml(),
+        target: disk.target,
+        source,
+    })
+}
+
 /// `addresses` are those of the disks that need one, in order.
 pub(crate) fn render(disks: &[Disk<'_>], addresses: &[Option<Address>]) -> Vec<Element> {
     let mut addresses = addresses.iter().copied();
@@ -93,6 +131,17 @@ impl Disk<'_> {
     }
 
     fn render(&self, address: Option<Address>) -> Element {
+        let source = self.source.as_ref();
+        self.render_with(address, source, source)
+    }
+
+    /// `driven` is the source for which the driver is configured.
+    fn render_with(
+        &self,
+        address: Option<Address>,
+        driven: Option<&Source>,
+        source: Option<&Source>,
+    ) -> Element {
         let discard = match self.provisioning {
             Provisioning::Thin => Some("unmap"),
             Provisioning::Thick => None,
@@ -100,19 +149,18 @@ impl Disk<'_> {
         let (device, discard) = match self.parsed.target {
             Target::Disk => ("disk", discard),
             Target::Lun { .. } => ("lun", discard),
-            Target::CdRom { .. } if self.source.is_none() => ("cdrom", Some("unmap")),
+            Target::CdRom { .. } if driven.is_none() => ("cdrom", Some("unmap")),
             Target::CdRom { .. } => ("cdrom", None),
         };
-        let source = self.source.as_ref();
         let driver = Element::new("driver")
             .attr("name", "qemu")
             .attr(
                 "type",
-                source.map_or(Format::Raw, |source| source.format).as_str(),
+                driven.map_or(Format::Raw, |source| source.format).as_str(),
             )
-            .attr_if("cache", source.map(|_| &self.cache))
+            .attr_if("cache", driven.map(|_| &self.cache))
             .attr("error_policy", self.error_policy())
-            .attr_if("io", self.io())
+            .attr_if("io", self.io(driven))
             .attr_if("discard", discard)
             .attr_if("queues", self.queues)
             .attr_if("iommu", self.iommu);
@@ -190,8 +238,9 @@ impl Disk<'_> {
     }
 
     /// A device, or an image without holes, that bypasses the page cache needs no threads.
-    fn io(&self) -> Option<DriverIo> {
-        let is_allocated = is_device(self.source.as_ref()) || self.allocation == Allocation::Full;
+    fn io(&self, source: Option<&Source>) -> Option<DriverIo> {
+        let is_full = source.is_some() && self.allocation == Allocation::Full;
+        let is_allocated = is_device(source) || is_full;
         let is_native = is_allocated && self.cache == DriverCache::None;
         let given = self.parsed.spec.io.clone();
         given.or_else(|| is_native.then_some(DriverIo::Native))

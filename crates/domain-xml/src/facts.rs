@@ -1,6 +1,6 @@
 //! Facts that the domain depends on besides the VMI.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::Supported;
 
@@ -20,6 +20,8 @@ pub struct Facts {
     pub direct_io: DirectIo,
     /// Storage of volumes that the launcher does not create itself, by volume.
     pub volumes: BTreeMap<String, VolumeFacts>,
+    /// Volumes that another pod brings while the guest runs.
+    pub hotplugged: BTreeSet<String>,
     /// One per plugged interface of the VMI.
     pub interfaces: Vec<InterfaceFacts>,
     pub smbios: SmbiosFacts,

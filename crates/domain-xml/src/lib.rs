@@ -33,7 +33,7 @@ mod security;
 mod sources;
 mod virtio;
 
-pub use disks::disk_targets;
+pub use disks::{HotDisk, disk_targets, hot_disk};
 pub use domain::{render, separate_cpus};
 pub use error::RenderError;
 pub use facts::{

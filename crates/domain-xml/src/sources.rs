@@ -80,14 +80,23 @@ fn file(format: Format, path: String) -> Source {
 /// A tenant's data is raw, even if its first bytes look like another format.
 fn of_claim(input: &Input<'_>, name: &str) -> Source {
     let facts = input.facts.volumes.get(name);
+    let is_plugged = input.facts.hotplugged.contains(name);
     match facts.map(|facts| facts.mode) {
         Some(VolumeMode::Block) => Source {
             format: Format::Raw,
-            location: Location::Device(paths::device(name)),
+            location: Location::Device(if is_plugged {
+                paths::hotplugged(name)
+            } else {
+                paths::device(name)
+            }),
             is_read_only: false,
         },
         Some(VolumeMode::Filesystem) | None => {
-            let directory = paths::disk_directory(name);
+            let directory = if is_plugged {
+                paths::hotplugged(name)
+            } else {
+                paths::disk_directory(name)
+            };
             file(Format::Raw, format!("{directory}/{}", paths::CLAIM_IMAGE))
         }
     }

@@ -14,6 +14,7 @@ fn facts() -> Facts {
     Facts {
         acceleration: Acceleration::Kvm,
         direct_io: DirectIo::Supported,
+        hotplugged: [].into(),
         volumes: [].into(),
         interfaces: vec![InterfaceFacts {
             name: "default".into(),
@@ -723,4 +724,47 @@ fn check_errors<const N: usize>(cases: [(Value, &str); N]) {
         let error = render_with(&object, &facts()).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
+}
+
+/// The disk of volume `v`, which another pod brings.
+fn hot_disk(disk: &Value) -> Result<domain_xml::HotDisk, RenderError> {
+    let mut object = vmi();
+    let claim = json!({"claimName": "c", "hotpluggable": true});
+    object["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": claim}]);
+    object["spec"]["domain"]["devices"]["disks"] = json!([disk]);
+    let vmi: VirtualMachineInstance = serde_json::from_value(object).unwrap();
+    let facts = Facts {
+        hotplugged: ["v".to_owned()].into(),
+        ..facts()
+    };
+    let guest = Supported::of(&vmi).unwrap();
+    let input = Input {
+        guest: &guest,
+        facts: &facts,
+    };
+    domain_xml::hot_disk(&input, "v")
+}
+
+#[test]
+fn hot_plugged_disk_has_its_own_place_and_a_drive_keeps_its_properties() {
+    let image = "/var/run/kubevirt/hotplug-disks/v/disk.img";
+    let disk = hot_disk(&json!({"name": "v", "disk": {"bus": "scsi"}, "serial": "s"})).unwrap();
+    assert_eq!(disk.target, "sda");
+    assert_eq!(disk.source.as_deref(), Some(image));
+    for part in [
+        "<alias name=\"ua-v\"/>",
+        "<serial>s</serial>",
+        "cache=\"none\"",
+        "<address type=\"drive\" controller=\"0\" bus=\"0\" unit=\"0\"/>",
+        &format!("<source file=\"{image}\"/>"),
+    ] {
+        assert!(disk.xml.contains(part), "{part}: {}", disk.xml);
+    }
+    // libvirt exchanges a medium only if nothing but the source differs.
+    let medium = hot_disk(&json!({"name": "v", "cdrom": {"bus": "sata"}})).unwrap();
+    assert!(medium.xml.contains(image), "{}", medium.xml);
+    assert!(!medium.xml.contains("cache="), "{}", medium.xml);
+    let threaded = json!({"name": "v", "disk": {"bus": "virtio"}, "dedicatedIOThread": true});
+    let error = hot_disk(&threaded).unwrap_err().to_string();
+    assert!(error.contains("dedicatedIOThread"), "{error}");
 }

@@ -26,9 +26,16 @@ pub use migration::{
     MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
 };
 pub use plan::{
-    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare,
-    PrivateOption, Route, SeedFile,
+    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileSource, GuestPlan, HotDisk,
+    HotDiskKind, Prepare, PrivateOption, Route, SeedFile,
 };
+
+/// Volumes that are attached while the guest runs, as a path inside the pod.
+pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";
+
+/// The socket of a pod that brings volumes, as a path inside the pod. Nothing is said over it: whoever
+/// listens is a process of the pod.
+pub const ATTACHMENT_SOCKET: &str = "/path/hp.sock";
 
 /// The launcher's socket, as a path inside the pod.
 pub const SOCKET_PATH: &str = "/var/run/kubevirt/sockets/launcher-sock";

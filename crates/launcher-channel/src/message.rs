@@ -1,10 +1,12 @@
 //! The messages of the two ends.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Agent, AgentCredentials, AgentQuestion, AgentReport, GuestPlan, MigrationPlan, MigrationReport,
-    MigrationStage, Part,
+    Agent, AgentCredentials, AgentQuestion, AgentReport, GuestPlan, HotDisk, MigrationPlan,
+    MigrationReport, MigrationStage, Part,
 };
 
 /// A numbered request from the handler.
@@ -62,6 +64,9 @@ pub enum Request {
     CancelMigration {
         id: String,
     },
+    /// Makes these the hot-plugged disks of the running guest: attaches missing ones and removes others.
+    /// The state shows which are attached; a removal is complete when the disk has left it.
+    Disks(Vec<HotDisk>),
     /// The handler has recorded the final state: the launcher may exit.
     Release,
     /// Requests the current state.
@@ -85,6 +90,7 @@ impl Request {
             Self::TakeOver { .. } => "take over",
             Self::Migrate(_) => "migrate",
             Self::CancelMigration { .. } => "cancel migration",
+            Self::Disks(_) => "disks",
             Self::Release => "release",
             Self::State => "state",
         }
@@ -143,6 +149,12 @@ pub struct GuestState {
     /// The last migration to or from this launcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Box<MigrationReport>>,
+    /// The hot-plugged disks that the domain has, by volume, with the device name in the guest.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, String>,
+    /// Why disks could not be attached or removed, by volume.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disk_failures: BTreeMap<String, String>,
 }
 
 #[expect(
@@ -157,6 +169,8 @@ fn is_zero(count: &u32) -> bool {
 const MAX_TEXT: usize = 512;
 /// The most items of a list in a state.
 const MAX_ITEMS: usize = 64;
+/// The most hot-plugged disks in a state.
+const MAX_DISKS: usize = 1024;
 
 impl GuestState {
     /// Truncates texts and lists that exceed those of a correct launcher: a guest may have taken over
@@ -170,6 +184,11 @@ impl GuestState {
         };
         self.note.iter_mut().for_each(cut);
         self.machine.iter_mut().for_each(cut);
+        for texts in [&mut self.disks, &mut self.disk_failures] {
+            let long: Vec<String> = texts.keys().skip(MAX_DISKS).cloned().collect();
+            texts.retain(|name, _| name.len() <= MAX_TEXT && !long.contains(name));
+            texts.values_mut().for_each(cut);
+        }
         if let Some(migration) = &mut self.migration {
             cut(&mut migration.id);
             if let MigrationStage::Failed(message) = &mut migration.stage {

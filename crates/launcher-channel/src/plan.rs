@@ -39,6 +39,35 @@ pub struct GuestPlan {
     pub grace_seconds: u64,
 }
 
+/// A disk that a running guest gets, or the drive for a medium.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HotDisk {
+    /// Name of the volume.
+    pub volume: String,
+    /// The device in the domain.
+    pub xml: String,
+    /// The file or device in it; `None` for a drive without a medium.
+    #[serde(default)]
+    pub source: Option<String>,
+    #[serde(default)]
+    pub kind: HotDiskKind,
+    /// A file that must exist before.
+    #[serde(default)]
+    pub prepare: Option<Prepare>,
+}
+
+/// How a volume gets into a running guest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HotDiskKind {
+    /// As a new disk.
+    #[default]
+    Disk,
+    /// As the medium of a drive that the guest has since its start.
+    Medium,
+}
+
 /// A file that must exist before the domain is defined. An existing file is not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]

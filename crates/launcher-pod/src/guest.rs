@@ -32,7 +32,7 @@ pub(crate) fn volumes<'a>(
 ) -> impl Iterator<Item = &'a Volume<'a>> {
     let has_hotplug = settings.has(Feature::HotplugDisks);
     let all = guest.volumes.iter();
-    all.filter(move |volume| !(has_hotplug && volume.source.is_hotpluggable()))
+    all.filter(move |volume| !(has_hotplug && guest.is_hotplugged(volume)))
 }
 
 /// Whether the volume's disk makes persistent reservations.

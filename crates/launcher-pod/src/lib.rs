@@ -11,6 +11,7 @@
 //!
 //! It must not know what happens inside the pod, nor whether the pod exists.
 
+mod attachment;
 mod compute;
 mod configured;
 mod container;
@@ -30,6 +31,7 @@ mod surroundings;
 mod target;
 mod volumes;
 
+pub use attachment::{Attachment, attachment_pod, attachment_pod_name, attachment_selector};
 pub use compute::{CONTAINER, RUNTIME_USER};
 pub use error::PodError;
 pub use metadata::{label_value, pod_name};

@@ -180,7 +180,7 @@ fn backup_hooks(name: &str, namespace: &str) -> [(String, String); 5] {
 
 /// Eight characters that depend on every byte of the text. FNV-1a is stable over versions;
 /// collisions need not be prevented, since the API server generates the UIDs.
-fn suffix(text: &str) -> String {
+pub(crate) fn suffix(text: &str) -> String {
     const ALPHABET: &[u8; 32] = b"bcdfghjklmnpqrstvwxz0123456789ae";
     let mut hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

@@ -23,6 +23,8 @@ const SHUTDOWN_ACPI: u32 = 1;
 const REBOOT_ACPI: u32 = 1;
 const REBOOT_AGENT: u32 = 2;
 const DISK_ERRORS: u32 = 4;
+/// Changes the running domain alone; its definition stays as it is.
+const AFFECT_LIVE: u32 = 1;
 
 /// The state of a guest after its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,6 +228,36 @@ impl Connection {
         read(&reply, |from| {
             Ok(DomainState::decode(from.i32()?, from.i32()?))
         })
+    }
+
+    /// Adds a device to a running domain.
+    pub async fn attach_device(&self, domain: &Domain, xml: &str) -> Result<(), Error> {
+        self.call_for_nothing(
+            procedure::DOMAIN_ATTACH_DEVICE_FLAGS,
+            domain.encode(Encoder::new()).string(xml).u32(AFFECT_LIVE),
+        )
+        .await
+    }
+
+    /// Changes a device of a running domain, such as the medium of a drive.
+    pub async fn update_device(&self, domain: &Domain, xml: &str) -> Result<(), Error> {
+        self.call_for_nothing(
+            procedure::DOMAIN_UPDATE_DEVICE_FLAGS,
+            domain.encode(Encoder::new()).string(xml).u32(AFFECT_LIVE),
+        )
+        .await
+    }
+
+    /// Requests the removal of a device from a running domain; [`Event::DeviceRemoved`] follows once the
+    /// guest has released it.
+    ///
+    /// [`Event::DeviceRemoved`]: crate::Event::DeviceRemoved
+    pub async fn request_removal(&self, domain: &Domain, alias: &str) -> Result<(), Error> {
+        self.call_for_nothing(
+            procedure::DOMAIN_DETACH_DEVICE_ALIAS,
+            domain.encode(Encoder::new()).string(alias).u32(AFFECT_LIVE),
+        )
+        .await
     }
 
     /// The memory statistics of a running domain: libvirt's numbers of the kinds, and values in KiB.

@@ -28,6 +28,7 @@ pub enum EventKind {
     IoError,
     ControlError,
     AgentLifecycle,
+    DeviceRemoved,
 }
 
 impl EventKind {
@@ -39,6 +40,7 @@ impl EventKind {
             // With the reason.
             Self::IoError => 6,
             Self::ControlError => 7,
+            Self::DeviceRemoved => 15,
             Self::AgentLifecycle => 18,
         }
     }
@@ -78,6 +80,11 @@ pub enum Event {
     Agent {
         domain: Domain,
         state: AgentState,
+    },
+    /// The guest has released a device, which is gone.
+    DeviceRemoved {
+        domain: Domain,
+        alias: String,
     },
     /// The server has lost control of this guest's QEMU.
     ControlError {
@@ -128,6 +135,7 @@ pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, Protocol
         procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON,
         procedure::DOMAIN_EVENT_CALLBACK_CONTROL_ERROR,
         procedure::DOMAIN_EVENT_CALLBACK_AGENT_LIFECYCLE,
+        procedure::DOMAIN_EVENT_CALLBACK_DEVICE_REMOVED,
     ];
     if !known.contains(&number) {
         return Ok(None);
@@ -152,6 +160,10 @@ pub(crate) fn decode(number: i32, body: &[u8]) -> Result<Option<Event>, Protocol
             let _reason = from.i32()?;
             Event::Agent { domain, state }
         }
+        procedure::DOMAIN_EVENT_CALLBACK_DEVICE_REMOVED => Event::DeviceRemoved {
+            domain,
+            alias: from.string()?,
+        },
         procedure::DOMAIN_EVENT_CALLBACK_IO_ERROR_REASON => Event::IoError {
             domain,
             source: from.string()?,

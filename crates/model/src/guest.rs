@@ -91,6 +91,13 @@ impl<'a> Guest<'a> {
             .any(|filesystem| filesystem.name == volume)
     }
 
+    /// Whether the volume is attached while the guest runs, where that is supported: only disks can be.
+    pub fn is_hotplugged(&self, volume: &Volume<'_>) -> bool {
+        volume.source.is_hotpluggable()
+            && !self.is_filesystem(volume.name)
+            && self.vmi.spec.domain.devices.disable_hotplug != Some(true)
+    }
+
     /// Number of queues of a multi-queue interface: only virtio has them.
     pub fn queues(&self, interface: &Interface<'_>) -> Option<u32> {
         let devices = &self.vmi.spec.domain.devices;

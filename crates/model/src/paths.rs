@@ -13,6 +13,12 @@ pub const LIBVIRT_RUNTIME: &str = "/var/run/libvirt";
 pub const EPHEMERAL_DISKS: &str = "/var/run/kubevirt-ephemeral-disks";
 /// Mounted images of the VMI's hotplugged disks.
 pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";
+/// Name of the pod's volume for them.
+pub const HOTPLUG_VOLUME: &str = "hotplug-disks";
+/// The directory of the socket of a pod that brings hotplugged volumes.
+pub const ATTACHMENT: &str = "/path";
+/// The volumes in such a pod, by name.
+pub const ATTACHED_VOLUMES: &str = "/volumes";
 /// Sockets of the servers of shared filesystems.
 pub const VIRTIOFS_CONTAINERS: &str = "/var/run/kubevirt/virtiofs-containers";
 /// libvirt's state directory.
@@ -57,6 +63,11 @@ pub fn disk_directory(volume: &str) -> String {
 /// A claim that the guest shares as a filesystem.
 pub fn filesystem(volume: &str) -> String {
     format!("{PRIVATE}/filesystems/{volume}")
+}
+
+/// A volume that was attached while the guest runs: the directory of its image, or its device.
+pub fn hotplugged(volume: &str) -> String {
+    format!("{HOTPLUG_DISKS}/{volume}")
 }
 
 /// The device of a claim in block mode.
@@ -130,5 +141,12 @@ mod tests {
         let socket = launcher_channel::SOCKET_PATH;
         let parent = socket.rsplit_once('/').map(|(parent, _)| parent);
         assert_eq!(parent, Some(SOCKETS));
+    }
+
+    #[test]
+    fn launcher_knows_hotplugged_disks_by_their_directory() {
+        assert_eq!(launcher_channel::HOTPLUG_DISKS, HOTPLUG_DISKS);
+        let parent = launcher_channel::ATTACHMENT_SOCKET.rsplit_once('/');
+        assert_eq!(parent.map(|(parent, _)| parent), Some(ATTACHMENT));
     }
 }

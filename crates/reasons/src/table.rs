@@ -235,6 +235,9 @@ reasons! {
         HypervPassthroughNotLiveMigratable: NeedsChange,
             "The guest uses all Hyper-V features of its host.",
             "Name the Hyper-V features instead of `hypervPassthrough`.";
+        HotplugNotLiveMigratable: NeedsChange,
+            "The guest has volumes that were attached while it runs.",
+            "Detach them, or restart the VM, before you migrate it.";
         SuccessfulHandOver: NotNeeded,
             "The pod on the new node is ready, and virt-handler moves the guest.",
             "";
@@ -259,6 +262,51 @@ reasons! {
         FailedDataVolumeImport: Permanent,
             "A data volume could not be filled.",
             "Check the data volume: `kubectl describe datavolume NAME`.";
+        HotPlugVolumeError: NeedsChange,
+            "The volumes of a running guest cannot follow the template of its VM.",
+            "Correct the template as the message says.";
+        VolumeReady: NotNeeded,
+            "The running guest has the volume.",
+            "";
+        VolumeMountedToPod: NotNeeded,
+            "A volume is in the pod of the running guest.",
+            "";
+        VolumeUnMountedFromPod: NotNeeded,
+            "The guest has released a volume, and it left the pod.",
+            "";
+        VolumePending: Transient,
+            "A volume waits for its claim, or for the pod that brings it.",
+            "";
+        VolumeBound: NotNeeded,
+            "The claim of a volume is bound.",
+            "";
+        VolumeAttachedToNode: NotNeeded,
+            "A pod on the node of the guest has the volume.",
+            "";
+        VolumeDetaching: NotNeeded,
+            "A volume is leaving the running guest.",
+            "";
+        VolumeModeNotSupported: NeedsChange,
+            "This version cannot attach a claim in block mode to a running guest.",
+            "Use a claim with `volumeMode: Filesystem`, or add the volume while the VM is stopped, without `hotpluggable`.";
+        VolumeNotMounted: Transient,
+            "A volume could not be mounted in the pod of the running guest.",
+            "Read the message; the next attempt follows by itself.";
+        VolumeNotAttached: NeedsChange,
+            "The hypervisor refused to attach a volume to the running guest.",
+            "Read the message for the cause. If the bus has no free place, use the bus scsi.";
+        VolumeInUse: NeedsChange,
+            "Another guest uses the disk image of the volume.",
+            "Detach the volume from the other guest, or stop it.";
+        VolumeNotReleased: NeedsChange,
+            "The guest does not release a disk.",
+            "Unmount the disk in the guest, or restart the VM.";
+        VolumeNotUnmounted: Transient,
+            "A volume that the guest has released could not be unmounted.",
+            "Read the message; the next attempt follows by itself.";
+        AttachmentPodFailed: Transient,
+            "The pod that brings volumes to a running guest failed or was refused.",
+            "Read the message, and describe the pod whose name begins with `hp-volume-`.";
         VolumeBindingFailed: Permanent,
             "The pod that was created to bind the claims failed.",
             "Check the claims of the VMI, and start the VM again.";

@@ -16,6 +16,7 @@ mod caches;
 mod container_disks;
 mod data_volume;
 mod gate;
+mod hotplug;
 mod migration;
 mod node;
 mod replica_set;

@@ -10,18 +10,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
-use crate::{data_volume, migration, node, replica_set, vm, vmi};
+use crate::{data_volume, hotplug, migration, node, replica_set, vm, vmi};
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 6] = [
+const REGISTER: [fn(&mut Wiring<'_>); 7] = [
     vm::register,
     vmi::register,
     node::register,
     replica_set::register,
     migration::register,
     data_volume::register,
+    hotplug::register,
 ];
 
 /// The settings of all controllers.

@@ -13,6 +13,8 @@ mod failpoints;
 mod frequencies;
 #[path = "controllers/imports.rs"]
 mod imports;
+#[path = "controllers/hotplug.rs"]
+mod hotplug;
 #[path = "controllers/instancetypes.rs"]
 mod instancetypes;
 #[path = "controllers/interference.rs"]

@@ -2,8 +2,9 @@
 //! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
 
 mod error;
+mod hotplug;
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use domain_xml::{
     Acceleration, DirectIo, EfiFirmware, Facts, HostCell, HostCpu, Input, InterfaceFacts,
@@ -27,6 +28,7 @@ use crate::{
 };
 
 pub(crate) use self::error::PrepareError;
+pub(crate) use self::hotplug::hot_disks;
 
 /// Interval at which the balloon reports the guest's memory.
 const BALLOON_STATS_SECONDS: u32 = 10;
@@ -49,6 +51,7 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Prepared {
     pub(crate) plan: GuestPlan,
     pub(crate) status: PreparedStatus,
+    pub(crate) facts: Facts,
 }
 
 pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareError> {
@@ -61,6 +64,9 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         peer,
     } = request;
     let claims = Claims::of(pod);
+    // What the VMI says about the pod and the guest holds for both.
+    let at_start = hotplug::at_start(vmi, pod);
+    let vmi = at_start.as_ref();
     let guest = Supported::of(vmi)?;
     let prepare = volumes::steps(&guest, &claims)?;
     let network = plumb(&guest, &peer).await?;
@@ -87,6 +93,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
             Acceleration::Emulation
         },
         direct_io,
+        hotplugged: BTreeSet::new(),
         interfaces: network.interfaces.iter().map(interface_facts).collect(),
         smbios: SmbiosFacts::defaults(),
         balloon_stats_seconds: BALLOON_STATS_SECONDS,
@@ -120,6 +127,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     };
     let volumes = domain_xml::disk_targets(&input)?
         .into_iter()
+        // A drive without a medium has no volume.
+        .filter(|(name, _)| guest.volume(name).is_some())
         .map(|(name, target)| VolumeStatus {
             persistent_volume_claim_info: claims.info(&name).cloned(),
             name,
@@ -133,6 +142,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
             interfaces: network.status,
             volumes,
         },
+        facts,
     })
 }
 

@@ -9,12 +9,14 @@ use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, AfterFailure, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
-use crate::{agent, probe, run};
+use crate::{agent, hold_volumes, probe, run};
 
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
 /// The same as a number, as `KubeVirt` counts it.
 const VERBOSITY: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
+/// The mode of a pod that brings volumes to another pod.
+const HOLD_VOLUMES: &str = "hold-volumes";
 const USAGE: &str = "usage: virt-launcher-monitor --uid UID [--name NAME] [--namespace NAMESPACE] [--simulate-crash] [--keep-after-failure]
        virt-launcher probe-node --output DIR [--image REFERENCE] [--kvm-reason TEXT]";
 
@@ -44,6 +46,16 @@ pub fn main() -> ExitCode {
     let mut rest: Vec<OsString> = arguments.collect();
     if is_called(&name, "virt-probe") {
         return agent::probe::run(&Paths::from_environment(), &rest);
+    }
+    if rest.first().is_some_and(|first| first == HOLD_VOLUMES) {
+        let socket = Path::new(launcher_channel::ATTACHMENT_SOCKET);
+        return match hold_volumes::run(socket) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!(error = error_chain(&error), "failed to hold the volumes");
+                ExitCode::FAILURE
+            }
+        };
     }
     let mode = mode(&name, rest.first(), std::process::id());
     let has_mode = rest

@@ -45,6 +45,7 @@ impl Link {
             EventKind::Watchdog,
             EventKind::AgentLifecycle,
             EventKind::ControlError,
+            EventKind::DeviceRemoved,
         ] {
             limited.subscribe(kind).await?;
         }

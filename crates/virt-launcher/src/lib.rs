@@ -1,8 +1,9 @@
 //! Runs one guest: all of Ferrovirt's code inside a VM's pod.
 //!
-//! One program with five modes, selected in [`command_line`]: [`monitor`] is process 1 and only
+//! One program with six modes, selected in [`command_line`]: [`monitor`] is process 1 and only
 //! starts, reaps and restarts; [`run`] owns the guest; a short-lived mode hands libvirtd its
-//! socket; `virt-probe` asks the guest's agent for the kubelet; and [`probe`] finds out once per node
+//! socket; `virt-probe` asks the guest's agent for the kubelet;
+//! [`hold_volumes`] keeps volumes for a guest of another pod; and [`probe`] finds out once per node
 //! what guests can use there.
 //!
 //! **Invariants**: the guest's life depends on QEMU alone, so any other process of the pod may die
@@ -18,6 +19,7 @@ mod command_line;
 mod dhcp;
 mod file;
 mod guest;
+mod hold_volumes;
 mod hypervisor;
 mod monitor;
 mod prepare;

@@ -22,7 +22,10 @@ const AGENT: &str = "virt-launcher/agent/";
 const FILES: &str = "virt-launcher/prepare/";
 const PARALLEL: usize = 3;
 /// The file with the armed failpoints, in the pod.
-const ARMED: &str = "private/failpoints";
+pub(crate) const ARMED: &str = "private/failpoints";
+
+/// Covered by the test of hot-plugged disks.
+const DISKS: &str = "virt-launcher/disks/";
 
 /// Covered by the test of migrations.
 const MIGRATION: [&str; 4] = [
@@ -36,6 +39,7 @@ const MIGRATION: [&str; 4] = [
 fn partition() -> (Vec<&'static str>, Vec<&'static str>) {
     let all = ::failpoints::NAMES.lines();
     all.filter(|name| name.starts_with(PREFIX) && !name.starts_with(AGENT))
+        .filter(|name| !name.starts_with(DISKS))
         .filter(|name| !MIGRATION.iter().any(|own| name.starts_with(own)))
         .partition(|name| name.starts_with(FILES))
 }
@@ -85,7 +89,7 @@ fn plan_with_files(pod: &Bundle) -> GuestPlan {
 }
 
 /// Repeats the request until there is a reply, as the handler does.
-async fn call(pod: &Bundle, request: &Request) -> Reply {
+pub(crate) async fn call(pod: &Bundle, request: &Request) -> Reply {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     loop {
         if let Some(reply) = Handler::connect(pod).try_call(request.clone()).await {

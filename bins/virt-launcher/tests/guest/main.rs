@@ -7,6 +7,7 @@
 mod bundle;
 mod handler;
 
+mod disks;
 mod failpoints;
 mod lifecycle;
 mod migration;
@@ -90,6 +91,13 @@ fn disk_plan(pod: &Bundle, boot_sector: &[u8]) -> GuestPlan {
         prepare: vec![Prepare::Overlay { path, backing }],
         ..plan()
     }
+}
+
+/// The same domain with further devices.
+fn with_devices(mut plan: GuestPlan, devices: &str) -> GuestPlan {
+    let end = "<serial type='unix'>";
+    plan.domain_xml = plan.domain_xml.replacen(end, &format!("{devices}{end}"), 1);
+    plan
 }
 
 fn pod() -> Bundle {

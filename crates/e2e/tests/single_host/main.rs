@@ -13,6 +13,7 @@ mod database;
 mod failpoints;
 mod hostile_tenant;
 mod imports;
+mod hotplug;
 mod missing_requirements;
 mod reboot;
 mod storage;

@@ -13,7 +13,7 @@ use model::{Guest, VolumeSource};
 
 use crate::{Input, PodError};
 
-pub(crate) use storage::{Storage, copied_disk, mount};
+pub(crate) use storage::{Storage, claim, copied_disk, empty_dir, mount};
 
 pub(crate) fn of(input: &Input<'_>) -> Result<Storage, PodError> {
     let mut all = Storage::default();

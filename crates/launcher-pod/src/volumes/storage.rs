@@ -51,7 +51,7 @@ impl Storage {
     }
 }
 
-pub(super) fn empty_dir(name: &str, source: EmptyDirVolumeSource) -> Volume {
+pub(crate) fn empty_dir(name: &str, source: EmptyDirVolumeSource) -> Volume {
     Volume {
         name: name.to_owned(),
         empty_dir: Some(source),
@@ -59,7 +59,7 @@ pub(super) fn empty_dir(name: &str, source: EmptyDirVolumeSource) -> Volume {
     }
 }
 
-pub(super) fn claim(name: &str, claim: &str, is_read_only: bool) -> Volume {
+pub(crate) fn claim(name: &str, claim: &str, is_read_only: bool) -> Volume {
     Volume {
         name: name.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {

@@ -50,9 +50,9 @@ pub(super) fn add(all: &mut Storage, input: &Input<'_>) {
     if settings.has(Feature::HotplugDisks) && devices.disable_hotplug != Some(true) {
         let mount = VolumeMount {
             mount_propagation: Some(HOST_TO_CONTAINER.to_owned()),
-            ..mount("hotplug-disks", paths::HOTPLUG_DISKS)
+            ..mount(paths::HOTPLUG_VOLUME, paths::HOTPLUG_DISKS)
         };
-        let volume = empty_dir("hotplug-disks", EmptyDirVolumeSource::default());
+        let volume = empty_dir(paths::HOTPLUG_VOLUME, EmptyDirVolumeSource::default());
         all.add(volume, mount);
     }
     if !devices.filesystems.is_empty() {

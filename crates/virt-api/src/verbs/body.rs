@@ -8,8 +8,8 @@ use axum::{
 };
 use kubevirt_api::object_graph::ObjectGraphOptions;
 use kubevirt_api::subresource_bodies::{
-    EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, PauseOptions, RestartOptions,
-    StartOptions, StopOptions, UnpauseOptions,
+    AddVolumeOptions, EvacuateCancelOptions, FreezeUnfreezeTimeout, MigrateOptions, PauseOptions,
+    RemoveVolumeOptions, RestartOptions, StartOptions, StopOptions, UnpauseOptions,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -50,6 +50,8 @@ options! {
     UnpauseOptions: [],
     EvacuateCancelOptions: ["evacuationNodeName"],
     FreezeUnfreezeTimeout: ["unfreezeTimeout"],
+    AddVolumeOptions: ["name", "disk", "volumeSource"],
+    RemoveVolumeOptions: ["name"],
     MigrateOptions: ["addedNodeSelector"],
     ObjectGraphOptions: ["includeOptionalNodes", "labelSelector"],
 }

@@ -36,11 +36,6 @@ enum Check {
     Vmi(fn(&VirtualMachineInstance) -> Result<(), Refusal>),
 }
 
-const VOLUMES: Missing = Missing {
-    check: Check::Cluster(hotplug),
-    instead: "Stop the VM, change spec.template.spec.volumes and \
-              spec.template.spec.domain.devices.disks, and start it",
-};
 const DUMPS: Missing = Missing {
     check: Check::Cluster(hotplug),
     instead: "Let the guest write its own dump, such as by kdump",
@@ -58,18 +53,8 @@ const PROFILES: Missing = Missing {
     instead: "Read the components' durations and counts at /metrics",
 };
 
-const ADD_VOLUME: Contract =
-    Contract::new(Answer::Accepted, &[400, 409]).with_body("AddVolumeOptions");
-const REMOVE_VOLUME: Contract =
-    Contract::new(Answer::Accepted, &[400, 409]).with_body("RemoveVolumeOptions");
 const SEV_READ: &[u16] = &[400, 500];
 
-pub(super) const ADD_VOLUME_TO_VM: Entry = update(Object::Vm, "addvolume", ADD_VOLUME, &VOLUMES);
-pub(super) const REMOVE_VOLUME_FROM_VM: Entry =
-    update(Object::Vm, "removevolume", REMOVE_VOLUME, &VOLUMES);
-pub(super) const ADD_VOLUME_TO_VMI: Entry = update(Object::Vmi, "addvolume", ADD_VOLUME, &VOLUMES);
-pub(super) const REMOVE_VOLUME_FROM_VMI: Entry =
-    update(Object::Vmi, "removevolume", REMOVE_VOLUME, &VOLUMES);
 pub(super) const MEMORY_DUMP: Entry = update(
     Object::Vm,
     "memorydump",

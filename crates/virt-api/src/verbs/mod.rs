@@ -39,6 +39,7 @@ mod usage;
 mod userlist;
 mod version;
 mod vnc;
+mod volumes;
 
 #[cfg(test)]
 mod texts;
@@ -78,10 +79,10 @@ pub static ALL: &[Entry] = &[
     version::ENTRY,
     healthz::ENTRY,
     guestfs::ENTRY,
-    missing::ADD_VOLUME_TO_VM,
-    missing::REMOVE_VOLUME_FROM_VM,
-    missing::ADD_VOLUME_TO_VMI,
-    missing::REMOVE_VOLUME_FROM_VMI,
+    volumes::ADD_TO_VM,
+    volumes::REMOVE_FROM_VM,
+    volumes::ADD_TO_VMI,
+    volumes::REMOVE_FROM_VMI,
     missing::MEMORY_DUMP,
     missing::REMOVE_MEMORY_DUMP,
     migrate::ENTRY,

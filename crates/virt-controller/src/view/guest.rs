@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::migration::VirtualMachineInstanceMigrationState;
@@ -9,6 +10,7 @@ use kubevirt_api::vmi_status::{
     VirtualMachineInstanceCondition, VirtualMachineInstanceMigrationTransport,
     VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus,
+    VolumeStatus,
 };
 use kubevirt_api::{VirtualMachineInstance, annotations};
 use serde::Deserialize;
@@ -31,7 +33,18 @@ pub(crate) struct Guest {
     pub(crate) needs_guarantee: bool,
     pub(crate) has_data_volumes: bool,
     pub(crate) has_vsock: bool,
+    /// Volumes that the guest may get and lose while it runs.
+    pub(crate) plugs: Vec<Plug>,
+    /// Kept for the pod that brings them.
+    pub(crate) tolerations: Vec<Toleration>,
     whole: Option<Box<VirtualMachineInstance>>,
+}
+
+/// A hot-pluggable volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plug {
+    pub(crate) volume: String,
+    pub(crate) claim: String,
 }
 
 /// The part of the status that the controllers read or own.
@@ -60,6 +73,8 @@ pub(crate) struct GuestStatus {
     pub(crate) vsock: Option<u32>,
     /// The frequency of the guest's time stamp counter, if it relies on a fixed one.
     pub(crate) tsc_frequency: Option<i64>,
+    /// Of all volumes, if the guest has hot-plugged ones.
+    pub(crate) volumes: Vec<VolumeStatus>,
 }
 
 impl Guest {
@@ -124,6 +139,18 @@ impl From<VirtualMachineInstance> for Guest {
         let status = GuestStatus::from(vmi.status.clone().unwrap_or_default());
         let cpu = vmi.spec.domain.cpu.as_ref();
         let metadata = super::slim(vmi.metadata.clone(), Labels::Kept, &ANNOTATIONS);
+        let plugs = plugs(&vmi);
+        let mut status = status;
+        let mut known = vmi.status.iter().flat_map(|status| &status.volume_status);
+        if !plugs.is_empty() || known.any(|volume| volume.hotplug_volume.is_some()) {
+            let whole = vmi.status.as_ref();
+            status.volumes = whole.map_or_else(Vec::new, |whole| whole.volume_status.clone());
+        }
+        let tolerations = if plugs.is_empty() {
+            Vec::new()
+        } else {
+            vmi.spec.tolerations.clone()
+        };
         let is_without_pod = matches!(
             status.phase,
             Phase::Unset | Phase::Pending | Phase::WaitingForSync
@@ -139,9 +166,27 @@ impl From<VirtualMachineInstance> for Guest {
                 .volumes
                 .iter()
                 .any(|volume| volume.data_volume.is_some()),
+            plugs,
+            tolerations,
             whole: is_without_pod.then(|| Box::new(vmi)),
         }
     }
+}
+
+/// The hot-pluggable volumes of a VMI, or of the template of one.
+pub(crate) fn plugs(vmi: &VirtualMachineInstance) -> Vec<Plug> {
+    let guest = model::Guest::of(vmi);
+    let volumes = guest.volumes.iter();
+    let plugged = volumes.filter(|volume| guest.is_hotplugged(volume));
+    plugged
+        .filter_map(|volume| {
+            let claim = volume.source.claim()?;
+            Some(Plug {
+                volume: volume.name.to_owned(),
+                claim: claim.name.to_owned(),
+            })
+        })
+        .collect()
 }
 
 impl From<VirtualMachineInstanceStatus> for GuestStatus {
@@ -169,6 +214,7 @@ impl From<VirtualMachineInstanceStatus> for GuestStatus {
             revision: status.virtual_machine_revision_name,
             vsock: status.vsock_cid,
             tsc_frequency: status.topology_hints.and_then(|hints| hints.tsc_frequency),
+            volumes: Vec::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ mod host;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(crate) use claim::{Claim, DataVolume, Volumes};
-pub(crate) use guest::{Guest, GuestStatus};
+pub(crate) use guest::{Guest, GuestStatus, Plug, plugs};
 pub(crate) use host::Host;
 
 /// Whether a view keeps labels: only where a selector needs them.

@@ -9,7 +9,7 @@ use kubevirt_api::{annotations, finalizers};
 use reasons::Reason;
 use reconcile::{
     EventType, Key, Requeue, WriteError, apply_reported, create, delete_named, delete_unchanged,
-    merge,
+    merge, merge_status,
 };
 use serde_json::json;
 
@@ -17,8 +17,8 @@ use super::observe::Observed;
 use super::plan::{Failure, Plan, Step, has_finalizer};
 use super::status::{self, Done};
 use super::strategy::Strategy;
-use super::view::Vm;
-use super::{Controller, VmError, revision, template};
+use super::view::{Vm, WholeVmi};
+use super::{Controller, VmError, hotplug, revision, template};
 use crate::MANAGER;
 use crate::view::Guest;
 
@@ -74,6 +74,11 @@ impl Controller {
                 *vm = self.switch_to_always(vm).await?;
                 Ok(())
             }
+            Step::ApplyVolumeRequests => {
+                *vm = self.apply_volume_requests(vm).await?;
+                Ok(())
+            }
+            Step::PlugVolumes => self.plug_volumes(observed).await,
             Step::KeepChoice => {
                 let kept = self.keep_choice(vm).await;
                 done.kept = self.report_choice_error(vm, done, kept)?;
@@ -222,6 +227,60 @@ impl Controller {
         let noted = merge(&self.vmi_api(&key), MANAGER, &key, &body).await;
         self.vmis.wrote(vmi, noted.map_err(VmError::UpdateVmi)?);
         Ok(())
+    }
+
+    /// Changes the template first: a request that is applied twice changes nothing.
+    async fn apply_volume_requests(&self, vm: &Arc<Vm>) -> Result<Arc<Vm>, VmError> {
+        let requests = vm.status().volume_requests.clone();
+        let spec = hotplug::requested(&vm.spec.template, &requests);
+        let body = json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "spec": {"template": {"spec": spec}},
+        });
+        let vm = self.merge_vm(vm, &body).await?;
+        failpoints::after("virt-controller/vm/change-template");
+        let key = Key::of(vm.as_ref());
+        let body = json!({
+            "metadata": {"resourceVersion": vm.metadata.resource_version},
+            "status": {"volumeRequests": null},
+        });
+        let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
+        let written = merge_status(&api, MANAGER, &key, &body).await;
+        let written = written.map_err(VmError::UpdateVm)?;
+        self.vms.wrote(&vm, written.clone());
+        Ok(Arc::new(written))
+    }
+
+    async fn plug_volumes(&self, observed: &Observed) -> Result<(), VmError> {
+        let Some(vmi) = observed.own_vmi() else {
+            return Ok(());
+        };
+        let key = Key::of(vmi.as_ref());
+        let api = Api::<WholeVmi>::namespaced(self.client.clone(), &key.namespace);
+        let whole = api.get_opt(&key.name).await;
+        let whole = whole.map_err(|error| VmError::Read(Box::new(error)))?;
+        let same = whole.filter(|whole| whole.metadata.uid == vmi.metadata.uid);
+        let patch =
+            same.and_then(|whole| hotplug::patch(&observed.vm.spec.template, &json!(whole)));
+        let Some(patch) = patch else {
+            return Ok(());
+        };
+        match merge(&self.vmi_api(&key), MANAGER, &key, &patch).await {
+            Ok(written) => {
+                tracing::info!("volumes of the VMI follow the template");
+                self.vmis.wrote(vmi, written);
+                Ok(())
+            }
+            Err(error) => {
+                if let WriteError::Refused { message, .. } = &error {
+                    let note = format!("Cannot change the volumes of the VMI: {message}");
+                    let reason = Reason::HotPlugVolumeError;
+                    self.recorder
+                        .publish(observed.vm.as_ref(), EventType::Warning, reason, note);
+                }
+                Err(VmError::UpdateVmi(error))
+            }
+        }
     }
 
     async fn delete_vmi(&self, observed: &Observed, done: &mut Done) -> Result<(), VmError> {
@@ -386,6 +445,8 @@ fn name(step: &Step) -> &'static str {
         Step::CreateVmi => "virt-controller/vm/create-vmi",
         Step::DeleteVmi => "virt-controller/vm/delete-vmi",
         Step::SwitchToAlways => "virt-controller/vm/switch-to-always",
+        Step::ApplyVolumeRequests => "virt-controller/vm/apply-volume-requests",
+        Step::PlugVolumes => "virt-controller/vm/plug-volumes",
         Step::NoteGeneration(_) => "virt-controller/vm/note-generation",
         Step::ReleaseVmi => "virt-controller/vm/release-vmi",
         Step::RemoveFinalizer => "virt-controller/vm/remove-finalizer",

@@ -6,6 +6,7 @@
 
 mod act;
 mod data_volumes;
+mod hotplug;
 mod instancetype;
 mod observe;
 mod plan;

@@ -15,6 +15,7 @@ use super::instancetype::{self, ChoiceStep, Instance, Outdated};
 use super::view::Vm;
 use super::{Controller, VmError};
 use crate::view::{Claim, DataVolume, Guest};
+use crate::vmi;
 
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -33,6 +34,8 @@ pub(super) struct Observed {
     pub(super) choice: ChoiceStep,
     /// Stored revisions of an older format.
     pub(super) outdated: Vec<Outdated>,
+    /// Volumes can be attached to running guests.
+    pub(super) has_hotplug: bool,
     pub(super) now: Timestamp,
 }
 
@@ -79,6 +82,7 @@ impl Controller {
             started_from: None,
             choice,
             outdated: Vec::new(),
+            has_hotplug: vmi::has_hotplug(&self.cluster.now()),
             now: self.clock.now(),
         };
         if choice == ChoiceStep::Nothing {

@@ -14,9 +14,10 @@ use kubevirt_api::vmi_status::VirtualMachineInstancePhase as Phase;
 use reasons::Reason;
 
 use super::data_volumes::{self, Readiness};
+use super::hotplug;
 use super::instancetype::ChoiceStep;
 use super::observe::{Observed, Ownership, generation};
-use super::revision;
+use super::revision::{self, Live};
 use super::strategy::{Decision, Guest, History, Requested, Strategy, decide};
 use crate::view;
 
@@ -47,6 +48,10 @@ pub(super) enum Step {
     CreateVmi,
     DeleteVmi,
     SwitchToAlways,
+    /// Applies the requests in the status to the template, which triggers another reconcile.
+    ApplyVolumeRequests,
+    /// On the VMI: adds and removes volumes as in the template.
+    PlugVolumes,
     /// On the VMI: it corresponds to this generation of the VM.
     NoteGeneration(i64),
     /// On the VMI: its final state was observed. Done after the status is written.
@@ -128,7 +133,12 @@ fn restart(observed: &Observed) -> Restart {
     let Some(before) = &observed.started_from else {
         return Restart::Unknown;
     };
-    let changes = revision::changes(&observed.vm, before);
+    let live = if observed.has_hotplug {
+        Live::Volumes
+    } else {
+        Live::Nothing
+    };
+    let changes = revision::changes(&observed.vm, before, live);
     if changes.is_empty() {
         Restart::NotRequired
     } else {
@@ -176,6 +186,13 @@ fn plan_life(observed: &Observed, plan: &mut Plan) {
         && !is_metadata_changed(observed)
     {
         plan.steps.push(Step::NoteGeneration(now));
+    }
+    if !observed.vm.status().volume_requests.is_empty() {
+        plan.steps.push(Step::ApplyVolumeRequests);
+    } else if let Some(vmi) = observed.own_vmi().filter(|_| observed.has_hotplug)
+        && hotplug::is_behind(&observed.vm.spec.template, vmi)
+    {
+        plan.steps.push(Step::PlugVolumes);
     }
     match observed.choice {
         ChoiceStep::Nothing => {}

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use kubevirt_api::labels;
 use serde_json::{Map, Value, json};
 
-use super::template;
 use super::view::Vm;
+use super::{hotplug, template};
 
 /// How many changed fields a message names.
 const NAMED: usize = 5;
@@ -42,15 +42,27 @@ pub(super) fn body(vm: &Vm, generation: i64) -> Value {
     })
 }
 
+/// What a running guest may get and lose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Live {
+    Nothing,
+    Volumes,
+}
+
 /// Paths below `spec` of changes that the running guest does not have yet, in order.
 ///
-/// This version cannot change a running guest, so every difference counts, except for a firmware
-/// UUID that was added later and equals the one that the guest has already.
-pub(super) fn changes(vm: &Vm, started_from: &Value) -> Vec<String> {
+/// Not counted: volumes that a running guest may get and lose, and a firmware UUID that was added later
+/// and equals the one that the guest has already.
+pub(super) fn changes(vm: &Vm, started_from: &Value, live: Live) -> Vec<String> {
     let nothing = Value::Null;
     let before = started_from.pointer("/template/spec").unwrap_or(&nothing);
     let now = vm.spec.template.get("spec").unwrap_or(&nothing);
-    let (before, now) = (with_uuid(vm, before), with_uuid(vm, now));
+    let without_plugs = |spec: &Value| match live {
+        Live::Volumes => hotplug::without_plugs(spec),
+        Live::Nothing => spec.clone(),
+    };
+    let (before, now) = (without_plugs(before), without_plugs(now));
+    let (before, now) = (with_uuid(vm, &before), with_uuid(vm, &now));
     let mut found = BTreeSet::new();
     compare("template.spec", &before, &now, &mut found);
     for (matcher, now) in [

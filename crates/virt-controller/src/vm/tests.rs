@@ -87,6 +87,7 @@ fn observe(vm: Value, vmi: Option<Value>) -> Observed {
         started_from: None,
         choice: ChoiceStep::Nothing,
         outdated: Vec::new(),
+        has_hotplug: true,
         now: now(),
     }
 }

@@ -33,6 +33,7 @@ use self::namespace::{Quota, Quotas};
 pub(crate) use self::plan::{PodState, pod_state};
 pub(crate) use self::pod::LauncherPod;
 pub(crate) use self::pod_source::PodSource;
+pub(crate) use self::rules::has_hotplug;
 pub(crate) use self::volumes::claim_names;
 use crate::caches::VMI;
 use crate::node::Heartbeats;

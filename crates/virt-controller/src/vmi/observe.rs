@@ -182,7 +182,11 @@ impl Controller {
         let Some(whole) = vmi.whole() else {
             return Vec::new();
         };
+        // Their pod brings them once the guest runs.
+        let has_hotplug = self.source.has_hotplug();
         let uses = volumes::claim_uses(&whole.spec).into_iter();
+        let uses = uses
+            .filter(|one| !(has_hotplug && vmi.plugs.iter().any(|plug| plug.volume == one.volume)));
         let backings = uses.map(|claim_use| {
             let key = Key::new(&own.namespace, claim_use.claim);
             let claim = self.volumes.claims.get(&key, &own);

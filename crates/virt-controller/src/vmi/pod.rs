@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState as State, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubevirt_api::{annotations, labels};
+use model::paths;
 use serde::Deserialize;
 
 use crate::view::Labels;
@@ -18,6 +19,8 @@ pub(crate) struct LauncherPod {
     pub(crate) migration_uid: Option<String>,
     pub(crate) migration_name: Option<String>,
     pub(crate) node_name: Option<String>,
+    /// Volumes can be brought into it.
+    pub(crate) takes_volumes: bool,
     pub(crate) phase: Option<String>,
     pub(crate) qos_class: Option<String>,
     pub(crate) conditions: Vec<PodCondition>,
@@ -76,6 +79,13 @@ struct Raw {
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
     node_name: Option<String>,
+    volumes: Vec<Named>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
 }
 
 impl LauncherPod {
@@ -104,11 +114,13 @@ impl From<Raw> for LauncherPod {
             annotated.and_then(|all| all.get(annotations::MIGRATION_JOB_NAME).cloned());
         let mut metadata = crate::view::slim(raw.metadata, Labels::Dropped, &[]);
         metadata.finalizers = None;
+        let mut volumes = raw.spec.volumes.iter();
         Self {
             metadata,
             migration_uid,
             migration_name,
             node_name: raw.spec.node_name,
+            takes_volumes: volumes.any(|volume| volume.name == paths::HOTPLUG_VOLUME),
             phase: raw.status.phase,
             qos_class: raw.status.qos_class,
             conditions: conditions.collect(),

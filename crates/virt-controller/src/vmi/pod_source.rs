@@ -27,6 +27,11 @@ impl PodSource {
         rules::settings(&self.launcher, acceleration, &config, &hosts)
     }
 
+    /// Whether volumes can be attached to running guests.
+    pub(crate) fn has_hotplug(&self) -> bool {
+        rules::has_hotplug(&self.cluster.now())
+    }
+
     /// The surroundings of all pods of a namespace, without the claims of one of them.
     pub(crate) fn surroundings(&self, namespace: &str) -> Surroundings {
         let found = self.namespaces.get(&Key::new("", namespace));

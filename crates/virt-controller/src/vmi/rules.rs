@@ -12,13 +12,15 @@ use crate::container_disks::{self, ImageVolumes};
 use crate::view::Host;
 
 /// Feature gates that pods depend on, with the feature of each.
-const GATES: [(&str, Feature); 3] = [
+const GATES: [(&str, Feature); 5] = [
     ("HypervStrictCheck", Feature::HypervStrictCheck),
     (
         "CrossArchitectureVirtualization",
         Feature::CrossArchitecture,
     ),
     ("IOMMUFD", Feature::Iommufd),
+    ("DeclarativeHotplugVolumes", Feature::HotplugDisks),
+    ("HotplugVolumes", Feature::HotplugDisks),
 ];
 
 /// The current settings of pods: those of the installation, overridden by the administrator's, as
@@ -38,6 +40,12 @@ pub(super) fn settings(
     let on: BTreeSet<Feature> = on.map(|(_, feature)| *feature).collect();
     all.features.extend(on);
     all
+}
+
+/// Whether volumes can be attached to running guests.
+pub(crate) fn has_hotplug(config: &ClusterConfig) -> bool {
+    let mut gates = GATES.iter();
+    gates.any(|(gate, feature)| *feature == Feature::HotplugDisks && config.has_gate(gate))
 }
 
 /// The nodes that can run guests; all nodes before there is one.

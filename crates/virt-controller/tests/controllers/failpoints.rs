@@ -223,7 +223,11 @@ async fn vms_survive_a_crash_at_every_failpoint() {
             | "vm/upgrade-choice"
             | "vm/drop-outdated"
             | "vm/create-data-volume"
-            | "vm/adopt-data-volume" => {}
+            | "vm/adopt-data-volume"
+            // In hotplug.rs.
+            | "vm/apply-volume-requests"
+            | "vm/change-template"
+            | "vm/plug-volumes" => {}
             _ => check(&mut cluster, name, create_stop_start_change).await,
         }
     }
@@ -309,8 +313,8 @@ async fn imports_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    // Those of migrations are in migrations.rs.
+    // Those of migrations are in migrations.rs, and those of volumes in hotplug.rs.
     let covered =
-        ["vm/", "vmi/", "replica-set/", "migration/", "data-volume/"].map(|of| names(of).len());
+        ["vm/", "vmi/", "replica-set/", "migration/", "data-volume/", "hotplug/"].map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
 }

@@ -142,6 +142,10 @@ impl Guests {
             Step::TakeOver => take_over(&entry).await,
             Step::Start => self.start(key, pair, &entry).await,
             Step::Shutdown { grace } => self.shut_down(key, pair, &entry, grace.as_secs()).await,
+            Step::Plug => {
+                Box::pin(self.plug(key, pair, &entry)).await;
+                Ok(())
+            }
             Step::Report => self.report(key, pair, &entry).await,
             Step::Destroy => {
                 entry.session.call(Request::Destroy).await?;
@@ -165,6 +169,7 @@ impl Guests {
         let input = StatusInput {
             state: link.state.as_ref(),
             prepared: entry.prepared.as_ref(),
+            plugged: Some(&entry.plugged),
             memory: memory_state(&link),
             unready: observe::unready(&pair.pod),
             host_model_is_obsolete: self.parts.capabilities.host_model_is_obsolete(obsolete),
@@ -174,6 +179,7 @@ impl Guests {
         self.publish_failed_pings(key, pair, link.state.as_ref());
         if self.write(key, &vmi, &status).await? {
             self.publish_phase_change(&vmi, &status, &input);
+            self.publish_volume_changes(&vmi, &status.volume_status);
         }
         Ok(())
     }
@@ -276,7 +282,7 @@ fn failpoint(step: Step) -> Option<&'static str> {
         Step::Release => "virt-handler/guest/release",
         Step::TakeOver => "virt-handler/migration/take-over",
         // Their effect is the status write or the launcher's, which have their own failpoints.
-        Step::Report | Step::FailUnresponsive => return None,
+        Step::Plug | Step::Report | Step::FailUnresponsive => return None,
     })
 }
 
@@ -334,7 +340,9 @@ impl Reconciler for Guests {
             now: clock.now(),
         };
         let awaits_launcher = plan::awaits_launcher(&observed);
-        for step in plan::plan(&observed) {
+        let steps = plan::plan(&observed);
+        let takes_volumes = steps.contains(&Step::Plug);
+        for step in steps {
             Box::pin(self.execute(key, &pair, step)).await?;
             if let Some(name) = failpoint(step) {
                 failpoints::after(name);
@@ -346,7 +354,15 @@ impl Reconciler for Guests {
             Some(time) if awaits_launcher && time < plan::LAUNCHER_TIMEOUT => {
                 Requeue::After(plan::LAUNCHER_TIMEOUT.saturating_sub(time) + REQUEUE_MARGIN)
             }
-            _ => migrating,
+            _ => {
+                // No event announces that an attachment pod listens, or that a guest keeps a disk.
+                let plugged = self.sessions.get(key).filter(|_| takes_volumes);
+                let retry = plugged.and_then(|entry| entry.plugged.retry_in);
+                match (migrating, retry) {
+                    (Requeue::OnChange, Some(time)) => Requeue::After(time),
+                    (migrating, _) => migrating,
+                }
+            }
         })
     }
 

@@ -15,6 +15,8 @@ mod migratable;
 mod observe;
 mod outcome;
 mod plan;
+mod plug;
+mod plugged;
 mod sessions;
 mod start;
 mod status;

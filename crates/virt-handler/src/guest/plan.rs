@@ -8,6 +8,7 @@ use kubevirt_api::{
 };
 use launcher_channel::DomainState;
 
+use super::plugged;
 use crate::launcher::Link;
 
 /// The input of the plan, built once per reconcile.
@@ -41,6 +42,8 @@ pub(crate) enum Step {
     TakeOver,
     /// Prepare the pod and start its guest, or adopt a running one.
     Start,
+    /// Bring volumes to the running guest, and take others away.
+    Plug,
     /// Ask the guest to power off; destroy it after the grace period.
     Shutdown { grace: Duration },
     /// Write the VMI's status if it differs.
@@ -85,9 +88,20 @@ pub(crate) fn plan(observed: &Observed<'_>) -> Vec<Step> {
         Some(_) if observed.awaits_take_over => vec![Step::TakeOver],
         None if deleted => vec![Step::Report],
         Some(_) if deleted => vec![shutdown(observed)],
+        Some(_) if synced && takes_volumes(observed.vmi) => vec![Step::Plug, Step::Report],
         _ if synced => vec![Step::Report],
+        Some(_) if takes_volumes(observed.vmi) => vec![Step::Start, Step::Plug, Step::Report],
         _ => vec![Step::Start, Step::Report],
     }
+}
+
+/// Whether the guest runs, and volumes come or go. Not while it moves to another pod.
+fn takes_volumes(vmi: &VirtualMachineInstance) -> bool {
+    let status = vmi.status.as_ref();
+    let migration = status.and_then(|status| status.migration_state.as_ref());
+    let is_migrating =
+        migration.is_some_and(|state| state.completed != Some(true) && state.failed != Some(true));
+    phase(vmi) == Phase::Running && !is_migrating && plugged::is_concerned(vmi)
 }
 
 /// Whether the VMI was handed over, but its launcher has not reported yet whether the guest runs.
@@ -217,6 +231,53 @@ mod tests {
                 steps, expected,
                 "{phase:?} {domain:?} {disconnected_for:?} {pod_ended}"
             );
+        }
+    }
+
+    #[test]
+    fn volumes_come_and_go_while_the_guest_runs() {
+        let peer = Arc::new(Peer::this_process());
+        let plugged = |phase: Phase| {
+            let status = serde_json::json!({
+                "phase": phase, "volumeStatus": [{"name": "v", "hotplugVolume": {}}],
+            });
+            let mut vmi = vmi(phase);
+            vmi.status = Some(serde_json::from_value(status).unwrap());
+            vmi
+        };
+        let mut moving = plugged(Phase::Running);
+        let state = serde_json::json!({"migrationUid": "m"});
+        moving.status.as_mut().unwrap().migration_state =
+            Some(serde_json::from_value(state).unwrap());
+        for (vmi, synced, expected) in [
+            (
+                plugged(Phase::Running),
+                true,
+                vec![Step::Plug, Step::Report],
+            ),
+            (
+                plugged(Phase::Running),
+                false,
+                vec![Step::Start, Step::Plug, Step::Report],
+            ),
+            (plugged(Phase::Scheduled), true, vec![Step::Report]),
+            (vmi(Phase::Running), true, vec![Step::Report]),
+            (moving, true, vec![Step::Report]),
+        ] {
+            let link = Link {
+                peer: Some(Arc::clone(&peer)),
+                ..disconnected(Some(DomainState::Running))
+            };
+            let steps = plan(&Observed {
+                vmi: &vmi,
+                pod_ended: false,
+                link: &link,
+                disconnected_for: None,
+                synced_connection: synced.then_some(link.connection),
+                awaits_take_over: false,
+                now: Timestamp::UNIX_EPOCH,
+            });
+            assert_eq!(steps, expected, "{vmi:?} {synced}");
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use domain_xml::Facts;
 use parking_lot::Mutex;
 use reconcile::Key;
 
-use super::{plan::Synced, status::PreparedStatus};
+use super::{plan::Synced, plugged::Plugged, status::PreparedStatus};
 use crate::{launcher::Session, pods_dir::PodUid};
 
 /// One guest's session and the steps that this process has already taken over it.
@@ -19,6 +20,10 @@ pub(crate) struct Entry {
     pub(super) failed_pings: Option<u32>,
     /// Status that was computed while the pod was prepared.
     pub(super) prepared: Option<PreparedStatus>,
+    /// Facts about the pod that the domain was rendered from.
+    pub(super) facts: Option<Facts>,
+    /// The volumes that the guest got and lost while it ran.
+    pub(super) plugged: Plugged,
     /// The grace period in seconds of the last shutdown request.
     pub(super) shutdown_grace: Option<u64>,
 }
@@ -50,6 +55,8 @@ impl Sessions {
             synced: None,
             failed_pings: None,
             prepared: None,
+            facts: None,
+            plugged: Plugged::default(),
             shutdown_grace: None,
         };
         entries.insert(key.clone(), entry.clone());

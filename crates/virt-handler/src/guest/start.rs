@@ -1,5 +1,6 @@
 //! Starting a guest: preparing its pod, and publishing why that is refused.
 
+use domain_xml::Facts;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use launcher_channel::Request;
 use reasons::Reason;
@@ -39,10 +40,11 @@ impl Guests {
             agent_probes_paused: pauses_agent_probes(&pair.vmi),
         };
         match prepare_and_sync(request, entry).await {
-            Ok(prepared) => {
+            Ok((prepared, facts)) => {
                 self.sessions.update(key, &pair.pod_uid, |entry| {
                     entry.synced = Some(synced);
                     entry.prepared = Some(prepared);
+                    entry.facts = Some(facts);
                 });
                 Ok(())
             }
@@ -81,9 +83,9 @@ impl Guests {
 async fn prepare_and_sync(
     request: prepare::Request<'_>,
     entry: &Entry,
-) -> Result<PreparedStatus, GuestError> {
+) -> Result<(PreparedStatus, Facts), GuestError> {
     let prepared = prepare::prepare(request).await?;
     let sync = Request::Sync(Box::new(prepared.plan));
     entry.session.call(sync).await?;
-    Ok(prepared.status)
+    Ok((prepared.status, prepared.facts))
 }

@@ -1,5 +1,7 @@
 //! The part of a VMI's status that virt-handler owns: pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubevirt_api::{
     VirtualMachineInstance,
@@ -19,6 +21,7 @@ use super::{
     observe::Unready,
     outcome::{MemoryState, failure, next_phase},
     plan::phase,
+    plugged::{self, Plugged},
 };
 use crate::migration::set_progress;
 
@@ -34,6 +37,7 @@ pub(crate) struct PreparedStatus {
 pub(crate) struct StatusInput<'a> {
     pub(crate) state: Option<&'a GuestState>,
     pub(crate) prepared: Option<&'a PreparedStatus>,
+    pub(crate) plugged: Option<&'a Plugged>,
     pub(crate) memory: MemoryState,
     /// Set if the pod runs and is not ready.
     pub(crate) unready: Option<Unready<'a>>,
@@ -104,7 +108,11 @@ pub(crate) fn desired(
         }
         if let Some(prepared) = prepared {
             status.interfaces = agent::interfaces(vmi, &prepared.interfaces, agent);
-            status.volume_status.clone_from(&prepared.volumes);
+            let plugged = input.plugged.cloned().unwrap_or_default();
+            let none = BTreeMap::new();
+            let attached = state.map_or(&none, |state| &state.disks);
+            let at_start = &prepared.volumes;
+            status.volume_status = plugged::volume_status(vmi, at_start, &plugged, attached);
         }
     }
     status

@@ -74,6 +74,17 @@ impl Peer {
         )?)
     }
 
+    /// The mount namespace of the container.
+    pub fn mount_namespace(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(
+            &self.proc,
+            "ns/mnt",
+            flags,
+            Mode::empty(),
+        )?)
+    }
+
     /// The root directory of the container. Everything below it is controlled by the tenant.
     pub fn root(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

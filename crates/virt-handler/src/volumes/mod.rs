@@ -5,6 +5,7 @@
 //! redirect; every access may hang with its storage and never runs on a tokio worker.
 
 pub(crate) mod blocks;
+mod hotplug;
 mod inside;
 mod steps;
 
@@ -16,13 +17,16 @@ use std::{
 
 use domain_xml::{Allocation, DirectIo, Provisioning, VolumeFacts, VolumeMode};
 use k8s_openapi::api::core::v1::Pod;
-use kubevirt_api::{annotations, quantity::Amount, vmi_status::PersistentVolumeClaimInfo};
+use kubevirt_api::{
+    VirtualMachineInstance, annotations, quantity::Amount, vmi_status::PersistentVolumeClaimInfo,
+};
 use model::{Guest, HostFileCreation, Storage, Volume, paths};
 
 use self::inside::{Existing, Inside, Use};
 use crate::launcher::Peer;
 
-pub(crate) use self::steps::{StepError, steps};
+pub(crate) use self::hotplug::{Access, Plugs};
+pub(crate) use self::steps::{StepError, hot_step, steps};
 
 /// The container of the guest.
 const CONTAINER: &str = "compute";
@@ -54,6 +58,23 @@ impl Claims {
         }
     }
 
+    /// Of the volumes that another pod brings.
+    pub(crate) fn hotplugged(vmi: &VirtualMachineInstance) -> Self {
+        let status = vmi.status.iter();
+        let all = status.flat_map(|status| &status.volume_status);
+        let plugged = all.filter(|volume| volume.hotplug_volume.is_some());
+        let infos: BTreeMap<_, _> = plugged
+            .filter_map(|volume| {
+                let info = volume.persistent_volume_claim_info.clone()?;
+                Some((volume.name.clone(), info))
+            })
+            .collect();
+        Self {
+            block: BTreeSet::new(),
+            infos,
+        }
+    }
+
     pub(crate) fn info(&self, volume: &str) -> Option<&PersistentVolumeClaimInfo> {
         self.infos.get(volume)
     }
@@ -62,7 +83,7 @@ impl Claims {
         self.block.contains(volume)
     }
 
-    fn provisioning(&self, volume: &str) -> Provisioning {
+    pub(crate) fn provisioning(&self, volume: &str) -> Provisioning {
         match self.infos.get(volume).and_then(|info| info.preallocated) {
             Some(true) => Provisioning::Thick,
             _ => Provisioning::Thin,

@@ -107,16 +107,30 @@ fn claim_image(volume: &Volume<'_>, claim: Claim<'_>, claims: &Claims) -> Option
     if claims.is_block(volume.name) {
         return None;
     }
+    Some(raw_disk(
+        paths::disk_directory(volume.name),
+        volume,
+        claim,
+        claims,
+    ))
+}
+
+/// The image of a volume that another pod brings.
+pub(crate) fn hot_step(volume: &Volume<'_>, claim: Claim<'_>, claims: &Claims) -> Prepare {
+    raw_disk(paths::hotplugged(volume.name), volume, claim, claims)
+}
+
+fn raw_disk(directory: String, volume: &Volume<'_>, claim: Claim<'_>, claims: &Claims) -> Prepare {
     let access = match (claim.is_read_only, claims.bytes(volume.name)) {
         (true, _) => DiskAccess::Read,
         (false, Some(bytes)) => create(bytes),
         (false, None) => DiskAccess::Write,
     };
-    Some(Prepare::RawDisk {
-        directory: paths::disk_directory(volume.name),
+    Prepare::RawDisk {
+        directory,
         name: paths::CLAIM_IMAGE.to_owned(),
         access,
-    })
+    }
 }
 
 fn ephemeral_overlay(volume: &Volume<'_>, claims: &Claims) -> Prepare {

@@ -13,6 +13,17 @@ pub(super) struct LiveDomain {
     /// The machine type as libvirt resolved it, such as `pc-q35-10.0`.
     pub(super) machine: Option<String>,
     pub(super) agent: AgentState,
+    pub(super) disks: Vec<LiveDisk>,
+}
+
+/// A disk that the domain has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LiveDisk {
+    pub(super) alias: String,
+    /// The device name in the guest.
+    pub(super) target: String,
+    /// The file or device; `None` for a drive without a medium.
+    pub(super) source: Option<String>,
 }
 
 impl LiveDomain {
@@ -28,10 +39,33 @@ impl LiveDomain {
                 {
                     found.agent = AgentState::Connected;
                 }
-                _ => {}
+                "/domain/devices/disk" => found.disks.push(LiveDisk::default()),
+                path => {
+                    if let (Some(disk), Some(part)) = (
+                        found.disks.last_mut(),
+                        path.strip_prefix("/domain/devices/disk/"),
+                    ) {
+                        disk.read(part, &tag)?;
+                    }
+                }
             }
         }
         Ok(found)
+    }
+}
+
+impl LiveDisk {
+    fn read(&mut self, part: &str, tag: &xml::Tag<'_>) -> Result<(), xml::Error> {
+        match part {
+            "alias" => self.alias = tag.attribute("name")?.unwrap_or_default(),
+            "target" => self.target = tag.attribute("dev")?.unwrap_or_default(),
+            "source" => {
+                let file = tag.attribute("file")?;
+                self.source = file.map_or_else(|| tag.attribute("dev"), |file| Ok(Some(file)))?;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -65,6 +99,28 @@ mod tests {
             assert_eq!(domain("", &target).agent, expected, "{target}");
         }
         assert_eq!(domain("", "").agent, AgentState::Disconnected);
+    }
+
+    #[test]
+    fn disks_are_read_without_their_backing_files() {
+        let xml = "<domain><devices>\
+             <disk type='file' device='disk'><source file='/a.img' index='1'/>\
+             <backingStore type='file'><source file='/below'/></backingStore>\
+             <target dev='sda' bus='scsi'/><alias name='ua-a'/></disk>\
+             <disk type='block' device='cdrom'><target dev='sdb' bus='sata'/>\
+             <alias name='ua-b'/></disk></devices></domain>";
+        let disk = |alias: &str, target: &str, source: Option<&str>| LiveDisk {
+            alias: alias.to_owned(),
+            target: target.to_owned(),
+            source: source.map(str::to_owned),
+        };
+        assert_eq!(
+            LiveDomain::parse(xml).unwrap().disks,
+            [
+                disk("ua-a", "sda", Some("/a.img")),
+                disk("ua-b", "sdb", None)
+            ]
+        );
     }
 
     #[test]

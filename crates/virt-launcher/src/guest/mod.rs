@@ -23,6 +23,7 @@ mod migration;
 mod agent_link;
 mod content;
 mod dhcp_servers;
+mod disks;
 mod domain_xml;
 mod ending;
 mod faults;

@@ -1,5 +1,7 @@
 //! Querying libvirt for the guest's state, recording it and publishing it.
 
+use std::collections::BTreeMap;
+
 use error_chain::error_chain;
 use launcher_channel::{DomainState, GuestState, StopReason};
 use libvirt::{Connection, Domain, DomainUuid, ErrorCode, PausedReason};
@@ -79,6 +81,7 @@ impl Guest {
             LiveDomain::default()
         });
         self.machine = live.machine;
+        self.disks.observe(&live.disks);
         self.on_agent_state(live.agent);
         Ok(())
     }
@@ -140,6 +143,16 @@ impl Guest {
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),
             migration: self.migrations.report().cloned().map(Box::new),
+            disks: if alive {
+                self.disks.attached()
+            } else {
+                BTreeMap::new()
+            },
+            disk_failures: if alive {
+                self.disks.failures()
+            } else {
+                BTreeMap::new()
+            },
         }
     }
 

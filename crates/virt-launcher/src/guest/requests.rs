@@ -59,6 +59,7 @@ impl Guest {
             Request::Receive { id, plan } => self.receive(id, *plan).await?,
             Request::TakeOver { id } => self.take_over(&id).await?,
             Request::Migrate(plan) => self.migrate(*plan).await?,
+            Request::Disks(wanted) => Box::pin(self.set_disks(wanted)).await?,
             Request::CancelMigration { id } => self.cancel_migration(&id).await?,
             Request::Release => {
                 self.ensure_known().await?;

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::agent_link::AgentLink;
 use super::content::ContentTurn;
 use super::dhcp_servers::DhcpServers;
+use super::disks::Disks;
 use super::faults::Faults;
 use super::io_retry::IoRetry;
 use super::link::ConnectFailures;
@@ -62,6 +63,8 @@ pub(crate) struct Guest {
     pub(super) thaw: ThawTimer,
     pub(super) shutdown: Option<Shutdown>,
     pub(super) dhcp: DhcpServers,
+    /// The hot-plugged disks, as of the last query.
+    pub(super) disks: Disks,
     pub(super) content_turn: ContentTurn,
     pub(super) migrations: Migrations,
     /// The pod is terminating.
@@ -128,6 +131,7 @@ impl Guest {
             thaw,
             shutdown: None,
             dhcp,
+            disks: Disks::default(),
             content_turn: ContentTurn::default(),
             migrations,
             terminating: false,
@@ -220,6 +224,10 @@ impl Guest {
                     self.on_agent_state(state);
                     // The queries below may fail, and no other event would follow.
                     self.publish();
+                }
+                let is_removal = matches!(event, Event::DeviceRemoved { .. });
+                if is_removal && let Err(error) = self.refresh_disks().await {
+                    tracing::warn!(error = error_chain(&error), "failed to query the disks");
                 }
                 if let Err(error) = self.observe().await {
                     tracing::warn!(error = error_chain(&error), "failed to query the guest");

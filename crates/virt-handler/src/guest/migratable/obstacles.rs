@@ -9,7 +9,7 @@ use super::{Input, Obstacle};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 10] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 11] = [
     interfaces,
     cpu_model,
     host_devices,
@@ -20,6 +20,7 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 10] = [
     hyperv,
     dedicated_cpus,
     kept_state,
+    hotplugged,
 ];
 
 pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
@@ -143,6 +144,19 @@ fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
         obstacle(
             Reason::LiveMigrationNotSupported,
             "this version cannot migrate guests with dedicated CPUs",
+        )
+    })
+}
+
+/// The pod on the other node would need an attachment pod of its own.
+fn hotplugged(input: &Input<'_>) -> Option<Obstacle> {
+    let status = input.vmi.status.as_ref()?;
+    let mut volumes = status.volume_status.iter();
+    let volume = volumes.find(|volume| volume.hotplug_volume.is_some())?;
+    input.can_migrate.then(|| {
+        obstacle(
+            Reason::HotplugNotLiveMigratable,
+            format!("volume {} was attached while the guest runs", volume.name),
         )
     })
 }

@@ -1,0 +1,95 @@
+//! Observation: everything that one reconcile may read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use kubevirt_api::data_volume_status::DataVolumePhase;
+use kubevirt_api::vmi_status::{PersistentVolumeClaimInfo, VirtualMachineInstancePhase as Phase};
+use launcher_pod::ClaimMode;
+use reconcile::Key;
+
+use super::Controller;
+use super::view::AttachmentPod;
+use crate::view::{Guest, Plug};
+use crate::vmi::LauncherPod;
+
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) vmi: Arc<Guest>,
+    /// The pod in which the guest runs.
+    pub(super) launcher: Option<Arc<LauncherPod>>,
+    /// The storage of each hot-pluggable volume.
+    pub(super) storage: BTreeMap<String, Storage>,
+    /// Pods that the guest's pod controls.
+    pub(super) attachments: Vec<Arc<AttachmentPod>>,
+}
+
+/// The claim of a volume.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Storage {
+    Missing,
+    /// An importer fills it, or has failed to.
+    NotFilled(String),
+    NotBound(PersistentVolumeClaimInfo),
+    Bound(PersistentVolumeClaimInfo),
+    /// Only file systems can be attached.
+    BlockDevice,
+}
+
+impl Controller {
+    /// `None` if the guest has no such volumes.
+    pub(super) fn observe(&self, vmi: Arc<Guest>) -> Option<Observed> {
+        let is_used = !vmi.plugs.is_empty() || !vmi.status.volumes.is_empty();
+        if !is_used {
+            return None;
+        }
+        if !self.source.has_hotplug() {
+            return None;
+        }
+        let name = launcher_pod::current_pod_name(&vmi.identity());
+        let uid = vmi.uid().unwrap_or_default();
+        let mut launchers = self.launchers.controlled_by(&uid).into_iter();
+        let launcher = launchers.find(|pod| pod.name_any() == name);
+        let attachments = launcher.as_ref().map_or_else(Vec::new, |pod| {
+            let uid = pod.uid().unwrap_or_default();
+            self.attachments.controlled_by(&uid)
+        });
+        let storage = if *vmi.phase() == Phase::Running {
+            let plugs = vmi.plugs.iter();
+            plugs
+                .map(|plug| (plug.volume.clone(), self.storage(&vmi, plug)))
+                .collect()
+        } else {
+            BTreeMap::new()
+        };
+        Some(Observed {
+            vmi,
+            launcher,
+            storage,
+            attachments,
+        })
+    }
+
+    fn storage(&self, vmi: &Guest, plug: &Plug) -> Storage {
+        let own = Key::of(vmi);
+        let key = Key::new(&own.namespace, &plug.claim);
+        let claim = self.volumes.claims.get(&key, &own);
+        let data_volume = self.volumes.data_volumes.get(&key, &own);
+        if let Some(phase) = data_volume.as_ref().map(|volume| &volume.phase)
+            && *phase != DataVolumePhase::Succeeded
+        {
+            let state = phase.as_str();
+            return Storage::NotFilled(format!("data volume {} is {state}", plug.claim));
+        }
+        match claim {
+            None => Storage::Missing,
+            Some(claim) if data_volume.is_none() && claim.is_of_data_volume() => {
+                Storage::NotFilled(format!("data volume {} is not observed yet", plug.claim))
+            }
+            Some(claim) if claim.facts.mode() == ClaimMode::Block => Storage::BlockDevice,
+            Some(claim) if claim.is_bound => Storage::Bound(claim.facts.info.clone()),
+            Some(claim) => Storage::NotBound(claim.facts.info.clone()),
+        }
+    }
+}

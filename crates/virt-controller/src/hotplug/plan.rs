@@ -1,0 +1,297 @@
+//! Pure planning: maps the observed state to the steps of one reconcile.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt as _;
+use kubevirt_api::vmi_status::{
+    HotplugVolumeStatus, PersistentVolumeClaimInfo, VirtualMachineInstancePhase as GuestPhase,
+    VolumePhase as Phase, VolumeStatus,
+};
+use launcher_pod::attachment_pod_name;
+use reasons::Reason;
+
+use super::observe::{Observed, Storage};
+use super::view::{AttachmentPod, State};
+use crate::view::Plug;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A pod that mounts these claims, by volume.
+    Create(BTreeMap<String, String>),
+    /// The attachment pod of that name.
+    Delete(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// All of `status.volumeStatus`.
+    pub(super) volumes: Vec<VolumeStatus>,
+}
+
+pub(super) fn plan(observed: &Observed) -> Plan {
+    let vmi = observed.vmi.as_ref();
+    let mut plan = Plan {
+        steps: Vec::new(),
+        volumes: vmi.status.volumes.clone(),
+    };
+    if vmi.is_final() || vmi.is_deleting() {
+        // The guest has ended, or is about to: its pod takes the others with it.
+        if vmi.is_final() {
+            plan.steps = observed.attachments.iter().filter_map(delete).collect();
+        }
+        return plan;
+    }
+    let (GuestPhase::Running, Some(launcher)) = (vmi.phase(), &observed.launcher) else {
+        return plan;
+    };
+    plan.volumes = follow_spec(observed, launcher.takes_volumes);
+    let claims = claims(&plan.volumes);
+    let launcher_uid = launcher.uid().unwrap_or_default();
+    let name = attachment_pod_name(&launcher_uid, &claims);
+    let (current, others): (Vec<_>, Vec<_>) = observed
+        .attachments
+        .iter()
+        .partition(|pod| !claims.is_empty() && pod.name_any() == name);
+    let is_replaced = if claims.is_empty() {
+        true
+    } else {
+        plan_current(
+            &mut plan,
+            current.first().copied().map(AsRef::as_ref),
+            &claims,
+        )
+    };
+    if is_replaced {
+        plan.steps
+            .extend(others.iter().filter_map(|pod| delete(pod)));
+        if others.is_empty() {
+            // No pod has them any more.
+            plan.volumes.retain(|volume| !is_gone(volume));
+        }
+    }
+    plan
+}
+
+/// Plans the pod for the present set of volumes; returns whether it has replaced all others.
+fn plan_current(
+    plan: &mut Plan,
+    current: Option<&AttachmentPod>,
+    claims: &BTreeMap<String, String>,
+) -> bool {
+    let Some(pod) = current else {
+        plan.steps.push(Step::Create(claims.clone()));
+        return false;
+    };
+    if pod.metadata.deletion_timestamp.is_some() {
+        return false;
+    }
+    if pod.claims != *claims {
+        let name = pod.name_any();
+        let message =
+            format!("pod {name} has the name of the attachment pod and mounts other claims");
+        explain(plan, claims, Reason::AttachmentPodFailed, &message);
+        return false;
+    }
+    match &pod.state {
+        State::Ended => {
+            plan.steps.push(Step::Delete(pod.name_any()));
+            false
+        }
+        State::Starting(message) if message.is_empty() => false,
+        State::Starting(message) => {
+            let message = format!("pod {}: {message}", pod.name_any());
+            explain(plan, claims, Reason::VolumePending, &message);
+            false
+        }
+        State::Ready => {
+            for volume in &mut plan.volumes {
+                if claims.contains_key(&volume.name) {
+                    publish(volume, pod);
+                }
+            }
+            true
+        }
+    }
+}
+
+/// A volume is in the pod.
+fn publish(volume: &mut VolumeStatus, pod: &AttachmentPod) {
+    let name = pod.name_any();
+    volume.hotplug_volume = Some(HotplugVolumeStatus {
+        attach_pod_name: Some(name.clone()),
+        attach_pod_uid: pod.uid(),
+    });
+    if volume.phase == Some(Phase::Bound) {
+        let volume_name = &volume.name;
+        let message = format!("Created hotplug attachment pod {name}, for volume {volume_name}");
+        set(
+            volume,
+            Phase::AttachedToNode,
+            Reason::VolumeAttachedToNode,
+            message,
+        );
+    }
+}
+
+/// Why volumes do not get into the pod.
+fn explain(plan: &mut Plan, claims: &BTreeMap<String, String>, reason: Reason, message: &str) {
+    let waiting = plan.volumes.iter_mut();
+    let is_waiting = |volume: &&mut VolumeStatus| {
+        claims.contains_key(&volume.name)
+            && matches!(volume.phase, Some(Phase::Bound | Phase::Pending))
+    };
+    for volume in waiting.filter(is_waiting) {
+        volume.reason = Some(reason.as_str().to_owned());
+        volume.message = Some(reason.advise(message));
+    }
+}
+
+/// The status of all volumes, as far as it follows from the spec and the claims.
+fn follow_spec(observed: &Observed, takes_volumes: bool) -> Vec<VolumeStatus> {
+    let vmi = observed.vmi.as_ref();
+    let mut all = Vec::new();
+    for known in &vmi.status.volumes {
+        if known.hotplug_volume.is_none() {
+            all.push(known.clone());
+            continue;
+        }
+        let plug = vmi.plugs.iter().find(|plug| plug.volume == known.name);
+        let plug = plug.filter(|plug| is_same_claim(known, plug));
+        all.extend(follow(known, plug, observed));
+    }
+    for plug in &vmi.plugs {
+        if all.iter().any(|volume| volume.name == plug.volume) {
+            continue;
+        }
+        let mut new = VolumeStatus {
+            name: plug.volume.clone(),
+            hotplug_volume: Some(HotplugVolumeStatus::default()),
+            ..VolumeStatus::default()
+        };
+        if takes_volumes {
+            await_claim(&mut new, plug, observed);
+        } else {
+            let message = "the pod of the guest was created without a place for volumes that come later: \
+                           restart the VM";
+            set(&mut new, Phase::Pending, Reason::VolumePending, message);
+        }
+        all.push(new);
+    }
+    all
+}
+
+/// The next status of a hot-plugged volume; `None` if it was never in the guest's pod and has left the
+/// spec. `plug` is the volume in the spec.
+fn follow(known: &VolumeStatus, plug: Option<&Plug>, observed: &Observed) -> Option<VolumeStatus> {
+    let mut next = known.clone();
+    match (&known.phase, plug) {
+        (None | Some(Phase::Pending | Phase::Bound), None) => return None,
+        (None | Some(Phase::Pending | Phase::Bound), Some(plug)) => {
+            await_claim(&mut next, plug, observed);
+        }
+        // It left the guest's pod and comes again.
+        (Some(Phase::UnMountedFromPod), Some(plug)) => {
+            next = VolumeStatus {
+                name: known.name.clone(),
+                hotplug_volume: Some(HotplugVolumeStatus::default()),
+                ..VolumeStatus::default()
+            };
+            await_claim(&mut next, plug, observed);
+        }
+        (Some(Phase::UnMountedFromPod | Phase::Detaching), _) | (Some(_), Some(_)) => {}
+        (Some(_), None) => {
+            let message = format!("Volume {} is leaving the guest", known.name);
+            set(
+                &mut next,
+                Phase::Detaching,
+                Reason::VolumeDetaching,
+                message,
+            );
+        }
+    }
+    Some(next)
+}
+
+/// Pending until the claim is bound.
+fn await_claim(volume: &mut VolumeStatus, plug: &Plug, observed: &Observed) {
+    let claim = &plug.claim;
+    let pending = |volume: &mut VolumeStatus, reason: Reason, message: String| {
+        set(volume, Phase::Pending, reason, reason.advise(&message));
+    };
+    match observed.storage.get(&plug.volume) {
+        None | Some(Storage::Missing) => {
+            let name = &plug.volume;
+            let message = format!("volume {name}: there is no persistentvolumeclaim {claim}");
+            pending(volume, Reason::FailedPvcNotFound, message);
+        }
+        Some(Storage::NotFilled(message)) => {
+            pending(volume, Reason::VolumePending, message.clone());
+        }
+        Some(Storage::BlockDevice) => {
+            let message = format!("claim {claim} is a block device");
+            pending(volume, Reason::VolumeModeNotSupported, message);
+        }
+        Some(Storage::NotBound(info)) => {
+            volume.persistent_volume_claim_info = Some(info.clone());
+            let is_explained = volume.phase == Some(Phase::Pending)
+                && volume.reason.as_deref() == Some(Reason::VolumePending.as_str());
+            if !is_explained {
+                let message = format!("claim {claim} is not bound");
+                pending(volume, Reason::VolumePending, message);
+            }
+        }
+        Some(Storage::Bound(info)) => {
+            volume.persistent_volume_claim_info = Some(info.clone());
+            if volume.phase != Some(Phase::Bound) {
+                let message = format!("PVC {claim} is in phase Bound");
+                set(volume, Phase::Bound, Reason::VolumeBound, message);
+            }
+        }
+    }
+}
+
+/// The claims that the attachment pod mounts: of volumes that may be in the guest's pod, and of those
+/// that may get there.
+fn claims(volumes: &[VolumeStatus]) -> BTreeMap<String, String> {
+    let plugged = volumes
+        .iter()
+        .filter(|volume| volume.hotplug_volume.is_some() && !is_gone(volume));
+    let claims = plugged.filter_map(|volume| {
+        let info = volume.persistent_volume_claim_info.as_ref()?;
+        let claim = info.claim_name.clone()?;
+        let is_wanted = match volume.phase {
+            Some(Phase::Pending) => waits_for_binding(volume),
+            _ => true,
+        };
+        is_wanted.then(|| (volume.name.clone(), claim))
+    });
+    claims.collect()
+}
+
+/// A claim may be bound only once a pod uses it.
+fn waits_for_binding(volume: &VolumeStatus) -> bool {
+    volume.reason.as_deref() == Some(Reason::VolumePending.as_str())
+        && volume.persistent_volume_claim_info.is_some()
+}
+
+fn is_gone(volume: &VolumeStatus) -> bool {
+    volume.hotplug_volume.is_some() && volume.phase == Some(Phase::UnMountedFromPod)
+}
+
+fn is_same_claim(known: &VolumeStatus, plug: &Plug) -> bool {
+    let info: Option<&PersistentVolumeClaimInfo> = known.persistent_volume_claim_info.as_ref();
+    let claim = info.and_then(|info| info.claim_name.as_deref());
+    claim.is_none_or(|claim| claim == plug.claim)
+}
+
+fn delete(pod: &std::sync::Arc<AttachmentPod>) -> Option<Step> {
+    let is_live = pod.metadata.deletion_timestamp.is_none();
+    is_live.then(|| Step::Delete(pod.name_any()))
+}
+
+fn set(volume: &mut VolumeStatus, phase: Phase, reason: Reason, message: impl Into<String>) {
+    volume.phase = Some(phase);
+    volume.reason = Some(reason.as_str().to_owned());
+    volume.message = Some(message.into());
+}

@@ -1,0 +1,335 @@
+//! Brings volumes into the pod of a running guest, has the launcher attach and detach their disks, and
+//! takes volumes away that the guest has released.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+use domain_xml::VolumeFacts;
+use error_chain::error_chain;
+use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
+use launcher_channel::{HotDisk, Request};
+use model::Guest;
+use reasons::Reason;
+use reconcile::{EventType, Key};
+use tokio::time::Instant;
+
+use super::{
+    act::Guests,
+    observe::Pair,
+    plugged::{self, Failure, Plugged, Wanted},
+    sessions::Entry,
+};
+use crate::{
+    launcher::{Link, Peer},
+    pods_dir::PodUid,
+    prepare,
+    volumes::{Access, Claims, Plugs},
+};
+
+/// The directory and the name of the socket in an attachment pod.
+const ATTACHMENT_VOLUME: &str = model::paths::HOTPLUG_VOLUME;
+const ATTACHMENT_SOCKET: &str = "hp.sock";
+
+/// Why a volume cannot be brought into the pod.
+#[derive(Debug, thiserror::Error)]
+enum BringError {
+    /// The attachment pod is not up yet.
+    #[error("the attachment pod does not respond yet")]
+    NotYet,
+    #[error("the status names no attachment pod")]
+    NoPod,
+    #[error(transparent)]
+    Peer(#[from] crate::launcher::PeerError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Guests {
+    /// One pass over the hot-plugged volumes. A volume that fails does not hold up the others, nor the
+    /// report of the guest's state.
+    pub(super) async fn plug(&self, key: &Key, pair: &Pair, entry: &Entry) {
+        let vmi = self.latest(key, pair);
+        let link = entry.session.link();
+        let (Some(peer), true) = (link.peer.clone(), plugged::is_concerned(&vmi)) else {
+            return;
+        };
+        let mut next = Plugged {
+            leaving: entry.plugged.leaving.clone(),
+            requested: entry.plugged.requested.clone(),
+            ..Plugged::default()
+        };
+        match Plugs::of(&peer) {
+            Ok(plugs) => {
+                let pass = Pass {
+                    guests: self,
+                    pair,
+                    vmi: &vmi,
+                    entry,
+                    link: &link,
+                    plugs: Arc::new(plugs),
+                };
+                Box::pin(pass.run(&mut next)).await;
+            }
+            Err(error) => {
+                let wanted = plugged::wanted(&vmi).into_iter();
+                let concerned = wanted.filter(|(_, wanted)| *wanted != Wanted::Nothing);
+                next.failures = concerned
+                    .map(|(volume, _)| (volume.to_owned(), not_mounted(&error)))
+                    .collect();
+                next.retry_in = Some(plugged::RETRY);
+            }
+        }
+        self.sessions
+            .update(key, &pair.pod_uid, |entry| entry.plugged = next);
+    }
+
+    /// Publishes what has changed for hot-plugged volumes.
+    pub(super) fn publish_volume_changes(
+        &self,
+        vmi: &VirtualMachineInstance,
+        written: &[VolumeStatus],
+    ) {
+        let before = vmi.status.iter().flat_map(|status| &status.volume_status);
+        let before: BTreeMap<_, _> = before
+            .map(|volume| (volume.name.as_str(), volume))
+            .collect();
+        let changed = written.iter().filter(|volume| {
+            let known = before.get(volume.name.as_str());
+            volume.hotplug_volume.is_some()
+                && known.is_some_and(|known| {
+                    known.reason != volume.reason || known.phase != volume.phase
+                })
+        });
+        for volume in changed {
+            let reason = volume.reason.as_deref().unwrap_or_default();
+            let (Ok(reason), Some(message)) = (reason.parse::<Reason>(), &volume.message) else {
+                continue;
+            };
+            let kind = match reason {
+                Reason::VolumeReady
+                | Reason::VolumeMountedToPod
+                | Reason::VolumeUnMountedFromPod => EventType::Normal,
+                _ => EventType::Warning,
+            };
+            self.parts
+                .recorder
+                .publish(vmi, kind, reason, message.clone());
+        }
+    }
+}
+
+/// What one pass works with.
+struct Pass<'a> {
+    guests: &'a Guests,
+    pair: &'a Pair,
+    vmi: &'a VirtualMachineInstance,
+    entry: &'a Entry,
+    link: &'a Link,
+    plugs: Arc<Plugs>,
+}
+
+impl Pass<'_> {
+    async fn run(&self, next: &mut Plugged) {
+        let wanted = plugged::wanted(self.vmi);
+        let with = |kind: Wanted| {
+            let all = wanted.iter().filter(move |(_, one)| **one == kind);
+            all.map(|(name, _)| *name).collect::<Vec<&str>>()
+        };
+        let mut found = BTreeMap::new();
+        for volume in with(Wanted::Attached) {
+            match self.bring(volume).await {
+                Ok(facts) => {
+                    next.mounted.insert(volume.to_owned());
+                    found.insert(volume.to_owned(), facts);
+                }
+                Err(BringError::NotYet) => next.retry_in = Some(plugged::SOON),
+                Err(error) => {
+                    next.failures.insert(volume.to_owned(), not_mounted(&error));
+                    next.retry_in.get_or_insert(plugged::RETRY);
+                }
+            }
+        }
+        let leaving = with(Wanted::Detached);
+        next.leaving
+            .retain(|volume, _| leaving.contains(&volume.as_str()));
+        let attached = self.set_disks(&found, next).await;
+        for volume in leaving {
+            if attached.contains_key(volume) {
+                self.await_release(volume, next);
+                continue;
+            }
+            match self.plugs.unmount(volume).await {
+                Ok(()) => {
+                    next.unmounted.insert(volume.to_owned());
+                }
+                Err(error) => {
+                    let failure = Failure {
+                        reason: Reason::VolumeNotUnmounted,
+                        message: error_chain(&error),
+                    };
+                    next.failures.insert(volume.to_owned(), failure);
+                    next.retry_in.get_or_insert(plugged::RETRY);
+                }
+            }
+        }
+    }
+
+    /// Mounts a volume, and gives its image to the guest's user.
+    async fn bring(&self, volume: &str) -> Result<VolumeFacts, BringError> {
+        if !self.plugs.has(volume)? {
+            let attachment = self.attachment(volume).await?;
+            self.plugs.mount(&attachment, volume).await?;
+            tracing::info!(volume, "volume mounted in the launcher pod");
+        }
+        let guest = Guest::of(self.vmi);
+        let claim = guest
+            .volume(volume)
+            .and_then(|volume| volume.source.claim());
+        let access = if claim.is_some_and(|claim| claim.is_read_only) {
+            Access::Read
+        } else {
+            Access::Write
+        };
+        let provisioning = Claims::hotplugged(self.vmi).provisioning(volume);
+        let (plugs, name) = (Arc::clone(&self.plugs), volume.to_owned());
+        let facts =
+            tokio::task::spawn_blocking(move || plugs.hand_over(&name, access, provisioning));
+        Ok(facts.await.map_err(io::Error::other)??)
+    }
+
+    /// A process of the attachment pod that virt-controller has published for the volume.
+    async fn attachment(&self, volume: &str) -> Result<Peer, BringError> {
+        let status = self.vmi.status.iter();
+        let mut all = status.flat_map(|status| &status.volume_status);
+        let status = all.find(|one| one.name == volume);
+        let plugged = status.and_then(|one| one.hotplug_volume.as_ref());
+        let uid = plugged.and_then(|plugged| plugged.attach_pod_uid.as_deref());
+        let uid = uid.and_then(|uid| PodUid::parse(uid).ok());
+        let uid = uid.ok_or(BringError::NoPod)?;
+        let pods = &self.guests.parts.pods_dir;
+        let directory = pods.open(&uid, ATTACHMENT_VOLUME).map_err(not_yet)?;
+        let stream = directory
+            .connect(ATTACHMENT_SOCKET)
+            .await
+            .map_err(not_yet)?;
+        Ok(Peer::of(&stream, &uid)?)
+    }
+
+    /// Has the launcher attach the found volumes and detach others; returns the attached ones.
+    async fn set_disks(
+        &self,
+        found: &BTreeMap<String, VolumeFacts>,
+        next: &mut Plugged,
+    ) -> BTreeMap<String, String> {
+        let state = self.link.state.clone().unwrap_or_default();
+        let Some(facts) = &self.entry.facts else {
+            return state.disks;
+        };
+        let mut rendered = BTreeMap::new();
+        for (volume, one) in found {
+            let alone = BTreeMap::from([(volume.clone(), *one)]);
+            match prepare::hot_disks(self.vmi, &self.pair.pod, facts, &alone) {
+                Ok(_) => {
+                    rendered.insert(volume.clone(), *one);
+                }
+                Err(error) => {
+                    let failure = Failure {
+                        reason: Reason::DomainNotRenderable,
+                        message: error_chain(&error),
+                    };
+                    next.failures.insert(volume.clone(), failure);
+                }
+            }
+        }
+        let disks = match prepare::hot_disks(self.vmi, &self.pair.pod, facts, &rendered) {
+            Ok(disks) => disks,
+            Err(error) => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "failed to render hot-plugged disks"
+                );
+                return state.disks;
+            }
+        };
+        let with_source = |disk: &&HotDisk| disk.source.is_some();
+        let names: BTreeSet<String> = disks
+            .iter()
+            .filter(with_source)
+            .map(|disk| disk.volume.clone())
+            .collect();
+        let is_attached = |names: &BTreeSet<String>, attached: &BTreeMap<String, String>| {
+            names.iter().eq(attached.keys())
+        };
+        if is_attached(&names, &state.disks) {
+            return state.disks;
+        }
+        let connection = self.link.connection;
+        let is_recent = next.requested.as_ref().is_some_and(|(last, at, over)| {
+            *last == names && *over == connection && at.elapsed() < plugged::RETRY
+        });
+        let answer = if is_recent {
+            Ok(state)
+        } else {
+            next.requested = Some((names.clone(), Instant::now(), connection));
+            self.entry.session.call(Request::Disks(disks)).await
+        };
+        match answer {
+            Ok(state) => {
+                let failures = state.disk_failures.iter();
+                next.failures
+                    .extend(failures.map(|(volume, why)| (volume.clone(), plugged::refused(why))));
+                if !is_attached(&names, &state.disks) {
+                    next.retry_in.get_or_insert(plugged::RETRY);
+                }
+                state.disks
+            }
+            Err(error) => {
+                let failure = plugged::refused(&error_chain(&error));
+                let all = names.into_iter().map(|name| (name, failure.clone()));
+                next.failures.extend(all);
+                next.retry_in.get_or_insert(plugged::RETRY);
+                // Without an answer nothing is known to be detached.
+                let known = self.link.state.clone().unwrap_or_default();
+                known.disks
+            }
+        }
+    }
+
+    fn await_release(&self, volume: &str, next: &mut Plugged) {
+        let since = *next
+            .leaving
+            .entry(volume.to_owned())
+            .or_insert_with(Instant::now);
+        if since.elapsed() >= plugged::RELEASE_TIMEOUT {
+            let failure = Failure {
+                reason: Reason::VolumeNotReleased,
+                message: format!(
+                    "the guest has not released the disk of volume {volume} for {} s",
+                    plugged::RELEASE_TIMEOUT.as_secs()
+                ),
+            };
+            next.failures.insert(volume.to_owned(), failure);
+        } else {
+            next.failures.remove(volume);
+        }
+        next.retry_in.get_or_insert(plugged::RETRY);
+    }
+}
+
+fn not_mounted(error: &(dyn std::error::Error + 'static)) -> Failure {
+    Failure {
+        reason: Reason::VolumeNotMounted,
+        message: error_chain(error),
+    }
+}
+
+/// The pod has no socket yet, or nobody listens.
+fn not_yet(error: io::Error) -> BringError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => BringError::NotYet,
+        _ => BringError::Io(error),
+    }
+}

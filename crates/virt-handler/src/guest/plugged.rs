@@ -1,0 +1,310 @@
+//! Volumes that the guest gets and loses while it runs, and their part of the VMI's status: pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use kubevirt_api::{
+    VirtualMachineInstance,
+    vmi_status::{VolumePhase as Phase, VolumeStatus},
+};
+use model::Guest;
+use reasons::Reason;
+use tokio::time::Instant;
+
+/// Until a failed or unfinished change is attempted again.
+pub(super) const RETRY: Duration = Duration::from_secs(3);
+/// Until an attachment pod that has just started is looked at again.
+pub(super) const SOON: Duration = Duration::from_millis(200);
+/// A guest that has not released a disk for longer probably will not.
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What happens with a volume on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Attached,
+    Detached,
+    /// virt-controller has the next step.
+    Nothing,
+}
+
+/// The results of the last changes, in this process alone: each pass looks again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Plugged {
+    pub(super) mounted: BTreeSet<String>,
+    pub(super) unmounted: BTreeSet<String>,
+    pub(super) failures: BTreeMap<String, Failure>,
+    /// Since when each disk is to leave the guest.
+    pub(super) leaving: BTreeMap<String, Instant>,
+    /// The disks last requested, when, and over which connection.
+    pub(super) requested: Option<(BTreeSet<String>, Instant, u64)>,
+    pub(super) retry_in: Option<Duration>,
+}
+
+/// Why a volume could not be attached or detached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+/// Whether anything of the guest is hot-plugged, or may be.
+pub(super) fn is_concerned(vmi: &VirtualMachineInstance) -> bool {
+    let status = vmi.status.as_ref();
+    status.is_some_and(|status| {
+        let mut all = status.volume_status.iter();
+        all.any(|volume| volume.hotplug_volume.is_some())
+    })
+}
+
+pub(super) fn wanted(vmi: &VirtualMachineInstance) -> BTreeMap<&str, Wanted> {
+    let guest = Guest::of(vmi);
+    let is_in_spec = |name: &str| {
+        let mut volumes = guest.volumes.iter();
+        volumes.any(|volume| volume.name == name && guest.is_hotplugged(volume))
+    };
+    let all = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let plugged = all.filter(|volume| volume.hotplug_volume.is_some());
+    plugged
+        .map(|volume| {
+            let wanted = match &volume.phase {
+                Some(Phase::AttachedToNode | Phase::MountedToPod | Phase::Ready) => {
+                    if is_in_spec(&volume.name) {
+                        Wanted::Attached
+                    } else {
+                        Wanted::Detached
+                    }
+                }
+                Some(Phase::Detaching) => Wanted::Detached,
+                _ => Wanted::Nothing,
+            };
+            (volume.name.as_str(), wanted)
+        })
+        .collect()
+}
+
+/// The status of all volumes: those of the guest's start, then the hot-plugged ones.
+pub(super) fn volume_status(
+    vmi: &VirtualMachineInstance,
+    at_start: &[VolumeStatus],
+    plugged: &Plugged,
+    attached: &BTreeMap<String, String>,
+) -> Vec<VolumeStatus> {
+    let mut all = at_start.to_vec();
+    let wanted = wanted(vmi);
+    let known = vmi.status.iter().flat_map(|status| &status.volume_status);
+    for volume in known {
+        if let Some(wanted) = wanted.get(volume.name.as_str()) {
+            all.retain(|other| other.name != volume.name);
+            all.push(advance(volume, *wanted, plugged, attached));
+        }
+    }
+    all
+}
+
+fn advance(
+    volume: &VolumeStatus,
+    wanted: Wanted,
+    plugged: &Plugged,
+    attached: &BTreeMap<String, String>,
+) -> VolumeStatus {
+    let name = &volume.name;
+    let mut next = volume.clone();
+    let (phase, reason, message) = match (wanted, attached.get(name)) {
+        (Wanted::Nothing, _) => return next,
+        (Wanted::Attached, Some(target)) => {
+            next.target.clone_from(target);
+            let message = format!("Successfully attach hotplugged volume {name} to VM");
+            (Phase::Ready, Reason::VolumeReady, message)
+        }
+        (Wanted::Attached, None) if plugged.mounted.contains(name) => {
+            let message = format!("Volume {name} has been mounted in virt-launcher pod");
+            (Phase::MountedToPod, Reason::VolumeMountedToPod, message)
+        }
+        (Wanted::Detached, None) if plugged.unmounted.contains(name) => {
+            next.target.clear();
+            let message = format!("Volume {name} has been unmounted from virt-launcher pod");
+            let reason = Reason::VolumeUnMountedFromPod;
+            (Phase::UnMountedFromPod, reason, message)
+        }
+        (Wanted::Attached | Wanted::Detached, _) => {
+            if let Some(failure) = plugged.failures.get(name) {
+                next.reason = Some(failure.reason.as_str().to_owned());
+                next.message = Some(failure.reason.advise(&failure.message));
+            }
+            return next;
+        }
+    };
+    // A disk that is mounted and not attached yet shows why.
+    let failure = plugged.failures.get(name);
+    match failure.filter(|_| phase == Phase::MountedToPod) {
+        Some(failure) => {
+            next.reason = Some(failure.reason.as_str().to_owned());
+            next.message = Some(failure.reason.advise(&failure.message));
+        }
+        None => {
+            next.reason = Some(reason.as_str().to_owned());
+            next.message = Some(message);
+        }
+    }
+    next.phase = Some(phase);
+    next
+}
+
+/// The reason of a refusal by the hypervisor.
+pub(super) fn refused(message: &str) -> Failure {
+    // Two guests on one node may mount the same claim; QEMU locks its image.
+    let reason = if message.contains("lock") {
+        Reason::VolumeInUse
+    } else {
+        Reason::VolumeNotAttached
+    };
+    Failure {
+        reason,
+        message: message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn vmi(volumes: &Value, status: &Value) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "spec": {"volumes": volumes, "domain": {"devices": {}}},
+            "status": {"phase": "Running", "volumeStatus": status},
+        }))
+        .unwrap()
+    }
+
+    fn hot(name: &str) -> Value {
+        json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}})
+    }
+
+    fn entry(phase: &str) -> Value {
+        json!({"name": "v", "target": "", "phase": phase, "hotplugVolume": {"attachPodName": "p"}})
+    }
+
+    #[test]
+    fn phase_and_spec_decide_what_is_wanted() {
+        for (phase, is_in_spec, expected) in [
+            ("Pending", true, Wanted::Nothing),
+            ("Bound", true, Wanted::Nothing),
+            ("AttachedToNode", true, Wanted::Attached),
+            ("MountedToPod", true, Wanted::Attached),
+            ("Ready", true, Wanted::Attached),
+            ("Ready", false, Wanted::Detached),
+            // Removed and added again: the old disk goes first.
+            ("Detaching", true, Wanted::Detached),
+            ("Detaching", false, Wanted::Detached),
+            ("UnMountedFromPod", false, Wanted::Nothing),
+        ] {
+            let volumes = if is_in_spec {
+                json!([hot("v")])
+            } else {
+                json!([])
+            };
+            let vmi = vmi(&volumes, &json!([entry(phase)]));
+            assert_eq!(wanted(&vmi)["v"], expected, "{phase} {is_in_spec}");
+        }
+        let at_start = json!([{"name": "v", "target": "vda"}]);
+        assert!(!is_concerned(&vmi(&json!([hot("v")]), &at_start)));
+        assert!(is_concerned(&vmi(&json!([]), &json!([entry("Ready")]))));
+    }
+
+    #[test]
+    fn status_follows_mount_and_guest() {
+        let name = || "v".to_owned();
+        let attached = || BTreeMap::from([(name(), "sda".to_owned())]);
+        let mounted = || Plugged {
+            mounted: [name()].into(),
+            ..Plugged::default()
+        };
+        let unmounted = || Plugged {
+            unmounted: [name()].into(),
+            ..Plugged::default()
+        };
+        let failed = |mut plugged: Plugged| {
+            plugged
+                .failures
+                .insert(name(), refused("Failed to get \"write\" lock"));
+            plugged
+        };
+        let none = BTreeMap::new;
+        for (before, plugged, attached, phase, reason) in [
+            (
+                "AttachedToNode",
+                Plugged::default(),
+                none(),
+                "AttachedToNode",
+                None,
+            ),
+            (
+                "AttachedToNode",
+                mounted(),
+                none(),
+                "MountedToPod",
+                Some("VolumeMountedToPod"),
+            ),
+            (
+                "MountedToPod",
+                mounted(),
+                attached(),
+                "Ready",
+                Some("VolumeReady"),
+            ),
+            (
+                "MountedToPod",
+                failed(mounted()),
+                none(),
+                "MountedToPod",
+                Some("VolumeInUse"),
+            ),
+            (
+                "AttachedToNode",
+                failed(Plugged::default()),
+                none(),
+                "AttachedToNode",
+                Some("VolumeInUse"),
+            ),
+            (
+                "Detaching",
+                Plugged::default(),
+                attached(),
+                "Detaching",
+                None,
+            ),
+            // The guest has it until libvirt says otherwise.
+            ("Detaching", unmounted(), attached(), "Detaching", None),
+            (
+                "Detaching",
+                unmounted(),
+                none(),
+                "UnMountedFromPod",
+                Some("VolumeUnMountedFromPod"),
+            ),
+            ("Bound", mounted(), attached(), "Bound", None),
+        ] {
+            let vmi = vmi(&json!([hot("v")]), &json!([entry(before)]));
+            let root = VolumeStatus {
+                name: "root".to_owned(),
+                target: "vda".to_owned(),
+                ..VolumeStatus::default()
+            };
+            let all = volume_status(&vmi, &[root], &plugged, &attached);
+            let case = format!("{before} {plugged:?} {attached:?}");
+            assert_eq!(all[0].name, "root", "{case}");
+            let found = &all[1];
+            assert_eq!(
+                found.phase.as_ref().map(Phase::as_str),
+                Some(phase),
+                "{case}"
+            );
+            assert_eq!(found.reason.as_deref(), reason, "{case}");
+            assert!(found.hotplug_volume.is_some(), "{case}");
+        }
+    }
+}
