@@ -101,7 +101,8 @@ impl Controller {
     }
 
     fn turn(&self, migration: &Migration, now: Timestamp) -> Turn {
-        if !migration.is_waiting() {
+        // Without the finalizer it does not begin yet, so it takes no turn from others.
+        if !migration.is_waiting() || !migration.has_finalizer() {
             return Turn::Now;
         }
         let all = self.migrations.list();
@@ -140,6 +141,8 @@ impl Controller {
             begun.insert(migration.uid().to_owned());
             Turn::Now
         } else {
+            // One that goes before it has appeared. That one must not wait for this one.
+            begun.remove(migration.uid());
             let priority = limits::priority(migration.spec.priority.as_ref());
             Turn::In(limits::next_look(priority))
         }
