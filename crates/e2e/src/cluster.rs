@@ -73,7 +73,6 @@ impl Cluster {
     }
 
     /// Whether a process belongs to a pod of this node.
-    #[expect(clippy::unused_self, reason = "only a cluster has nodes")]
     pub fn is_on(&self, process: i32, node: &str) -> bool {
         groups(process).contains(&format!("/{MARK}-{node}/"))
     }

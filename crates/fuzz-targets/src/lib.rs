@@ -4,7 +4,10 @@
 //! xtask runs all over their seeds and over `inputs/`, which has former findings, without libFuzzer.
 //!
 //! A parser that is private to its crate, or whose crate is slow to build, is included as a file. Some of
-//! these files name their neighbours by the root of their crate, so those are modules here.
+//! these files name their neighbours by the root of their crate, so those are modules here. They have tests of
+//! their own, which run in their crates.
+
+#![cfg(not(test))]
 
 #[path = "../../image-store/src/config.rs"]
 mod config;

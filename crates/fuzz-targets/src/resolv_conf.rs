@@ -2,6 +2,7 @@
 
 // A file of the crate is included, as its functions are private.
 #[path = "../../net-plan/src/resolv_conf.rs"]
+#[expect(clippy::module_inception, reason = "the name of the included file")]
 mod resolv_conf;
 
 pub fn run(bytes: &[u8]) {

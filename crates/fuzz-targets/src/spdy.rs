@@ -5,6 +5,7 @@
 #[path = "../../embedded-node/src/port_forward/inflate.rs"]
 mod inflate;
 #[path = "../../embedded-node/src/port_forward/spdy.rs"]
+#[expect(clippy::module_inception, reason = "the name of the included file")]
 mod spdy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -11,10 +11,10 @@ mod data_volumes;
 mod failpoints;
 #[path = "controllers/frequencies.rs"]
 mod frequencies;
-#[path = "controllers/imports.rs"]
-mod imports;
 #[path = "controllers/hotplug.rs"]
 mod hotplug;
+#[path = "controllers/imports.rs"]
+mod imports;
 #[path = "controllers/instancetypes.rs"]
 mod instancetypes;
 #[path = "controllers/interference.rs"]

@@ -31,8 +31,8 @@ fn image(volume: &str) -> String {
     format!("{HOTPLUG_DISKS}/{volume}/disk.img")
 }
 
-fn prepare(volume: &str) -> Option<Prepare> {
-    Some(Prepare::RawDisk {
+fn prepare(volume: &str) -> Prepare {
+    Prepare::RawDisk {
         directory: format!("{HOTPLUG_DISKS}/{volume}"),
         name: "disk.img".to_owned(),
         access: DiskAccess::Create {
@@ -40,7 +40,7 @@ fn prepare(volume: &str) -> Option<Prepare> {
             tolerated_percent: 0,
             reserve_bytes: 0,
         },
-    })
+    }
 }
 
 fn disk(volume: &str) -> HotDisk {
@@ -55,7 +55,7 @@ fn disk(volume: &str) -> HotDisk {
         ),
         source: Some(source),
         kind: HotDiskKind::Disk,
-        prepare: prepare(volume),
+        prepare: Some(prepare(volume)),
     }
 }
 

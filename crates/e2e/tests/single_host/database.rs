@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::TestNamespace;
 
-/// Where SQLite's header has the version of the layout.
+/// Where the header of `SQLite` has the version of the layout.
 const LAYOUT: u64 = 60;
 
 /// `ferrovirt up` must fail with one line that has all these parts.

@@ -76,10 +76,9 @@ async fn guest_gets_and_loses_a_disk_while_it_writes() {
     let failed = console.shell("cat /failed 2>&1").await;
     assert!(failed.contains("No such file"), "{failed}");
     // No pod is left that has the claim.
-    let pods = test
-        .objects("", "v1", "Pod")
-        .list(&kube::api::ListParams::default());
-    let pods = pods.await.expect("list pods");
+    let api = test.objects("", "v1", "Pod");
+    let pods = api.list(&kube::api::ListParams::default()).await;
+    let pods = pods.expect("list pods");
     let of_claim = pods.items.iter().filter(|pod| {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         name.starts_with("hp-volume-") && pod.metadata.deletion_timestamp.is_none()

@@ -59,7 +59,7 @@ async fn slow() -> Response {
     response.body(body).expect("a response")
 }
 
-fn data_volume(name: &str, source: Value, size: &str) -> Value {
+fn data_volume(name: &str, source: &Value, size: &str) -> Value {
     json!({
         "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
         "metadata": {
@@ -123,7 +123,7 @@ async fn is_populated(test: &TestNamespace, claim: &str) -> bool {
 async fn guest_boots_from_an_image_of_a_web_server() {
     let test = test_namespace().await;
     let server = Server::up(&test).await;
-    let volume = data_volume("disk", web(&server, "tiny.qcow2"), "128Mi");
+    let volume = data_volume("disk", &web(&server, "tiny.qcow2"), "128Mi");
     test.apply_object(&with_checksum(volume, &server.checksum))
         .await;
     let done = wait_phase(&test, "disk", "Succeeded").await;
@@ -136,7 +136,7 @@ async fn guest_boots_from_an_image_of_a_web_server() {
 
     // A copy waits until the guest is off.
     let copied = json!({"pvc": {"namespace": test.namespace, "name": "disk"}});
-    test.apply_object(&data_volume("copy", copied, "128Mi"))
+    test.apply_object(&data_volume("copy", &copied, "128Mi"))
         .await;
     let message = wait_reason(&test, "copy", "CloneSourceInUse").await;
     assert!(message.contains("Stop the VM"), "{message}");
@@ -160,7 +160,7 @@ async fn guest_boots_from_an_image_of_a_web_server() {
 async fn vm_brings_its_image_by_a_template() {
     let test = test_namespace().await;
     let server = Server::up(&test).await;
-    let mut template = data_volume("guest-disk", web(&server, "tiny.qcow2"), "128Mi");
+    let mut template = data_volume("guest-disk", &web(&server, "tiny.qcow2"), "128Mi");
     template["metadata"]["annotations"] = json!({});
     let mut vm = guest_on("guest", "guest-disk").into_object();
     vm["spec"]["dataVolumeTemplates"] = json!([template]);
@@ -176,9 +176,9 @@ async fn vm_brings_its_image_by_a_template() {
 async fn guest_boots_from_a_disk_of_an_image() {
     let test = test_namespace().await;
     let image = json!({"registry": {"url": "docker://ferrovirt/guest-tiny:devel"}});
-    test.apply_object(&data_volume("disk", image, "128Mi"))
+    test.apply_object(&data_volume("disk", &image, "128Mi"))
         .await;
-    let blank = data_volume("blank", json!({"blank": {}}), "16Mi");
+    let blank = data_volume("blank", &json!({"blank": {}}), "16Mi");
     test.apply_object(&blank).await;
     wait_phase(&test, "disk", "Succeeded").await;
     wait_phase(&test, "blank", "Succeeded").await;
@@ -194,11 +194,11 @@ async fn failed_import_says_why_and_leaves_no_disk() {
     let test = test_namespace().await;
     let server = Server::up(&test).await;
     let zeros = format!("sha256:{}", "0".repeat(64));
-    let wrong = data_volume("wrong", web(&server, "tiny.qcow2"), "128Mi");
+    let wrong = data_volume("wrong", &web(&server, "tiny.qcow2"), "128Mi");
     test.apply_object(&with_checksum(wrong, &zeros)).await;
-    let missing = data_volume("missing", web(&server, "nothing.qcow2"), "128Mi");
+    let missing = data_volume("missing", &web(&server, "nothing.qcow2"), "128Mi");
     test.apply_object(&missing).await;
-    let small = data_volume("small", web(&server, "tiny.qcow2"), "1Mi");
+    let small = data_volume("small", &web(&server, "tiny.qcow2"), "1Mi");
     test.apply_object(&small).await;
 
     let message = wait_reason(&test, "missing", "ImportSourceNotFound").await;
@@ -226,7 +226,7 @@ async fn failed_import_says_why_and_leaves_no_disk() {
 async fn slow_import_is_the_cause_that_its_guest_waits() {
     let test = test_namespace().await;
     let server = Server::up(&test).await;
-    let slow = data_volume("slow", web(&server, "slow.qcow2"), "128Mi");
+    let slow = data_volume("slow", &web(&server, "slow.qcow2"), "128Mi");
     test.apply_object(&slow).await;
     wait_phase(&test, "slow", "ImportInProgress").await;
     test.apply(&guest_on("guest", "slow")).await;

@@ -62,10 +62,14 @@ fn state(status: &PodStatus) -> State {
     }
     let containers = status.container_statuses.iter().flatten();
     let waiting = containers.filter_map(|one| one.state.as_ref()?.waiting.as_ref());
-    let waiting = waiting.filter_map(|one| one.message.clone().or_else(|| one.reason.clone()));
+    let mut waiting = waiting.filter_map(|one| one.message.clone().or_else(|| one.reason.clone()));
     let unscheduled = conditions.find(|one| one.type_ == "PodScheduled");
     let unscheduled = unscheduled.and_then(|one| one.message.clone());
-    State::Starting(unscheduled.or_else(|| waiting.last()).unwrap_or_default())
+    State::Starting(
+        unscheduled
+            .or_else(|| waiting.next_back())
+            .unwrap_or_default(),
+    )
 }
 
 fn claims(spec: &PodSpec) -> BTreeMap<String, String> {

@@ -314,7 +314,14 @@ async fn imports_survive_a_crash_at_every_failpoint() {
 #[test]
 fn every_failpoint_has_a_scenario() {
     // Those of migrations are in migrations.rs, and those of volumes in hotplug.rs.
-    let covered =
-        ["vm/", "vmi/", "replica-set/", "migration/", "data-volume/", "hotplug/"].map(|of| names(of).len());
+    let covered = [
+        "vm/",
+        "vmi/",
+        "replica-set/",
+        "migration/",
+        "data-volume/",
+        "hotplug/",
+    ]
+    .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
 }

@@ -249,7 +249,7 @@ mod tests {
         let state = serde_json::json!({"migrationUid": "m"});
         moving.status.as_mut().unwrap().migration_state =
             Some(serde_json::from_value(state).unwrap());
-        for (vmi, synced, expected) in [
+        for (vmi, synced, expected) in vec![
             (
                 plugged(Phase::Running),
                 true,
@@ -273,7 +273,10 @@ mod tests {
                 pod_ended: false,
                 link: &link,
                 disconnected_for: None,
-                synced_connection: synced.then_some(link.connection),
+                synced: synced.then_some(Synced {
+                    connection: link.connection,
+                    agent_probes_paused: false,
+                }),
                 awaits_take_over: false,
                 now: Timestamp::UNIX_EPOCH,
             });

@@ -158,7 +158,7 @@ impl Pass<'_> {
         let attached = self.set_disks(&found, next).await;
         for volume in leaving {
             if attached.contains_key(volume) {
-                self.await_release(volume, next);
+                await_release(volume, next);
                 continue;
             }
             match self.plugs.unmount(volume).await {
@@ -297,26 +297,26 @@ impl Pass<'_> {
             }
         }
     }
+}
 
-    fn await_release(&self, volume: &str, next: &mut Plugged) {
-        let since = *next
-            .leaving
-            .entry(volume.to_owned())
-            .or_insert_with(Instant::now);
-        if since.elapsed() >= plugged::RELEASE_TIMEOUT {
-            let failure = Failure {
-                reason: Reason::VolumeNotReleased,
-                message: format!(
-                    "the guest has not released the disk of volume {volume} for {} s",
-                    plugged::RELEASE_TIMEOUT.as_secs()
-                ),
-            };
-            next.failures.insert(volume.to_owned(), failure);
-        } else {
-            next.failures.remove(volume);
-        }
-        next.retry_in.get_or_insert(plugged::RETRY);
+fn await_release(volume: &str, next: &mut Plugged) {
+    let since = *next
+        .leaving
+        .entry(volume.to_owned())
+        .or_insert_with(Instant::now);
+    if since.elapsed() >= plugged::RELEASE_TIMEOUT {
+        let failure = Failure {
+            reason: Reason::VolumeNotReleased,
+            message: format!(
+                "the guest has not released the disk of volume {volume} for {} s",
+                plugged::RELEASE_TIMEOUT.as_secs()
+            ),
+        };
+        next.failures.insert(volume.to_owned(), failure);
+    } else {
+        next.failures.remove(volume);
     }
+    next.retry_in.get_or_insert(plugged::RETRY);
 }
 
 fn not_mounted(error: &(dyn std::error::Error + 'static)) -> Failure {

@@ -138,15 +138,12 @@ fn advance(
     };
     // A disk that is mounted and not attached yet shows why.
     let failure = plugged.failures.get(name);
-    match failure.filter(|_| phase == Phase::MountedToPod) {
-        Some(failure) => {
-            next.reason = Some(failure.reason.as_str().to_owned());
-            next.message = Some(failure.reason.advise(&failure.message));
-        }
-        None => {
-            next.reason = Some(reason.as_str().to_owned());
-            next.message = Some(message);
-        }
+    if let Some(failure) = failure.filter(|_| phase == Phase::MountedToPod) {
+        next.reason = Some(failure.reason.as_str().to_owned());
+        next.message = Some(failure.reason.advise(&failure.message));
+    } else {
+        next.reason = Some(reason.as_str().to_owned());
+        next.message = Some(message);
     }
     next.phase = Some(phase);
     next

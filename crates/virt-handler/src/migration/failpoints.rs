@@ -170,7 +170,7 @@ impl Cluster {
         let is_wanted = |name: &str| name.starts_with("virtualmachineinstances.");
         api.install_kinds(is_wanted).await;
         let client = api.client.clone();
-        let source = create_guest(&client).await;
+        let source = Box::pin(create_guest(&client)).await;
         let target = create_pod(&client, "target", "n2").await;
         publish_migration(&client, &source, &target).await;
         let pods_dir = tempfile::tempdir().unwrap();
@@ -433,7 +433,7 @@ async fn patch(client: &Client, change: &Value) {
 #[tokio::test(start_paused = true)]
 async fn migration_ends_as_its_launchers_end_it() {
     for course in COURSES {
-        let mut cluster = Cluster::new().await;
+        let mut cluster = Box::pin(Cluster::new()).await;
         let vmi = cluster.run(course, "no failpoint").await;
         let expected = if course == Course::IsCancelled {
             "n1"
@@ -453,7 +453,7 @@ async fn guest_runs_once_though_virt_handler_is_killed_at_any_failpoint() {
     for name in names.filter(|name| name.starts_with(PREFIX)) {
         let is_reached = Arc::new(AtomicBool::new(false));
         for course in COURSES {
-            let mut cluster = Cluster::new().await;
+            let mut cluster = Box::pin(Cluster::new()).await;
             let reached = Arc::clone(&is_reached);
             cluster.trap.set(name, move || {
                 reached.store(true, Ordering::Relaxed);

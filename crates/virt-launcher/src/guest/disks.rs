@@ -172,7 +172,7 @@ fn plan<'a>(live: &'a [LiveDisk], wanted: &'a [HotDisk]) -> Vec<Step<'a>> {
 }
 
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    error_chain(error).to_string()
+    error_chain(error)
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ fn guest_that_was_leaving_a_pod_that_is_gone_may_run_on_its_new_node() {
         observed.left_since = Some(now());
         let waiting = plan(&observed);
         assert_eq!(waiting.phase, Phase::Running, "{state:?}");
-        assert_eq!(waiting.requeue_in, Some(Duration::from_secs(60)));
+        assert_eq!(waiting.requeue_in, Some(Duration::from_mins(1)));
         observed.now = now() + jiff::SignedDuration::from_secs(60);
         assert_eq!(plan(&observed).phase, end, "{state:?}");
     }
