@@ -35,7 +35,7 @@ const CONCURRENCY: usize = 3;
 /// Annotation of a definition: the checksum of its source text.
 const SUM: &str = "ferrovirt.io/definition-sum";
 
-/// Installs the kinds of `KubeVirt`; skips current ones.
+/// Installs the kinds of `KubeVirt` and volume snapshots; skips current ones.
 pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
     let client = host.client("ferrovirt-up");
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -47,7 +47,11 @@ pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
         .into_iter()
         .filter_map(|one| Some((one.name_any(), unmodified_sum(&one.metadata)?)))
         .collect();
-    let missing: Vec<(&str, &str, String)> = kubevirt_api::crds::ALL
+    let all: Vec<&(&str, &str)> = kubevirt_api::crds::ALL
+        .iter()
+        .chain(&embedded_node::VOLUME_SNAPSHOT_DEFINITIONS)
+        .collect();
+    let missing: Vec<(&str, &str, String)> = all
         .iter()
         .map(|(name, yaml)| (*name, *yaml, sum(yaml)))
         .filter(|(name, _, sum)| sums.get(*name) != Some(sum))
@@ -55,7 +59,7 @@ pub(super) async fn kinds(host: &Host<'_>, printer: Printer) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let (count, all) = (missing.len(), kubevirt_api::crds::ALL.len());
+    let (count, all) = (missing.len(), all.len());
     printer.line(&format!("Installing {count} of {all} kinds ..."));
     stream::iter(missing)
         .map(Ok)
