@@ -32,6 +32,8 @@ const OF_KUBERNETES: &[Row] = &[
     Row { finalizer: "orphan", added: Some(("crates/embedded-api/src/verbs/delete.rs", "Some(ORPHAN)")), removed: ("crates/embedded-api/src/upkeep/garbage/owners.rs", "drop_finalizer(api, call, ORPHAN)") },
     Row { finalizer: "kubernetes.io/pvc-protection", added: Some(("crates/embedded-node/src/storage/act/claims.rs", "with_finalizer(claim")), removed: ("crates/embedded-node/src/storage/act/claims.rs", "without_finalizer(claim") },
     Row { finalizer: "kubernetes.io/pv-protection", added: Some(("crates/embedded-node/src/storage/act/volumes.rs", "with_finalizer(finalizers, VOLUME_PROTECTION)")), removed: ("crates/embedded-node/src/storage/act/volumes.rs", "without_finalizer(finalizers, VOLUME_PROTECTION)") },
+    Row { finalizer: "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection", added: Some(("crates/embedded-node/src/storage/snapshots/act.rs", "with_finalizer(metadata.finalizers.as_ref(), SNAPSHOT_PROTECTION)")), removed: ("crates/embedded-node/src/storage/snapshots/act.rs", "without_finalizer(metadata.finalizers.as_ref(), SNAPSHOT_PROTECTION)") },
+    Row { finalizer: "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection", added: Some(("crates/embedded-node/src/storage/snapshots/act.rs", "\"finalizers\": [CONTENT_PROTECTION]")), removed: ("crates/embedded-node/src/storage/snapshots/act.rs", "without_finalizer(metadata.finalizers.as_ref(), CONTENT_PROTECTION)") },
 ];
 
 const MODULE: &str = "finalizers::";

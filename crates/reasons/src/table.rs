@@ -405,6 +405,12 @@ reasons! {
             "Raise the quota.";
     }
 
+    Snapshots {
+        SnapshotCreationFailed: Transient,
+            "A volume snapshot could not be taken.",
+            "Read the message for the cause.";
+    }
+
     Network {
         NoSuchNetwork: Permanent,
             "An interface has no network of the same name.",
