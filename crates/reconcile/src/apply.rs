@@ -118,6 +118,25 @@ where
         .map_err(|error| WriteError::of(key.to_string(), error))
 }
 
+/// Merges members into the status of an object.
+pub async fn merge_status<K>(
+    api: &Api<K>,
+    manager: &str,
+    key: &Key,
+    body: &Value,
+) -> Result<K, WriteError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let parameters = PatchParams {
+        field_manager: Some(manager.to_owned()),
+        ..PatchParams::default()
+    };
+    api.patch_status(&key.name, &parameters, &Patch::Merge(body))
+        .await
+        .map_err(|error| WriteError::of(key.to_string(), error))
+}
+
 /// Creates an object; the body may have fields that `K` does not know.
 pub async fn create<K>(
     api: &Api<K>,

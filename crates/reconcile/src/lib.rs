@@ -24,7 +24,9 @@ mod view;
 mod watch;
 
 pub use self::metrics::METRICS;
-pub use apply::{WriteError, apply, create, delete, delete_named, delete_unchanged, merge};
+pub use apply::{
+    WriteError, apply, create, delete, delete_named, delete_unchanged, merge, merge_status,
+};
 pub use clock::Clock;
 pub use controller::{ReconcileError, Reconciler, Requeue, Retry, run_controller};
 pub use events::{EventType, Recorder, RecorderTask, recorder};

@@ -4,7 +4,8 @@
 //! VM and writes the status of the VM; `vmi` creates and deletes the pod of a VMI and takes the VMI
 //! from Pending to Scheduled, where virt-handler takes over; `replica_set` keeps a number of VMIs;
 //! `node` detects lost nodes and labels nodes with frequencies of the time stamp counter; `migration`
-//! moves running guests to other nodes. One of several processes is active, elected by a lease.
+//! moves running guests to other nodes; `snapshot` copies the definition and disks of a VM, `restore` brings
+//! them back. One of several processes is active, elected by a lease.
 //!
 //! **Invariants**: at most two writes to a VMI per start, none when nothing changed; every write
 //! is an apply under [`MANAGER`] that fails when its base has changed; the names of children follow
@@ -18,7 +19,10 @@ mod gate;
 mod migration;
 mod node;
 mod replica_set;
+mod restore;
 mod run;
+mod snapshot;
+mod subresources;
 mod tsc;
 mod view;
 mod vm;

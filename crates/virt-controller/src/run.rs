@@ -10,17 +10,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::wiring::Wiring;
-use crate::{migration, node, replica_set, vm, vmi};
+use crate::{migration, node, replica_set, restore, snapshot, vm, vmi};
 
 const COMPONENT: &str = "virt-controller";
 
 /// All controllers.
-const REGISTER: [fn(&mut Wiring<'_>); 5] = [
+const REGISTER: [fn(&mut Wiring<'_>); 7] = [
     vm::register,
     vmi::register,
     node::register,
     replica_set::register,
     migration::register,
+    snapshot::register,
+    restore::register,
 ];
 
 /// The settings of all controllers.

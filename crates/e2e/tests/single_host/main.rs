@@ -13,6 +13,7 @@ mod failpoints;
 mod hostile_tenant;
 mod missing_requirements;
 mod reboot;
+mod snapshots;
 mod storage;
 mod taking_down;
 

@@ -22,6 +22,8 @@ pub(crate) struct Volumes {
 pub(crate) struct Claim {
     pub(crate) metadata: ObjectMeta,
     pub(crate) is_bound: bool,
+    /// The name of its storage class.
+    pub(crate) class: Option<String>,
     /// For pods that use it.
     pub(crate) facts: launcher_pod::Claim,
 }
@@ -29,10 +31,13 @@ pub(crate) struct Claim {
 impl From<PersistentVolumeClaim> for Claim {
     fn from(claim: PersistentVolumeClaim) -> Self {
         let facts = launcher_pod::Claim::of(&claim);
+        let class = claim.spec.as_ref();
+        let class = class.and_then(|spec| spec.storage_class_name.clone());
         let phase = claim.status.and_then(|status| status.phase);
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &[]),
             is_bound: phase.as_deref() == Some("Bound"),
+            class,
             facts,
         }
     }

@@ -295,7 +295,15 @@ async fn replica_sets_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    // Those of migrations are in migrations.rs.
-    let covered = ["vm/", "vmi/", "replica-set/", "migration/"].map(|of| names(of).len());
+    // The others are in migrations.rs, snapshots.rs and restores.rs.
+    let covered = [
+        "vm/",
+        "vmi/",
+        "replica-set/",
+        "migration/",
+        "snapshot/",
+        "restore/",
+    ]
+    .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
 }
