@@ -21,6 +21,10 @@ const CONSTANTS: &[Row] = &[
     Row { finalizer: "VMI_OLD", added: None, removed: ("crates/virt-controller/src/vmi/plan.rs", "finalizer == finalizers::VMI_OLD") },
     Row { finalizer: "VM_CONTROLLER", added: Some(("crates/virt-controller/src/vm/act.rs", "push(finalizers::VM_CONTROLLER")), removed: ("crates/virt-controller/src/vm/act.rs", "fn finalizers_without") },
     Row { finalizer: "MIGRATION", added: Some(("crates/virt-controller/src/migration/act.rs", "push(finalizers::MIGRATION")), removed: ("crates/virt-controller/src/migration/act.rs", "fn remove_finalizer") },
+    Row { finalizer: "SNAPSHOT", added: Some(("crates/virt-controller/src/snapshot/act.rs", "push(finalizers::SNAPSHOT.to_owned())")), removed: ("crates/virt-controller/src/snapshot/act.rs", "Step::RemoveFinalizer => {") },
+    Row { finalizer: "SNAPSHOT_CONTENT", added: Some(("crates/virt-controller/src/snapshot/act.rs", "[finalizers::SNAPSHOT_CONTENT]")), removed: ("crates/virt-controller/src/snapshot/contents.rs", "one == finalizers::SNAPSHOT_CONTENT") },
+    Row { finalizer: "SNAPSHOT_SOURCE", added: Some(("crates/virt-controller/src/snapshot/act.rs", "push(finalizers::SNAPSHOT_SOURCE.to_owned())")), removed: ("crates/virt-controller/src/snapshot/act.rs", "*one != finalizers::SNAPSHOT_SOURCE") },
+    Row { finalizer: "RESTORE", added: Some(("crates/virt-controller/src/restore/act.rs", "push(finalizers::RESTORE.to_owned())")), removed: ("crates/virt-controller/src/restore/act.rs", "one != finalizers::RESTORE") },
 ];
 
 /// Finalizers of Kubernetes that the embedded API server and node add.
@@ -98,7 +102,7 @@ mod tests {
             .collect();
         assert_eq!(faults(&sources), Vec::<String>::new());
         // A finalizer that a new controller adds needs a row.
-        let unlisted = ("crates/a/src/b.rs", "push(finalizers::SNAPSHOT)");
+        let unlisted = ("crates/a/src/b.rs", "push(finalizers::BACKUP)");
         let with_unlisted: Vec<_> = sources.iter().copied().chain([unlisted]).collect();
         assert_eq!(faults(&with_unlisted).len(), 1);
         // A removal that is gone is found.
