@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::claims::{is_in_place, is_ours, mark};
 use super::observe::{Disk, Observed, Target};
-use super::target::{Replaced, restored, shared_claims};
+use super::target::{Replaced, claims_of, restored, shared_claims};
 
 /// Requeue time while something is missing that triggers nothing.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
@@ -124,8 +124,25 @@ fn restore(observed: &Observed) -> Plan {
         };
         return waits(Reason::RestoreSourceNotReady, message);
     }
+    let snapshot = observed.snapshot.as_ref();
+    if snapshot.is_some_and(|one| one.metadata.deletion_timestamp.is_some())
+        && observed.disks.iter().any(|disk| !has_claim(observed, disk))
+    {
+        let name = &spec.virtual_machine_snapshot_name;
+        let message = format!("VirtualMachineSnapshot {name} is being deleted");
+        return waits(Reason::RestoreSourceNotReady, message);
+    }
     if let Some(problem) = copies_missing(observed) {
         return problem;
+    }
+    // Before anything is changed.
+    if !is_done(observed)
+        && let Err(message) = wanted(observed)
+    {
+        return Plan::state(Progress::Failed {
+            reason: Reason::RestoreNotPossible,
+            message,
+        });
     }
     if let Some(target) = &observed.target
         && let Some(plan) = prepare(observed, target)
@@ -138,13 +155,19 @@ fn restore(observed: &Observed) -> Plan {
     finish(observed)
 }
 
+/// Whether the disk has its new claim.
+fn has_claim(observed: &Observed, disk: &Disk) -> bool {
+    let claim = disk.claim.as_ref();
+    claim.is_some_and(|claim| is_ours(&observed.restore, claim))
+}
+
 /// A claim that is not created yet needs its volume snapshot.
 fn copies_missing(observed: &Observed) -> Option<Plan> {
-    let restore = &observed.restore;
-    let is_done = |disk: &Disk| disk.claim.as_ref().is_some_and(|one| is_ours(restore, one));
     let disk = observed.disks.iter().find(|disk| {
-        let status = disk.copy.as_ref().and_then(|copy| copy.status.as_ref());
-        !is_done(disk) && status.and_then(|status| status.ready_to_use) != Some(true)
+        let copy = disk.copy.as_ref();
+        let copy = copy.filter(|copy| copy.metadata.deletion_timestamp.is_none());
+        let status = copy.and_then(|copy| copy.status.as_ref());
+        !has_claim(observed, disk) && status.and_then(|status| status.ready_to_use) != Some(true)
     })?;
     let name = disk
         .backup
@@ -152,7 +175,7 @@ fn copies_missing(observed: &Observed) -> Option<Plan> {
         .as_deref()
         .unwrap_or_default();
     let message = format!(
-        "volume snapshot {name} of volume {} is gone or not ready",
+        "volume snapshot {name} of volume {} is gone, being deleted or not ready",
         disk.backup.volume_name
     );
     Some(waits(Reason::RestoreSourceNotReady, message))
@@ -164,9 +187,7 @@ fn prepare(observed: &Observed, target: &Target) -> Option<Plan> {
     let name = &restore.spec.target.name;
     let snapshot = observed.snapshot.as_ref();
     let source = snapshot.and_then(|one| one.status.as_ref()?.source_uid.as_deref());
-    let is_created_by_us =
-        target.annotation(annotations::LAST_RESTORE_UID) == Some(mark(restore).as_str());
-    if source != Some(target.uid.as_str()) && !is_created_by_us {
+    if source != Some(target.uid.as_str()) && !is_done(observed) {
         return Some(Plan::state(Progress::Failed {
             reason: Reason::RestoreNotPossible,
             message: format!(
@@ -177,6 +198,10 @@ fn prepare(observed: &Observed, target: &Target) -> Option<Plan> {
     if !target.object["metadata"]["deletionTimestamp"].is_null() {
         let message = format!("VirtualMachine {name} is being deleted");
         return Some(waits(Reason::RestoreTargetNotReady, message));
+    }
+    if is_done(observed) {
+        // It may run.
+        return None;
     }
     if observed.is_locked() {
         // It was created before the VM controller observed the lock.
@@ -248,7 +273,7 @@ fn claims(observed: &Observed) -> Option<Plan> {
             continue;
         }
         let name = &disk.name;
-        if !is_in_place(restore) || *name != super::claims::old_name(&disk.backup) {
+        if !is_in_place(restore) || !is_replaceable(observed, disk) {
             return Some(waits(
                 Reason::RestoreNotPossible,
                 format!(
@@ -268,43 +293,66 @@ fn claims(observed: &Observed) -> Option<Plan> {
     None
 }
 
+/// Whether `InPlace` may delete the claim: the stopped and locked VM names it. No other claim is ever deleted, not
+/// even the one that was copied, if the VM does not use it any more.
+fn is_replaceable(observed: &Observed, disk: &Disk) -> bool {
+    let target = observed.target.as_ref();
+    observed.is_locked()
+        && observed.guest.is_none()
+        && disk.name == super::claims::old_name(&disk.backup)
+        && target.is_some_and(|target| claims_of(&target.object).contains(&disk.name))
+}
+
+/// Whether the VM has its disks.
+fn is_done(observed: &Observed) -> bool {
+    let mark = mark(&observed.restore);
+    let target = observed.target.as_ref();
+    target.is_some_and(|target| {
+        target.annotation(annotations::LAST_RESTORE_UID) == Some(mark.as_str())
+    })
+}
+
+/// The VM as it is to be; the message if that is not possible.
+fn wanted(observed: &Observed) -> Result<Value, String> {
+    let restore = &observed.restore;
+    let replaced: Vec<Replaced> = observed.disks.iter().map(replaced).collect();
+    let target = observed.target.as_ref();
+    let existing = target.map(|target| &target.object);
+    let vm = restored(restore, &observed.source, existing, &replaced);
+    let vm = vm.map_err(|message| format!("spec.patches: {message}"))?;
+    let source = observed.source["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default();
+    if existing.is_some() || source == restore.spec.target.name {
+        return Ok(vm);
+    }
+    let shared = shared_claims(&observed.source, &vm);
+    if shared.is_empty() {
+        return Ok(vm);
+    }
+    Err(format!(
+        "the new VM would use claims of VirtualMachine {source}: {}; leave out volumes that are not in \
+         the snapshot by spec.patches, and use another volumeRestorePolicy than InPlace",
+        shared.join(", ")
+    ))
+}
+
 /// All claims exist: the VM takes them.
 fn finish(observed: &Observed) -> Plan {
     let restore = &observed.restore;
     let target = observed.target.as_ref();
-    let is_done = target.is_some_and(|target| {
-        target.annotation(annotations::LAST_RESTORE_UID) == Some(mark(restore).as_str())
-    });
-    if !is_done {
-        let replaced: Vec<Replaced> = observed.disks.iter().map(replaced).collect();
-        let existing = target.map(|target| &target.object);
-        let vm = match restored(restore, &observed.source, existing, &replaced) {
+    if !is_done(observed) {
+        let vm = match wanted(observed) {
             Ok(vm) => vm,
             Err(message) => {
                 return Plan::state(Progress::Failed {
                     reason: Reason::RestoreNotPossible,
-                    message: format!("spec.patches: {message}"),
+                    message,
                 });
             }
         };
         if target.is_some() {
             return Plan::step(Step::UpdateTarget(vm));
-        }
-        let shared = shared_claims(&observed.source, &vm);
-        if !shared.is_empty()
-            && observed.source["metadata"]["name"] != restore.spec.target.name.as_str()
-        {
-            return Plan::state(Progress::Failed {
-                reason: Reason::RestoreNotPossible,
-                message: format!(
-                    "the new VM would use claims of VirtualMachine {}, whose volumes are not in the \
-                     snapshot: {}; remove them by spec.patches",
-                    observed.source["metadata"]["name"]
-                        .as_str()
-                        .unwrap_or_default(),
-                    shared.join(", ")
-                ),
-            });
         }
         return Plan::step(Step::CreateTarget(vm));
     }

@@ -105,21 +105,20 @@ fn replace_claims(spec: &mut Value, replaced: &[Replaced]) {
 
 /// Claims of a new VM that its source uses as well: their volumes are not in the snapshot.
 pub(super) fn shared_claims(source: &Value, vm: &Value) -> Vec<String> {
-    let claims = |vm: &Value| {
-        let volumes = vm.pointer("/spec/template/spec/volumes");
-        let volumes = volumes
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
-        volumes
-            .iter()
-            .filter_map(|volume| claim_of(volume).map(ToOwned::to_owned))
-            .collect::<Vec<_>>()
-    };
-    let old = claims(source);
-    claims(vm)
+    let old = claims_of(source);
+    claims_of(vm)
         .into_iter()
         .filter(|claim| old.contains(claim))
+        .collect()
+}
+
+/// The names of the claims of a VM.
+pub(super) fn claims_of(vm: &Value) -> Vec<String> {
+    let volumes = vm.pointer("/spec/template/spec/volumes");
+    let volumes = volumes.and_then(Value::as_array);
+    let volumes = volumes.into_iter().flatten();
+    volumes
+        .filter_map(|volume| claim_of(volume).map(ToOwned::to_owned))
         .collect()
 }
 

@@ -54,7 +54,12 @@ fn target(status: &Value, annotations: &Value) -> Target {
     Target {
         object: json!({
             "metadata": {"name": "a", "annotations": annotations},
-            "spec": {"runStrategy": "Halted"},
+            "spec": {
+                "runStrategy": "Halted",
+                "template": {"spec": {"volumes": [
+                    {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                ]}},
+            },
         }),
         uid: "vm".to_owned(),
         status: serde_json::from_value(status.clone()).unwrap(),
@@ -167,10 +172,35 @@ fn claims_are_created_replaced_only_in_place_and_owned() {
     let mark = json!({annotations::LAST_RESTORE_UID: MARK});
     done.target = Some(target(&json!({"restoreInProgress": "r"}), &mark));
     assert_eq!(plan(&done).step, Some(Step::OwnClaim(0)));
+    // It may run meanwhile, by its patches.
+    let guest = json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}});
+    done.guest = Some(serde_json::from_value(guest).unwrap());
+    assert_eq!(plan(&done).step, Some(Step::OwnClaim(0)));
     done.disks = vec![disk(&done.restore, &claim(MARK, "vm"))];
     assert_eq!(plan(&done).step, Some(Step::Complete));
+    // A claim that the VM does not use is kept, and those of the source of a new VM.
+    let mut unused = observed(&in_place, &claim("other", "x"));
+    unused.target.as_mut().unwrap().object["spec"] = json!({"runStrategy": "Halted"});
+    assert_eq!(problem(plan(&unused)), Reason::RestoreNotPossible);
+    let mut elsewhere = in_place.clone();
+    elsewhere["target"] = json!({"kind": "VirtualMachine", "name": "b"});
+    let mut new = observed(&elsewhere, &claim("other", "x"));
+    new.target = None;
+    assert_eq!(plan(&new).step, None);
+    assert_eq!(problem(plan(&new)), Reason::RestoreNotPossible);
+    // A patch that cannot be applied is found before anything is deleted.
+    let mut patched = in_place.clone();
+    patched["patches"] = json!([r#"{"op": "remove", "path": "/spec/none"}"#]);
+    let refused = plan(&observed(&patched, &claim("other", "x")));
+    assert_eq!(refused.step, None);
+    assert_eq!(problem(refused), Reason::RestoreNotPossible);
     // Nothing is deleted while the data is not there.
     let mut gone = observed(&in_place, &claim("other", "x"));
+    let deleted = json!({
+        "metadata": {"name": "x", "deletionTimestamp": CREATED}, "status": {"readyToUse": true},
+    });
+    gone.disks[0].copy = serde_json::from_value(deleted).unwrap();
+    assert_eq!(problem(plan(&gone)), Reason::RestoreSourceNotReady);
     gone.disks[0].copy = None;
     assert_eq!(problem(plan(&gone)), Reason::RestoreSourceNotReady);
 }

@@ -24,6 +24,9 @@ use crate::subresources::{self, Of, SubresourceError};
 /// Of virt-api: the VM of a paused guest is locked by another snapshot.
 const STILL_LOCKED: &str = "snapshot is in progress";
 
+/// Seconds after which a request to pause a guest has succeeded or failed, and its VMI shows which.
+const SETTLED_AFTER: i64 = 90;
+
 type Snapshot = VirtualMachineSnapshot;
 
 fn update(tried: &'static str) -> impl Fn(WriteError) -> SnapshotError {
@@ -67,6 +70,7 @@ impl Controller {
                 self.create_content(key, observed).await?;
                 None
             }
+            Step::Pause(hold) => Some(self.pause(key, observed, hold).await?),
             Step::Copy(hold) => self.copy(key, observed, hold).await?,
             Step::NoteCreated => {
                 self.note_created(key, observed).await?;
@@ -245,6 +249,28 @@ impl Controller {
         }
     }
 
+    /// The record first, so that a later process releases the guest.
+    async fn pause(
+        &self,
+        key: &Key,
+        observed: &Observed,
+        hold: &Hold,
+    ) -> Result<Snapshot, SnapshotError> {
+        let after = self.note_hold(key, observed, Some(hold)).await?;
+        let guest = Key::new(
+            key.namespace.as_str(),
+            observed.snapshot.spec.source.name.as_str(),
+        );
+        match self.guest_verb(&guest, "pause").await {
+            // Paused already, by an earlier attempt, or not running any more: the next observation tells.
+            Ok(()) | Err(SubresourceError::Refused { .. }) => Ok(after),
+            Err(source) => Err(SnapshotError::Guest {
+                tried: "pause",
+                source,
+            }),
+        }
+    }
+
     /// Holds the guest, and copies within the hold. Both may be repeated.
     async fn copy(
         &self,
@@ -255,43 +281,31 @@ impl Controller {
         let mut after = None;
         if observed.hold().as_ref() != Some(hold) {
             after = Some(self.note_hold(key, observed, Some(hold)).await?);
-            failpoints::after("virt-controller/snapshot/note-hold");
         }
         let guest = Key::new(
             key.namespace.as_str(),
             observed.snapshot.spec.source.name.as_str(),
         );
-        match hold.by {
-            By::Lock | By::User => {}
-            By::Agent => {
-                let left = hold.until - observed.now.as_second();
-                let body = json!({"unfreezeTimeout": format!("{}s", left.max(1))});
-                let frozen = subresources::put(&self.client, Of::Vmi, &guest, "freeze", &body);
-                if let Err(error) = frozen.await {
-                    let note = format!(
-                        "the guest agent did not freeze the guest, which is paused instead: {}",
-                        error_chain(&error)
-                    );
-                    self.publish(observed, EventType::Warning, Reason::FreezeError, note);
-                    let pause = Hold {
-                        by: By::Pause,
-                        agent_failed: true,
-                        ..hold.clone()
-                    };
-                    let paused = self.note_hold(key, observed, Some(&pause)).await?;
-                    return Ok(Some(paused));
-                }
+        // In other ways it is held already.
+        if hold.by == By::Agent {
+            let left = hold.until - observed.now.as_second();
+            let body = json!({"unfreezeTimeout": format!("{}s", left.max(1))});
+            let frozen = subresources::put(&self.client, Of::Vmi, &guest, "freeze", &body);
+            if let Err(error) = frozen.await {
+                let note = format!(
+                    "the guest agent did not freeze the guest, which is paused instead: {}",
+                    error_chain(&error)
+                );
+                self.publish(observed, EventType::Warning, Reason::FreezeError, note);
+                let pause = Hold {
+                    by: By::Pause,
+                    since: observed.now.as_second(),
+                    agent_failed: true,
+                    ..hold.clone()
+                };
+                let paused = self.note_hold(key, observed, Some(&pause)).await?;
+                return Ok(Some(paused));
             }
-            By::Pause => match self.guest_verb(&guest, "pause").await {
-                // Paused already, by an earlier attempt.
-                Ok(()) | Err(SubresourceError::Refused { .. }) => {}
-                Err(source) => {
-                    return Err(SnapshotError::Guest {
-                        tried: "pause",
-                        source,
-                    });
-                }
-            },
         }
         failpoints::after("virt-controller/snapshot/hold");
         let copies = observed.content.iter().flat_map(|content| &content.copies);
@@ -372,7 +386,13 @@ impl Controller {
             "annotations": {ANNOTATION: text},
         }});
         let written = merge(&self.api(key), MANAGER, key, &body).await;
-        written.map_err(update("record how the guest is held"))
+        let written: Snapshot = written.map_err(update("record how the guest is held"))?;
+        self.snapshots
+            .wrote(observed.snapshot.as_ref(), written.clone());
+        if hold.is_some() {
+            failpoints::after("virt-controller/snapshot/note-hold");
+        }
+        Ok(written)
     }
 
     async fn note_created(&self, key: &Key, observed: &Observed) -> Result<(), SnapshotError> {
@@ -430,13 +450,21 @@ impl Controller {
             match self.guest_verb(&named, verb).await {
                 Ok(()) => {}
                 // It is not paused or frozen any more.
-                Err(SubresourceError::Refused { message }) if !message.contains(STILL_LOCKED) => {}
+                Err(SubresourceError::Refused { message })
+                    if !message.contains(STILL_LOCKED) && is_settled(observed, hold) => {}
                 Err(source) => {
                     return Err(SnapshotError::Guest {
                         tried: "release",
                         source,
                     });
                 }
+            }
+            if hold.agent_failed
+                && let Err(error) = self.guest_verb(&named, "unfreeze").await
+            {
+                // A late freeze ends by itself, at the time that the request named.
+                let error = error_chain(&error);
+                tracing::warn!(snapshot = %key, error, "a guest that may be frozen was not thawed");
             }
             failpoints::after("virt-controller/snapshot/release-guest");
         }
@@ -503,6 +531,12 @@ impl Controller {
     }
 }
 
+/// Whether a guest that does not show that it is paused is not going to be: a request to pause it may still be
+/// under way, or carried out and not shown yet.
+fn is_settled(observed: &Observed, hold: &Hold) -> bool {
+    hold.by != By::Pause || observed.now.as_second() >= hold.since.saturating_add(SETTLED_AFTER)
+}
+
 fn without_null_class(mut body: Value) -> Value {
     if body["spec"]["volumeSnapshotClassName"].is_null()
         && let Some(spec) = body["spec"].as_object_mut()
@@ -519,6 +553,7 @@ fn name(step: &Step) -> &'static str {
         Step::Lock => "virt-controller/snapshot/lock",
         Step::Unlock => "virt-controller/snapshot/unlock",
         Step::CreateContent => "virt-controller/snapshot/create-content",
+        Step::Pause(_) => "virt-controller/snapshot/pause",
         Step::Copy(_) => "virt-controller/snapshot/copy",
         Step::NoteCreated => "virt-controller/snapshot/note-created",
         Step::Release(_) => "virt-controller/snapshot/release",

@@ -13,7 +13,11 @@ pub(super) struct Hold {
     pub(super) by: By,
     /// The VMI that is held; empty if there is none.
     pub(super) uid: String,
-    /// When the agent thaws a frozen guest at the latest, in seconds since 1970.
+    /// When it was recorded, in seconds since 1970.
+    #[serde(default)]
+    pub(super) since: i64,
+    /// When the hold ends at the latest, in seconds since 1970: a frozen guest is thawed, and a snapshot that
+    /// has paused its guest fails.
     pub(super) until: i64,
     /// The agent did not freeze the guest, which was paused instead.
     #[serde(default)]
@@ -41,6 +45,7 @@ impl Hold {
         Some(serde_json::from_str(text).unwrap_or(Self {
             by: By::Pause,
             uid: String::new(),
+            since: 0,
             until: 0,
             agent_failed: false,
         }))

@@ -8,8 +8,8 @@
 //! - [`contents`] releases contents that are deleted.
 //!
 //! **Invariants**: every disk is copied within one hold of the guest, or the snapshot fails; the record of
-//! a hold is written before the guest is held, so that a later process releases it; a guest that was paused
-//! by a user stays paused; a disk is never copied a second time for the same snapshot once all are copied.
+//! a hold is written before the guest is held, so that a later process releases it, and it is kept until the
+//! guest is known not to be paused by it; a guest that was paused by a user stays paused; a disk is never copied a second time for the same snapshot once all are copied.
 
 mod act;
 mod contents;
@@ -160,13 +160,21 @@ impl Reconciler for Controller {
                 let written = self.write_status(key, &observed, &plan, None).await?;
                 snapshot = written.map_or(snapshot, Arc::new);
             }
-            match Box::pin(self.act(key, &observed, step)).await {
+            let acted = Box::pin(self.act(key, &observed, step)).await;
+            match acted {
                 Ok(Some(after)) => {
                     self.snapshots.wrote(&snapshot, after.clone());
                     snapshot = Arc::new(after);
+                    if matches!(step, plan::Step::Pause(_)) {
+                        let observed = self.refreshed(key, observed);
+                        self.write_status(key, &observed, &plan, None).await?;
+                        // The VMI that shows it triggers the next reconcile earlier.
+                        return Ok(Requeue::After(plan::RETRY));
+                    }
                 }
                 Ok(None) => {}
                 Err(error) => {
+                    let observed = self.refreshed(key, observed);
                     self.write_status(key, &observed, &plan, Some(&error))
                         .await?;
                     return Err(error);

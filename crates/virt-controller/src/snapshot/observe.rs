@@ -17,7 +17,7 @@ use reconcile::Key;
 use serde_json::Value;
 
 use super::hold::Hold;
-use super::source::{Disk, DiskState, claim_of, content_name, volumes};
+use super::source::{Disk, DiskState, claim_of, content_name, volumes, with_plugs};
 use super::{Controller, SnapshotError};
 use crate::view::{Claim, Guest};
 
@@ -119,6 +119,16 @@ fn unreadable(what: &'static str) -> impl Fn(kube::Error) -> SnapshotError {
 }
 
 impl Controller {
+    /// With the snapshot as the last step has written it: its status is written under that version.
+    pub(super) fn refreshed(&self, key: &Key, observed: Observed) -> Observed {
+        let current = self.snapshots.get(key);
+        let same = current.filter(|one| one.metadata.uid == observed.snapshot.metadata.uid);
+        Observed {
+            snapshot: same.unwrap_or_else(|| Arc::clone(&observed.snapshot)),
+            ..observed
+        }
+    }
+
     pub(super) fn vm_api(&self, namespace: &str) -> Api<DynamicObject> {
         let kind = ApiResource::erase::<VirtualMachine>(&());
         Api::namespaced_with(self.client.clone(), namespace, &kind)
@@ -177,8 +187,9 @@ impl Controller {
             let revision = api.get_opt(name).await;
             let revision = revision.map_err(unreadable("the revision of the VM"))?;
             let running = revision.and_then(|revision| revision.data);
-            if let Some(running) = running.and_then(|data| data.0.get("spec").cloned()) {
-                spec = running;
+            if let Some(started) = running.and_then(|data| data.0.get("spec").cloned()) {
+                let plugs = guest.map_or(&[][..], |guest| guest.plugs.as_slice());
+                spec = with_plugs(started, &spec, plugs);
             }
         }
         Ok(Some(Vm {

@@ -28,7 +28,9 @@ pub(super) enum Step {
     Lock,
     Unlock,
     CreateContent,
-    /// Holds the guest and creates the missing volume snapshots.
+    /// Pauses the guest. Nothing is copied before its VMI shows that it is paused.
+    Pause(Hold),
+    /// Holds the guest in other ways, and creates the missing volume snapshots.
     Copy(Hold),
     /// Records that all disks are copied.
     NoteCreated,
@@ -186,10 +188,10 @@ fn progress(observed: &Observed) -> Plan {
             Progress::Waits { message, .. } => format!(": {message}"),
             _ => String::new(),
         };
-        return Plan::state(Progress::Failed {
-            reason: Reason::SnapshotDeadlineExceeded,
-            message: format!("the snapshot did not complete within its deadline{cause}"),
-        });
+        return failed(
+            Reason::SnapshotDeadlineExceeded,
+            format!("the snapshot did not complete within its deadline{cause}"),
+        );
     }
     let requeue_in = Some(plan.requeue_in.map_or(left, |wait| wait.min(left)));
     Plan { requeue_in, ..plan }
@@ -218,10 +220,7 @@ fn completion(observed: &Observed, content: &Content) -> Plan {
         return Plan::step(step, Progress::Copying);
     }
     if let Some(message) = missing(content) {
-        return Plan::state(Progress::Failed {
-            reason: Reason::VolumeSnapshotMissing,
-            message,
-        });
+        return failed(Reason::VolumeSnapshotMissing, message);
     }
     match content.copies.iter().find(|copy| !copy.is_ready()) {
         None => Plan::state(Progress::Complete),
@@ -244,6 +243,14 @@ fn waits(reason: Reason, message: impl Into<String>) -> Plan {
             reason,
             message: message.into(),
         })
+    }
+}
+
+/// The next reconcile releases the guest and the VM.
+fn failed(reason: Reason, message: String) -> Plan {
+    Plan {
+        requeue_in: Some(RETRY),
+        ..Plan::state(Progress::Failed { reason, message })
     }
 }
 
@@ -280,14 +287,14 @@ fn copying(observed: &Observed) -> Plan {
     let is_begun = content.copies.iter().any(|copy| copy.object.is_some());
     let was_held = hold.as_ref().is_some_and(|hold| is_held(observed, hold));
     match hold {
-        _ if is_begun && !was_held => Plan::state(Progress::Failed {
-            reason: Reason::SnapshotInconsistent,
-            message: format!(
-                "the guest of VirtualMachine {} was started, ended or thawed while its disks were \
-                 copied",
+        _ if is_begun && !was_held => failed(
+            Reason::SnapshotInconsistent,
+            format!(
+                "the guest of VirtualMachine {} was started, ended, resumed or thawed while its \
+                 disks were copied",
                 vm.object["metadata"]["name"].as_str().unwrap_or_default()
             ),
-        }),
+        ),
         Some(hold) if was_held => {
             let all_exist = content.copies.iter().all(|copy| copy.object.is_some());
             if !all_exist {
@@ -304,7 +311,14 @@ fn copying(observed: &Observed) -> Plan {
                 },
             }
         }
-        _ => Plan::step(Step::Copy(new_hold(observed)), Progress::Copying),
+        hold => {
+            let hold = new_hold(observed, hold.as_ref());
+            let step = match hold.by {
+                By::Pause if !is_paused(observed) => Step::Pause(hold),
+                By::Lock | By::Agent | By::User | By::Pause => Step::Copy(hold),
+            };
+            Plan::step(step, Progress::Copying)
+        }
     }
 }
 
@@ -371,6 +385,11 @@ fn unsettled(guest: &Guest) -> Option<String> {
     (*guest.phase() != GuestPhase::Running).then(|| "the guest is being started".to_owned())
 }
 
+fn is_paused(observed: &Observed) -> bool {
+    let guest = observed.guest.as_ref();
+    guest.is_some_and(|guest| conditions::is_true(&guest.status.conditions, &Type::Paused))
+}
+
 /// Whether the hold applies to the guest as it is now.
 fn is_held(observed: &Observed, hold: &Hold) -> bool {
     let uid = observed
@@ -378,27 +397,42 @@ fn is_held(observed: &Observed, hold: &Hold) -> bool {
         .as_ref()
         .and_then(|guest| guest.metadata.uid.as_deref());
     let is_same = uid.unwrap_or_default() == hold.uid;
-    is_same && (hold.by != By::Agent || observed.now.as_second() < hold.until)
+    let is_in_time = observed.now.as_second() < hold.until;
+    is_same
+        && match hold.by {
+            By::Lock => true,
+            By::Agent => is_in_time,
+            By::Pause => is_in_time && is_paused(observed),
+            By::User => is_paused(observed),
+        }
 }
 
-fn new_hold(observed: &Observed) -> Hold {
+fn new_hold(observed: &Observed, before: Option<&Hold>) -> Hold {
     let guest = observed.guest.as_ref();
     let has = |kind: Type| {
         guest.is_some_and(|guest| conditions::is_true(&guest.status.conditions, &kind))
     };
     let left = time_left(observed).and_then(|left| SignedDuration::try_from(left).ok());
     let limit = left.unwrap_or(DEADLINE).as_secs().max(1);
+    let uid = guest
+        .and_then(|guest| guest.metadata.uid.clone())
+        .unwrap_or_default();
+    // A guest that we have paused is not one that a user has paused: it has to be released.
+    let ours = before
+        .filter(|before| before.by == By::Pause && (before.uid.is_empty() || before.uid == uid));
     let by = match guest {
         None => By::Lock,
+        Some(_) if ours.is_some() => By::Pause,
         Some(_) if has(Type::Paused) => By::User,
         Some(_) if has(Type::AgentConnected) => By::Agent,
         Some(_) => By::Pause,
     };
-    let uid = guest.and_then(|guest| guest.metadata.uid.clone());
+    let now = observed.now.as_second();
     Hold {
         by,
-        uid: uid.unwrap_or_default(),
-        until: observed.now.as_second().saturating_add(limit),
-        agent_failed: false,
+        uid,
+        since: now,
+        until: now.saturating_add(limit),
+        agent_failed: ours.is_some_and(|ours| ours.agent_failed),
     }
 }

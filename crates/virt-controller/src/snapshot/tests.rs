@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::hold::{ANNOTATION, By, Hold};
 use super::observe::{Content, Copy, Observed, Vm};
 use super::plan::{Plan, Progress, Step, plan};
-use super::source::{Disk, DiskState};
+use super::source::{Disk, DiskState, with_plugs};
 use super::status;
+use crate::view::Plug;
 
 const CREATED: &str = "2026-11-21T12:00:00Z";
 
@@ -75,6 +76,7 @@ fn hold(by: By, uid: &str) -> Hold {
     Hold {
         by,
         uid: uid.to_owned(),
+        since: created.as_second() + 60,
         // Five minutes after the creation.
         until: created.as_second() + 300,
         agent_failed: false,
@@ -221,7 +223,12 @@ fn guest_is_held_by_agent_pause_user_or_lock() {
             copies: vec![missing()],
             ..case()
         };
-        assert_eq!(one.step(), Some(Step::Copy(hold(by, uid))));
+        let hold = hold(by, uid);
+        let expected = match by {
+            By::Pause => Step::Pause(hold),
+            By::Lock | By::Agent | By::User => Step::Copy(hold),
+        };
+        assert_eq!(one.step(), Some(expected));
     }
     let starting = Case {
         guest: json!({"metadata": {"name": "a"}, "status": {"phase": "Scheduling"}}),
@@ -232,8 +239,9 @@ fn guest_is_held_by_agent_pause_user_or_lock() {
 
 #[test]
 fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
+    let paused = json!([{"type": "Paused", "status": "True"}]);
     let begun = |hold: Hold, minutes: i64| Case {
-        guest: running(json!([])),
+        guest: running(paused.clone()),
         hold: Some(hold),
         content: Some(Value::Null),
         copies: vec![copy(Value::Null), missing()],
@@ -248,6 +256,14 @@ fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
             begun(hold(by, uid), 1).problem(),
             Reason::SnapshotInconsistent
         );
+    }
+    // A guest that was resumed.
+    for by in [By::Pause, By::User] {
+        let resumed = Case {
+            guest: running(json!([])),
+            ..begun(hold(by, "vmi"), 1)
+        };
+        assert_eq!(resumed.problem(), Reason::SnapshotInconsistent);
     }
     let mut thawed = hold(By::Agent, "vmi");
     thawed.until -= 240;
@@ -266,6 +282,67 @@ fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
         (late.step(), reason),
         (None, Reason::SnapshotDeadlineExceeded)
     );
+}
+
+#[test]
+fn guest_that_we_have_paused_never_counts_as_paused_by_a_user() {
+    let paused = json!([{"type": "Paused", "status": "True"}]);
+    let mut old = hold(By::Pause, "vmi");
+    old.until -= 250;
+    let mut unreadable = hold(By::Pause, "");
+    unreadable.until = 0;
+    for before in [old, unreadable] {
+        let one = Case {
+            guest: running(paused.clone()),
+            hold: Some(before.clone()),
+            content: Some(Value::Null),
+            copies: vec![missing()],
+            ..case()
+        };
+        assert_eq!(one.step(), Some(Step::Copy(hold(By::Pause, "vmi"))));
+        let not_shown_yet = Case {
+            guest: running(json!([])),
+            hold: Some(before),
+            ..one
+        };
+        let pause = Step::Pause(hold(By::Pause, "vmi"));
+        assert_eq!(not_shown_yet.step(), Some(pause));
+    }
+}
+
+#[test]
+fn spec_of_a_running_guest_has_its_hot_plugged_volumes() {
+    let spec = |volumes: Value, disks: Value| {
+        json!({
+            "template": {"spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}}},
+        })
+    };
+    let volume = |name: &str| {
+        json!({
+            "name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true},
+        })
+    };
+    let (root, edited) = (
+        json!({"name": "root", "persistentVolumeClaim": {"claimName": "root"}}),
+        json!({"name": "root", "persistentVolumeClaim": {"claimName": "other"}}),
+    );
+    let started = spec(
+        json!([root, volume("gone"), volume("medium")]),
+        json!([{"name": "root"}, {"name": "gone"}, {"name": "medium", "cdrom": {}}]),
+    );
+    let now = spec(
+        json!([edited, volume("new"), volume("later")]),
+        json!([{"name": "root"}, {"name": "new"}, {"name": "later"}]),
+    );
+    let plugs = [Plug {
+        volume: "new".to_owned(),
+        claim: "new".to_owned(),
+    }];
+    let expected = spec(
+        json!([root, volume("new")]),
+        json!([{"name": "root"}, {"name": "medium", "cdrom": {}}, {"name": "new"}]),
+    );
+    assert_eq!(with_plugs(started, &now, &plugs), expected);
 }
 
 #[test]

@@ -677,6 +677,19 @@ async fn run_verb(client: &Client, path: &str) -> http::Response<axum::body::Bod
         let patched = vms.patch(name, &PatchParams::default(), &halted).await;
         patched.unwrap();
     }
+    if let [.., name, verb @ ("pause" | "unpause")] = parts[..] {
+        let vmis = Api::<VirtualMachineInstance>::namespaced(client.clone(), NAMESPACE);
+        let status = vmis.get(name).await.unwrap().status.unwrap_or_default();
+        let mut conditions = json!(status.conditions);
+        let all = conditions.as_array_mut().unwrap();
+        all.retain(|one| one["type"] != "Paused");
+        if verb == "pause" {
+            all.push(json!({"type": "Paused", "status": "True"}));
+        }
+        let shown = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        let patched = vmis.patch(name, &PatchParams::default(), &shown).await;
+        patched.unwrap();
+    }
     http::Response::new(axum::body::Body::empty())
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kubevirt_api::snapshot::{
@@ -23,10 +22,6 @@ impl TestCluster {
     }
 
     pub(crate) fn volume_snapshots(&self) -> Api<VolumeSnapshot> {
-        Api::namespaced(self.client.clone(), NAMESPACE)
-    }
-
-    pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 

@@ -48,6 +48,12 @@ pub(crate) enum StorageError {
         #[source]
         source: Box<kube::Error>,
     },
+    #[error("read the claims that may need snapshot {snapshot}")]
+    ReadClaims {
+        snapshot: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
     #[error("read the claim of volume {volume}")]
     Read {
         volume: String,
@@ -62,7 +68,9 @@ impl ReconcileError for StorageError {
             Self::Write(error) => error.reason(),
             Self::Backing(_) => Reason::ProvisioningFailed,
             Self::Disk { .. } => Reason::VolumeFailedDelete,
-            Self::Read { .. } | Self::ReadSnapshot { .. } => Reason::ServerUnavailable,
+            Self::Read { .. } | Self::ReadSnapshot { .. } | Self::ReadClaims { .. } => {
+                Reason::ServerUnavailable
+            }
         }
     }
 

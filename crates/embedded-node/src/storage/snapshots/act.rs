@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use error_chain::error_chain;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
+use k8s_openapi::{
+    api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Api, api::ListParams};
 use kubevirt_api::{
     annotations::DEFAULT_SNAPSHOT_CLASS,
     volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
@@ -22,7 +24,7 @@ use super::{
     CONTENT_PROTECTION, SNAPSHOT_PROTECTION,
     content::{self, Data, Owner},
     files::Files,
-    plan, usage,
+    is_wanted, plan, usage,
 };
 use crate::node::Shared;
 
@@ -145,6 +147,19 @@ impl Snapshotter {
         })
     }
 
+    /// The data is about to be deleted, and the cache may not have a claim that was just created; its event
+    /// triggers the snapshot again.
+    async fn is_wanted(&self, key: &Key, snapshot: &VolumeSnapshot) -> Result<bool, StorageError> {
+        let client = self.0.settings.client.clone();
+        let claims = Api::<PersistentVolumeClaim>::namespaced(client, &key.namespace);
+        let found = claims.list(&ListParams::default()).await;
+        let found = found.map_err(|source| StorageError::ReadClaims {
+            snapshot: key.to_string(),
+            source: Box::new(source),
+        })?;
+        Ok(found.iter().any(|claim| is_wanted(claim, snapshot)))
+    }
+
     /// Returns the changed snapshot; `None` when the next step waits for a change from outside.
     async fn act(
         &self,
@@ -185,6 +200,9 @@ impl Snapshotter {
                 Ok(None)
             }
             Step::DeleteContent => {
+                if self.is_wanted(key, snapshot).await? {
+                    return Ok(None);
+                }
                 let named = Key::new("", plan::content_name(snapshot));
                 let named = snapshot
                     .spec

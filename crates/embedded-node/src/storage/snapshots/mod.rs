@@ -19,6 +19,7 @@ mod tests;
 use std::sync::Arc;
 
 use error_chain::error_chain;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Resource as _, runtime::watcher};
 use kubevirt_api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use reconcile::{Key, Store, Triggers, run_controller, watch_if_defined};
@@ -204,18 +205,19 @@ async fn create_class(shared: &Shared, stop: &CancellationToken) {
     }
 }
 
-/// Whether a claim without a volume is to be a copy of the snapshot.
-fn usage(shared: &Shared, snapshot: &VolumeSnapshot) -> plan::Usage {
+/// Whether the claim has no volume yet, and is to be a copy of the snapshot.
+fn is_wanted(claim: &PersistentVolumeClaim, snapshot: &VolumeSnapshot) -> bool {
     let name = snapshot.meta().name.clone().unwrap_or_default();
-    let wanted = Ok(DataSource::Snapshot(name));
+    claim.metadata.namespace == snapshot.metadata.namespace
+        && claim.metadata.deletion_timestamp.is_none()
+        && claim::phase(claim) != "Bound"
+        && claim::data_source(claim) == Ok(DataSource::Snapshot(name))
+}
+
+/// Whether any such claim is known.
+fn usage(shared: &Shared, snapshot: &VolumeSnapshot) -> plan::Usage {
     let claims = shared.storage.claims.list();
-    let is_wanted = claims.iter().any(|claim| {
-        claim.metadata.namespace == snapshot.metadata.namespace
-            && claim.metadata.deletion_timestamp.is_none()
-            && claim::phase(claim) != "Bound"
-            && claim::data_source(claim) == wanted
-    });
-    if is_wanted {
+    if claims.iter().any(|claim| is_wanted(claim, snapshot)) {
         plan::Usage::Wanted
     } else {
         plan::Usage::Unused
