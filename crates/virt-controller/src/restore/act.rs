@@ -8,7 +8,7 @@ use kubevirt_api::restore::VirtualMachineRestore;
 use kubevirt_api::{API_VERSION, VirtualMachine, finalizers};
 use reasons::Reason;
 use reconcile::{
-    EventType, Key, ReconcileError as _, WriteError, apply_reported, create, delete_named,
+    EventType, Key, ReconcileError as _, WriteError, apply_reported, create, delete,
     delete_unchanged, merge, merge_status,
 };
 use serde_json::{Value, json};
@@ -158,10 +158,10 @@ impl Controller {
         let Some(claim) = &disk.claim else {
             return Ok(());
         };
-        if let Some(name) = &disk.data_volume {
-            let named = Key::new(key.namespace.as_str(), name.as_str());
+        if let Some(owner) = &disk.data_volume {
+            let named = Key::new(key.namespace.as_str(), owner.name.as_str());
             let api = Api::<DataVolume>::namespaced(self.client.clone(), &key.namespace);
-            let deleted = delete_named(&api, &named).await;
+            let deleted = delete(&api, &named, &owner.uid, None).await;
             deleted.map_err(failed("delete the data volume"))?;
         }
         let named = Key::new(key.namespace.as_str(), disk.name.as_str());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use kubevirt_api::VirtualMachine;
@@ -40,8 +41,8 @@ pub(super) struct Disk {
     /// The object of that name.
     pub(super) claim: Option<PersistentVolumeClaim>,
     pub(super) copy: Option<VolumeSnapshot>,
-    /// A data volume of that name, which would create the claim again. Only for `InPlace`.
-    pub(super) data_volume: Option<String>,
+    /// The data volume that owns the claim and would create it again. Only for `InPlace`.
+    pub(super) data_volume: Option<OwnerReference>,
 }
 
 /// The VM to restore.
@@ -168,7 +169,7 @@ impl Controller {
             name,
             claim,
             copy,
-            data_volume: data_volume.map(|owner| owner.name),
+            data_volume,
         })
     }
 }
