@@ -72,7 +72,7 @@ fn drive(is_full: bool) -> HotDisk {
              <driver name='qemu' type='raw' error_policy='stop'/>{element}
              <target dev='sdb' bus='sata'/><readonly/><alias name='ua-cd'/></disk>"
         ),
-        prepare: source.as_ref().and_then(|_| prepare("cd")),
+        prepare: source.as_ref().map(|_| prepare("cd")),
         source,
         kind: HotDiskKind::Medium,
     }
