@@ -118,7 +118,7 @@ async fn plug_and_unplug(cluster: &TestCluster) {
     wait_for_attachments(cluster, &[&["one"]]).await;
     report(cluster, "one", "Ready").await;
     let request = json!({"addVolumeOptions": {
-        "name": "two", "disk": {"disk": {"bus": "scsi"}},
+        "name": "two", "disk": {"name": "two", "disk": {"bus": "scsi"}},
         "volumeSource": {"persistentVolumeClaim": {"claimName": "two", "hotpluggable": true}},
     }});
     let patch = Patch::Merge(json!({"status": {"volumeRequests": [request]}}));
