@@ -4,6 +4,7 @@ use kubevirt_api::vm_status::VirtualMachineStatus;
 use serde_json::{Value, json};
 
 use super::{NOW, observe, set, vm, vmi, with_volume};
+use crate::vm::observe::Observed;
 use crate::vm::plan::{Step, plan};
 use crate::vm::status::{self, Done};
 use crate::vm::{revision, template};
