@@ -8,7 +8,7 @@ use kubevirt_api::restore::{VirtualMachineRestore, VirtualMachineRestoreStatus};
 use serde_json::{Value, json};
 
 use super::cluster::{NAMESPACE, TestCluster};
-use super::snapshots::with_vm;
+use super::snapshots::{with_storage, with_vm};
 
 impl TestCluster {
     fn restores(&self) -> Api<VirtualMachineRestore> {
@@ -66,10 +66,14 @@ impl TestCluster {
 
 async fn with_snapshot() -> TestCluster {
     let cluster = with_vm().await;
+    take_snapshot(&cluster).await;
+    cluster
+}
+
+async fn take_snapshot(cluster: &TestCluster) {
     cluster.create_snapshot("s", "a", json!({})).await;
     cluster.wait_for_snapshot("s", "Succeeded").await;
     cluster.wait_for_unlocked("a").await;
-    cluster
 }
 
 async fn halt(cluster: &TestCluster) {
@@ -223,17 +227,36 @@ async fn restore_twice(cluster: &TestCluster) {
     }
 }
 
+/// Deletes the VMs with their claims, and the snapshot.
+async fn delete_all(cluster: &TestCluster, failpoint: &str) {
+    let (all, now) = (kube::api::ListParams::default(), DeleteParams::default());
+    for name in ["a", "b"] {
+        cluster.vms().delete(name, &now).await.unwrap();
+    }
+    cluster.snapshots().delete("s", &now).await.unwrap();
+    cluster
+        .wait_until(&format!("{failpoint}: nothing is left"), async || {
+            cluster.vms().list(&all).await.unwrap().items.is_empty()
+                && cluster.claims().list(&all).await.unwrap().items.is_empty()
+                && cluster.snapshots().list(&all).await.unwrap().items.is_empty()
+        })
+        .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn restores_survive_a_crash_at_every_failpoint() {
+    let mut cluster = with_storage().await;
     let names = ::failpoints::NAMES.lines();
     for name in names.filter(|name| name.starts_with("virt-controller/restore/")) {
-        let mut cluster = with_snapshot().await;
+        cluster.run_vm_on_a_disk().await;
+        take_snapshot(&cluster).await;
         cluster.crash_after(name);
         restore_twice(&cluster).await;
         assert!(
             !cluster.is_crash_pending(),
             "failpoint {name} was not reached"
         );
-        cluster.end().await;
+        delete_all(&cluster, name).await;
     }
+    cluster.end().await;
 }
