@@ -169,7 +169,8 @@ fn open_directory(parent: &OwnedFd, volume: &str) -> io::Result<OwnedFd> {
 
 /// Whether something is mounted exactly there.
 fn is_mount(opened: &OwnedFd) -> io::Result<bool> {
-    let flags = AtFlags::EMPTY_PATH;
+    // The server of a network file system, which may not answer, is not asked.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(opened, "", flags, StatxFlags::TYPE)?;
     if !found
         .stx_attributes_mask
