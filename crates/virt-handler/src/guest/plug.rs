@@ -14,7 +14,7 @@ use launcher_channel::{HotDisk, Request};
 use model::Guest;
 use reasons::Reason;
 use reconcile::{EventType, Key};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     act::Guests,
@@ -57,6 +57,7 @@ impl Guests {
             return;
         };
         let mut next = Plugged {
+            works: entry.plugged.works.clone(),
             awaited: entry.plugged.awaited.clone(),
             leaving: entry.plugged.leaving.clone(),
             requested: entry.plugged.requested.clone(),
@@ -169,7 +170,7 @@ impl Pass<'_> {
                 await_release(volume, next);
                 continue;
             }
-            match self.plugs.unmount(volume).await {
+            match self.unmount(volume).await {
                 Ok(()) => {
                     next.unmounted.insert(volume.to_owned());
                 }
@@ -203,9 +204,21 @@ impl Pass<'_> {
         };
         let provisioning = Claims::hotplugged(self.vmi).provisioning(volume);
         let (plugs, name) = (Arc::clone(&self.plugs), volume.to_owned());
-        let facts =
-            tokio::task::spawn_blocking(move || plugs.hand_over(&name, access, provisioning));
-        Ok(facts.await.map_err(io::Error::other)??)
+        let work = self.entry.plugged.works.begin(volume).ok_or_else(hangs)?;
+        let facts = tokio::task::spawn_blocking(move || {
+            let _work = work;
+            plugs.hand_over(&name, access, provisioning)
+        });
+        let facts = timeout(plugged::STORAGE_TIMEOUT, facts).await;
+        let facts = facts.map_err(|_late| hangs())?;
+        Ok(facts.map_err(io::Error::other)??)
+    }
+
+    async fn unmount(&self, volume: &str) -> io::Result<()> {
+        let work = self.entry.plugged.works.begin(volume).ok_or_else(hangs)?;
+        let unmounted = self.plugs.unmount(volume, work);
+        let unmounted = timeout(plugged::STORAGE_TIMEOUT, unmounted).await;
+        unmounted.unwrap_or_else(|_late| Err(hangs()))
     }
 
     /// A process of the attachment pod that virt-controller has published for the volume.
@@ -311,6 +324,11 @@ impl Pass<'_> {
             }
         }
     }
+}
+
+fn hangs() -> io::Error {
+    let message = "the storage of the volume does not respond";
+    io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
 /// Looks again soon, and less often once the pod has not responded for long.

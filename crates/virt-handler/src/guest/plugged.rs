@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,6 +12,7 @@ use kubevirt_api::{
 };
 use launcher_channel::{HotDisk, HotDiskKind};
 use model::{Guest, paths};
+use parking_lot::Mutex;
 use reasons::Reason;
 use tokio::time::Instant;
 
@@ -18,6 +20,8 @@ use tokio::time::Instant;
 pub(super) const RETRY: Duration = Duration::from_secs(3);
 /// Until an attachment pod that has just started is looked at again.
 pub(super) const SOON: Duration = Duration::from_millis(200);
+/// How long storage may take to give a volume to the guest, or to release it.
+pub(super) const STORAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// An attachment pod that has not responded for longer probably will not soon.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A guest that has not released a disk for longer probably will not.
@@ -38,6 +42,8 @@ pub(crate) struct Plugged {
     pub(super) mounted: BTreeSet<String>,
     pub(super) unmounted: BTreeSet<String>,
     pub(super) failures: BTreeMap<String, Failure>,
+    /// The volumes that threads of earlier passes still work on.
+    pub(super) works: Works,
     /// Since when the attachment pod of each volume has not responded.
     pub(super) awaited: BTreeMap<String, Instant>,
     /// Since when each disk is to leave the guest.
@@ -45,6 +51,34 @@ pub(crate) struct Plugged {
     /// The disks last requested, when, and over which connection.
     pub(super) requested: Option<(BTreeSet<String>, Instant, u64)>,
     pub(super) retry_in: Option<Duration>,
+}
+
+/// Volumes that a thread works on. It may hang with the storage, so each volume has one at most.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Works(Arc<Mutex<BTreeSet<String>>>);
+
+/// Held by the thread that works on a volume.
+#[derive(Debug)]
+pub(super) struct Work {
+    all: Works,
+    volume: String,
+}
+
+impl Works {
+    /// `None` while another thread works on the volume.
+    pub(super) fn begin(&self, volume: &str) -> Option<Work> {
+        let is_first = self.0.lock().insert(volume.to_owned());
+        is_first.then(|| Work {
+            all: self.clone(),
+            volume: volume.to_owned(),
+        })
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.all.0.lock().remove(&self.volume);
+    }
 }
 
 /// Why a volume could not be attached or detached.
@@ -248,6 +282,16 @@ mod tests {
         let at_start = json!([{"name": "v", "target": "vda"}]);
         assert!(!is_concerned(&vmi(&json!([hot("v")]), &at_start)));
         assert!(is_concerned(&vmi(&json!([]), &json!([entry("Ready")]))));
+    }
+
+    #[test]
+    fn volume_has_one_thread_at_most() {
+        let works = Plugged::default().works;
+        let work = works.begin("v");
+        assert!(work.is_some() && works.clone().begin("v").is_none());
+        assert!(works.begin("w").is_some());
+        drop(work);
+        assert!(works.begin("v").is_some());
     }
 
     #[test]
