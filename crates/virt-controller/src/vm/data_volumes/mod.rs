@@ -126,7 +126,7 @@ fn unpopulated(one: &Templated, there: &DataVolume) -> Option<String> {
     let name = &one.name;
     match &there.phase {
         Phase::Succeeded | Phase::WaitForFirstConsumer | Phase::PendingPopulation => None,
-        Phase::Failed => Some(format!("data volume {name} has failed")),
+        Phase::Failed => Some(there.failure(name)),
         Phase::Unset => Some(format!("no importer has processed data volume {name} yet")),
         phase => Some(match &one.missing_source {
             Some(source) => format!(

@@ -111,6 +111,25 @@ fn vm_does_not_start_from_a_data_volume_that_is_about_to_disappear() {
 }
 
 #[test]
+fn vm_repeats_why_an_import_has_failed() {
+    let there = json!({
+        "metadata": {"name": "x"},
+        "status": {"phase": "Failed", "conditions": [
+            {"type": "Running", "status": "False", "reason": "DiskDoesNotFit", "message": "too large"}]},
+    });
+    let mut observed = observe(vm("Always"), None);
+    observed.templates = vec![Templated {
+        data_volume: Some(Arc::new(serde_json::from_value(there).unwrap())),
+        ..templated("x", None, true)
+    }];
+    let waits = plan(&observed).waits_for;
+    assert_eq!(
+        waits.as_deref(),
+        Some("data volume x has failed: too large")
+    );
+}
+
+#[test]
 fn vm_that_runs_once_is_set_to_start_while_it_waits_for_data() {
     let mut fresh = vm("RerunOnFailure");
     fresh["status"] = json!({});
