@@ -11,13 +11,16 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     api::Api,
     error::ApiError,
-    store::{Collection, Scope, StoreError},
+    store::{Bound, Collection, Scope, StoreError},
 };
 
 /// The lifetime of events in kube-apiserver.
 const EVENT_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
-/// Changes kept for watchers to catch up, 5 to 10 KB each.
-const RETAINED_CHANGES: u64 = 2000;
+/// Changes kept for watchers to catch up. They have 5 to 10 KB each, unless a user writes large objects.
+const RETAINED: Bound = Bound {
+    count: 2000,
+    bytes: 256 << 20,
+};
 const PERIOD: Duration = Duration::from_mins(1);
 const CHUNK: usize = 100;
 
@@ -29,7 +32,7 @@ pub(crate) async fn run(api: Api, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        if let Err(error) = api.store.compact(RETAINED_CHANGES).await {
+        if let Err(error) = api.store.compact(RETAINED).await {
             let reason = error.reason();
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
