@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::{broadcast, oneshot};
 
 pub use self::{
-    copy::{Contents, back_up, inspect, restore},
+    copy::{Contents, back_up, inspect, interrupted_restore, restore},
     error::StoreError,
 };
 pub(crate) use self::{
