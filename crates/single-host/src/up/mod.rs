@@ -88,7 +88,7 @@ pub(crate) fn up(flags: &cli::Up, printer: Printer) -> Result<()> {
     requirements::host()?;
     requirements::writable(&flags.state.state_dir)?;
     let state = StateDir::create(&flags.state.state_dir)?;
-    requirements::free_space(state.root())?;
+    requirements::free_space(&state)?;
     let Some(lock) = lock(&state)? else {
         let holder = match state.lock()? {
             Locked::Theirs(holder) => holder,
@@ -318,7 +318,7 @@ fn server_names(names: &[String]) -> Result<Vec<identities::ServerName>> {
     parsed.collect()
 }
 
-/// Stops before anything is changed if the database is damaged, or not that of this host's guests.
+/// Stops before the database or a guest is changed if the database is damaged, or not that of this host's guests.
 fn check_database(state: &StateDir) -> Result<()> {
     let database = state.database();
     let contents = embedded_api::inspect(&database)
