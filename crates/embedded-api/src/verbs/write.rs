@@ -94,8 +94,8 @@ pub(crate) async fn create(
     let object = conversion::to_storage(api, &call.kind, object).await?;
     let key = call.key(&name);
     let created = commit(api, call, &name, move |store| async move {
-        let (object, _) = store.create(&key, object).await?;
-        Ok(object)
+        let created = store.create(&key, object).await;
+        created.map(|(object, _)| object)
     });
     let object = created.await?;
     let object = conversion::convert(api, &call.kind, object, &call.kind.api_version()).await?;
@@ -193,8 +193,8 @@ pub(crate) async fn put(
         if is_removed {
             return store.delete(&key, revision, object).await;
         }
-        let (object, _) = store.update(&key, revision, object).await?;
-        Ok(object)
+        let updated = store.update(&key, revision, object).await;
+        updated.map(|(object, _)| object)
     });
     let object = stored.await?;
     conversion::convert(api, &call.kind, object, &call.kind.api_version()).await
@@ -217,7 +217,7 @@ where
         let changed = change.await;
         let object = changed.map_err(|error| ApiError::about(error, kind.resource(), &name))?;
         server.on_write(&kind).await?;
-        Ok(object)
+        Ok::<_, ApiError>(object)
     };
     tokio::spawn(both.in_current_span())
         .await
