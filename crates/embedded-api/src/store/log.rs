@@ -10,7 +10,8 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::Value;
 
 use super::{
-    Bound, Collection, Event, EventKind, Key, Scope, StoreError, group::Write, query::select,
+    Bound, Collection, Event, EventKind, Key, Scope, StoreError, Stored, group::Write,
+    query::select,
 };
 
 /// The effect of a write.
