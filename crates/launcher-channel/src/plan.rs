@@ -45,7 +45,7 @@ pub struct GuestPlan {
 pub struct HotDisk {
     /// Name of the volume.
     pub volume: String,
-    /// The device in the domain.
+    /// The device in the domain; empty for a disk that the guest has and keeps.
     pub xml: String,
     /// The file or device in it; `None` for a drive without a medium.
     #[serde(default)]

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::{broadcast, oneshot};
 
 pub use self::{
-    copy::{Contents, back_up, inspect, restore},
+    copy::{Contents, back_up, inspect, interrupted_restore, restore},
     error::StoreError,
 };
 pub(crate) use self::{
@@ -202,8 +202,8 @@ impl Store {
         self.read(move |db| log::check_kept(db, revision)).await
     }
 
-    /// Drops all but the last `keep` changes.
-    pub(crate) async fn compact(&self, keep: u64) -> Result<(), StoreError> {
+    /// Drops all but the last changes within the bound.
+    pub(crate) async fn compact(&self, keep: Bound) -> Result<(), StoreError> {
         let store = self.clone();
         tokio::task::spawn_blocking(move || log::compact(&mut store.connections.writer(), keep))
             .await?

@@ -114,7 +114,7 @@ impl Notice {
     }
 }
 
-/// The bounds of a chunk. It has at least one item, and ends with the one that reaches a bound.
+/// Bounds in number and bytes. A chunk has at least one item, and ends with the one that reaches a bound.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound {
     pub count: usize,

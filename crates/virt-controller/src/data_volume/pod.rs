@@ -62,8 +62,9 @@ impl Parts {
             .push(json!({"name": name, "mountPath": path, "readOnly": is_read_only}));
     }
 
+    /// A kubelet replaces `$$` and references to variables in arguments.
     fn argue(&mut self, arguments: &[&str]) {
-        let arguments = arguments.iter().map(|one| (*one).to_owned());
+        let arguments = arguments.iter().map(|one| one.replace('$', "$$"));
         self.arguments.extend(arguments);
     }
 }
@@ -87,7 +88,10 @@ pub(super) fn render(input: &Input<'_>) -> Option<Pod> {
             "name": name(whole.metadata.uid.as_deref().unwrap_or_default()),
             "namespace": whole.namespace(),
             "labels": {labels::COMPONENT: labels::COMPONENT_DISK_IMPORT},
-            "annotations": {annotations::IMPORT_RESTARTS: input.restarts.to_string()},
+            "annotations": {
+                annotations::IMPORT_RESTARTS: input.restarts.to_string(),
+                annotations::IMPORT_CLAIM: input.claim.uid().unwrap_or_default(),
+            },
             "ownerReferences": [claim::owner(whole)],
         },
         "spec": {

@@ -124,6 +124,13 @@ impl Controller {
     }
 
     fn observe_templates(&self, key: &Key, vm: &Vm) -> Vec<Templated> {
+        let has_importer = self.volumes.data_volumes.is_defined();
+        // The claim of a data volume that is gone is deleted next: where nothing defines data volumes,
+        // none of them is gone.
+        let stays = |claim: &Claim| {
+            claim.metadata.deletion_timestamp.is_none()
+                && !(has_importer && claim.is_of_data_volume())
+        };
         let all = vm.data_volume_templates();
         all.map(|(name, template)| {
             let named = Key::new(&key.namespace, name);
@@ -135,7 +142,12 @@ impl Controller {
             Templated {
                 name: name.to_owned(),
                 data_volume,
-                has_claim: self.volumes.claims.get(&named, key).is_some(),
+                has_claim: self
+                    .volumes
+                    .claims
+                    .get(&named, key)
+                    .as_deref()
+                    .is_some_and(stays),
                 missing_source: source
                     .filter(|source| self.volumes.claims.get(source, key).is_none()),
             }
