@@ -206,8 +206,8 @@ reasons! {
 
     Migration {
         LiveMigrationNotSupported: NeedsChange,
-            "This version cannot migrate guests while they run.",
-            "Stop and start the VM to move it to another node.";
+            "This version, or a single host, cannot migrate this guest while it runs.",
+            "Stop and start the VM instead.";
         DisksNotLiveMigratable: NeedsChange,
             "A disk is not on shared storage.",
             "Use claims with access mode ReadWriteMany.";

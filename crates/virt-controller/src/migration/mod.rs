@@ -8,8 +8,6 @@
 //! - `policy` chooses the settings of a migration;
 //! - `evacuation` creates migrations for guests that have to leave their node.
 //!
-//! While the feature gate is off, deleted migrations are cleaned up and nothing else happens.
-//!
 //! **Invariants**: a guest has one migration at a time; a deleted migration always goes: a running one is
 //! cancelled, any other ends at once; a pod that may have the guest is never deleted here.
 
@@ -28,7 +26,6 @@ mod view;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster_config::gates::LIVE_MIGRATION;
 use kube::Client;
 use kube::runtime::watcher;
 use kubevirt_api::migration_policy::MigrationPolicy;
@@ -172,12 +169,6 @@ pub(crate) fn register(wiring: &mut Wiring<'_>) {
     wiring.controller(&gate, &migrations, move || controller.clone());
 }
 
-impl Controller {
-    fn is_on(&self) -> bool {
-        self.source.cluster.now().has_gate(LIVE_MIGRATION)
-    }
-}
-
 impl Reconciler for Controller {
     const NAME: &'static str = "migration";
     type Error = MigrationError;
@@ -186,10 +177,6 @@ impl Reconciler for Controller {
         let Some(migration) = self.migrations.get(key) else {
             return Ok(Requeue::OnChange);
         };
-        // One that is deleted is still cancelled and cleaned up.
-        if !self.is_on() && !migration.is_deleting() {
-            return Ok(Requeue::OnChange);
-        }
         let observed = self.observe(migration).await?;
         let plan = plan::plan(&observed);
         Box::pin(self.act(&observed, &plan)).await

@@ -43,7 +43,7 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) unready: Option<Unready<'a>>,
     /// The CPU model of this host is obsolete, so no other node offers it.
     pub(crate) host_model_is_obsolete: bool,
-    /// Guests of this node can migrate: there are other nodes, and the feature is on.
+    /// This node can exchange guests with others.
     pub(crate) can_migrate: bool,
 }
 
