@@ -2,6 +2,7 @@
 //!
 //! - [`cli`] is the command line, as data for clap;
 //! - `connect` turns flags and kubeconfig into a client, `requests` limits its requests;
+//! - `proxy` connects through a proxy;
 //! - `subresource` calls the aggregated API, by HTTP or websocket;
 //! - `create` makes manifests from flags;
 //! - `objects` reads and changes objects of any kind;
@@ -26,6 +27,7 @@ mod objects;
 mod observe;
 pub mod ports;
 mod printer;
+mod proxy;
 mod random;
 mod requests;
 mod run;

@@ -13,7 +13,7 @@ use crate::connect::Cluster;
 /// The sub-protocol of all streams.
 const PROTOCOL: &str = "plain.kubevirt.io";
 /// Any sixteen bytes: the key only proves that the server speaks the protocol.
-const KEY: &str = "ZmVycm92aXJ0IHZpcnRjdGw=";
+const KEY: &str = "ZmVycm92aXJ0dmlydGN0bA==";
 
 pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 

@@ -28,6 +28,10 @@ pub struct Connection {
     /// Address of the API server
     #[arg(long, short, global = true, value_name = "URL")]
     pub server: Option<String>,
+    /// Proxy for all requests: http://, https:// or socks5:// and HOST:PORT [default: that of the
+    /// kubeconfig or of `HTTPS_PROXY`]
+    #[arg(long, global = true, value_name = "URL")]
+    pub proxy_url: Option<String>,
     /// File with the certificate of the server's authority
     #[arg(long, global = true, value_name = "FILE")]
     pub certificate_authority: Option<PathBuf>,
@@ -79,6 +83,7 @@ impl Connection {
             ("--cluster", self.cluster.clone()),
             ("--user", self.user.clone()),
             ("--server", self.server.clone()),
+            ("--proxy-url", self.proxy_url.clone()),
             ("--certificate-authority", file(&self.certificate_authority)),
             ("--client-certificate", file(&self.client_certificate)),
             ("--client-key", file(&self.client_key)),
