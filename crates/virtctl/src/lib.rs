@@ -9,7 +9,8 @@
 //! - `observe` reads the objects that `diagnosis` needs;
 //! - `changes` waits until they may have changed;
 //! - `commands` has a module for each command;
-//! - `printer` is the only module that writes to the terminal.
+//! - `terminal` is the state of the terminal;
+//! - `printer` is the only module that writes to the terminal, but for the shell of `guestfs`.
 //!
 //! **Invariants**: everything goes through the API server, but the data of `image-upload` and `vmexport`
 //! (`https`); only commands for changes change objects;
@@ -32,6 +33,7 @@ mod random;
 mod requests;
 mod run;
 mod subresource;
+mod terminal;
 
 pub use observe::{Target, observe};
 pub use run::main;

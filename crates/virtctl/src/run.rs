@@ -8,7 +8,7 @@ use clap::CommandFactory;
 use crate::{
     cli::{Cli, Command, ObjectCommand, Why},
     commands::{
-        console, credentials, expand, expose, guest, image_upload,
+        console, credentials, expand, expose, guest, guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
         logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, run_vm,
         ssh, top, ui, usbredir, version, vm_export, vnc, volumes, why,
@@ -212,9 +212,9 @@ pub(crate) async fn run_on(
 
 async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer) -> Result<()> {
     use ObjectCommand::{
-        AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, ImageUpload, Logs, MemoryDump,
-        Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top, Usbredir,
-        VmExport,
+        AddVolume, Adm, Credentials, EvacuateCancel, Expand, Expose, Guestfs, ImageUpload, Logs,
+        MemoryDump, Migrate, MigrateCancel, ObjectGraph, PermittedDevices, RemoveVolume, Run, Top,
+        Usbredir, VmExport,
     };
     match command {
         Expose(flags) => expose::expose(cluster, printer, flags).await,
@@ -225,6 +225,7 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
             let AdmCommand::LogVerbosity(flags) = &adm.command;
             log_verbosity(cluster, printer, flags).await
         }
+        Guestfs(flags) => Box::pin(guestfs::guestfs(cluster, printer, flags)).await,
         ImageUpload(flags) => image_upload::image_upload(cluster, printer, flags).await,
         Logs(flags) => logs::logs(cluster, printer, flags).await,
         VmExport(flags) => vm_export::vm_export(cluster, printer, flags).await,

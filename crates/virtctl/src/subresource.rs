@@ -135,6 +135,11 @@ pub(crate) fn plain(err: kube::Error) -> anyhow::Error {
     }
 }
 
+/// The parts of the name of the image for `guestfs`.
+pub(crate) async fn guestfs(cluster: &Cluster) -> Result<serde_json::Value> {
+    get(cluster, "/apis/subresources.kubevirt.io/v1/guestfs").await
+}
+
 /// The server's own version.
 pub(crate) async fn version(cluster: &Cluster) -> Result<serde_json::Value> {
     let value = get(cluster, "/apis/subresources.kubevirt.io/v1/version").await?;

@@ -81,6 +81,7 @@ transcripts! {
     uploads
     exports
     memory_dumps
+    guestfs
 }
 
 #[tokio::test]
