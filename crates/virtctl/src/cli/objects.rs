@@ -51,9 +51,10 @@ Examples:
   virtctl run debian --image quay.io/containerdisks/debian:13 --username debian
   virtctl run web --image https://example.org/debian.qcow2 --size 20Gi --memory 2Gi
   virtctl run test --image quay.io/containerdisks/cirros --console
+  virtctl run mine --image ./debian.qcow2
 
 The image must have cloud-init, which gets the key. The address of a disk image needs an importer of data \
-volumes in the cluster.")]
+volumes in the cluster. A file is uploaded first, which needs CDI; its data volume stays when the VM is deleted.")]
     Run(Box<Run>),
     /// Show CPU, memory, disk and network of guests, live
     #[command(after_help = "\

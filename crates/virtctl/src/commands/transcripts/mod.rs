@@ -84,6 +84,20 @@ transcripts! {
     guestfs
 }
 
+#[tokio::test(start_paused = true)]
+async fn run_makes_no_vm_for_a_file_that_is_not_uploaded() {
+    let made = requests(
+        "run ready --image ./Cargo.toml --ssh-key src/commands/transcripts/key.pub --uploadproxy-url \
+         http://127.0.0.1:1",
+    )
+    .await;
+    let token = "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/tests/uploadtokenrequests";
+    assert_eq!(made.matches(&format!("POST {token}")).count(), 6, "{made}");
+    assert!(made.contains("{\"pvcName\":\"ready-root\"}"), "{made}");
+    assert!(!made.contains("POST /apis/kubevirt.io"), "{made}");
+    assert!(made.contains("upload --image ./Cargo.toml: "), "{made}");
+}
+
 #[tokio::test]
 async fn run_makes_a_vm_and_refuses_what_cannot_work() {
     let made = requests(
@@ -99,7 +113,11 @@ async fn run_makes_a_vm_and_refuses_what_cannot_work() {
     for (line, expected) in [
         (
             "run file --image ./debian.qcow2",
-            "has to be uploaded first",
+            "read --image ./debian.qcow2",
+        ),
+        (
+            "run full --image ./Cargo.toml --ssh-key src/commands/transcripts/key.pub",
+            "VM full exists",
         ),
         (
             "run a --image b --ssh-key src/none.pub",
