@@ -45,8 +45,15 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
     if let Some(token) = &flags.token {
         auth.token = Some(secrecy::SecretString::from(token.clone()));
     }
+    if flags.username.is_some() {
+        auth.username.clone_from(&flags.username);
+    }
+    if flags.password.is_some() {
+        auth.password.clone_from(&flags.password);
+    }
     if flags.impersonate.is_some() {
         auth.impersonate.clone_from(&flags.impersonate);
+        auth.impersonate_uid.clone_from(&flags.impersonate_uid);
         auth.impersonate_groups = Some(flags.impersonate_groups.clone());
     }
     // Streams stay open for as long as the user likes.

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 
 use crate::{
-    cli::{Cli, Command, ObjectCommand, Why},
+    cli::{self, Cli, Command, ObjectCommand, Why},
     commands::{
         console, credentials, expand, expose, guest, guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
@@ -64,7 +63,7 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
             no_descriptions,
         } => {
             let mut script = vec![];
-            let mut command = Cli::command();
+            let mut command = cli::command();
             if *no_descriptions {
                 command = without_descriptions(command);
             }
@@ -73,6 +72,10 @@ async fn run(cli: Cli, printer: Printer) -> Result<ExitCode> {
                 .raw(&script)
                 .context("write the script")
                 .map(succeeded);
+        }
+        Command::Options => {
+            printer.line(&global_flags());
+            return Ok(ExitCode::SUCCESS);
         }
         Command::Version {
             client: true,
@@ -203,9 +206,11 @@ pub(crate) async fn run_on(
         Command::Ui(options) => Box::pin(ui::ui(cluster, printer, options)).await,
         Command::Version { output, .. } => version::version(Some(cluster), printer, *output).await,
         Command::Objects(command) => Box::pin(run_object(cluster, command, printer)).await,
-        Command::Completion { .. } | Command::Create(_) | Command::Ssh(_) | Command::Scp(_) => {
-            Ok(())
-        }
+        Command::Completion { .. }
+        | Command::Options
+        | Command::Create(_)
+        | Command::Ssh(_)
+        | Command::Scp(_) => Ok(()),
     };
     done.map(succeeded)
 }
@@ -242,8 +247,35 @@ async fn run_object(cluster: &Cluster, command: &ObjectCommand, printer: Printer
     }
 }
 
+/// The help text of the flags that all commands have.
+fn global_flags() -> String {
+    let flags = cli::command();
+    let flags = flags.get_arguments().filter(|flag| flag.is_global_set());
+    let command = clap::Command::new("virtctl").args(flags.cloned());
+    let mut command = command.disable_help_flag(true).help_template("{all-args}");
+    command.render_help().to_string()
+}
+
 /// The command line without the texts that some shells show beside completions.
 fn without_descriptions(command: clap::Command) -> clap::Command {
     let command = command.about("").mut_args(|argument| argument.help(""));
     command.mut_subcommands(without_descriptions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_lists_the_flags_of_all_commands() {
+        let text = global_flags();
+        for flag in [
+            "--kubeconfig <FILE>",
+            "--proxy-url <URL>",
+            "-n, --namespace",
+            "--as-uid <UID>",
+        ] {
+            assert!(text.contains(flag), "{flag}: {text}");
+        }
+    }
 }

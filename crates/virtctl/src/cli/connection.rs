@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use secrecy::{ExposeSecret, SecretString};
 
 use crate::requests::{self, RequestTimeout};
 
@@ -44,6 +45,12 @@ pub struct Connection {
     /// Bearer token
     #[arg(long, global = true)]
     pub token: Option<String>,
+    /// User of basic authentication
+    #[arg(long, global = true, value_name = "NAME")]
+    pub username: Option<String>,
+    /// Password of basic authentication
+    #[arg(long, global = true)]
+    pub password: Option<SecretString>,
     /// Name to expect in the server's certificate
     #[arg(long, global = true, value_name = "NAME")]
     pub tls_server_name: Option<String>,
@@ -70,6 +77,17 @@ pub struct Connection {
     /// Group to act as; may be repeated
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     pub impersonate_groups: Vec<String>,
+    /// Uid to act as
+    #[arg(
+        long = "as-uid",
+        global = true,
+        value_name = "UID",
+        requires = "impersonate"
+    )]
+    pub impersonate_uid: Option<String>,
+    /// Has no effect: responses are never compressed
+    #[arg(long, global = true, hide = true)]
+    pub disable_compression: bool,
 }
 
 impl Connection {
@@ -88,8 +106,16 @@ impl Connection {
             ("--client-certificate", file(&self.client_certificate)),
             ("--client-key", file(&self.client_key)),
             ("--token", self.token.clone()),
+            ("--username", self.username.clone()),
+            (
+                "--password",
+                self.password
+                    .as_ref()
+                    .map(|it| it.expose_secret().to_owned()),
+            ),
             ("--tls-server-name", self.tls_server_name.clone()),
             ("--as", self.impersonate.clone()),
+            ("--as-uid", self.impersonate_uid.clone()),
         ];
         let groups = self.impersonate_groups.iter();
         let groups = groups.map(|group| ("--as-group", Some(group.clone())));

@@ -3,10 +3,10 @@
 
 mod server;
 
-use clap::Parser;
+use std::ffi::OsString;
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{self, Cli, Command},
     connect::Cluster,
     printer::Printer,
     run::run_on,
@@ -16,7 +16,7 @@ use server::Server;
 /// The requests and errors of a command line.
 async fn requests(line: &str) -> String {
     let words = std::iter::once("virtctl").chain(line.split(' '));
-    let cli = match Cli::try_parse_from(words) {
+    let cli = match Cli::from_words(cli::command(), words.map(OsString::from)) {
         Ok(cli) => cli,
         Err(err) => return format!("{}\n", err.to_string().lines().next().unwrap_or_default()),
     };
