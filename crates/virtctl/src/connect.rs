@@ -67,13 +67,12 @@ pub(crate) async fn connect(flags: &Connection) -> Result<Cluster> {
     let proxy = proxy::choose(&config.cluster_url, configured, &Environment::of_process())?;
     // kube compares NO_PROXY with the proxy, not with the server.
     config.proxy_url = None;
-    let client = match proxy {
-        Some(proxy) => proxy::client(&config, &proxy, &requests)?,
-        None => {
-            let builder = ClientBuilder::try_from(config);
-            let builder = builder.context("make a client from the kubeconfig")?;
-            builder.with_layer(&requests).build()
-        }
+    let client = if let Some(proxy) = proxy {
+        proxy::client(&config, &proxy, &requests)?
+    } else {
+        let builder = ClientBuilder::try_from(config);
+        let builder = builder.context("make a client from the kubeconfig")?;
+        builder.with_layer(&requests).build()
     };
     Ok(Cluster { client, namespace })
 }

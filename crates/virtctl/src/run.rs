@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use crate::{
     cli::{self, Cli, Command, ObjectCommand, Why},
     commands::{
-        console, credentials, expand, expose, guest, guestfs, image_upload,
+        console, credentials, expand, expose,
+        guest::{self, Subresource},
+        guestfs, image_upload,
         log_verbosity::{AdmCommand, log_verbosity},
         logs, memory_dump, migrate, object_graph, permitted_devices, port_forward, power, run_vm,
         ssh, top, ui, usbredir, version, vm_export, vnc, volumes, why,
@@ -150,51 +152,19 @@ pub(crate) async fn run_on(
             power::unpause(cluster, printer, target, *dry_run).await
         }
         Command::SoftReboot { vmi } => {
-            guest::update(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "softreboot",
-                },
-            )
-            .await
+            guest::update(cluster, printer, Subresource::of(vmi, "softreboot")).await
         }
         Command::Reset { vmi } => {
-            guest::update(cluster, printer, guest::Subresource { vmi, name: "reset" }).await
+            guest::update(cluster, printer, Subresource::of(vmi, "reset")).await
         }
         Command::GuestOsInfo { vmi } => {
-            guest::show(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "guestosinfo",
-                },
-            )
-            .await
+            guest::show(cluster, printer, Subresource::of(vmi, "guestosinfo")).await
         }
         Command::UserList { vmi } => {
-            guest::show(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "userlist",
-                },
-            )
-            .await
+            guest::show(cluster, printer, Subresource::of(vmi, "userlist")).await
         }
         Command::FsList { vmi } => {
-            guest::show(
-                cluster,
-                printer,
-                guest::Subresource {
-                    vmi,
-                    name: "filesystemlist",
-                },
-            )
-            .await
+            guest::show(cluster, printer, Subresource::of(vmi, "filesystemlist")).await
         }
         Command::Console { vmi, timeout } => {
             Box::pin(console::console(cluster, printer, vmi, *timeout)).await
