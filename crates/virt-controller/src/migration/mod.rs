@@ -23,7 +23,7 @@ mod target;
 mod tests;
 mod view;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
@@ -36,6 +36,7 @@ use reconcile::{
     Clock, Key, ReconcileError, Reconciler, Recorder, Requeue, Retry, Store, WriteError,
 };
 
+use self::observe::Begun;
 use self::view::Migration;
 use crate::gate::Gate;
 use crate::view::Guest;
@@ -58,7 +59,7 @@ struct Controller {
     recorder: Recorder,
     clock: Clock,
     /// Migrations whose turn has come while the cache still shows them waiting, by UID.
-    begun: Arc<Mutex<BTreeSet<String>>>,
+    begun: Arc<Mutex<BTreeMap<String, Begun>>>,
 }
 
 /// Why a reconcile failed.
