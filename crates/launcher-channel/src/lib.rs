@@ -26,8 +26,8 @@ pub use migration::{
     MigrationPlan, MigrationProgress, MigrationReport, MigrationSocket, MigrationStage,
 };
 pub use plan::{
-    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileSource, GuestPlan, Prepare,
-    PrivateOption, Route, SeedFile,
+    Backing, Credential, DhcpBoot, DhcpServer, DiskAccess, FileServer, FileSource, ForwardedPorts,
+    GuestPlan, PasstServer, PortRange, Prepare, PrivateOption, Route, SeedFile,
 };
 
 /// The launcher's socket, as a path inside the pod.

@@ -137,6 +137,9 @@ pub struct GuestState {
     /// The signal that ended QEMU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_signal: Option<i32>,
+    /// Filesystems that the guest cannot use any more, because their servers have ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_filesystems: Vec<String>,
     /// The last migration to or from this launcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<Box<MigrationReport>>,
@@ -159,6 +162,8 @@ impl GuestState {
         };
         self.note.iter_mut().for_each(cut);
         self.machine.iter_mut().for_each(cut);
+        self.lost_filesystems.truncate(MAX_ITEMS);
+        self.lost_filesystems.iter_mut().for_each(cut);
         if let Some(migration) = &mut self.migration {
             cut(&mut migration.id);
             if let MigrationStage::Failed(message) = &mut migration.stage {
@@ -248,6 +253,7 @@ mod tests {
         let state = GuestState {
             note: Some(long()),
             machine: Some(long()),
+            lost_filesystems: vec![long(); 100],
             agent: Some(Box::new(Agent {
                 missing: vec![long(); 100],
                 os: Some(AgentOs {

@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::monitor::{self, AfterFailure, FINAL_EXIT_CODE};
 use crate::settings::{Guest, Paths};
-use crate::{agent, probe, run};
+use crate::{agent, passt, probe, run};
 
 /// Environment variable for the level of the log: `error`, `warn`, `info`, `debug`, `trace`.
 const LOG_LEVEL: &str = "VIRT_LAUNCHER_LOG";
@@ -44,6 +44,11 @@ pub fn main() -> ExitCode {
     let mut rest: Vec<OsString> = arguments.collect();
     if is_called(&name, "virt-probe") {
         return agent::probe::run(&Paths::from_environment(), &rest);
+    }
+    if let Some((first, rest)) = rest.split_first()
+        && first == passt::START_PASST
+    {
+        return passt::become_passt(rest);
     }
     let mode = mode(&name, rest.first(), std::process::id());
     let has_mode = rest

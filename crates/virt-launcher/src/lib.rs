@@ -1,8 +1,8 @@
 //! Runs one guest: all of Ferrovirt's code inside a VM's pod.
 //!
-//! One program with five modes, selected in [`command_line`]: [`monitor`] is process 1 and only
-//! starts, reaps and restarts; [`run`] owns the guest; a short-lived mode hands libvirtd its
-//! socket; `virt-probe` asks the guest's agent for the kubelet; and [`probe`] finds out once per node
+//! One program with six modes, selected in [`command_line`]: [`monitor`] is process 1 and only
+//! starts, reaps and restarts; [`run`] owns the guest; short-lived modes hand libvirtd its
+//! socket and start passt; `virt-probe` asks the guest's agent for the kubelet; and [`probe`] finds out once per node
 //! what guests can use there.
 //!
 //! **Invariants**: the guest's life depends on QEMU alone, so any other process of the pod may die
@@ -20,6 +20,7 @@ mod file;
 mod guest;
 mod hypervisor;
 mod monitor;
+mod passt;
 mod prepare;
 mod probe;
 mod run;

@@ -58,6 +58,8 @@ fn plan() -> GuestPlan {
         grace_seconds: 1,
         console_to_log: false,
         credentials: Vec::new(),
+        filesystems: Vec::new(),
+        passt: Vec::new(),
         separate_cpus: Vec::new(),
     }
 }

@@ -35,6 +35,7 @@ mod start;
 mod stop;
 mod unfreeze;
 mod unpause;
+mod usb_redirection;
 mod userlist;
 mod version;
 mod vnc;
@@ -66,6 +67,7 @@ pub static ALL: &[Entry] = &[
     on_vmi::agent_entry::<filesystemlist::FileSystemList>(),
     on_vmi::stream_entry::<console::Console>(),
     on_vmi::stream_entry::<vnc::Vnc>(),
+    on_vmi::stream_entry::<usb_redirection::UsbRedirection>(),
     on_vmi::bytes_entry::<screenshot::Screenshot>(),
     object_graph::OF_VM,
     object_graph::OF_VMI,
@@ -85,7 +87,6 @@ pub static ALL: &[Entry] = &[
     migrate::ENTRY,
     missing::BACKUP,
     missing::REDEFINE_CHECKPOINT,
-    missing::USB_REDIRECTION,
     missing::VSOCK,
     missing::SEV_CERTIFICATES,
     missing::SEV_MEASUREMENT,

@@ -100,6 +100,8 @@ impl Guest {
                 self.io_retry.observe(storage, Instant::now());
                 if let Some(record) = self.store.record() {
                     self.dhcp.start(&record.plan.dhcp);
+                    self.files.adopt(&record.plan.filesystems);
+                    self.passt.adopt(&record.plan.passt);
                 }
             }
             Status::Ended(reason) => {
@@ -111,6 +113,8 @@ impl Guest {
                 self.agent = AgentLink::Unknown;
                 self.shutdown = None;
                 self.dhcp.stop();
+                self.files.stop();
+                self.passt.stop();
             }
         }
         self.status = Some(status);
@@ -135,6 +139,7 @@ impl Guest {
             note: ending.note.or(fault),
             agent: self.agent.report(),
             qemu_signal: ending.signal,
+            lost_filesystems: self.files.lost(),
             domain,
             machine: self.machine.clone(),
             shutting_down: alive && self.shutdown.is_some(),

@@ -230,6 +230,8 @@ mod tests {
             start_paused: false,
             console_to_log: false,
             credentials: Vec::new(),
+            filesystems: Vec::new(),
+            passt: Vec::new(),
             separate_cpus: Vec::new(),
             grace_seconds: 1,
         }

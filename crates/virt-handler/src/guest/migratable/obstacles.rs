@@ -9,7 +9,7 @@ use super::{Input, Obstacle};
 const HOST_MODEL: &str = "host-model";
 
 /// All checks, in order of precedence.
-const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 10] = [
+const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 11] = [
     interfaces,
     cpu_model,
     host_devices,
@@ -20,6 +20,7 @@ const CHECKS: [fn(&Input<'_>) -> Option<Obstacle>; 10] = [
     hyperv,
     dedicated_cpus,
     kept_state,
+    helpers,
 ];
 
 pub(super) fn find(input: &Input<'_>) -> Vec<Obstacle> {
@@ -143,6 +144,17 @@ fn dedicated_cpus(input: &Input<'_>) -> Option<Obstacle> {
         obstacle(
             Reason::LiveMigrationNotSupported,
             "this version cannot migrate guests with dedicated CPUs",
+        )
+    })
+}
+
+/// The processes that share the guest's memory have a state of their own.
+fn helpers(input: &Input<'_>) -> Option<Obstacle> {
+    let is_served = Guest::of(input.vmi).shares_memory();
+    (input.can_migrate && is_served).then(|| {
+        obstacle(
+            Reason::LiveMigrationNotSupported,
+            "this version cannot migrate guests with shared filesystems or passt",
         )
     })
 }
