@@ -13,8 +13,8 @@ use domain_xml::{
 use host_net::NetworkNamespace;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
-use launcher_channel::{Credential, GuestPlan};
-use model::{Propagation, Supported};
+use launcher_channel::{Credential, FileServer, GuestPlan};
+use model::{Propagation, Supported, paths};
 use net_plan::Observed;
 use rustix::fs::{Mode, OFlags};
 
@@ -114,6 +114,8 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         domain_xml,
         prepare,
         dhcp: network.dhcp,
+        filesystems: file_servers(&guest),
+        passt: network.passt,
         start_paused: vmi
             .spec
             .start_strategy
@@ -144,6 +146,20 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         facts,
     })
+}
+
+/// A server for each directory that the guest mounts. Rendering the domain reports volumes without one.
+fn file_servers(guest: &Supported<'_>) -> Vec<FileServer> {
+    let server = |one: &model::Filesystem<'_>| {
+        let directory = one.directory(guest)?;
+        Some(FileServer {
+            name: one.name.to_owned(),
+            socket: paths::filesystem_socket(one.name),
+            directory: directory.path,
+            is_read_only: directory.is_read_only,
+        })
+    };
+    guest.filesystems.iter().filter_map(server).collect()
 }
 
 /// What the guest agent sets; the rest is in the seed.

@@ -5,6 +5,7 @@ mod bad_input;
 mod container_disks;
 mod crashes;
 mod deletion;
+mod filesystems;
 mod first_light;
 mod guest_failures;
 mod manual_deletion;

@@ -8,9 +8,9 @@ use kubevirt_api::{
     conditions::{self, ConditionValue},
     domain::Machine,
     vmi_status::{
-        VirtualMachineInstanceConditionType as Condition, VirtualMachineInstanceNetworkInterface,
-        VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp,
-        VirtualMachineInstanceStatus, VolumeStatus,
+        VirtualMachineInstanceCondition, VirtualMachineInstanceConditionType as Condition,
+        VirtualMachineInstanceNetworkInterface, VirtualMachineInstancePhase as Phase,
+        VirtualMachineInstancePhaseTransitionTimestamp, VirtualMachineInstanceStatus, VolumeStatus,
     },
 };
 use launcher_channel::{DomainState, GuestState};
@@ -178,8 +178,29 @@ fn set_conditions(
             }
         }
     }
-    conditions::remove(list, &Condition::Synchronized);
+    set_synchronized(list, state, now);
     agent::set_conditions(list, state.and_then(|state| state.agent.as_deref()), now);
+}
+
+/// False while the guest lacks a part of its spec.
+fn set_synchronized(
+    list: &mut Vec<VirtualMachineInstanceCondition>,
+    state: Option<&GuestState>,
+    now: &Time,
+) {
+    let lost = state.map_or(&[][..], |state| state.lost_filesystems.as_slice());
+    if lost.is_empty() {
+        conditions::remove(list, &Condition::Synchronized);
+        return;
+    }
+    let message = format!(
+        "the guest cannot use the filesystem {} any more: its server has ended",
+        lost.join(", ")
+    );
+    let reason = Reason::FilesystemLost;
+    let message = reason.advise(&message);
+    let lost = ConditionValue::fails(reason, &message);
+    conditions::set(list, Condition::Synchronized, &lost, now);
 }
 
 /// The status of a VMI whose guest cannot be started: waiting with the reason in its condition after
@@ -246,6 +267,25 @@ mod tests {
 
     fn now() -> Time {
         Time(jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn lost_filesystem_is_reported_until_the_guest_has_ended() {
+        let synchronized = |domain, lost: &[&str]| {
+            let state = GuestState {
+                domain: Some(domain),
+                lost_filesystems: lost.iter().map(ToString::to_string).collect(),
+                ..GuestState::default()
+            };
+            let status = desired(&vmi(Phase::Running, None), &input(&state), &now());
+            let found = conditions::find(&status.conditions, &Condition::Synchronized);
+            found.and_then(|condition| condition.message.clone())
+        };
+        let message = synchronized(DomainState::Running, &["a", "b"]).unwrap();
+        assert!(message.contains("the filesystem a, b any more"), "{message}");
+        assert_eq!(synchronized(DomainState::Running, &[]), None);
+        let ended = DomainState::Stopped(StopReason::Shutdown);
+        assert_eq!(synchronized(ended, &["a"]), None);
     }
 
     #[test]
