@@ -305,7 +305,7 @@ mod tests {
         };
         let bounded = serde_json::to_string(&state.bounded()).unwrap();
         assert!(
-            bounded.len() <= MAX_ITEMS * (MAX_ITEMS + 4) * 2 * MAX_TEXT,
+            bounded.len() <= MAX_ITEMS * (MAX_ITEMS + 5) * 2 * MAX_TEXT,
             "{}",
             bounded.len()
         );

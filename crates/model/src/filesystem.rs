@@ -1,6 +1,6 @@
 //! Shared filesystems: directories of the pod that the guest mounts.
 
-use crate::{Guest, Volume, VolumeSource, paths};
+use crate::{Volume, VolumeSource, paths};
 
 /// A filesystem of the VMI.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,15 +19,16 @@ pub struct SharedDirectory {
     pub is_read_only: bool,
 }
 
-impl<'a> Filesystem<'a> {
+impl Filesystem<'_> {
     /// Path in the VMI.
     pub fn field(&self) -> String {
         format!("spec.domain.devices.filesystems[{}]", self.index)
     }
 
     /// The directory behind it; `None` if its volume is missing or has no directory.
-    pub fn directory(&self, guest: &Guest<'a>) -> Option<SharedDirectory> {
-        guest.volume(self.name).and_then(Volume::shared_directory)
+    pub fn directory(&self, volumes: &[Volume<'_>]) -> Option<SharedDirectory> {
+        let volume = volumes.iter().find(|volume| volume.name == self.name);
+        volume.and_then(Volume::shared_directory)
     }
 }
 
@@ -66,6 +67,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Guest;
 
     #[test]
     fn only_volumes_of_files_have_a_directory() {
@@ -115,7 +117,7 @@ mod tests {
             }}))
             .expect("a VMI");
             let guest = Guest::of(&vmi);
-            let found = guest.filesystems[0].directory(&guest);
+            let found = guest.filesystems[0].directory(&guest.volumes);
             let found = found.map(|found| (found.path, found.is_read_only));
             assert_eq!(found, expected, "{source}");
         }

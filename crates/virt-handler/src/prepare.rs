@@ -151,7 +151,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
 /// A server for each directory that the guest mounts. Rendering the domain reports volumes without one.
 fn file_servers(guest: &Supported<'_>) -> Vec<FileServer> {
     let server = |one: &model::Filesystem<'_>| {
-        let directory = one.directory(guest)?;
+        let directory = one.directory(&guest.volumes)?;
         Some(FileServer {
             name: one.name.to_owned(),
             socket: paths::filesystem_socket(one.name),

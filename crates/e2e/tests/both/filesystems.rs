@@ -1,7 +1,8 @@
 //! Directories that a guest shares with its pod.
 
-use e2e::{Console, FeatureGates, claim, kill_in_pod, tiny_vm, wait_for};
+use e2e::{Console, DEADLINE, FeatureGates, claim, kill_in_pod, tiny_vm, wait_for};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::{TestNamespace, test_namespace};
 
@@ -23,12 +24,22 @@ async fn mount(console: &mut Console, name: &str) {
 async fn guest_reads_config_map_and_writes_to_claim_by_virtiofs() {
     let test = TestNamespace::create_exclusive().await;
     let gate = "EnableVirtioFsStorageVolumes";
-    let _gates = FeatureGates::switch(test.environment.as_ref(), &[gate], &[]).await;
+    let feature_gates = FeatureGates::switch(test.environment.as_ref(), &[gate], &[]).await;
     let settings = create_settings(&test).await;
     test.apply_object(&claim("data", "Filesystem")).await;
     let data = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}});
     let vm = tiny_vm("sharer").filesystem(&settings).filesystem(&data);
-    test.apply(&vm).await;
+    // The webhook observes the gate with a delay.
+    let until = Instant::now() + DEADLINE;
+    loop {
+        let tried = test.try_apply(&vm).await;
+        if tried.is_success {
+            break;
+        }
+        let failure = tried.failure();
+        assert!(failure.contains(gate), "{failure}");
+        assert!(Instant::now() < until, "{failure}");
+    }
     let mut console = test.shell("sharer").await;
     mount(&mut console, "settings").await;
     let read = "cat /tmp/settings/app.conf";
@@ -46,6 +57,7 @@ async fn guest_reads_config_map_and_writes_to_claim_by_virtiofs() {
     let mut console = test.shell("sharer").await;
     mount(&mut console, "data").await;
     assert_eq!(console.shell("cat /tmp/data/file").await, "kept");
+    drop(feature_gates);
 }
 
 #[tokio::test]

@@ -282,7 +282,10 @@ mod tests {
             found.and_then(|condition| condition.message.clone())
         };
         let message = synchronized(DomainState::Running, &["a", "b"]).unwrap();
-        assert!(message.contains("the filesystem a, b any more"), "{message}");
+        assert!(
+            message.contains("the filesystem a, b any more"),
+            "{message}"
+        );
         assert_eq!(synchronized(DomainState::Running, &[]), None);
         let ended = DomainState::Stopped(StopReason::Shutdown);
         assert_eq!(synchronized(ended, &["a"]), None);

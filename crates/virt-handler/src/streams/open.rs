@@ -125,7 +125,11 @@ async fn open(
     })
 }
 
-async fn connect(state: &StreamsState, key: &Key, device: Device) -> Result<UnixStream, Box<Response>> {
+async fn connect(
+    state: &StreamsState,
+    key: &Key,
+    device: Device,
+) -> Result<UnixStream, Box<Response>> {
     let Some((pod, vmi)) = state.guest(key) else {
         return Err(Box::new(guest_not_found(key)));
     };

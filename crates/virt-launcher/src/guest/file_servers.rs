@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::helpers::{self, Helper};
+use super::device_servers::{self, Helper};
 
 const VIRTIOFSD: &str = "/usr/libexec/virtiofsd";
 /// The first part of the name of each process.
@@ -87,7 +87,7 @@ impl FileServers {
             return;
         }
         for server in servers {
-            match helpers::find(PROCESS, &server.name) {
+            match device_servers::find(PROCESS, &server.name) {
                 Some(process) => self.watch(&server.name, process),
                 None => self.ended.push((Instant::now(), server.name.clone())),
             }
@@ -100,7 +100,7 @@ impl FileServers {
         if let Some(stop) = self.watched.take() {
             stop.cancel();
         }
-        helpers::kill_all(PROCESS);
+        device_servers::kill_all(PROCESS);
         self.ended.clear();
         self.lost.clear();
     }
@@ -175,7 +175,7 @@ fn start(server: &FileServer) -> io::Result<Helper> {
     let listener = UnixListener::bind(socket)?;
     let mut command = Command::new(VIRTIOFSD);
     command
-        .arg0(helpers::process_name(PROCESS, &server.name))
+        .arg0(device_servers::process_name(PROCESS, &server.name))
         .args(arguments(server, getrlimit(Resource::Nofile).maximum))
         .stdin(Stdio::from(OwnedFd::from(listener)))
         .env_clear();

@@ -10,7 +10,7 @@ use launcher_channel::PasstServer;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::helpers::{self, Helper};
+use super::device_servers::{self, Helper};
 use crate::passt;
 
 /// Why an interface cannot be connected.
@@ -54,7 +54,7 @@ impl PasstServers {
             return;
         }
         for server in servers {
-            self.keep(server, helpers::find(passt::PROCESS, &server.name));
+            self.keep(server, device_servers::find(passt::PROCESS, &server.name));
         }
         self.running.get_or_insert_default();
     }
@@ -64,7 +64,7 @@ impl PasstServers {
         if let Some(stop) = self.running.take() {
             stop.cancel();
         }
-        helpers::kill_all(passt::PROCESS);
+        device_servers::kill_all(passt::PROCESS);
     }
 
     fn keep(&mut self, server: &PasstServer, process: Option<Helper>) {
@@ -100,6 +100,6 @@ async fn keep_running(server: &PasstServer, mut process: Option<Helper>) {
 /// passt listens on its sockets when the command has ended.
 async fn start(server: &PasstServer) -> io::Result<Helper> {
     passt::start(server).await?;
-    let found = helpers::find(passt::PROCESS, &server.name);
+    let found = device_servers::find(passt::PROCESS, &server.name);
     found.ok_or_else(|| io::Error::other("it has ended at once"))
 }

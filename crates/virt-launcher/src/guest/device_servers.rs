@@ -68,9 +68,18 @@ fn running(program: &str) -> Vec<(String, Helper)> {
         let arguments = fs::read(entry.path().join("cmdline")).ok()?;
         let first = arguments.split(|byte| *byte == 0).next()?;
         let name = std::str::from_utf8(first).ok()?.strip_prefix(&prefix)?;
-        Some((name.to_owned(), process))
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        is_of_this_namespace(&status).then(|| (name.to_owned(), process))
     };
     entries.flatten().filter_map(of).collect()
+}
+
+/// Whether the process has one number only. Where this program runs outside of a pod, as in tests, it
+/// also sees the processes of pods, which have a second number there.
+fn is_of_this_namespace(status: &str) -> bool {
+    let mut lines = status.lines();
+    let numbers = lines.find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.is_none_or(|numbers| numbers.split_whitespace().count() == 1)
 }
 
 #[cfg(test)]
@@ -94,5 +103,12 @@ mod tests {
         found.ended().await;
         child.wait().await.unwrap();
         assert!(find("helper-test", &device).is_none());
+    }
+
+    #[test]
+    fn processes_of_inner_namespaces_are_of_others() {
+        assert!(is_of_this_namespace("Name:\tpasst\nNSpid:\t12\n"));
+        assert!(!is_of_this_namespace("Name:\tpasst\nNSpid:\t4711\t12\n"));
+        assert!(is_of_this_namespace("Name:\tpasst\n"));
     }
 }
