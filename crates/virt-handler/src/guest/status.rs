@@ -139,6 +139,12 @@ fn set_conditions(
     set_progress(list, migration.filter(|_| *phase == Phase::Running), now);
     if *phase != Phase::Running {
         conditions::remove(list, &Condition::Paused);
+        let synchronized = conditions::find(list, &Condition::Synchronized);
+        let reason = synchronized.and_then(|condition| condition.reason.as_deref());
+        // What a guest lacked does not explain its end.
+        if reason == Some(Reason::FilesystemLost.as_str()) {
+            conditions::remove(list, &Condition::Synchronized);
+        }
         agent::set_conditions(list, None, now);
         return;
     }
@@ -271,24 +277,30 @@ mod tests {
 
     #[test]
     fn lost_filesystem_is_reported_until_the_guest_has_ended() {
-        let synchronized = |domain, lost: &[&str]| {
+        let after = |before: &VirtualMachineInstance, domain, lost: &[&str]| {
             let state = GuestState {
                 domain: Some(domain),
                 lost_filesystems: lost.iter().map(ToString::to_string).collect(),
                 ..GuestState::default()
             };
-            let status = desired(&vmi(Phase::Running, None), &input(&state), &now());
+            desired(before, &input(&state), &now())
+        };
+        let message = |status: &VirtualMachineInstanceStatus| {
             let found = conditions::find(&status.conditions, &Condition::Synchronized);
             found.and_then(|condition| condition.message.clone())
         };
-        let message = synchronized(DomainState::Running, &["a", "b"]).unwrap();
-        assert!(
-            message.contains("the filesystem a, b any more"),
-            "{message}"
-        );
-        assert_eq!(synchronized(DomainState::Running, &[]), None);
+        let running = vmi(Phase::Running, None);
+        let lost = after(&running, DomainState::Running, &["a", "b"]);
+        let text = message(&lost).unwrap();
+        assert!(text.contains("the filesystem a, b any more"), "{text}");
+        let whole = after(&running, DomainState::Running, &[]);
+        assert_eq!(message(&whole), None);
+        let losing = VirtualMachineInstance {
+            status: Some(lost),
+            ..running
+        };
         let ended = DomainState::Stopped(StopReason::Shutdown);
-        assert_eq!(synchronized(ended, &["a"]), None);
+        assert_eq!(message(&after(&losing, ended, &[])), None);
     }
 
     #[test]
