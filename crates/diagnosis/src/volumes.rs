@@ -37,6 +37,7 @@ const FAILURES: &[Reason] = &[
 
 /// Reasons of a volume that a running guest should get.
 pub(crate) const NOT_ATTACHED: &[Reason] = &[
+    Reason::FailedPvcNotFound,
     Reason::VolumeModeNotSupported,
     Reason::VolumeNotMounted,
     Reason::VolumeNotAttached,
@@ -48,9 +49,9 @@ pub(crate) const NOT_RELEASED: &[Reason] = &[Reason::VolumeNotReleased, Reason::
 
 pub(crate) fn not_attached(observed: &Observed) -> Vec<Finding> {
     let mut reasons = NOT_ATTACHED.to_vec();
-    // The guest runs, so its start does not wait for the claim.
-    if !is_needed(observed) {
-        reasons.push(Reason::FailedPvcNotFound);
+    if is_needed(observed) {
+        // The start of the guest waits for the claim: another cause.
+        reasons.retain(|reason| *reason != Reason::FailedPvcNotFound);
     }
     plugged(
         observed,

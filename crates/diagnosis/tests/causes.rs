@@ -173,6 +173,8 @@ fn causes_name_the_reason_of_the_condition_and_its_remedy() {
         Reason::ProvisioningFailed,
         Reason::FailedDataVolumeImport,
         Reason::NotAllDVsReady,
+        // That of the event; the state of the migration has no reason.
+        Reason::FailedMigration,
     ];
     let file = file();
     for case in &file.cases {

@@ -1,4 +1,4 @@
-//! The replies of a launcher to two requests, one of which nobody waits for: lines of JSON, each with the
+//! The replies of a launcher to two requests, one of which has no waiting caller: lines of JSON, each with the
 //! number of its request before it. What is handed over is bounded.
 
 use launcher_channel::Reply;

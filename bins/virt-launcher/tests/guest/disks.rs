@@ -72,7 +72,7 @@ fn drive(is_full: bool) -> HotDisk {
              <driver name='qemu' type='raw' error_policy='stop'/>{element}
              <target dev='sdb' bus='sata'/><readonly/><alias name='ua-cd'/></disk>"
         ),
-        prepare: source.as_ref().and_then(|_| prepare("cd")),
+        prepare: source.as_ref().map(|_| prepare("cd")),
         source,
         kind: HotDiskKind::Medium,
     }
@@ -83,14 +83,19 @@ fn attached(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(owned).collect()
 }
 
-/// Reads states until these disks are attached.
-async fn reports(handler: &mut Handler<'_>, mut state: GuestState, wanted: &[(&str, &str)]) {
+/// Reads states until these disks are attached; returns the one that shows it.
+async fn reports(
+    handler: &mut Handler<'_>,
+    mut state: GuestState,
+    wanted: &[(&str, &str)],
+) -> GuestState {
     let wanted = attached(wanted);
     while state.disks != wanted {
         assert_eq!(state.disk_failures, BTreeMap::new());
         handler.next_state().await;
         state = handler.state.clone().unwrap_or_default();
     }
+    state
 }
 
 #[tokio::test]
@@ -125,11 +130,8 @@ async fn disk_comes_and_goes_and_survives_the_launcher() {
     bundle::kill(launcher, "KILL");
     let mut next = Handler::connect_past(&pod, Some(launcher));
     let state = next.done(Request::State).await;
-    reports(&mut next, state, &[("extra", "sda")]).await;
-    assert_eq!(
-        next.state.as_ref().and_then(|state| state.domain),
-        Some(DomainState::Running)
-    );
+    let state = reports(&mut next, state, &[("extra", "sda")]).await;
+    assert_eq!(state.domain, Some(DomainState::Running));
 }
 
 #[tokio::test]

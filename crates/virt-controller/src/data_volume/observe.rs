@@ -29,7 +29,7 @@ pub(super) struct Observed {
     pub(super) request: Result<Request, Refusal>,
     /// The claim of its name.
     pub(super) claim: Option<Arc<Claim>>,
-    /// The class binds claims only once a pod uses them, and nobody asked to bind this one at once.
+    /// The class binds claims only once a pod uses them, and no annotation asks to bind this one at once.
     pub(super) waits_for_consumer: bool,
     pub(super) origin: Origin,
     pub(super) pod: Option<Arc<ImporterPod>>,

@@ -94,12 +94,15 @@ pub(super) fn without_plugs(spec: &Value) -> Value {
             all.retain(|item| !is_plugged(item) || (keeps_drives && item.get("cdrom").is_some()));
         }
     }
-    for path in ["/domain/devices", ""] {
-        // A list that has become empty means the same as a missing one.
+    // What has become empty means the same as what is missing.
+    for (path, emptied) in [
+        ("/domain/devices", "disks"),
+        ("/domain", "devices"),
+        ("", "volumes"),
+    ] {
         if let Some(Value::Object(members)) = rest.pointer_mut(path) {
-            members.retain(|member, value| {
-                !(["volumes", "disks"].contains(&member.as_str()) && *value == json!([]))
-            });
+            let is_empty = |value: &Value| *value == json!([]) || *value == json!({});
+            members.retain(|member, value| member != emptied || !is_empty(value));
         }
     }
     rest

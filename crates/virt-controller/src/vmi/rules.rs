@@ -174,14 +174,17 @@ mod tests {
 
     #[test]
     fn gates_switch_features_on() {
-        let own = Settings::defaults("launcher:1", Acceleration::Kvm);
+        let mut own = Settings::defaults("launcher:1", Acceleration::Kvm);
+        // Its gate is on by default.
+        let default = Feature::HotplugDisks;
         for (gate, feature) in GATES {
             let written = json!({"developerConfiguration": {"featureGates": [gate]}});
             let all = settings(&own, Acceleration::Emulation, &config(written), &[]);
-            assert_eq!(all.features, BTreeSet::from([feature]), "{gate}");
+            assert_eq!(all.features, BTreeSet::from([default, feature]), "{gate}");
             assert_eq!(all.acceleration, Acceleration::Emulation);
         }
         let all = settings(&own, Acceleration::Kvm, &config(json!({})), &[]);
+        own.features = BTreeSet::from([default]);
         assert_eq!(all, own);
     }
 
@@ -238,6 +241,7 @@ mod tests {
     fn setting_to_copy_wins() {
         let mut own = Settings::defaults("launcher:1", Acceleration::Kvm);
         own.container_disks = ContainerDisks::Copied;
+        own.features = BTreeSet::from([Feature::HotplugDisks]);
         assert_eq!(
             settings(&own, Acceleration::Kvm, &config(json!({})), &[]),
             own

@@ -249,20 +249,24 @@ mod tests {
         let state = serde_json::json!({"migrationUid": "m"});
         moving.status.as_mut().unwrap().migration_state =
             Some(serde_json::from_value(state).unwrap());
-        for (vmi, synced, expected) in vec![
+        for (vmi, synced, expected) in [
             (
-                plugged(Phase::Running),
+                Box::new(plugged(Phase::Running)),
                 true,
                 vec![Step::Plug, Step::Report],
             ),
             (
-                plugged(Phase::Running),
+                Box::new(plugged(Phase::Running)),
                 false,
                 vec![Step::Start, Step::Plug, Step::Report],
             ),
-            (plugged(Phase::Scheduled), true, vec![Step::Report]),
-            (vmi(Phase::Running), true, vec![Step::Report]),
-            (moving, true, vec![Step::Report]),
+            (
+                Box::new(plugged(Phase::Scheduled)),
+                true,
+                vec![Step::Report],
+            ),
+            (Box::new(vmi(Phase::Running)), true, vec![Step::Report]),
+            (Box::new(moving), true, vec![Step::Report]),
         ] {
             let link = Link {
                 peer: Some(Arc::clone(&peer)),

@@ -326,7 +326,7 @@ fn not_mounted(error: &(dyn std::error::Error + 'static)) -> Failure {
     }
 }
 
-/// The pod has no socket yet, or nobody listens.
+/// The pod has no socket yet, or no process listens on it.
 fn not_yet(error: io::Error) -> BringError {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => BringError::NotYet,

@@ -203,6 +203,7 @@ fn host_disk_outside_of_the_named_directories_is_refused() {
     config.host_disks = HostDisks::In(vec!["/data".to_owned()]);
     let refused = |path: &str| {
         let mut object = vmi();
+        object["spec"]["architecture"] = json!("amd64");
         let disk = json!({"path": path, "type": "DiskOrCreate", "capacity": "1Gi"});
         object["spec"]["volumes"][0] = json!({"name": "root", "hostDisk": disk});
         let request = json!({ "operation": "CREATE", "object": object });

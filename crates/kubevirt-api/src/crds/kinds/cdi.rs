@@ -1,5 +1,5 @@
 //! Group `cdi.kubevirt.io`: the kinds of the importer. On clusters CDI may define them instead, so they are
-//! not in the list of our kinds; the label tells whose definition it is.
+//! not in the list of our kinds; the label shows who made the definition.
 
 use crate::{
     crds::{

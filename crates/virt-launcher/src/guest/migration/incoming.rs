@@ -343,7 +343,7 @@ async fn serve_visitor(mut stream: UnixStream, events: &mpsc::Sender<Event>) -> 
     }
 }
 
-/// Waits for the answer, and tells the other launcher meanwhile that this one is still busy.
+/// Waits for the answer, and reports to the other launcher meanwhile that this one is still busy.
 async fn busy_until(
     stream: &mut UnixStream,
     mut answered: oneshot::Receiver<Answer>,
