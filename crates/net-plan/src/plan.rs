@@ -143,7 +143,8 @@ impl Connection<'_> {
     fn add_passt(&self, plan: &mut Plan) -> Result<(), PlanError> {
         let server = passt::server(self.interface, &self.observed.interface)?;
         plan.passt.push(server);
-        plan.plumbing.sysctls.push(unprivileged_ports());
+        let sysctls = [unprivileged_ports(), unprivileged_echo()];
+        plan.plumbing.sysctls.extend(sysctls);
         Ok(())
     }
 
@@ -216,6 +217,14 @@ fn unprivileged_ports() -> Sysctl {
     Sysctl {
         name: "net/ipv4/ip_unprivileged_port_start".to_owned(),
         value: "0".to_owned(),
+    }
+}
+
+/// passt sends the echo messages of the guest's pings.
+fn unprivileged_echo() -> Sysctl {
+    Sysctl {
+        name: "net/ipv4/ping_group_range".to_owned(),
+        value: format!("{RUNTIME_USER} {RUNTIME_USER}"),
     }
 }
 

@@ -2,6 +2,7 @@
 //! cache, hands over the disks, and renders the [`GuestPlan`] for the launcher. Idempotent.
 
 mod error;
+mod file_servers;
 mod hotplug;
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
@@ -13,8 +14,8 @@ use domain_xml::{
 use host_net::NetworkNamespace;
 use k8s_openapi::api::core::v1::Pod;
 use kubevirt_api::{VirtualMachineInstance, vmi_status::VolumeStatus};
-use launcher_channel::{Credential, FileServer, GuestPlan};
-use model::{Propagation, Supported, paths};
+use launcher_channel::{Credential, GuestPlan};
+use model::{Propagation, Supported};
 use net_plan::Observed;
 use rustix::fs::{Mode, OFlags};
 
@@ -69,6 +70,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
     let vmi = at_start.as_ref();
     let guest = Supported::of(vmi)?;
     let prepare = volumes::steps(&guest, &claims)?;
+    let filesystems = file_servers::of(&guest, pod)?;
     let network = plumb(&guest, &peer).await?;
     failpoints::after("virt-handler/prepare/plumb");
     let private = pods_dir.open(pod_uid, "private")?;
@@ -114,7 +116,7 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         domain_xml,
         prepare,
         dhcp: network.dhcp,
-        filesystems: file_servers(&guest),
+        filesystems,
         passt: network.passt,
         start_paused: vmi
             .spec
@@ -146,20 +148,6 @@ pub(crate) async fn prepare(request: Request<'_>) -> Result<Prepared, PrepareErr
         },
         facts,
     })
-}
-
-/// A server for each directory that the guest mounts. Rendering the domain reports volumes without one.
-fn file_servers(guest: &Supported<'_>) -> Vec<FileServer> {
-    let server = |one: &model::Filesystem<'_>| {
-        let directory = one.directory(&guest.volumes)?;
-        Some(FileServer {
-            name: one.name.to_owned(),
-            socket: paths::filesystem_socket(one.name),
-            directory: directory.path,
-            is_read_only: directory.is_read_only,
-        })
-    };
-    guest.filesystems.iter().filter_map(server).collect()
 }
 
 /// What the guest agent sets; the rest is in the seed.

@@ -36,8 +36,8 @@ const IGNORED_CALLS: [libc::c_long; 4] = [
     libc::SYS_umount2,
 ];
 
-/// Returns when passt listens on the socket and on the ports.
-pub(crate) async fn start(server: &PasstServer) -> io::Result<()> {
+/// Returns when passt listens on the socket and on the ports, as a process of that name.
+pub(crate) async fn start(server: &PasstServer, name: &str) -> io::Result<()> {
     for path in [server.socket.clone(), repair_socket(&server.socket)] {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -47,7 +47,7 @@ pub(crate) async fn start(server: &PasstServer) -> io::Result<()> {
     let mut command = tokio::process::Command::new(own_program()?);
     command
         .arg(START_PASST)
-        .arg(format!("{PROCESS}@{}", server.name))
+        .arg(name)
         .args(arguments(server))
         .env_clear()
         .stdin(Stdio::null())

@@ -15,4 +15,5 @@ mod power;
 mod replica_sets;
 mod stolen_node;
 mod strategies;
+mod usb;
 mod volumes;

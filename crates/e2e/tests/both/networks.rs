@@ -99,8 +99,10 @@ async fn passt_gives_guest_the_pod_address_and_survives_a_kill() {
     kill(passt.expect("passt").0);
     // The new passt learns the guest's hardware address from the first packet that the guest sends.
     let (network, _) = address.rsplit_once('.').expect("an IPv4 address");
-    let greet = format!("ping -c 5 -W 1 {network}.1 >/dev/null; true");
-    served.shell(&greet).await;
+    let greet = format!("ping -c 5 -W 1 {network}.1 | grep received");
+    let answers = served.shell(&greet).await;
+    assert!(answers.contains("packets received"), "{answers}");
+    assert!(!answers.contains(" 0 packets received"), "{answers}");
     assert_eq!(fetch(&mut client, address).await, "hello");
     let after = processes_of_pod(pod);
     let is_qemu = |(_, name): &&(i32, String)| name.starts_with("qemu");

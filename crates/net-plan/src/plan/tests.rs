@@ -172,6 +172,11 @@ fn passt_serves_the_listed_ports_and_nothing_is_plumbed() {
     );
     assert!(plan.plumbing.taps.is_empty() && plan.plumbing.bridges.is_empty());
     assert!(plan.dhcp.is_empty());
+    let sysctls = plan.plumbing.sysctls.iter();
+    let sysctls: Vec<_> = sysctls.map(|one| (&*one.name, &*one.value)).collect();
+    let ports = ("net/ipv4/ip_unprivileged_port_start", "0");
+    let echo = ("net/ipv4/ping_group_range", "107 107");
+    assert_eq!(sysctls, [ports, echo]);
     assert_eq!(plan.interfaces[0].tap, None);
     assert_eq!(plan.status[0].ip_address.as_deref(), Some("10.244.0.39"));
 }

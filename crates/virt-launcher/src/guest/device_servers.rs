@@ -36,9 +36,10 @@ impl Helper {
     }
 }
 
-/// The name of the process of a program that serves that device.
+/// The name of the process of a program that serves that device. It looks like a path with the program
+/// at its end, because passt becomes another program if its name contains `pasta`.
 pub(super) fn process_name(program: &str, device: &str) -> String {
-    format!("{program}@{device}")
+    format!("{program}@{device}/{program}")
 }
 
 /// The process of that program that serves that device.
@@ -60,7 +61,7 @@ fn running(program: &str) -> Vec<(String, Helper)> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let prefix = process_name(program, "");
+    let (prefix, suffix) = (format!("{program}@"), format!("/{program}"));
     let of = |entry: fs::DirEntry| {
         let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
         // Opened first, so that the name is that of this process or of none.
@@ -68,6 +69,7 @@ fn running(program: &str) -> Vec<(String, Helper)> {
         let arguments = fs::read(entry.path().join("cmdline")).ok()?;
         let first = arguments.split(|byte| *byte == 0).next()?;
         let name = std::str::from_utf8(first).ok()?.strip_prefix(&prefix)?;
+        let name = name.strip_suffix(&suffix)?;
         let status = fs::read_to_string(entry.path().join("status")).ok()?;
         is_of_this_namespace(&status).then(|| (name.to_owned(), process))
     };

@@ -99,7 +99,8 @@ async fn keep_running(server: &PasstServer, mut process: Option<Helper>) {
 
 /// passt listens on its sockets when the command has ended.
 async fn start(server: &PasstServer) -> io::Result<Helper> {
-    passt::start(server).await?;
+    let name = device_servers::process_name(passt::PROCESS, &server.name);
+    passt::start(server, &name).await?;
     let found = device_servers::find(passt::PROCESS, &server.name);
     found.ok_or_else(|| io::Error::other("it has ended at once"))
 }
