@@ -218,6 +218,9 @@ fn guest_without_obstacles_is_migratable_where_there_are_other_nodes() {
     check(pinned, "LiveMigrationNotSupported", "NotMigratable");
     let kept = json!({"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}});
     check(kept, "LiveMigrationNotSupported", "NotMigratable");
+    let shared = json!({"filesystems": [{"name": "v", "virtiofs": {}}]});
+    let shared = json!({"spec": {"domain": {"devices": shared}}});
+    check(shared, "LiveMigrationNotSupported", "NotMigratable");
 }
 
 #[test]
