@@ -1,5 +1,6 @@
 //! Observation: everything that one reconcile may read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -25,6 +26,8 @@ pub(super) struct Observed {
     /// The existing claims of the volumes of the template.
     pub(super) claims: Vec<Arc<Claim>>,
     pub(super) data_volumes: Vec<Arc<DataVolume>>,
+    /// By volume of the template that has a claim: why it cannot be copied, if it cannot.
+    pub(super) copyable: BTreeMap<String, Result<(), String>>,
     /// The data volumes of the VM's templates.
     pub(super) templates: Vec<Templated>,
     pub(super) importer: Importer,
@@ -73,6 +76,7 @@ impl Controller {
             vmi,
             claims: Vec::new(),
             data_volumes: Vec::new(),
+            copyable: BTreeMap::new(),
             templates: Vec::new(),
             importer: if self.volumes.data_volumes.is_defined() {
                 Importer::Installed
@@ -105,7 +109,12 @@ impl Controller {
                 continue;
             };
             let named = Key::new(&key.namespace, name);
-            observed.claims.extend(self.volumes.claims.get(&named, key));
+            let found = self.volumes.claims.get(&named, key);
+            if let (Some(found), Some(volume)) = (&found, volume["name"].as_str()) {
+                let class = self.classes.of(found).map(drop);
+                observed.copyable.insert(volume.to_owned(), class);
+            }
+            observed.claims.extend(found);
             if data_volume.is_some() {
                 observed
                     .data_volumes

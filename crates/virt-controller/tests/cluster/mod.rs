@@ -15,6 +15,7 @@ use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::{Client, ResourceExt as _};
+use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use launcher_pod::Acceleration;
 use parking_lot::Mutex;
@@ -203,8 +204,10 @@ impl TestCluster {
             Arc::clone(&self.is_disconnected),
             Arc::clone(&self.fault_mode),
         );
+        let client = self.client.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (router, writes) = (router.clone(), Arc::clone(&writes));
+            let client = client.clone();
             let (identity, is_disconnected) = (identity.clone(), Arc::clone(&is_disconnected));
             let fault_mode = *fault_mode.lock();
             async move {
@@ -218,6 +221,9 @@ impl TestCluster {
                 let is_upkeep = path.contains("/events") || path.contains("/leases");
                 if parts.method != http::Method::GET && !is_upkeep {
                     writes.lock().push(format!("{} {path}", parts.method));
+                }
+                if path.starts_with("/apis/subresources.kubevirt.io/") {
+                    return Ok(run_verb(&client, &path).await);
                 }
                 let is_create = parts.method == http::Method::POST && !is_upkeep;
                 match fault_mode {
@@ -325,6 +331,59 @@ impl TestCluster {
             .patch_status(name, &PatchParams::default(), &patch)
             .await
             .unwrap();
+    }
+
+    /// Defines volume snapshots, with a class for claims of class `local`, and completes them from now on.
+    pub(crate) async fn install_snapshotter(&self) {
+        for (plural, kind, scope) in [
+            ("volumesnapshots", "VolumeSnapshot", "Namespaced"),
+            ("volumesnapshotclasses", "VolumeSnapshotClass", "Cluster"),
+        ] {
+            let definition = json!({
+                "metadata": {
+                    "name": format!("{plural}.snapshot.storage.k8s.io"),
+                    "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements"},
+                },
+                "spec": {
+                    "group": "snapshot.storage.k8s.io", "scope": scope,
+                    "names": {"plural": plural, "kind": kind},
+                    "versions": [{
+                        "name": "v1", "served": true, "storage": true,
+                        "subresources": {"status": {}},
+                        "schema": {"openAPIV3Schema": {
+                            "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                        }},
+                    }],
+                },
+            });
+            let definition = serde_json::from_value(definition).unwrap();
+            Api::<CustomResourceDefinition>::all(self.client.clone())
+                .create(&PostParams::default(), &definition)
+                .await
+                .unwrap();
+        }
+        let (client, stop) = (self.client.clone(), self.api.stop.clone());
+        let run = async move { stop.run_until_cancelled(snapshotter(client)).await };
+        self.api.tasks.spawn(run);
+    }
+
+    pub(crate) async fn install_snapshot_class(&self) {
+        let storage = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {"name": "local"}, "provisioner": "example.com/disks",
+        });
+        self.api.create(storage).await.unwrap();
+        let class = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": {"name": "copies"},
+            "driver": "example.com/disks", "deletionPolicy": "Delete",
+        });
+        self.api.create(class).await.unwrap();
+    }
+
+    /// Creates an object of any kind in the namespace.
+    pub(crate) async fn create(&self, object: Value) -> DynamicObject {
+        self.api.create(object).await.unwrap()
     }
 
     pub(crate) fn data_volumes(&self) -> Api<DynamicObject> {
@@ -556,6 +615,28 @@ impl TestCluster {
     }
 }
 
+/// Completes volume snapshots as a storage driver does.
+async fn snapshotter(client: Client) {
+    let all = Api::<VolumeSnapshot>::namespaced(client, NAMESPACE);
+    loop {
+        tokio::time::sleep(STEP).await;
+        for one in all.list(&ListParams::default()).await.unwrap() {
+            if one.status.is_none() {
+                let status = json!({"status": {
+                    "readyToUse": true, "creationTime": "2026-11-21T12:00:00Z",
+                    "restoreSize": "2Gi", "boundVolumeSnapshotContentName": "x",
+                }});
+                let patch = Patch::Merge(status);
+                // It may be gone.
+                let _written = all
+                    .patch_status(&one.name_any(), &PatchParams::default(), &patch)
+                    .await
+                    .is_ok();
+            }
+        }
+    }
+}
+
 fn guest_on_claim(claim: &str) -> Value {
     let mut spec = test_cluster::guest();
     let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
@@ -585,6 +666,31 @@ async fn install_node(api: &TestApi) {
     // The type adds the required fields.
     let node: Node = serde_json::from_value(node).unwrap();
     api.create(json!(node)).await.unwrap();
+}
+
+/// Acts as virt-api does on the verbs that the controllers use.
+async fn run_verb(client: &Client, path: &str) -> http::Response<axum::body::Body> {
+    let parts: Vec<&str> = path.split('/').collect();
+    if let [.., name, "stop"] = parts[..] {
+        let vms = Api::<VirtualMachine>::namespaced(client.clone(), NAMESPACE);
+        let halted = Patch::Merge(json!({"spec": {"runStrategy": "Halted"}}));
+        let patched = vms.patch(name, &PatchParams::default(), &halted).await;
+        patched.unwrap();
+    }
+    if let [.., name, verb @ ("pause" | "unpause")] = parts[..] {
+        let vmis = Api::<VirtualMachineInstance>::namespaced(client.clone(), NAMESPACE);
+        let status = vmis.get(name).await.unwrap().status.unwrap_or_default();
+        let mut conditions = json!(status.conditions);
+        let all = conditions.as_array_mut().unwrap();
+        all.retain(|one| one["type"] != "Paused");
+        if verb == "pause" {
+            all.push(json!({"type": "Paused", "status": "True"}));
+        }
+        let shown = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        let patched = vmis.patch(name, &PatchParams::default(), &shown).await;
+        patched.unwrap();
+    }
+    http::Response::new(axum::body::Body::empty())
 }
 
 /// The response of an API server if a quota is exceeded.

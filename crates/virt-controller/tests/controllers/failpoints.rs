@@ -313,7 +313,8 @@ async fn imports_survive_a_crash_at_every_failpoint() {
 
 #[test]
 fn every_failpoint_has_a_scenario() {
-    // Those of migrations are in migrations.rs, and those of volumes in hotplug.rs.
+    // Those of migrations are in migrations.rs, of volumes in hotplug.rs, and the others in snapshots.rs and
+    // restores.rs.
     let covered = [
         "vm/",
         "vmi/",
@@ -321,6 +322,8 @@ fn every_failpoint_has_a_scenario() {
         "migration/",
         "data-volume/",
         "hotplug/",
+        "snapshot/",
+        "restore/",
     ]
     .map(|of| names(of).len());
     assert_eq!(covered.iter().sum::<usize>(), names("").len());
