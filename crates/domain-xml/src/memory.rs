@@ -16,6 +16,7 @@ pub(crate) struct Memory {
     has_huge_pages: bool,
     /// The memory is a file without name, which other processes can map.
     pub(crate) is_file: bool,
+    is_shared: bool,
     has_no_merging: bool,
 }
 
@@ -24,14 +25,16 @@ pub(crate) fn of(guest: &Guest<'_>) -> Result<Memory, RenderError> {
     let has_huge_pages = guest.page_size().is_some();
     let annotated = guest.vmi.metadata.annotations.as_ref();
     let memfd = annotated.and_then(|all| all.get(annotations::MEMFD));
-    let is_file = has_huge_pages
+    let is_huge_file = has_huge_pages
         && memfd.is_none_or(|value| value != "false")
         && guest.architecture != Architecture::S390x;
+    let is_shared = guest.shares_memory();
     Ok(Memory {
         bytes,
         max: guest.max_memory()?.filter(|max| *max != bytes),
         has_huge_pages,
-        is_file,
+        is_file: is_huge_file || is_shared,
+        is_shared,
         has_no_merging: guest.is_realtime(),
     })
 }
@@ -78,6 +81,7 @@ impl Memory {
             .children(pages.or_else(|| when(self.has_huge_pages, "hugepages")))
             .children(when(self.has_no_merging, "nosharepages"))
             .children(source)
+            .children(when(self.is_shared, "access").map(|access| access.attr("mode", "shared")))
             .children(at_start)
     }
 }

@@ -121,6 +121,15 @@ reasons! {
         PrepareFailed: Transient,
             "The launcher could not prepare the guest's files.",
             "Read the pod's log and check free disk space on the node.";
+        FilesystemNotServed: Transient,
+            "The launcher could not share a directory with the guest.",
+            "Create the directory that the message names, and read the pod's log.";
+        FilesystemLost: Transient,
+            "The server of a shared filesystem has ended while the guest runs.",
+            "Restart the VM, and read the pod's log for the cause.";
+        PasstNotStarted: Transient,
+            "The launcher could not start passt, which connects the guest to the pod's network.",
+            "Read the message of passt; free the ports it names, or use `masquerade: {}`.";
         LauncherStorage: Transient,
             "The launcher could not write its record of the guest.",
             "Read the pod's log and check free disk space on the node.";
@@ -206,8 +215,8 @@ reasons! {
 
     Migration {
         LiveMigrationNotSupported: NeedsChange,
-            "This version cannot migrate guests while they run.",
-            "Stop and start the VM to move it to another node.";
+            "This version, or a single host, cannot migrate this guest while it runs.",
+            "Stop and start the VM instead.";
         DisksNotLiveMigratable: NeedsChange,
             "A disk is not on shared storage.",
             "Use claims with access mode ReadWriteMany.";
