@@ -238,7 +238,13 @@ async fn delete_all(cluster: &TestCluster, failpoint: &str) {
         .wait_until(&format!("{failpoint}: nothing is left"), async || {
             cluster.vms().list(&all).await.unwrap().items.is_empty()
                 && cluster.claims().list(&all).await.unwrap().items.is_empty()
-                && cluster.snapshots().list(&all).await.unwrap().items.is_empty()
+                && cluster
+                    .snapshots()
+                    .list(&all)
+                    .await
+                    .unwrap()
+                    .items
+                    .is_empty()
         })
         .await;
 }
