@@ -21,20 +21,26 @@ const MAX: usize = 32;
 const GET_DEVICE: [u8; 3] = [6, 0x80, 1];
 const GET_CONFIGURATION: [u8; 3] = [6, 0x80, 2];
 
+/// Sizes of packets of endpoints, and long identifiers: without these QEMU refuses the device.
+const CAPABILITIES: u32 = 1 << 4 | 1 << 5;
+
 /// A client of the USB redirection protocol with a device that has a device descriptor only.
 struct Device(TcpStream);
 
 struct Packet {
     kind: u32,
-    id: u32,
+    id: u64,
     body: Vec<u8>,
 }
 
 impl Device {
-    async fn send(&mut self, kind: u32, id: u32, body: &[u8]) {
+    async fn send(&mut self, kind: u32, id: u64, body: &[u8]) {
+        let id = id.to_le_bytes();
+        // Greetings have short identifiers.
+        let id = if kind == HELLO { &id[..4] } else { &id[..] };
         let length = u32::try_from(body.len()).expect("packets are small");
-        let header = [kind, length, id].map(u32::to_le_bytes).concat();
-        let packet = [&header, body].concat();
+        let start = [kind, length].map(u32::to_le_bytes).concat();
+        let packet = [&start, id, body].concat();
         self.0.write_all(&packet).await.expect("send a packet");
     }
 
@@ -42,7 +48,11 @@ impl Device {
         let read = async {
             let kind = self.0.read_u32_le().await?;
             let length = self.0.read_u32_le().await?;
-            let id = self.0.read_u32_le().await?;
+            let id = if kind == HELLO {
+                u64::from(self.0.read_u32_le().await?)
+            } else {
+                self.0.read_u64_le().await?
+            };
             let mut body = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
             self.0.read_exact(&mut body).await?;
             std::io::Result::Ok(Packet { kind, id, body })
@@ -55,6 +65,7 @@ impl Device {
     async fn connect(&mut self) {
         let mut version = b"usbredirect of a test".to_vec();
         version.resize(64, 0);
+        version.extend(CAPABILITIES.to_le_bytes());
         self.send(HELLO, 0, &version).await;
         let mut interfaces = 1_u32.to_le_bytes().to_vec();
         interfaces.resize(4 + 4 * MAX, 0);
@@ -64,7 +75,7 @@ impl Device {
         // All are absent but those for control.
         let mut endpoints = vec![255; MAX];
         (endpoints[0], endpoints[16]) = (0, 0);
-        endpoints.resize(3 * MAX, 0);
+        endpoints.resize(5 * MAX, 0);
         self.send(EP_INFO, 0, &endpoints).await;
         let identity = [1, 0xff, 0, 0, 0x51, 0x09, 0x66, 0x16];
         self.send(DEVICE_CONNECT, 0, &identity).await;
