@@ -85,7 +85,7 @@ async fn passt_gives_guest_the_pod_address_and_survives_a_kill() {
     let greeted = format!("guest served (address {address})");
     assert!(shown.contains(&greeted), "{shown}");
     let mut served = test.shell("served").await;
-    let serve = "(while :; do echo hello | nc -l -p 80; done) >/dev/null 2>&1 &";
+    let serve = "{ (while :; do echo hello | nc -l -p 80; done) >/dev/null 2>&1 & }";
     served.shell(serve).await;
     let mut client = test.shell("client").await;
     assert_eq!(fetch(&mut client, address).await, "hello");
