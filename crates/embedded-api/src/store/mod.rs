@@ -15,6 +15,7 @@ mod object;
 mod query;
 
 use std::{
+    fmt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -30,6 +31,7 @@ pub(crate) use self::{
     log::Change,
     object::{
         Bound, Collection, Event, EventKind, Key, More, Notice, Page, Position, Scope, Stored,
+        metadata,
     },
     query::Statistics,
 };
@@ -40,6 +42,18 @@ pub enum Database {
     File(PathBuf),
     /// Lost when the process ends: for tests.
     Memory,
+    /// In memory, with the contents of another one: for tests that begin with the same objects.
+    MemoryFrom(Snapshot),
+}
+
+/// The contents of a database in memory. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Snapshot(Arc<[u8]>);
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
 }
 
 /// Changes buffered for a slow watcher; one that falls further behind reads the log instead.
@@ -75,6 +89,13 @@ impl Store {
             Some(path) => back_up(path, target),
             None => copy::copy(&self.connections.writer(), target),
         }
+    }
+
+    /// The contents of a database in memory. Blocks.
+    pub(crate) fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        let mut writer = self.connections.writer();
+        let bytes = writer.serialize(rusqlite::MAIN_DB)?;
+        Ok(Snapshot(Arc::from(&*bytes)))
     }
 
     /// Counts for the metrics.

@@ -297,3 +297,19 @@ async fn read_only_disk_is_one_clear_error() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn copy_of_a_database_in_memory_continues_on_its_own() {
+    let original = memory();
+    let (kept, added) = (things().key("n", "kept"), things().key("n", "added"));
+    let object = || json!({"metadata": {}});
+    original.create(&kept, object()).await.unwrap();
+    let copy = Store::open(&Database::MemoryFrom(original.snapshot().unwrap())).unwrap();
+    let revision = original.revision().await.unwrap();
+    assert_eq!(copy.revision().await.unwrap(), revision);
+    assert!(copy.get(&kept).await.unwrap().is_some());
+    copy.create(&added, object()).await.unwrap();
+    assert!(copy.get(&added).await.unwrap().is_some());
+    assert!(original.get(&added).await.unwrap().is_none());
+    assert_eq!(original.revision().await.unwrap(), revision);
+}

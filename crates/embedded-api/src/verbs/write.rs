@@ -219,7 +219,8 @@ where
         server.on_write(&kind).await?;
         Ok::<_, ApiError>(object)
     };
-    tokio::spawn(both.in_current_span())
+    api.tasks
+        .spawn(both.in_current_span())
         .await
         .map_err(StoreError::from)?
 }

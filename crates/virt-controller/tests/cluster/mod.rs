@@ -14,14 +14,17 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
+use kube::runtime::watcher;
 use kube::{Client, ResourceExt as _};
 use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use kubevirt_api::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
 use launcher_pod::Acceleration;
 use parking_lot::Mutex;
-use reconcile::{Clock, Election};
+use reconcile::{Clock, Election, Store, View};
 use serde_json::{Value, json};
 use test_cluster::TestApi;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use virt_controller::{AccelerationPolicy, Configuration, Settings};
@@ -55,6 +58,8 @@ pub(crate) struct TestCluster {
     pub(crate) client: Client,
     api: TestApi,
     fault_mode: Arc<Mutex<FaultMode>>,
+    /// Wakes the node.
+    changed: Arc<Notify>,
     /// Method and path of every write by a controller.
     writes: Arc<Mutex<Vec<String>>>,
     /// Shared by all runs of the controllers.
@@ -77,6 +82,7 @@ impl TestCluster {
             client: api.client.clone(),
             api,
             fault_mode: Arc::new(Mutex::new(FaultMode::None)),
+            changed: Arc::default(),
             writes: Arc::default(),
             clock: Clock::starting_at(test_cluster::start()),
             trap,
@@ -86,10 +92,25 @@ impl TestCluster {
         let node = SimulatedNode {
             client: cluster.client.clone(),
             fault_mode: Arc::clone(&cluster.fault_mode),
+            changed: Arc::clone(&cluster.changed),
         };
+        cluster.watch_changes::<Pod>();
+        cluster.watch_changes::<VirtualMachineInstance>();
         cluster.api.tasks.spawn(node.run(cluster.api.stop.clone()));
         cluster.start_controllers();
         cluster
+    }
+
+    /// Wakes the node when objects of a kind change.
+    fn watch_changes<K: View>(&self) {
+        let changed = Arc::clone(&self.changed);
+        self.api.tasks.spawn(reconcile::watch::<K>(
+            self.client.clone(),
+            watcher::Config::default(),
+            Store::new(),
+            move |_| changed.notify_one(),
+            self.api.stop.clone(),
+        ));
     }
 
     pub(crate) fn start_controllers(&mut self) {
@@ -180,6 +201,7 @@ impl TestCluster {
 
     pub(crate) fn set_fault_mode(&self, fault_mode: FaultMode) {
         *self.fault_mode.lock() = fault_mode;
+        self.changed.notify_one();
     }
 
     /// Writes by the controllers to paths that contain this text.
@@ -736,18 +758,21 @@ fn admit(body: &[u8]) -> Vec<u8> {
     vmi.to_string().into_bytes()
 }
 
-/// Kubelet and virt-handler in one, which act in every step of virtual time.
+/// Kubelet and virt-handler in one, which act in the step of virtual time after a change.
 struct SimulatedNode {
     client: Client,
     fault_mode: Arc<Mutex<FaultMode>>,
+    changed: Arc<Notify>,
 }
 
 impl SimulatedNode {
     async fn run(self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(STEP);
+        let begin = Instant::now();
         let forever = async {
             loop {
-                ticks.tick().await;
+                self.changed.notified().await;
+                let steps = begin.elapsed().div_duration_f64(STEP).floor() + 1.0;
+                tokio::time::sleep_until(begin + STEP.mul_f64(steps)).await;
                 if *self.fault_mode.lock() == FaultMode::NodeUnreachable {
                     continue;
                 }
