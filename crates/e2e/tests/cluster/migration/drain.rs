@@ -57,7 +57,7 @@ async fn drain_moves_guests_and_ends() {
             wait_migratable(&test, name).await;
         }
     };
-    let done = tokio::time::timeout(Duration::from_secs(300), seen.during(drained)).await;
+    let done = tokio::time::timeout(Duration::from_mins(5), seen.during(drained)).await;
     test.kubectl(&["uncordon", &here]).await.success();
     done.expect("the drain ends");
     assert_ran_once(&seen);
