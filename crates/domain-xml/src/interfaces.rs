@@ -58,12 +58,11 @@ fn resolve<'a>(
     interface: model::Interface<'a>,
 ) -> Result<Interface<'a>, RenderError> {
     match interface.binding {
-        Binding::Masquerade | Binding::Bridge => {}
         Binding::Passt if interface.emulated_model().is_some() => {
             let problem = "passt connects virtio interfaces only; leave it out";
             return Err(RenderError::invalid(interface.field("model"), problem));
         }
-        Binding::Passt => {}
+        Binding::Masquerade | Binding::Bridge | Binding::Passt => {}
         Binding::Sriov | Binding::Plugin(_) | Binding::Withdrawn(_) => {
             return Err(Unsupported::binding(&interface).into());
         }

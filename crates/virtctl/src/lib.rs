@@ -32,6 +32,8 @@ mod proxy;
 mod random;
 mod requests;
 mod run;
+#[cfg(test)]
+mod streams_server;
 mod subresource;
 mod terminal;
 

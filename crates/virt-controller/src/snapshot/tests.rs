@@ -47,14 +47,14 @@ fn case() -> Case {
     }
 }
 
-fn running(conditions: Value) -> Value {
+fn running(conditions: &Value) -> Value {
     json!({
         "metadata": {"name": "a", "uid": "vmi"},
         "status": {"phase": "Running", "conditions": conditions},
     })
 }
 
-fn copy(status: Value) -> Copy {
+fn copy(status: &Value) -> Copy {
     let object = json!({"metadata": {"name": "x"}, "spec": {}, "status": status});
     Copy {
         volume: "data".to_owned(),
@@ -67,7 +67,7 @@ fn copy(status: Value) -> Copy {
 fn missing() -> Copy {
     Copy {
         object: None,
-        ..copy(Value::Null)
+        ..copy(&Value::Null)
     }
 }
 
@@ -209,10 +209,10 @@ fn guest_is_held_by_agent_pause_user_or_lock() {
     let yes = |kind: &str| json!({"type": kind, "status": "True"});
     for (guest, by, uid) in [
         (Value::Null, By::Lock, ""),
-        (running(json!([])), By::Pause, "vmi"),
-        (running(json!([yes("AgentConnected")])), By::Agent, "vmi"),
+        (running(&json!([])), By::Pause, "vmi"),
+        (running(&json!([yes("AgentConnected")])), By::Agent, "vmi"),
         (
-            running(json!([yes("AgentConnected"), yes("Paused")])),
+            running(&json!([yes("AgentConnected"), yes("Paused")])),
             By::User,
             "vmi",
         ),
@@ -241,10 +241,10 @@ fn guest_is_held_by_agent_pause_user_or_lock() {
 fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
     let paused = json!([{"type": "Paused", "status": "True"}]);
     let begun = |hold: Hold, minutes: i64| Case {
-        guest: running(paused.clone()),
+        guest: running(&paused),
         hold: Some(hold),
         content: Some(Value::Null),
-        copies: vec![copy(Value::Null), missing()],
+        copies: vec![copy(&Value::Null), missing()],
         minutes,
         ..case()
     };
@@ -260,7 +260,7 @@ fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
     // A guest that was resumed.
     for by in [By::Pause, By::User] {
         let resumed = Case {
-            guest: running(json!([])),
+            guest: running(&json!([])),
             ..begun(hold(by, "vmi"), 1)
         };
         assert_eq!(resumed.problem(), Reason::SnapshotInconsistent);
@@ -270,9 +270,9 @@ fn disks_are_copied_within_one_hold_or_the_snapshot_fails() {
     assert_eq!(begun(thawed, 2).problem(), Reason::SnapshotInconsistent);
     let created = json!({"creationTime": CREATED});
     let mut all = begun(hold(By::Pause, "vmi"), 1);
-    all.copies = vec![copy(created.clone()), copy(Value::Null)];
+    all.copies = vec![copy(&created), copy(&Value::Null)];
     assert_eq!((all.step(), all.plan().progress), (None, Progress::Copying));
-    all.copies = vec![copy(created.clone()), copy(created)];
+    all.copies = vec![copy(&created), copy(&created)];
     assert_eq!(all.step(), Some(Step::NoteCreated));
     let late = begun(hold(By::Pause, "vmi"), 5);
     let Progress::Failed { reason, .. } = late.plan().progress else {
@@ -293,7 +293,7 @@ fn guest_that_we_have_paused_never_counts_as_paused_by_a_user() {
     unreadable.until = 0;
     for before in [old, unreadable] {
         let one = Case {
-            guest: running(paused.clone()),
+            guest: running(&paused),
             hold: Some(before.clone()),
             content: Some(Value::Null),
             copies: vec![missing()],
@@ -301,7 +301,7 @@ fn guest_that_we_have_paused_never_counts_as_paused_by_a_user() {
         };
         assert_eq!(one.step(), Some(Step::Copy(hold(By::Pause, "vmi"))));
         let not_shown_yet = Case {
-            guest: running(json!([])),
+            guest: running(&json!([])),
             hold: Some(before),
             ..one
         };
@@ -349,11 +349,11 @@ fn spec_of_a_running_guest_has_its_hot_plugged_volumes() {
 fn guest_and_vm_are_released_when_all_is_copied_or_over() {
     let ready = json!({"creationTime": CREATED, "readyToUse": true});
     let done = |by: By, lock: Option<&'static str>| Case {
-        guest: running(json!([])),
+        guest: running(&json!([])),
         hold: Some(hold(by, "vmi")),
         lock,
         content: Some(json!({"creationTime": CREATED})),
-        copies: vec![copy(ready.clone())],
+        copies: vec![copy(&ready)],
         ..case()
     };
     let release = |by| Some(Step::Release(hold(by, "vmi")));
@@ -368,8 +368,8 @@ fn guest_and_vm_are_released_when_all_is_copied_or_over() {
         ("InProgress", true),
     ] {
         let over = Case {
-            phase,
             deleted,
+            phase,
             ..done(By::Pause, None)
         };
         assert_eq!(over.step(), release(By::Pause), "{phase}");
@@ -377,7 +377,7 @@ fn guest_and_vm_are_released_when_all_is_copied_or_over() {
     let storing = Case {
         hold: None,
         lock: None,
-        copies: vec![copy(json!({"creationTime": CREATED, "readyToUse": false}))],
+        copies: vec![copy(&json!({"creationTime": CREATED, "readyToUse": false}))],
         minutes: 60,
         ..done(By::User, None)
     };
@@ -412,10 +412,10 @@ fn deletion_policy_decides_about_the_content() {
 #[test]
 fn status_has_conditions_and_indications() {
     let one = Case {
-        guest: running(json!([])),
+        guest: running(&json!([])),
         hold: Some(hold(By::Pause, "vmi")),
         content: Some(json!({"creationTime": CREATED})),
-        copies: vec![copy(json!({"creationTime": CREATED}))],
+        copies: vec![copy(&json!({"creationTime": CREATED}))],
         ..case()
     };
     let observed = one.observed();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kubevirt_api::snapshot::{
-    VirtualMachineSnapshot, VirtualMachineSnapshotContent, VirtualMachineSnapshotStatus,
+    Indication, VirtualMachineSnapshot, VirtualMachineSnapshotContent, VirtualMachineSnapshotStatus,
 };
 use kubevirt_api::volume_snapshot::VolumeSnapshot;
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ pub(crate) async fn with_vm() -> TestCluster {
 }
 
 fn indications(status: &VirtualMachineSnapshotStatus) -> Vec<&str> {
-    status.indications.iter().map(|one| one.as_str()).collect()
+    status.indications.iter().map(Indication::as_str).collect()
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,19 +1,16 @@
 //! Requests and streams through proxies of this process, to a server of this process.
 
 use futures::{SinkExt, StreamExt};
-use http::{HeaderValue, Uri, header::SEC_WEBSOCKET_PROTOCOL};
+use http::Uri;
 use kube::Config;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
-use tokio_tungstenite::tungstenite::{
-    Message,
-    handshake::server::{Request, Response},
-};
+use tokio_tungstenite::tungstenite::Message;
 
 use super::*;
-use crate::{requests::Requests, subresource};
+use crate::{requests::Requests, streams_server, subresource};
 
 /// A name that only the proxies can resolve.
 const SERVER: &str = "http://server.invalid:8443";
@@ -97,17 +94,7 @@ async fn answer_once(listener: TcpListener) {
 
 /// Accepts one stream and sends back its first message.
 async fn echo_once(listener: TcpListener) {
-    let (client, _) = listener.accept().await.unwrap();
-    let accept = |_: &Request, mut response: Response| {
-        let protocol = HeaderValue::from_static("plain.kubevirt.io");
-        response
-            .headers_mut()
-            .insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-        Ok(response)
-    };
-    let mut stream = tokio_tungstenite::accept_hdr_async(client, accept)
-        .await
-        .unwrap();
+    let (mut stream, _) = streams_server::accept(&listener, "plain.kubevirt.io").await;
     let message = stream.next().await.unwrap().unwrap();
     stream.send(message).await.unwrap();
 }

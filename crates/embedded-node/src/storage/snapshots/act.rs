@@ -78,7 +78,7 @@ impl Reconciler for Snapshotter {
 
     async fn reconcile(&self, key: &Key) -> Result<Requeue, StorageError> {
         let snapshots = &self.0.storage.snapshots;
-        let Some(snapshot) = snapshots.snapshots.get(key) else {
+        let Some(snapshot) = snapshots.objects.get(key) else {
             return Ok(Requeue::OnChange);
         };
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
@@ -91,7 +91,7 @@ impl Reconciler for Snapshotter {
             failpoints::after(name);
             match after {
                 Some(after) => {
-                    snapshots.snapshots.wrote(&snapshot, after.clone());
+                    snapshots.objects.wrote(&snapshot, after.clone());
                     snapshot = after;
                 }
                 None => break,
@@ -101,7 +101,7 @@ impl Reconciler for Snapshotter {
     }
 
     fn uid_of(&self, key: &Key) -> Option<String> {
-        let snapshot = self.0.storage.snapshots.snapshots.get(key)?;
+        let snapshot = self.0.storage.snapshots.objects.get(key)?;
         snapshot.metadata.uid.clone()
     }
 }
@@ -325,20 +325,19 @@ impl Contents {
             reference.name.clone().unwrap_or_default(),
         );
         let is_it = |one: &VolumeSnapshot| one.metadata.uid.as_deref() == Some(uid);
-        let known = self.0.storage.snapshots.snapshots.get(&key);
-        let snapshot = match known.filter(|one| is_it(one)) {
-            Some(snapshot) => Some(Arc::unwrap_or_clone(snapshot)),
-            None => {
-                let client = self.0.settings.client.clone();
-                let api = Api::<VolumeSnapshot>::namespaced(client, &key.namespace);
-                let found = api.get_opt(&key.name).await;
-                found
-                    .map_err(|source| StorageError::ReadSnapshot {
-                        snapshot: key.to_string(),
-                        source: Box::new(source),
-                    })?
-                    .filter(is_it)
-            }
+        let known = self.0.storage.snapshots.objects.get(&key);
+        let snapshot = if let Some(snapshot) = known.filter(|one| is_it(one)) {
+            Some(Arc::unwrap_or_clone(snapshot))
+        } else {
+            let client = self.0.settings.client.clone();
+            let api = Api::<VolumeSnapshot>::namespaced(client, &key.namespace);
+            let found = api.get_opt(&key.name).await;
+            found
+                .map_err(|source| StorageError::ReadSnapshot {
+                    snapshot: key.to_string(),
+                    source: Box::new(source),
+                })?
+                .filter(is_it)
         };
         Ok(match snapshot {
             None => Owner::Gone,

@@ -67,7 +67,7 @@ impl Files {
             fs::remove_dir_all(&draft)?;
         }
         fs::create_dir(&draft)?;
-        let copied = self.fill(&draft, &origin, volume, now);
+        let copied = fill(&draft, &origin, volume, now);
         if copied.is_err() {
             // A copy that failed must not keep the disk full.
             fs::remove_dir_all(&draft)?;
@@ -77,20 +77,6 @@ impl Files {
         fs::rename(&draft, &dir)?;
         durable_file::sync_directory(&self.dir)?;
         failpoints::after("embedded-node/snapshot/named");
-        Ok(record)
-    }
-
-    fn fill(&self, draft: &Path, origin: &Origin, volume: &str, now: i64) -> io::Result<Record> {
-        origin.copy_to(&draft.join(part(origin.mode)))?;
-        let record = Record {
-            bytes: origin.bytes,
-            mode: origin.mode,
-            created: now,
-            volume: volume.to_owned(),
-        };
-        let bytes = serde_json::to_vec(&record)?;
-        durable_file::replace(&draft.join(RECORD), &bytes, durable_file::PRIVATE)?;
-        durable_file::sync_directory(draft)?;
         Ok(record)
     }
 
@@ -170,6 +156,21 @@ fn part(mode: Mode) -> &'static str {
         Mode::Filesystem => "data",
         Mode::Block => "disk",
     }
+}
+
+/// Copies the volume into the directory, and describes it there.
+fn fill(draft: &Path, origin: &Origin, volume: &str, now: i64) -> io::Result<Record> {
+    origin.copy_to(&draft.join(part(origin.mode)))?;
+    let record = Record {
+        bytes: origin.bytes,
+        mode: origin.mode,
+        created: now,
+        volume: volume.to_owned(),
+    };
+    let bytes = serde_json::to_vec(&record)?;
+    durable_file::replace(&draft.join(RECORD), &bytes, durable_file::PRIVATE)?;
+    durable_file::sync_directory(draft)?;
+    Ok(record)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ const CONTENT_PROTECTION: &str =
 
 /// Caches of snapshot objects, and the keys to reconcile.
 pub(crate) struct Snapshots {
-    snapshots: Store<VolumeSnapshot>,
+    objects: Store<VolumeSnapshot>,
     contents: Store<VolumeSnapshotContent>,
     classes: Store<VolumeSnapshotClass>,
     triggers: Triggers,
@@ -49,7 +49,7 @@ pub(crate) struct Snapshots {
 impl Snapshots {
     pub(super) fn new() -> Self {
         Self {
-            snapshots: Store::new(),
+            objects: Store::new(),
             contents: Store::new(),
             classes: Store::new(),
             triggers: Triggers::new(),
@@ -59,7 +59,7 @@ impl Snapshots {
 
     /// The handle of a snapshot that is ready, or why it is not.
     pub(super) fn handle(&self, named: &Key) -> Result<String, String> {
-        let snapshot = self.snapshots.get(named);
+        let snapshot = self.objects.get(named);
         let snapshot = snapshot.ok_or_else(|| format!("volume snapshot {named} does not exist"))?;
         let status = snapshot.status.clone().unwrap_or_default();
         let content = status
@@ -84,7 +84,7 @@ impl Snapshots {
             let named = Key::new(claim.namespace.as_str(), name.as_str());
             self.triggers.add(named, "persistentvolumeclaim");
         }
-        for snapshot in self.snapshots.in_namespace(&claim.namespace) {
+        for snapshot in self.objects.in_namespace(&claim.namespace) {
             let source = &snapshot.spec.source.persistent_volume_claim_name;
             if source.as_deref() == Some(claim.name.as_str()) {
                 let key = Key::of(snapshot.as_ref());
@@ -116,7 +116,7 @@ impl Snapshots {
     }
 
     fn on_class(&self) {
-        for key in self.snapshots.keys() {
+        for key in self.objects.keys() {
             self.triggers.add(key, "volumesnapshotclass");
         }
     }
@@ -131,7 +131,7 @@ pub(super) async fn watch(shared: &Shared, stop: &CancellationToken) {
         watch_if_defined(
             client(),
             config(),
-            snapshots.snapshots.clone(),
+            snapshots.objects.clone(),
             |snapshot| {
                 snapshots.on_snapshot(snapshot);
                 // Claims may wait for it.
@@ -160,7 +160,7 @@ pub(super) async fn watch(shared: &Shared, stop: &CancellationToken) {
 pub(super) async fn ready(shared: &Shared) {
     let snapshots = &shared.storage.snapshots;
     tokio::join!(
-        snapshots.snapshots.ready(),
+        snapshots.objects.ready(),
         snapshots.contents.ready(),
         snapshots.classes.ready(),
     );

@@ -61,6 +61,8 @@ fn starts_wait_for_data_volumes_by_their_phase() {
 /// Its claim goes with it, as soon as the guest does not use it any more.
 #[test]
 fn vm_does_not_start_from_a_data_volume_that_is_about_to_disappear() {
+    // What is changed, and whether the VM starts.
+    type Case = (fn(&mut DataVolume), bool);
     let observed_with = |change: fn(&mut DataVolume)| {
         let mut there = DataVolume::clone(
             templated("x", Some("Succeeded"), true)
@@ -76,7 +78,7 @@ fn vm_does_not_start_from_a_data_volume_that_is_about_to_disappear() {
         }];
         observed
     };
-    let changes: [(fn(&mut DataVolume), bool); 4] = [
+    let changes: [Case; 4] = [
         (|_| {}, true),
         (
             |there| {

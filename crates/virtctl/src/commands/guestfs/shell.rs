@@ -135,33 +135,18 @@ async fn join(
 #[cfg(test)]
 mod tests {
     use futures::{SinkExt, StreamExt};
-    use http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
     use tokio::net::TcpListener;
-    use tokio_tungstenite::tungstenite::{
-        Message,
-        handshake::server::{Request, Response},
-    };
+    use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
+    use crate::streams_server;
 
     const OUTPUT: u8 = 1;
     const STATUS: u8 = 3;
 
     /// Takes one connection, reads until Ctrl+D, echoes what it read, and ends with this status.
     async fn shell(listener: TcpListener, status: Option<&str>) -> String {
-        let (client, _) = listener.accept().await.unwrap();
-        let mut path = String::new();
-        let accept = |request: &Request, mut response: Response| {
-            path = request.uri().to_string();
-            let protocol = HeaderValue::from_static("v5.channel.k8s.io");
-            response
-                .headers_mut()
-                .insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-            Ok(response)
-        };
-        let mut stream = tokio_tungstenite::accept_hdr_async(client, accept)
-            .await
-            .unwrap();
+        let (mut stream, path) = streams_server::accept(&listener, "v5.channel.k8s.io").await;
         let mut typed = vec![];
         while typed.last() != Some(&END) {
             if let Message::Binary(bytes) = stream.next().await.unwrap().unwrap()

@@ -148,32 +148,16 @@ impl AsyncWrite for Tunnelled {
 #[cfg(test)]
 mod tests {
     use futures::{SinkExt, StreamExt};
-    use http::{HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
     use serde_json::json;
     use tokio::net::TcpListener;
-    use tokio_tungstenite::tungstenite::{
-        Message,
-        handshake::server::{Request, Response},
-    };
+    use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
-    use crate::{commands::vm_export::download::Server, https::Trust};
+    use crate::{commands::vm_export::download::Server, https::Trust, streams_server};
 
     /// Forwards one port of a pod, and answers the one HTTP request there.
     async fn pod_of_server(listener: TcpListener) -> (String, String) {
-        let (client, _) = listener.accept().await.unwrap();
-        let mut path = String::new();
-        let accept = |request: &Request, mut response: Response| {
-            path = request.uri().to_string();
-            let protocol = HeaderValue::from_static("v4.channel.k8s.io");
-            response
-                .headers_mut()
-                .insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-            Ok(response)
-        };
-        let mut stream = tokio_tungstenite::accept_hdr_async(client, accept)
-            .await
-            .unwrap();
+        let (mut stream, path) = streams_server::accept(&listener, "v4.channel.k8s.io").await;
         // Both channels begin with the number of the port.
         for channel in [0, 1] {
             let [low, high] = 8443_u16.to_le_bytes();
