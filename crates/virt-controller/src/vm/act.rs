@@ -229,7 +229,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Changes the template first: a request that is applied twice changes nothing.
+    /// Changes the template first: a request that is applied twice changes nothing. Requests that lead to a
+    /// template that is refused are dropped, since they would hold up everything else of the VM for good.
     async fn apply_volume_requests(&self, vm: &Arc<Vm>) -> Result<Arc<Vm>, VmError> {
         let requests = vm.status().volume_requests.clone();
         let spec = hotplug::requested(&vm.spec.template, &requests);
@@ -237,7 +238,16 @@ impl Controller {
             "metadata": {"resourceVersion": vm.metadata.resource_version},
             "spec": {"template": {"spec": spec}},
         });
-        let vm = self.merge_vm(vm, &body).await?;
+        let vm = match self.merge_vm(vm, &body).await {
+            Err(VmError::UpdateVm(WriteError::Refused { message, .. })) => {
+                let note = format!("Cannot change the volumes of the VM: {message}");
+                let reason = Reason::HotPlugVolumeError;
+                self.recorder
+                    .publish(vm.as_ref(), EventType::Warning, reason, note);
+                Arc::clone(vm)
+            }
+            changed => changed?,
+        };
         failpoints::after("virt-controller/vm/change-template");
         let key = Key::of(vm.as_ref());
         let body = json!({

@@ -178,6 +178,32 @@ async fn volumes_follow_the_template_without_a_restart() {
     cluster.end().await;
 }
 
+/// A definition checks less in a request than in a template.
+#[tokio::test(start_paused = true)]
+async fn request_for_a_template_that_is_refused_is_dropped_with_an_event() {
+    let cluster = with_guest().await;
+    let disk = json!({"name": "one", "cache": "unknown", "disk": {"bus": "scsi"}});
+    let request = json!({"addVolumeOptions": {
+        "name": "one", "disk": disk,
+        "volumeSource": {"persistentVolumeClaim": {"claimName": "one"}},
+    }});
+    let patch = Patch::Merge(json!({"status": {"volumeRequests": [request]}}));
+    let vms = cluster.vms();
+    let parameters = PatchParams::default();
+    vms.patch_status("a", &parameters, &patch).await.unwrap();
+    cluster
+        .wait_until("the request is dropped", async || {
+            let vm = vms.get("a").await.unwrap();
+            vm.status.unwrap().volume_requests.is_empty()
+        })
+        .await;
+    assert_eq!(cluster.events_of("HotPlugVolumeError").await, 1);
+    // The VM goes on.
+    set_volumes(&cluster, &["two"]).await;
+    wait_for_phase(&cluster, "two", "AttachedToNode").await;
+    cluster.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn missing_claim_is_reported_and_used_once_it_exists() {
     let cluster = with_guest().await;
