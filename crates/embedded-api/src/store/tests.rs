@@ -1,6 +1,9 @@
 //! The store in memory and on disk.
 
+use std::pin::pin;
+
 use apimachinery::meta;
+use futures::poll;
 use serde_json::json;
 
 use super::*;
@@ -214,6 +217,28 @@ async fn object_before_a_change_is_known_however_old_it_is() {
         .unwrap();
     assert_eq!(rows, 0);
     update("a", a3).await;
+}
+
+/// One of the callers has the duty to commit, and its runtime may end before that begins.
+#[test]
+fn write_does_not_fail_with_the_runtime_of_another_caller() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.max_blocking_threads(1).build().unwrap()
+    };
+    let (store, ended, own) = (memory(), runtime(), runtime());
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    drop(ended.spawn_blocking(move || held.recv()));
+    let [a, b] = ["a", "b"].map(|name| things().key("", name));
+    let mut first = pin!(store.create(&a, thing("a")));
+    let mut second = pin!(store.create(&b, thing("b")));
+    // Both wait, and the task that commits has not begun.
+    assert!(ended.block_on(async { poll!(&mut first) }).is_pending());
+    assert!(own.block_on(async { poll!(&mut second) }).is_pending());
+    ended.shutdown_background();
+    release.send(()).unwrap();
+    own.block_on(second).unwrap();
+    own.block_on(first).unwrap();
 }
 
 #[tokio::test]
