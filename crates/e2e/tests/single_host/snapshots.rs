@@ -93,6 +93,9 @@ async fn restored_guest_has_the_data_of_its_snapshot() {
     let conditions = refused["status"]["conditions"].to_string();
     assert!(conditions.contains("RestoreTargetFailed"), "{conditions}");
     let later = counts_beyond(&mut console, after).await;
+    // As long as it is there, others are refused.
+    let delete = ["delete", "virtualmachinerestore", "refused"];
+    test.kubectl(&delete).await.success();
     test.apply_object(&restore("undo", "StopTarget")).await;
     becomes(&test, "VirtualMachineRestore", "undo", "Ready").await;
     test.virtctl(&["start", "keeper"]).await.success();
