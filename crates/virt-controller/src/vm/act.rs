@@ -330,6 +330,9 @@ impl Controller {
         let Some(vmi) = &observed.vmi else {
             return Ok(());
         };
+        if !self.may_adopt(&observed.vm).await? {
+            return Ok(());
+        }
         let mut finalizers = finalizers_without(vmi.metadata.finalizers.as_deref());
         finalizers.push(finalizers::VM_CONTROLLER.to_owned());
         let mut owners = json!(vmi.metadata.owner_references.clone().unwrap_or_default());
@@ -345,6 +348,18 @@ impl Controller {
         let adopted = merge(&self.vmi_api(&key), MANAGER, &key, &body).await;
         self.vmis.wrote(vmi, adopted.map_err(VmError::UpdateVmi)?);
         Ok(())
+    }
+
+    /// Asks the API server, as this view of the VM may be old: a VMI that was just orphaned by the deletion of
+    /// this VM would be deleted with it.
+    async fn may_adopt(&self, vm: &Vm) -> Result<bool, VmError> {
+        let key = Key::of(vm);
+        let api = Api::<Vm>::namespaced(self.client.clone(), &key.namespace);
+        let now = api.get_opt(&key.name).await;
+        let now = now.map_err(|error| VmError::Read(Box::new(error)))?;
+        Ok(now.is_some_and(|now| {
+            now.metadata.uid == vm.metadata.uid && now.metadata.deletion_timestamp.is_none()
+        }))
     }
 
     /// Removes this controller's finalizer from a VMI.
