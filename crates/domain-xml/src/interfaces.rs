@@ -129,7 +129,7 @@ impl Interface<'_> {
         }
     }
 
-    /// libvirt sets the MTU of a tap; passt tells it to the guest by itself.
+    /// libvirt sets the MTU of a tap; passt announces it to the guest itself.
     fn mtu(&self) -> Option<Element> {
         match self.end {
             End::Tap(_) => Some(Element::new("mtu").attr("size", self.facts.mtu)),

@@ -566,7 +566,7 @@ mod tests {
         let first = patch("", &VirtualMachineInstanceSpec::default(), &new).unwrap();
         assert_eq!(first[0]["path"], "/volumes");
         assert_eq!(first[0]["value"][0]["name"], "new");
-        // Nobody else's first item is replaced.
+        // A list that another writer has made meanwhile is not replaced.
         let metadata = ObjectMeta {
             resource_version: Some("7".to_owned()),
             ..ObjectMeta::default()

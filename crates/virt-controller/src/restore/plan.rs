@@ -240,11 +240,13 @@ fn running(observed: &Observed) -> Plan {
         .is_some_and(crate::view::Guest::is_deleting);
     match restore.spec.target_readiness_policy {
         Some(Policy::FailImmediate) => failed(""),
-        Some(Policy::StopTarget) if !is_stopping => Plan::step(Step::Stop),
-        Some(Policy::StopTarget) => waits(
-            Reason::RestoreTargetNotReady,
-            format!("VirtualMachine {name} is being stopped"),
-        ),
+        Some(Policy::StopTarget) => Plan {
+            step: (!is_stopping).then_some(Step::Stop),
+            ..waits(
+                Reason::RestoreTargetNotReady,
+                format!("VirtualMachine {name} is being stopped"),
+            )
+        },
         Some(Policy::WaitEventually) => waits(
             Reason::RestoreTargetNotReady,
             format!("VirtualMachine {name} is running: stop it"),

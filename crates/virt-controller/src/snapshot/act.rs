@@ -262,7 +262,7 @@ impl Controller {
             observed.snapshot.spec.source.name.as_str(),
         );
         match self.guest_verb(&guest, "pause").await {
-            // Paused already, by an earlier attempt, or not running any more: the next observation tells.
+            // Paused already, by an earlier attempt, or not running any more: the next observation shows which.
             Ok(()) | Err(SubresourceError::Refused { .. }) => Ok(after),
             Err(source) => Err(SnapshotError::Guest {
                 tried: "pause",

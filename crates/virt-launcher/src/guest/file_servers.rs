@@ -101,6 +101,7 @@ impl FileServers {
             stop.cancel();
         }
         device_servers::kill_all(PROCESS);
+        while self.ends.try_recv().is_ok() {}
         self.ended.clear();
         self.lost.clear();
     }
@@ -143,6 +144,8 @@ impl FileServers {
         let (name, sender) = (name.to_owned(), self.sender.clone());
         self.tasks.spawn(async move {
             tokio::select! {
+                // The end of a server that is being stopped is no loss.
+                biased;
                 () = stop.cancelled() => {}
                 () = process.ended() => {
                     // Without a receiver the guest's task has ended, too.

@@ -17,6 +17,8 @@ use crate::TestNamespace;
 const QEMU: &str = "qemu-system-x86";
 /// Keeps the copy of a small guest busy for some seconds.
 const SLOW: &str = "4Mi";
+/// The copy does not end while a test runs.
+const STALLED: &str = "256Ki";
 /// Changes some MiB of the guest's memory over and over, beside the shell.
 const WRITER: &str = "(while :; do cat /bin/busybox /bin/busybox >/dirty; done) &\n";
 
@@ -187,7 +189,7 @@ struct SlowPolicy {
 }
 
 impl SlowPolicy {
-    async fn of(test: &TestNamespace, vm: &str) -> Self {
+    async fn of(test: &TestNamespace, vm: &str, bandwidth: &str) -> Self {
         use e2e::Environment as _;
         let policy = Self {
             name: format!("{}-{vm}", test.namespace),
@@ -197,7 +199,7 @@ impl SlowPolicy {
             "apiVersion": "migrations.kubevirt.io/v1alpha1", "kind": "MigrationPolicy",
             "metadata": {"name": policy.name},
             "spec": {
-                "bandwidthPerMigration": SLOW,
+                "bandwidthPerMigration": bandwidth,
                 "selectors": {"virtualMachineInstanceSelector": {"kubevirt.io/vm": vm}},
             },
         }))

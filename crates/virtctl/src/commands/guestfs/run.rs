@@ -69,7 +69,7 @@ pub(crate) async fn guestfs(cluster: &Cluster, printer: Printer, flags: &Guestfs
 async fn until_running(cluster: &Cluster, printer: Printer, name: &str) -> Result<()> {
     let path = objects::POD.named(&cluster.namespace, name);
     let deadline = Instant::now() + START;
-    let mut told = None;
+    let mut shown = None;
     loop {
         let pod: Value = objects::get(cluster, &path).await?;
         if text(&pod, "/metadata/deletionTimestamp").is_some() {
@@ -88,11 +88,11 @@ async fn until_running(cluster: &Cluster, printer: Printer, name: &str) -> Resul
             Progress::Waiting(reason) => {
                 if let Some(reason) = reason
                     .as_ref()
-                    .filter(|reason| told.as_ref() != Some(*reason))
+                    .filter(|reason| shown.as_ref() != Some(*reason))
                 {
                     printer.note(&format!("Waiting for pod {name}: {reason}"));
                 }
-                told = reason;
+                shown = reason;
             }
         }
         sleep(POLL).await;
