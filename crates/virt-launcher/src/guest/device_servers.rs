@@ -86,6 +86,7 @@ fn is_of_this_namespace(status: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
     use tokio::process::Command;
 
     use super::*;
@@ -96,9 +97,12 @@ mod tests {
         let device = format!("test-{}", std::process::id());
         let mut command = Command::new("/bin/sh");
         command.arg0(process_name("helper-test", &device));
-        command.args(["-c", "read x"]);
+        command.args(["-c", "echo; read x"]);
         command.stdin(std::process::Stdio::piped());
+        command.stdout(std::process::Stdio::piped());
         let mut child = command.spawn().unwrap();
+        // For a moment, a new process has no name.
+        child.stdout.take().unwrap().read_u8().await.unwrap();
         let found = find("helper-test", &device).unwrap();
         assert!(find("helper-test", "another").is_none());
         drop(child.stdin.take());
