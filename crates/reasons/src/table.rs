@@ -250,6 +250,12 @@ reasons! {
         SuccessfulHandOver: NotNeeded,
             "The pod on the new node is ready, and virt-handler moves the guest.",
             "";
+        SuccessfulEvict: NotNeeded,
+            "The pod of a guest with an outdated launcher was evicted, as the update strategy wants it.",
+            "";
+        FailedEvict: Transient,
+            "The pod of a guest with an outdated launcher could not be evicted.",
+            "Read the message: a disruption budget or the guest's eviction strategy keeps it.";
         SuccessfulMigration: NotNeeded,
             "The guest runs on its new node.",
             "";

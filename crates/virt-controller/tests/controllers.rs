@@ -29,6 +29,8 @@ mod namespaces;
 mod restores;
 #[path = "controllers/snapshots.rs"]
 mod snapshots;
+#[path = "controllers/workload_updates.rs"]
+mod workload_updates;
 
 use std::time::Duration;
 
