@@ -145,7 +145,6 @@ fn facts(vmi: &VirtualMachineInstance, guest: &Guest) -> Facts {
     let interfaces = vmi.spec.domain.devices.interfaces.iter();
     Facts {
         acceleration: Acceleration::Kvm,
-        // Disks with other properties than the usual ones.
         direct_io: DirectIo::Supported,
         hotplugged: [].into(),
         volumes: volumes.map(|name| (name.clone(), volume(name))).collect(),

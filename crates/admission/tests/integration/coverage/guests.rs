@@ -42,9 +42,9 @@ fn cases(of: &str, plain: &Value) -> Vec<Guest> {
         .map(|entry| entry.expect("an entry").path())
         .collect();
     files.sort();
-    let rows = files.iter().flat_map(|path| match read(path) {
-        Value::Array(rows) => rows,
-        other => panic!("not a list: {other}"),
+    let rows = files.iter().flat_map(|path| {
+        let rows: Vec<Value> = serde_json::from_value(read(path)).expect("a list");
+        rows
     });
     let guests = rows.filter(|row| row["error"].is_null()).map(|row| {
         let mut object = plain.clone();

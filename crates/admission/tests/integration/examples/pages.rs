@@ -74,8 +74,8 @@ fn page(name: String, text: String) -> Page {
     let line = |start: &str| {
         let mut lines = text.lines();
         let line = lines.find(|line| line.starts_with(start));
-        let line = line.unwrap_or_else(|| panic!("{name} has no line {start}"));
-        spans(line).map(str::to_owned).collect()
+        let line = line.ok_or_else(|| format!("{name} has no line {start}"));
+        spans(line.expect("a page")).map(str::to_owned).collect()
     };
     let (fields, examples) = (line("- Field"), line("- Example"));
     Page {
