@@ -59,7 +59,8 @@ fn directory(name: &str) -> PathBuf {
 
 fn read(path: &Path) -> Vec<Row> {
     let text = fs::read_to_string(path).unwrap();
-    serde_saphyr::from_str(&text).expect(&path.display().to_string())
+    let shown = path.display().to_string();
+    serde_saphyr::from_str(&text).expect(&shown)
 }
 
 fn rows() -> Vec<Row> {

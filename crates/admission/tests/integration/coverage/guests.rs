@@ -28,7 +28,8 @@ fn tests(of: &str) -> std::path::PathBuf {
 
 fn read(path: &Path) -> Value {
     let text = fs::read_to_string(path).expect("a file");
-    serde_saphyr::from_str(&text).expect(&path.display().to_string())
+    let shown = path.display().to_string();
+    serde_saphyr::from_str(&text).expect(&shown)
 }
 
 fn plain(of: &str) -> Value {

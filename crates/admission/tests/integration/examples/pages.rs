@@ -80,9 +80,9 @@ fn page(name: String, text: String) -> Page {
     let (fields, examples) = (line("- Field"), line("- Example"));
     Page {
         name,
+        text,
         fields,
         examples,
-        text,
     }
 }
 
