@@ -31,7 +31,8 @@ async fn clone_boots_with_the_data_and_another_identity() {
         .await;
     let address = console.shell("cat /sys/class/net/eth0/address").await;
     assert!(address.contains(MAC), "{address}");
-    let vm = |name: &str| json!({"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name});
+    let vm =
+        |name: &str| json!({"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name});
     let clone = json!({
         "apiVersion": "clone.kubevirt.io/v1beta1", "kind": "VirtualMachineClone",
         "metadata": {"name": "copy"},
@@ -59,10 +60,7 @@ async fn clone_boots_with_the_data_and_another_identity() {
         .await;
     assert!(data.contains("wool"), "{data}");
     let address = console.shell("cat /sys/class/net/eth0/address").await;
-    assert!(
-        address.contains(':') && !address.contains(MAC),
-        "{address}"
-    );
+    assert!(address.contains(':') && !address.contains(MAC), "{address}");
     // The claim has its data now: snapshot and restore are deleted.
     let released = |clone: &Value| {
         clone["status"]["snapshotName"].is_null() && clone["status"]["restoreName"].is_null()
@@ -72,7 +70,9 @@ async fn clone_boots_with_the_data_and_another_identity() {
         ("VirtualMachineSnapshot", "snapshotName"),
         ("VirtualMachineRestore", "restoreName"),
     ] {
-        let name = done["status"][field].as_str().expect("the name of a helper");
+        let name = done["status"][field]
+            .as_str()
+            .expect("the name of a helper");
         let helpers = test.objects("snapshot.kubevirt.io", "v1beta1", kind);
         test.wait_gone(&helpers, name).await;
     }
