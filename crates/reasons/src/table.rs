@@ -478,6 +478,54 @@ reasons! {
         RestoreNotPossible: NeedsChange,
             "The restore cannot be carried out as it is written.",
             "Correct what the message names, and create another restore.";
+        CloneInProgress: NotNeeded,
+            "The VM is being cloned.",
+            "";
+        CloneReady = "Ready": NotNeeded,
+            "The clone exists. The name is KubeVirt's.",
+            "";
+        SourceDoesNotExist: NeedsChange,
+            "The VM or snapshot to clone does not exist.",
+            "Create it, or delete the clone.";
+        SourceVMWithBackendStorageInvalid: Permanent,
+            "The VM to clone keeps state of its TPM or firmware outside of its disks, which a clone cannot get.",
+            "Clone a VM without persistent TPM and firmware variables.";
+        VMVolumeSnapshotsInvalid: NeedsChange,
+            "A volume of the VM to clone cannot be copied, or it is not known yet whether it can.",
+            "Move the volumes that the message names to storage with volume snapshots, or remove them from the VM.";
+        SnapshotContentInvalid: Permanent,
+            "The snapshot does not have everything that the clone needs.",
+            "Take another snapshot, or leave out volumes by `spec.patches` of another clone.";
+        SnapshotDeleted: Permanent,
+            "The snapshot was deleted before the clone had its data.",
+            "Create another clone.";
+        CloneTargetExists: Permanent,
+            "A VM has the name of the target already.",
+            "Create another clone with another `spec.target.name`, or without one.";
+        CloneNotPossible: Permanent,
+            "The clone cannot be carried out as it is written.",
+            "Correct what the message names, and create another clone.";
+        RestoreCreationFailed: Transient,
+            "The restore of a clone could not be created.",
+            "Correct what the API server names.";
+        SnapshotCreated: NotNeeded,
+            "The snapshot of a clone was created.",
+            "";
+        SnapshotReady: NotNeeded,
+            "The snapshot of a clone is ready.",
+            "";
+        RestoreCreated: NotNeeded,
+            "The restore of a clone was created.",
+            "";
+        RestoreReady: NotNeeded,
+            "The restore of a clone is complete.",
+            "";
+        TargetVMCreated: NotNeeded,
+            "The target of a clone was created.",
+            "";
+        PVCBound: NotNeeded,
+            "The claims of a clone have their data: its snapshot and restore are deleted.",
+            "";
     }
 
     Network {

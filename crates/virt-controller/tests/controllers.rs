@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+#[path = "controllers/clones.rs"]
+mod clones;
 mod cluster;
 #[path = "controllers/container_disks.rs"]
 mod container_disks;
