@@ -34,7 +34,7 @@ pub(super) enum Step {
     /// The claim goes with the VM, or with nothing.
     OwnClaim(usize),
     /// Deletes a claim that no VM has got.
-    DropClaim(ObjectMeta),
+    DropClaim(Box<ObjectMeta>),
     Complete,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn plan(observed: &Observed) -> Plan {
         let step = match (observed.is_locked(), is_deleted && has_finalizer) {
             (true, _) => Some(Step::Unlock),
             (false, true) => Some(match leftover {
-                Some(claim) => Step::DropClaim(claim.clone()),
+                Some(claim) => Step::DropClaim(Box::new(claim.clone())),
                 None => Step::RemoveFinalizer,
             }),
             (false, false) => None,
