@@ -63,10 +63,11 @@ fn vm() -> Value {
 }
 
 fn target(object: Value, status: &Value) -> Target {
+    let status: Option<_> = serde_json::from_value(status.clone()).unwrap();
     Target {
         object,
         uid: "vm".to_owned(),
-        status: serde_json::from_value(status.clone()).unwrap(),
+        status: status.unwrap_or_default(),
     }
 }
 
