@@ -249,6 +249,12 @@ pub const REQUESTED_BY: &str = "requested-by";
 pub const CDI_ALLOW_CLAIM_ADOPTION: &str = "cdi.kubevirt.io/allowClaimAdoption";
 /// On data volumes, claims: bind at once.
 pub const CDI_BIND_IMMEDIATE_REQUESTED: &str = "cdi.kubevirt.io/storage.bind.immediate.requested";
+/// On claims: an upload can be received, or why not; value: true or false.
+pub const CDI_RUNNING: &str = "cdi.kubevirt.io/storage.condition.running";
+/// On claims: a sentence about the former.
+pub const CDI_RUNNING_MESSAGE: &str = "cdi.kubevirt.io/storage.condition.running.message";
+/// On claims: the reason of the former; value: a reason of conditions.
+pub const CDI_RUNNING_REASON: &str = "cdi.kubevirt.io/storage.condition.running.reason";
 /// On claims: content kind; value: kubevirt or archive.
 pub const CDI_CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
 /// On data volumes: keep after success; value: false.

@@ -391,6 +391,18 @@ reasons! {
         ImportSucceeded: NotNeeded,
             "A claim is populated.",
             "";
+        UploadScheduled: NotNeeded,
+            "A pod that receives an upload was created.",
+            "";
+        UploadReady: NotNeeded,
+            "An upload can be sent.",
+            "";
+        UploadSucceeded: NotNeeded,
+            "An upload was received, and its disk is complete.",
+            "";
+        UploadTargetInUse: Transient,
+            "Another pod uses the claim that is to be overwritten by an upload.",
+            "Stop the VM or the pod that uses the claim, or upload into another claim.";
         ClaimNotUsable = "ErrClaimNotValid": NeedsChange,
             "A data volume cannot use the claim of its name, which something else created.",
             "Delete the claim if its data is not needed, or rename the data volume.";
