@@ -25,6 +25,8 @@ mod lost_nodes;
 mod migrations;
 #[path = "controllers/namespaces.rs"]
 mod namespaces;
+#[path = "controllers/uploads.rs"]
+mod uploads;
 
 use std::time::Duration;
 

@@ -34,7 +34,17 @@ impl From<PersistentVolumeClaim> for Claim {
     fn from(claim: PersistentVolumeClaim) -> Self {
         let facts = launcher_pod::Claim::of(&claim);
         let phase = claim.status.and_then(|status| status.phase);
-        let kept = [annotations::CDI_POPULATED_FOR];
+        let kept = [
+            annotations::CDI_POPULATED_FOR,
+            annotations::CDI_UPLOAD_TARGET,
+            annotations::CDI_CONTENT_TYPE,
+            annotations::CDI_BIND_IMMEDIATE_REQUESTED,
+            annotations::CDI_POD_PHASE,
+            annotations::CDI_POD_READY,
+            annotations::CDI_RUNNING,
+            annotations::CDI_RUNNING_REASON,
+            annotations::CDI_RUNNING_MESSAGE,
+        ];
         Self {
             metadata: super::slim(claim.metadata, Labels::Dropped, &kept),
             is_bound: phase.as_deref() == Some("Bound"),
@@ -46,6 +56,11 @@ impl From<PersistentVolumeClaim> for Claim {
 }
 
 impl Claim {
+    pub(crate) fn annotation(&self, name: &str) -> Option<&str> {
+        let all = self.metadata.annotations.as_ref()?;
+        all.get(name).map(String::as_str)
+    }
+
     /// Whether a data volume populates it. A deleted data volume that is done releases its claim first.
     pub(crate) fn is_of_data_volume(&self) -> bool {
         let mut owners = self.metadata.owner_references.iter().flatten();

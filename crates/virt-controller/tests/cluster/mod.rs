@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use test_cluster::TestApi;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
-use virt_controller::{AccelerationPolicy, Configuration, Settings};
+use virt_controller::{AccelerationPolicy, Configuration, Settings, Uploads};
 
 pub(crate) use test_cluster::NAMESPACE;
 /// In virtual time; nothing here takes that long unless it hangs.
@@ -110,6 +110,7 @@ impl TestCluster {
             client: self.controller_client(),
             launcher: launcher_pod::Settings::defaults("launcher:1", Acceleration::Kvm),
             acceleration: AccelerationPolicy::ByNodes,
+            uploads: Uploads::Received,
             clock: self.clock,
             cluster: Configuration::new(NAMESPACE),
             concurrency: 4,
