@@ -66,5 +66,5 @@ pub use clock::Clock;
 pub use error::ApiError;
 pub use services::ServiceSettings;
 pub use store::{Contents, Database, StoreError, back_up, inspect, restore};
-pub use tokens::{KeyError, SigningKey};
+pub use tokens::{KeyError, SigningKey, Statements};
 pub use upkeep::copies::Copies;

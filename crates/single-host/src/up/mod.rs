@@ -12,6 +12,7 @@ mod install;
 pub(crate) mod network;
 mod node;
 mod probe;
+mod uploads;
 
 use std::{
     io::{IsTerminal as _, Read, Write},
@@ -282,8 +283,10 @@ async fn start(
         |own| ClientCertificates::Optional(own.users.clone()),
     )?;
     certificates.keep_api(api.clone());
+    let proxy = uploads::proxy(&api, &certificates, tasks)?;
     for listener in std::iter::once(listener).chain(for_pods) {
-        let server = Server::new(listener, tls.clone(), api.router());
+        let router = proxy.clone().router().fallback_service(api.router());
+        let server = Server::new(listener, tls.clone(), router);
         tasks.spawn(server.run(stop.clone()));
     }
     let file = state.kubeconfig();
@@ -299,6 +302,7 @@ async fn start(
     };
     install::kinds(&host, printer).await?;
     install::roles(&host).await?;
+    uploads::publish(&host, listen).await?;
     let parts = node::Parts {
         images,
         network: pods,
