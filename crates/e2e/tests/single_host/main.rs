@@ -18,6 +18,7 @@ mod missing_requirements;
 mod reboot;
 mod storage;
 mod taking_down;
+mod uploads;
 
 type TestNamespace = e2e::TestNamespace<e2e::Host>;
 
